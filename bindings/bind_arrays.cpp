@@ -47,7 +47,7 @@ std::optional<nb::tuple> view(const ArrayFileHandle& file, std::string_view name
                         to_tuple_of_ints(entry->shape), to_tuple_of_ints(entry->strides));
 }
 
-std::vector<RangeTuple> ranges_to_verify(const ArrayFileHandle& file, const std::vector<RangeTuple>& ranges) {
+std::vector<RangeTuple> ranges_to_verify(const ArrayFileHandle& file, const RangeTuples& ranges) {
   std::vector<RangeTuple> whole;
   const auto pinned = file.pin();
   for (const auto& range : verified_ranges(*pinned, to_ranges(ranges))) whole.emplace_back(range.offset, range.length);
@@ -218,7 +218,8 @@ void bind_arrays(nb::module_& module) {
              const auto& metadata = index->metadata();
              return std::map<std::string, std::string>(metadata.begin(), metadata.end());
            })
-      .def("ranges_to_verify", &ranges_to_verify, nb::arg("ranges"), "Widened to whole blocks; none: the whole file.")
+      .def("ranges_to_verify", &ranges_to_verify, nb::arg("ranges").none(),
+           "Widened to whole blocks; None: the whole file.")
       .def("verifier",
            [](const ArrayFileHandle& self) {
              const auto file = self.pin();

@@ -57,10 +57,11 @@ FileIdentity to_identity(const IdentityTuple& tuple) {
   return {std::get<0>(tuple), std::get<1>(tuple), std::get<2>(tuple), std::get<3>(tuple)};
 }
 
-std::vector<ByteRange> to_ranges(const std::vector<RangeTuple>& tuples) {
+std::optional<std::vector<ByteRange>> to_ranges(const RangeTuples& tuples) {
+  if (!tuples) return std::nullopt;
   std::vector<ByteRange> ranges;
-  ranges.reserve(tuples.size());
-  for (const auto& [offset, length] : tuples) ranges.push_back({offset, length});
+  ranges.reserve(tuples->size());
+  for (const auto& [offset, length] : *tuples) ranges.push_back({offset, length});
   return ranges;
 }
 

@@ -115,8 +115,7 @@ class ScopedHandler {
   nb::object before_;
 };
 
-nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_t>& shape, nb::object dtype,
-                       bool fortran) {
+nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_t>& shape, nb::object dtype) {
   if (PyArray_API == nullptr && _import_array() < 0) throw nb::python_error();
   if (PyArray_DescrCheck(dtype.ptr()) == 0) throw nb::type_error("dtype must be a numpy.dtype");
   auto* descr = reinterpret_cast<PyArray_Descr*>(dtype.ptr());  // NOLINT: CPython's own inheritance
@@ -133,7 +132,7 @@ nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_
   std::vector<npy_intp> extents(shape.begin(), shape.end());
   Py_INCREF(descr);  // numpy takes this reference
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, static_cast<int>(extents.size()), extents.data(),
-                                         nullptr, nullptr, fortran ? NPY_ARRAY_F_CONTIGUOUS : 0, nullptr);
+                                         nullptr, nullptr, 0, nullptr);
   if (array == nullptr) throw nb::python_error();
   nb::object result = nb::steal(array);
   if (PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)) != mapped)  // NOLINT: CPython's own inheritance
@@ -145,9 +144,8 @@ nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_
 
 void bind_owned_arrays(nb::module_& module) {
   module.def("owned_array", &owned_array, nb::arg("fd"), nb::arg("offset"), nb::arg("shape"), nb::arg("dtype"),
-             nb::kw_only(), nb::arg("fortran") = false,
-             nb::sig("def owned_array(fd: int, offset: int, shape: Sequence[int], dtype: numpy.dtype[Any], *, fortran: "
-                     "bool = False) -> numpy.ndarray[Any, Any]"),
+             nb::sig("def owned_array(fd: int, offset: int, shape: Sequence[int], dtype: numpy.dtype[Any]) -> "
+                     "numpy.ndarray[Any, Any]"),
              "An array of numpy that owns a copy-on-write mapping of bytes of a file; the descriptor may be closed.");
 }
 

@@ -18,7 +18,6 @@ namespace onecopy::bindings {
 namespace {
 
 using Release = nb::call_guard<ReleaseGil>;
-using Ranges = std::vector<RangeTuple>;
 
 std::optional<Mechanism> parse_mechanism(const std::string& name) {
   if (name == "auto") return std::nullopt;
@@ -29,7 +28,7 @@ std::optional<Mechanism> parse_mechanism(const std::string& name) {
 
 using JobHandle = WithoutGil<WarmJob>;  // its destructor waits for the pieces in flight
 
-using Parts = std::vector<std::tuple<const MappingHandle*, Ranges, std::optional<Shared<Inspector>>>>;
+using Parts = std::vector<std::tuple<const MappingHandle*, RangeTuples, std::optional<Shared<Inspector>>>>;
 
 std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std::optional<bool> huge,
                                       std::optional<std::uint64_t> budget, const std::string& mechanism,
@@ -52,7 +51,7 @@ std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std:
 
 // The module's functions take a mapping and ranges; the GIL is released around them.
 template <auto function>
-auto with_ranges(const MappingHandle& handle, const Ranges& ranges) {
+auto with_ranges(const MappingHandle& handle, const RangeTuples& ranges) {
   return without_gil(handle.pin(), [&](const Mapping& mapping) { return function(mapping, to_ranges(ranges)); });
 }
 
@@ -225,11 +224,12 @@ void bind_residency(nb::module_& module) {
       nb::sig("def available_memory() -> tuple[int, str] | None"), "(bytes, what limits them)");
   module.def("held_by_group", &held_by_group, nb::arg("group"), nb::arg("version"),
              "Bytes charged to a control group that the kernel cannot drop: usage minus page cache.");
-  module.def("start_warm", &start_warm, nb::arg("parts"), nb::kw_only(), nb::arg("threads"), nb::arg("huge").none(),
-             nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
-             nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]], Inspector | None]], *, "
-                     "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool) -> WarmJob"),
-             "Of each file the ranges, or all of it where there are none.");
+  module.def(
+      "start_warm", &start_warm, nb::arg("parts"), nb::kw_only(), nb::arg("threads"), nb::arg("huge").none(),
+      nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
+      nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]] | None, Inspector | None]], *, "
+              "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool) -> WarmJob"),
+      "Of each file the ranges; None: all of it.");
   module.def(
       "choose_mode",
       [](const std::filesystem::path& path, std::uint64_t whole) {
@@ -241,7 +241,7 @@ void bind_residency(nb::module_& module) {
   module.def("total_residency", &total_of<Residency>, nb::arg("reports"));
   module.def("total_evicted", &total_of<EvictReport>, nb::arg("reports"));
   module.def("total_pinned", &total_of<PinReport>, nb::arg("reports"));
-  module.def("residency", &with_ranges<residency>, nb::arg("mapping"), nb::arg("ranges"));
+  module.def("residency", &with_ranges<residency>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def(
       "page_cache",
       [](int descriptor, std::uint64_t offset, std::uint64_t length) {
@@ -254,9 +254,9 @@ void bind_residency(nb::module_& module) {
         return mapped_in(process, {address, length});
       },
       nb::arg("process"), nb::arg("address"), nb::arg("length"), Release(), "Of the addresses of a process.");
-  module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges"));
-  module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges"));
-  module.def("unpin", &with_ranges<unpin>, nb::arg("mapping"), nb::arg("ranges"));
+  module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges").none());
+  module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges").none());
+  module.def("unpin", &with_ranges<unpin>, nb::arg("mapping"), nb::arg("ranges").none());
 }
 
 }  // namespace onecopy::bindings

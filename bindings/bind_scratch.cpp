@@ -18,8 +18,6 @@
 namespace onecopy::bindings {
 namespace {
 
-using Ranges = std::vector<ByteRange>;
-
 // A scratch file that can be closed while views of it live on.
 class ScratchHandle {
  public:
@@ -89,7 +87,7 @@ auto alone(const ScratchHandle& self) {
 }
 
 template <auto function>
-auto with_ranges(const ScratchHandle& self, const std::vector<RangeTuple>& tuples) {
+auto with_ranges(const ScratchHandle& self, const RangeTuples& tuples) {
   return without_gil(self.pin(), [&](ScratchFile& file) { return function(file, to_ranges(tuples)); });
 }
 
@@ -153,9 +151,9 @@ void bind_scratch(nb::module_& module) {
            nb::sig("def write_rows(self, buffer: object, *, offset: int, stride: int, count: int) -> None"))
       .def("write_direct", &write_direct, nb::arg("offset"), nb::arg("buffer"),
            nb::sig("def write_direct(self, offset: int, buffer: object) -> None"), "Nothing of it stays in memory.")
-      .def("release", &with_ranges<[](ScratchFile& file, const Ranges& ranges) { return file.release(ranges); }>,
+      .def("release", &with_ranges<[](ScratchFile& file, Ranges ranges) { return file.release(ranges); }>,
            nb::arg("ranges"))
-      .def("prefetch", &with_ranges<[](ScratchFile& file, const Ranges& ranges) { return file.prefetch(ranges); }>,
+      .def("prefetch", &with_ranges<[](ScratchFile& file, Ranges ranges) { return file.prefetch(ranges); }>,
            nb::arg("ranges"))
       .def("flush", &alone<[](ScratchFile& file) { file.flush(); }>)
       .def("memory", &alone<[](ScratchFile& file) { return file.memory(); }>)

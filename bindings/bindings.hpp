@@ -45,7 +45,8 @@ using RangeTuple = std::pair<std::uint64_t, std::uint64_t>;  // offset, length
 
 IdentityTuple to_tuple(const FileIdentity& identity);
 FileIdentity to_identity(const IdentityTuple& tuple);
-std::vector<ByteRange> to_ranges(const std::vector<RangeTuple>& tuples);
+using RangeTuples = std::optional<std::vector<RangeTuple>>;  // None: everything
+std::optional<std::vector<ByteRange>> to_ranges(const RangeTuples& tuples);
 
 // Counts the views that Python holds: every view has a share of one token.
 class ViewCount {

@@ -5,8 +5,9 @@ public headers only. Python's layers are import-linter contracts in pyproject.to
 """
 
 import re
-import sys
 from pathlib import Path
+
+from sentences import report
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 ROOM = re.compile(r"onecopy_module\((\w+)\s(.*?)\)", re.DOTALL)
@@ -67,14 +68,5 @@ def violations(root: Path) -> list[str]:
     return found
 
 
-def main() -> int:
-    """Print the violations; 1 if there are any."""
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
-    found = violations(root)
-    for sentence in found:
-        print(sentence)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    report(violations)

@@ -5,9 +5,10 @@ Pin or a WithoutGil (bindings/shared.hpp), and the GIL is released and acquired 
 """
 
 import re
-import sys
 from pathlib import Path
 from typing import NamedTuple
+
+from sentences import report
 
 
 class Rule(NamedTuple):
@@ -57,14 +58,5 @@ def violations(root: Path) -> list[str]:
     return found
 
 
-def main() -> int:
-    """Print the violations; 1 if there are any."""
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
-    found = violations(root)
-    for sentence in found:
-        print(sentence)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    report(violations)

@@ -6,9 +6,10 @@ as soon as its file includes the other's header. Two unnamed namespaces of diffe
 """
 
 import re
-import sys
 from collections import defaultdict
 from pathlib import Path
+
+from sentences import report
 
 FOLDERS = ("include", "src", "bindings")
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
@@ -52,13 +53,5 @@ def twins(root: Path) -> list[str]:
     ]
 
 
-def main() -> int:
-    """Print the twins; 1 if there are any."""
-    found = twins(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent))
-    for sentence in found:
-        print(sentence)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    report(twins)

@@ -37,7 +37,7 @@ from onecopy.store.identity import FileIdentity, file_identity, settled_identity
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KEEPER", "MAP_WRITABLE", "NoSnapshot", "Snapshot", "handle_of", "take"]
+__all__ = ["KEEPER", "MAP_WRITABLE", "NoSnapshot", "Snapshot", "fits_in_memory", "handle_of", "take"]
 
 KEEPER = "ONECOPY_SNAPSHOTS"
 """Environment variable: name of the abstract socket of the process that keeps snapshots, a space, and its secret."""
@@ -176,8 +176,7 @@ def _of_keeper(descriptor: int, path: str, identity: FileIdentity) -> Snapshot |
 
 def _made(keeper: socket.socket, descriptor: int, path: str, identity: FileIdentity) -> Snapshot | None:
     """Make a snapshot in memory and give it to the keeper; None if there is too little memory."""
-    available = _core.available_memory()
-    if available is not None and identity.nbytes > available[0] // 2:
+    if not fits_in_memory(identity.nbytes):
         return None  # the keeper sees that the connection is closed
     _settle(descriptor, identity)
     try:
@@ -193,6 +192,12 @@ def _made(keeper: socket.socket, descriptor: int, path: str, identity: FileIdent
         return Snapshot(os.dup(memory.fileno()), path, identity, "memory")
     finally:
         memory.close()
+
+
+def fits_in_memory(nbytes: int) -> bool:
+    """Return whether a snapshot may be in memory: it has at most half of the memory that may still be used."""
+    available = _core.available_memory()
+    return available is None or nbytes <= available[0] // 2
 
 
 def _settle(descriptor: int, identity: FileIdentity) -> None:

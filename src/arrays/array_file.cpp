@@ -65,10 +65,10 @@ const Entry& ArrayFile::entry(std::string_view name) const& {
   throw std::out_of_range(mapping_->path() + ": no array of the name '" + std::string(name) + "'");
 }
 
-std::vector<ByteRange> ArrayFile::ranges(std::span<const std::string> names) const {
+std::vector<ByteRange> ArrayFile::ranges(std::optional<std::span<const std::string>> names) const {
+  if (!names) return {{0, mapping_->identity().size}};
   std::vector<ByteRange> ranges;
-  for (const auto& name : names) ranges.push_back(entry(name).range());
-  if (names.empty()) ranges.push_back({0, mapping_->identity().size});
+  for (const auto& name : *names) ranges.push_back(entry(name).range());
   return ranges;
 }
 

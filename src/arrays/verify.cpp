@@ -134,31 +134,28 @@ class Verifier final : public Inspector {
 
 }  // namespace
 
-std::vector<ByteRange> verified_ranges(const ArrayFile& file, std::span<const ByteRange> ranges) {
+std::vector<ByteRange> verified_ranges(const ArrayFile& file, Ranges ranges) {
   const auto& checksums = checksums_of(file);
+  if (!ranges) return {{0, file.mapping()->identity().size}};
   std::vector<ByteRange> whole;
-  for (const auto& range : ranges) {
+  for (const auto& range : *ranges) {
     const auto [first, last] = checksums.covering(range);
     if (first == last) continue;
     const auto begin = checksums.range(first);
     const auto end = checksums.range(last - 1);
     whole.push_back({begin.offset, end.offset + end.length - begin.offset});
   }
-  if (ranges.empty()) whole.push_back({0, file.mapping()->identity().size});
-  if (whole.empty()) whole.push_back({0, 0});  // nothing, where an empty list would mean everything
   return whole;
 }
 
 std::shared_ptr<Inspector> make_verifier(const ArrayFile& file) { return std::make_shared<Verifier>(file); }
 
-VerifyReport verify(const ArrayFile& file, std::span<const std::string> names, unsigned threads) {
+VerifyReport verify(const ArrayFile& file, std::optional<std::span<const std::string>> names, unsigned threads) {
   WarmOptions options;
   options.mechanism = Mechanism::none;
   options.threads = threads;
   options.inspector = make_verifier(file);
-  const auto asked = file.ranges(names);
-  const auto ranges = verified_ranges(file, names.empty() ? std::span<const ByteRange>() : asked);
-  const auto done = warm(*file.mapping(), ranges, options);
+  const auto done = warm(*file.mapping(), verified_ranges(file, file.ranges(names)), options);
   VerifyReport report;
   report.bytes = done.verified.value_or(0);
   report.seconds = done.seconds;

@@ -59,7 +59,7 @@ struct Forks {
   static inline AroundForks* first = nullptr;
 };
 
-AroundForks::AroundForks() { Forks::add(*this); }
-AroundForks::~AroundForks() { Forks::remove(*this); }
+void AroundForks::enter() { Forks::add(*this); }
+void AroundForks::leave() { Forks::remove(*this); }
 
 }  // namespace onecopy

@@ -16,8 +16,13 @@ class AroundForks {
   AroundForks& operator=(const AroundForks&) = delete;
 
  protected:
-  AroundForks();
-  virtual ~AroundForks();
+  AroundForks() = default;
+  virtual ~AroundForks() = default;
+
+  // The last step of the constructor of a final class, and the first of its destructor: between them, a fork by another
+  // thread may call what follows at any moment.
+  void enter();
+  void leave();
 
  private:
   friend struct Forks;
@@ -37,7 +42,8 @@ class AroundForks {
 class ForkMutex final : public AroundForks {
  public:
   // `in_child` is called in every forked child before the mutex is free there.
-  explicit ForkMutex(void (*in_child)() = nullptr) : in_child_(in_child) {}
+  explicit ForkMutex(void (*in_child)() = nullptr) : in_child_(in_child) { enter(); }
+  ~ForkMutex() override { leave(); }
 
   void lock() { mutex_.lock(); }
   bool try_lock() { return mutex_.try_lock(); }
@@ -60,7 +66,8 @@ class ForkMutex final : public AroundForks {
 // for them, and the child, which does not continue them, finds it free.
 class SharedForkMutex final : public AroundForks {
  public:
-  SharedForkMutex() = default;
+  SharedForkMutex() { enter(); }
+  ~SharedForkMutex() override { leave(); }
 
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }

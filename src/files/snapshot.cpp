@@ -6,7 +6,6 @@
 #include "files/writing/copy_in.hpp"
 #include "files/writing/reservation.hpp"
 #include "onecopy/base/error.hpp"
-#include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
@@ -20,11 +19,6 @@ void check(int error, const char* operation, const std::string& name) {
 os::Fd create(const std::string& name, std::uint64_t size) {
   auto memory = os::create_sealable(name);
   check(memory.error == EOPNOTSUPP ? ENOTSUP : memory.error, "create", name);
-  const auto available = available_memory();
-  if (available && available->bytes < size)
-    throw OsError(
-        "reserve memory for", name, ENOMEM,
-        "it needs " + std::to_string(size) + " bytes, but " + std::to_string(available->bytes) + " may be used");
   check(os::set_size(memory.value.get(), size), "resize", name);
   check(reserve(memory.value.get(), size, reserved_at_once), "reserve memory for", name);
   return std::move(memory.value);

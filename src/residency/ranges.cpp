@@ -7,10 +7,10 @@
 
 namespace onecopy {
 
-std::vector<ByteRange> whole_pages(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset) {
-  if (ranges.empty()) return {{0, size}};
+std::vector<ByteRange> whole_pages(Ranges ranges, std::uint64_t size, std::uint64_t file_offset) {
+  if (!ranges) return {{0, size}};
   std::vector<ByteRange> rounded;
-  for (const auto& range : ranges) {
+  for (const auto& range : *ranges) {
     if (range.offset >= size || range.length == 0) continue;
     const std::uint64_t length = std::min(range.length, size - range.offset);
     const PageSpan span = page_span({file_offset + range.offset, length}, os::page_size());

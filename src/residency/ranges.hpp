@@ -10,8 +10,8 @@
 namespace onecopy {
 
 // Rounds each range outwards to pages of the file (the mapping begins at `file_offset`), cuts at the mapping's ends,
-// sorts and merges. Ranges that reach past `size` are cut; an empty list means everything.
-std::vector<ByteRange> whole_pages(std::span<const ByteRange> ranges, std::uint64_t size, std::uint64_t file_offset);
+// sorts and merges. Ranges that reach past `size` are cut.
+std::vector<ByteRange> whole_pages(Ranges ranges, std::uint64_t size, std::uint64_t file_offset);
 
 // The 2 MiB blocks of the file of which at least half is requested; the ends of the mapping count as ends of blocks.
 // `ranges` as whole_pages returns them. For less, a huge page reads more than it saves.

@@ -49,7 +49,7 @@ std::optional<Cached> ask_cache(const Mapping& mapping, std::span<const ByteRang
 }
 
 // Throws DataLost for a file that lost bytes, before the kernel is called for them.
-std::vector<ByteRange> whole_ranges(const Mapping& mapping, std::span<const ByteRange> asked, const char* operation) {
+std::vector<ByteRange> whole_ranges(const Mapping& mapping, Ranges asked, const char* operation) {
   auto ranges = whole_pages(asked, mapping.bytes().size(), mapping.file_offset());
   expect_bytes(mapping, ranges, operation);
   return ranges;
@@ -166,7 +166,7 @@ void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, con
                  now.value.size);
 }
 
-Residency residency(const Mapping& mapping, std::span<const ByteRange> asked) {
+Residency residency(const Mapping& mapping, Ranges asked) {
   const auto ranges = whole_ranges(mapping, asked, "get the attributes of");
   Residency answer;
   answer.bytes = total_length(ranges);
@@ -193,7 +193,7 @@ MappedPages mapped_in(std::uint64_t process, ByteRange addresses) {
   return {answer.value.mapped, answer.value.huge};
 }
 
-EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
+EvictReport evict(const Mapping& mapping, Ranges asked) {
   const auto start = Clock::now();
   const auto ranges = whole_ranges(mapping, asked, "evict");
   EvictReport report;
@@ -218,7 +218,7 @@ EvictReport evict(const Mapping& mapping, std::span<const ByteRange> asked) {
   return report;
 }
 
-CollapseReport collapse(const Mapping& mapping, std::span<const ByteRange> asked) {
+CollapseReport collapse(const Mapping& mapping, Ranges asked) {
   const auto start = Clock::now();
   const auto ranges = inner_blocks(whole_ranges(mapping, asked, "collapse"), mapping.file_offset());
   CollapseReport report;
@@ -235,7 +235,7 @@ CollapseReport collapse(const Mapping& mapping, std::span<const ByteRange> asked
   return report;
 }
 
-Outcome advise_random(const Mapping& mapping, std::span<const ByteRange> asked) {
+Outcome advise_random(const Mapping& mapping, Ranges asked) {
   if (mapping.mode() == Mode::copy) return Outcome::unsupported;
   auto outcome = Outcome::applied;
   for (const auto& range : whole_ranges(mapping, asked, "advise on")) {
@@ -245,7 +245,7 @@ Outcome advise_random(const Mapping& mapping, std::span<const ByteRange> asked) 
   return outcome;
 }
 
-PinReport pin(const Mapping& mapping, std::span<const ByteRange> asked) {
+PinReport pin(const Mapping& mapping, Ranges asked) {
   const auto ranges = whole_ranges(mapping, asked, "pin");
   PinReport report;
   report.bytes = total_length(ranges);
@@ -271,7 +271,7 @@ PinReport pin(const Mapping& mapping, std::span<const ByteRange> asked) {
   return report;
 }
 
-void unpin(const Mapping& mapping, std::span<const ByteRange> asked) {
+void unpin(const Mapping& mapping, Ranges asked) {
   for (const auto& range : whole_pages(asked, mapping.bytes().size(), mapping.file_offset()))
     (void)os::unlock_memory(pages_of(mapping, range));
 }

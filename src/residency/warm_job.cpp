@@ -71,7 +71,7 @@ WarmJob::~WarmJob() {
   if (state_->thread.joinable()) state_->thread.join();
 }
 
-WarmJob WarmJob::start(std::shared_ptr<const Mapping> mapping, std::vector<ByteRange> ranges,
+WarmJob WarmJob::start(std::shared_ptr<const Mapping> mapping, std::optional<std::vector<ByteRange>> ranges,
                        const WarmOptions& options) {
   std::vector<WarmPart> parts;
   parts.push_back({std::move(mapping), std::move(ranges), options.inspector});

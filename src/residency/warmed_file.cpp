@@ -26,7 +26,7 @@ ByteRange part_at(std::uint64_t at, ByteRange range, std::uint64_t size, std::ui
   return {at, std::min(to_cut, range.offset + range.length - at)};
 }
 
-WarmedFile::WarmedFile(const Mapping& mapping, std::span<const ByteRange> ranges, std::shared_ptr<Inspector> inspector)
+WarmedFile::WarmedFile(const Mapping& mapping, Ranges ranges, std::shared_ptr<Inspector> inspector)
     : mapping_(mapping),
       inspector_(std::move(inspector)),
       ranges_(whole_pages(ranges, mapping.bytes().size(), mapping.file_offset())) {

@@ -31,8 +31,8 @@ ByteRange part_at(std::uint64_t at, ByteRange range, std::uint64_t size, std::ui
 
 class WarmedFile {
  public:
-  // No ranges: all of the mapping, which has to outlive this object.
-  WarmedFile(const Mapping& mapping, std::span<const ByteRange> ranges, std::shared_ptr<Inspector> inspector);
+  // The mapping has to outlive this object.
+  WarmedFile(const Mapping& mapping, Ranges ranges, std::shared_ptr<Inspector> inspector);
 
   // These three in this order, from one thread. Throws DataLost where the file no longer has the bytes.
   void find_missing();

@@ -41,7 +41,7 @@ class Machine {
 
 }  // namespace
 
-void Warmer::add(const Mapping& mapping, std::span<const ByteRange> ranges, std::shared_ptr<Inspector> inspector) {
+void Warmer::add(const Mapping& mapping, Ranges ranges, std::shared_ptr<Inspector> inspector) {
   progress_total_ += files_.emplace_back(mapping, ranges, std::move(inspector)).bytes();
 }
 
@@ -171,7 +171,7 @@ WarmReport Warmer::finish() {
   return report;
 }
 
-WarmReport warm(const Mapping& mapping, std::span<const ByteRange> ranges, const WarmOptions& options) {
+WarmReport warm(const Mapping& mapping, Ranges ranges, const WarmOptions& options) {
   Warmer warmer(options);
   warmer.add(mapping, ranges, options.inspector);
   return warmer.run();

@@ -17,8 +17,8 @@ class Warmer {
  public:
   explicit Warmer(WarmOptions options) : options_(std::move(options)) {}
 
-  // Call before run(). The mapping must outlive this object; no ranges: all of it.
-  void add(const Mapping& mapping, std::span<const ByteRange> ranges, std::shared_ptr<Inspector> inspector);
+  // Call before run(). The mapping must outlive this object.
+  void add(const Mapping& mapping, Ranges ranges, std::shared_ptr<Inspector> inspector);
 
   // Once; throws DataLost, OsError, and what inspectors have found.
   WarmReport run();

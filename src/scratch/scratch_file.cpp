@@ -65,9 +65,9 @@ struct ScratchFile::State {
                std::to_string(size));
   }
 
-  // Whole pages, sorted and merged; no ranges are all of it.
-  std::vector<ByteRange> pages_of(const char* operation, std::span<const ByteRange> ranges) const {
-    for (const auto& range : ranges) check_range(operation, range);
+  // Whole pages, sorted and merged.
+  std::vector<ByteRange> pages_of(const char* operation, Ranges ranges) const {
+    if (ranges) std::ranges::for_each(*ranges, [&](ByteRange range) { check_range(operation, range); });
     auto found = whole_pages(ranges, size, options.head);
     std::erase_if(found, [](const ByteRange& range) { return range.length == 0; });
     return found;
@@ -228,7 +228,7 @@ void ScratchFile::read(std::uint64_t offset, std::span<std::byte> into) const {
   if (!got || got.value < into.size()) state_->fail("read", got ? EIO : got.error);
 }
 
-ReleaseReport ScratchFile::release(std::span<const ByteRange> ranges) {
+ReleaseReport ScratchFile::release(Ranges ranges) {
   const auto start = std::chrono::steady_clock::now();
   const auto pages = state_->pages_of("release", ranges);
   ReleaseReport report;
@@ -244,7 +244,7 @@ ReleaseReport ScratchFile::release(std::span<const ByteRange> ranges) {
   return report;
 }
 
-WarmReport ScratchFile::prefetch(std::span<const ByteRange> ranges) const {
+WarmReport ScratchFile::prefetch(Ranges ranges) const {
   const auto pages = state_->pages_of("prefetch", ranges);
   if (pages.empty()) {
     WarmReport report;

@@ -209,8 +209,9 @@ OpenReport open_value(const ArrayFile& file, const Request& request, const OpenO
   return report;
 }
 
-std::vector<std::string> names_of(const ArrayFile& file, const std::string& root, std::string_view path) {
-  if (root.empty() && path.empty()) return {};
+std::optional<std::vector<std::string>> names_of(const ArrayFile& file, const std::string& root,
+                                                 std::string_view path) {
+  if (root.empty() && path.empty()) return std::nullopt;
   const std::string part = path.empty() ? root : join(root, std::string(path));
   std::vector<std::string> names;
   for (const auto& entry : file.index().entries())

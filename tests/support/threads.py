@@ -6,10 +6,14 @@ What must hold is asserted; what races inside the extension is reported by the s
 
 import argparse
 import contextlib
+import gc
+import os
+import signal
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +108,71 @@ def close_scratch_during_writes(folder: Path, _shared: oc.ArrayFile, _rows: oc.L
     closing.join()
 
 
+def close_mappings_during_long_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Close a file in another thread while it is warmed, verified, counted, pinned and evicted."""
+    own, mapping = oc.open(folder / "arrays.oc"), oc.Mapping(folder / "arrays.oc")
+    job = oc.warm(own, wait=False)
+    closing = [threading.Thread(target=file.close) for file in (own, mapping)]
+    for thread in closing:
+        thread.start()
+    for call in (own.verify, own.warm, lambda: oc.pin(mapping), lambda: oc.residency(mapping), lambda: oc.evict(own)):
+        with contextlib.suppress(ValueError):
+            call()
+    for thread in closing:
+        thread.join()
+    job.wait()
+
+
+def save_and_take_snapshots(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+    """Write a file, and copy another one into sealed memory."""
+    path = folder / f"own {threading.get_ident()}.oc"
+    oc.save(path, ARRAYS, durable=False)
+    descriptor = os.open(path, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # tmpfs writes nothing back
+        _core.take_snapshot(descriptor, "snapshot").close()
+    os.close(descriptor)
+    path.unlink()
+
+
+class Abandoned:
+    """An object in a cycle: the collector, in whichever thread it runs, closes its file and drops its views."""
+
+    def __init__(self, folder: Path, rows: oc.List) -> None:
+        self.me, self.file, self.job = self, oc.open(folder / "arrays.oc"), oc.warm(folder / "arrays.oc", wait=False)
+        self.views = [self.file["a"], rows.lazy[3], _core.open_mapping(folder / "arrays.oc", copy=True).view(0, 10)]
+
+    def __del__(self) -> None:
+        self.file.close()
+
+
+def abandon_and_collect(folder: Path, _shared: oc.ArrayFile, rows: oc.List) -> None:
+    """Leave files, views and a job of which each is in a cycle, and collect them."""
+    for _ in range(10):
+        Abandoned(folder, rows)
+    gc.collect()
+
+
+def fork(folder: Path, shared: oc.ArrayFile, rows: oc.List) -> None:
+    """Fork during all other actions; the child uses what it has inherited, and opens a file."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
+            assert rows[17] == ROWS[17]
+            assert shared["b"].sum() == 10_000
+            assert oc.open(folder / "arrays.oc")["a"][-1] == 299_999
+            rows.__arrow_c_stream__()
+            oc.residency(shared)
+            oc.Store(folder / "store").ls()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child of a fork"
+
+
 def prune(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
     """Remove from the store what no thread uses."""
     store = oc.Store(folder / "store")
@@ -122,6 +191,10 @@ ACTIONS: list[Callable[[Path, oc.ArrayFile, oc.List], None]] = [
     close_arrays_during_calls,
     close_rows_during_calls,
     close_scratch_during_writes,
+    close_mappings_during_long_calls,
+    save_and_take_snapshots,
+    abandon_and_collect,
+    fork,
     prune,
 ]
 

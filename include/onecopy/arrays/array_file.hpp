@@ -49,8 +49,8 @@ class ArrayFile {
   const Entry& entry(std::string_view name) const& ONECOPY_LIFETIMEBOUND;  // throws std::out_of_range
   const Entry& entry(std::string_view name) const&& = delete;
 
-  // Where these arrays lie, for warm, evict, pin and residency. No names: the whole data section.
-  std::vector<ByteRange> ranges(std::span<const std::string> names) const;
+  // Where these arrays lie, for warm, evict, pin and residency; everything: the whole file.
+  std::vector<ByteRange> ranges(std::optional<std::span<const std::string>> names) const;
 
  private:
   ArrayFile(std::shared_ptr<const Mapping> mapping, Index index);

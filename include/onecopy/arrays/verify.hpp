@@ -50,12 +50,13 @@ struct VerifyReport {
   unsigned threads = 0;
 };
 
-// Verifies all blocks that hold bytes of these arrays; no names: the whole data section. Every block is read before an
+// Verifies all blocks that hold bytes of these arrays, or of the whole file. Every block is read before an
 // error is thrown. Throws ChecksumError, NoChecksum, DataLost, OsError; std::out_of_range for an unknown name.
-VerifyReport verify(const ArrayFile& file, std::span<const std::string> names = {}, unsigned threads = 0);
+VerifyReport verify(const ArrayFile& file, std::optional<std::span<const std::string>> names = everything,
+                    unsigned threads = 0);
 
-// `ranges` (bytes of the file) widened to whole blocks; empty: the whole file. Throws NoChecksum, ChecksumError.
-std::vector<ByteRange> verified_ranges(const ArrayFile& file, std::span<const ByteRange> ranges = {});
+// `ranges` (bytes of the file) widened to whole blocks. Throws NoChecksum, ChecksumError.
+std::vector<ByteRange> verified_ranges(const ArrayFile& file, Ranges ranges = everything);
 
 // For WarmOptions::inspector, with ranges from `verified_ranges`; for one call of warm. Throws NoChecksum,
 // ChecksumError.

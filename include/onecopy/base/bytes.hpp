@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #if defined(__clang__)
@@ -38,5 +39,9 @@ struct ByteRange {
 
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
+
+// The parts of a file or of a mapping that a call works on: `everything`, or a list, and an empty list is no bytes.
+using Ranges = std::optional<std::span<const ByteRange>>;
+inline constexpr std::nullopt_t everything = std::nullopt;
 
 }  // namespace onecopy

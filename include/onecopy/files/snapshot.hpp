@@ -10,8 +10,8 @@ namespace onecopy {
 // Reads all bytes of an open regular file into a sealed memory file of that name, and maps it; `Mapping::descriptor()`
 // can be passed to other processes. First waits for a write(2) that has begun, and writes dirty pages of the file back,
 // so that every later write to it, also through a mapping that a process has now, changes the time of its last change.
-// Throws OsError: ENOTSUP where the system has no sealed memory files, ENOMEM where less memory may be used than the
-// file has bytes; DataLost where the file became shorter.
+// The caller has checked that so much memory may be used: Linux overcommits, and would end processes instead. Throws
+// OsError: ENOTSUP where the system has no sealed memory files; DataLost where the file became shorter.
 Mapping take_snapshot(int fd, std::string name, unsigned threads = 0);
 
 // Why the times of an open file do not show each write to it, so that a snapshot of it cannot be found again by them;

@@ -16,7 +16,8 @@ namespace onecopy {
 
 struct ModeChoice {
   Mode mode = Mode::map;
-  bool huge = false;   // a mapping benefits from 2 MiB pages: warm(mapping, {}, {.mechanism = Mechanism::advise})
+  bool huge =
+      false;  // a mapping benefits from 2 MiB pages: warm(mapping, everything, {.mechanism = Mechanism::advise})
   std::string reason;  // a sentence
 };
 

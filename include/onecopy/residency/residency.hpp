@@ -1,9 +1,9 @@
 // residency: which bytes of a mapping are in memory, and how to bring in or evict more. Contents never change here.
 //
-//     const WarmReport report = warm(mapping, {});       // all of it, now, at the device's speed
-//     evict(mapping, {});                                // out of the page cache again
+//     const WarmReport report = warm(mapping);  // all of it, now, at the device's speed
+//     evict(mapping);                               // out of the page cache again
 //
-// Ranges are bytes of `mapping.bytes()`, rounded outwards to whole pages; an empty list means all of it. A hint that
+// Ranges are bytes of `mapping.bytes()`, rounded outwards to whole pages. A hint that
 // the kernel declines is in the report and never an error; a file that lost bytes meanwhile is `DataLost`.
 // Threads: any; calls on one mapping may overlap.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace onecopy {
 
-Residency residency(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+Residency residency(const Mapping& mapping, Ranges ranges = everything);
 
 // The page cache of a file that is open but not mapped; length 0: to its end. 0.1 ms per GiB. Throws OsError where the
 // kernel does not report it: EPERM for a file that this process neither owns nor may write, ENOSYS before Linux 6.5,
@@ -29,21 +29,21 @@ MappedPages mapped_in(std::uint64_t process, ByteRange addresses);
 
 // Removes pages from this process and, if no other process maps them, from the page cache. Private pages stay, and so
 // do memory files, which have no backing store.
-EvictReport evict(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+EvictReport evict(const Mapping& mapping, Ranges ranges = everything);
 
 // Moves resident pages into 2 MiB pages, for every process that maps the file (MADV_COLLAPSE, Linux 6.1): memory files,
 // regardless of /sys/kernel/mm/transparent_hugepage, and private copies. Files on disks get 2 MiB pages while `warm`
 // reads them.
-CollapseReport collapse(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+CollapseReport collapse(const Mapping& mapping, Ranges ranges = everything);
 
 // From now on a touch of these pages reads them alone, without the device's read-ahead (MADV_RANDOM). For queries that
 // touch single pages of a file that is larger than memory, where read-ahead pages are evicted before they are used.
 // Harmful anywhere else: a cold file is then read page by page, at a tenth of the device's speed or less, and stays in
 // small pages for every process. Not for private copies, which are in memory.
-Outcome advise_random(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+Outcome advise_random(const Mapping& mapping, Ranges ranges = everything);
 
 // Locks pages into memory until unpin or the mapping's end; bounded by RLIMIT_MEMLOCK (often 8 MiB).
-PinReport pin(const Mapping& mapping, std::span<const ByteRange> ranges = {});
-void unpin(const Mapping& mapping, std::span<const ByteRange> ranges = {});
+PinReport pin(const Mapping& mapping, Ranges ranges = everything);
+void unpin(const Mapping& mapping, Ranges ranges = everything);
 
 }  // namespace onecopy

@@ -58,12 +58,12 @@ struct Progress {
 };
 
 // Returns when everything is in memory, or with the reason why not. Throws DataLost where a touch would raise SIGBUS.
-WarmReport warm(const Mapping& mapping, std::span<const ByteRange> ranges = {}, const WarmOptions& options = {});
+WarmReport warm(const Mapping& mapping, Ranges ranges = everything, const WarmOptions& options = {});
 
 // The part of one file to warm, for a job on several files.
 struct WarmPart {
   std::shared_ptr<const Mapping> mapping;
-  std::vector<ByteRange> ranges;  // none: all of it
+  std::optional<std::vector<ByteRange>> ranges = everything;
   std::shared_ptr<Inspector> inspector;
 };
 
@@ -71,8 +71,8 @@ struct WarmPart {
 // forked child cannot wait for its parent's job: wait() throws there, and the destructor does nothing.
 class WarmJob {
  public:
-  static WarmJob start(std::shared_ptr<const Mapping> mapping, std::vector<ByteRange> ranges = {},
-                       const WarmOptions& options = {});
+  static WarmJob start(std::shared_ptr<const Mapping> mapping,
+                       std::optional<std::vector<ByteRange>> ranges = everything, const WarmOptions& options = {});
   // Several files as one, with one budget and one report. The threads read pieces of all files in this order, several
   // files at a time. A file that fails ends the job; one that was truncated before ends it before anything is read.
   // Throws std::invalid_argument for `options.inspector`: an inspector knows one file, and is set in its part.

@@ -83,10 +83,10 @@ class ScratchFile {
   // Writes these bytes, or all, to the disk, then removes them from this process and the page cache. Ranges are rounded
   // outwards to whole pages. Never throws for what the system refuses: the report says what stayed, and flush() reports
   // lost bytes. EINVAL for ranges outside the file.
-  ReleaseReport release(std::span<const ByteRange> ranges = {});
+  ReleaseReport release(Ranges ranges = everything);
 
   // Reads them into memory, as `warm` does, as far as `max_resident` permits beside the resident pages.
-  WarmReport prefetch(std::span<const ByteRange> ranges = {}) const;
+  WarmReport prefetch(Ranges ranges = everything) const;
 
   // Writes everything to the disk. Throws OsError: EIO, ENOSPC, also when writing failed before; the bytes are then
   // lost.

@@ -83,7 +83,7 @@ OpenedFile open_arrays(const std::filesystem::path& path, const OpenOptions& opt
 OpenedFile open_arrays(int descriptor, std::string name, const OpenOptions& options);
 std::vector<ByteRange> ranges_of(const ArrayFile& file, const std::string& root, std::string_view path);
 // Empty: the whole file, including fillers.
-std::vector<std::string> names_of(const ArrayFile& file, const std::string& root, std::string_view path);
+std::optional<std::vector<std::string>> names_of(const ArrayFile& file, const std::string& root, std::string_view path);
 
 }  // namespace structs
 

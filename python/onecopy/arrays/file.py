@@ -495,7 +495,7 @@ class OneFile(OpenFile, ArrayFile):
         ranges = None if parts is None else [range_of(self.entry(name_of(part)), part) for part in parts]
         if not verify:
             return [page_cache.Portion(self.core, ranges)]
-        wide = self._core.ranges_to_verify([(0, 0)] if ranges == [] else ranges or [])
+        wide = self._core.ranges_to_verify(ranges)
         return [page_cache.Portion(self.core, wide, self._core.verifier())]
 
     # --- the file -------------------------------------------------------------------------------------------------

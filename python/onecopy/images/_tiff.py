@@ -33,6 +33,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
         if dtype is None or not series.shape or 0 in series.shape:
             raise CodecError(f"{path}: {codec}: no image with pixels of a known type")
         _check_segments(path, series.keyframe)
+        segment = 0 if series.dataoffset is not None else prod(series.keyframe.chunks) * dtype.itemsize
         is_palette = series.keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE
         return Facts(
             f"{codec}, {PALETTE}" if is_palette else codec,
@@ -42,7 +43,8 @@ def facts(path: str, level: int, codec: str) -> Facts:
             level,
             tuple(tuple(map(int, one.shape)) for one in file.series[0].levels),
             _in_place(file, series),
-            0 if series.dataoffset is not None else prod(series.keyframe.chunks) * dtype.itemsize,
+            segment,
+            segment * prod(series.keyframe.chunked) * len(series),
         )
 
 

@@ -139,9 +139,9 @@ T = TypeVar("T")
 
 
 _INSTALL = "pip install 'onecopy[images]'"
-_PLAUSIBLE, _PLAUSIBLE_AT_ONCE, _RATIO = 256 << 20, 256 << 20, 1400
-"""Limits against decompression bombs: an image or a strip above 256 MiB must have a file of at least a 1,400th of that
-size, which is about the highest ratio of LZW, deflate and JPEG."""
+_PLAUSIBLE, _RATIO = 256 << 20, 1400
+"""Limits against decompression bombs: an image, a strip, or all strips above 256 MiB must have a file of at least a
+1,400th of that size, which is about the highest ratio of LZW, deflate and JPEG."""
 
 
 def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
@@ -306,24 +306,24 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
 
 def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
     """Raise DamagedError if the decoded image exceeds `max_bytes`, or a plausible size for its file if that is None."""
-    if max_bytes is None:
-        nbytes = os.stat(path).st_size  # noqa: PTH116 - text
-        most, most_at_once = (max(limit, _RATIO * nbytes) for limit in (_PLAUSIBLE, _PLAUSIBLE_AT_ONCE))
-        why = f"more than the {size(most)} that are plausible for a file of {size(nbytes)}"
-    else:
+    nbytes = os.stat(path).st_size  # noqa: PTH116 - text
+    most = most_at_once = most_decoded = max(_PLAUSIBLE, _RATIO * nbytes)
+    why = f"more than the {size(most)} that are plausible for a file of {size(nbytes)}"
+    if max_bytes is not None:
         most = byte_count("max_bytes", max_bytes)
-        most_at_once = most - facts.nbytes
+        most_at_once, most_decoded = most - facts.nbytes, max(most, most_decoded)
         why = f"more than the limit of {size(most)}"
     if facts.nbytes > most:
-        raise DamagedError(
-            f"{path}: the header claims {' x '.join(map(str, facts.shape))} elements of {facts.dtype}, "
-            f"{size(facts.nbytes)}, {why}: to decode it, give a larger max_bytes"
-        )
-    if facts.at_once > most_at_once:
-        raise DamagedError(
-            f"{path}: one strip or tile takes {size(facts.at_once)} of memory beside the pixels, more than the limit "
-            f"of {size(most_at_once)}: to decode it, give a larger max_bytes"
-        )
+        claim = f"the header claims {' x '.join(map(str, facts.shape))} elements of {facts.dtype}, {size(facts.nbytes)}"
+    elif facts.at_once > most_at_once:
+        claim = f"one strip or tile takes {size(facts.at_once)} of memory beside the pixels"
+        why = f"more than the limit of {size(most_at_once)}"
+    elif facts.decoded > most_decoded:
+        claim = f"its strips or tiles are {size(facts.decoded)} to decode"
+        why = f"more than the {size(most_decoded)} that are plausible"
+    else:
+        return
+    raise DamagedError(f"{path}: {claim}, {why}: to decode it, give a larger max_bytes")
 
 
 def fill(

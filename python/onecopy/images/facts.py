@@ -61,6 +61,8 @@ class Facts(NamedTuple):
     """Place of the pixels in the file if they are uncompressed; None if they have to be decoded."""
     at_once: int = 0
     """Bytes of the largest strip or tile of a TIFF, which is decoded in memory beside the pixels."""
+    decoded: int = 0
+    """Bytes of all strips or tiles of a TIFF when decoded, with what lies outside the image."""
 
     @property
     def nbytes(self) -> int:

@@ -86,7 +86,7 @@ def _portions(
     inspector: _core.Inspector | None = None,
     *,
     maps_paths: bool = True,
-) -> list[tuple[_core.Mapping, Sequence[Range], _core.Inspector | None]]:
+) -> list[Portion]:
     """Return the mappings of a target, each with its ranges; a path is mapped by this call with `maps_paths`.
 
     TypeError if `target` is not an open file, or if `ranges` are given for several files.
@@ -109,12 +109,11 @@ def _portions(
     return parts
 
 
-def _checked(part: Portion) -> tuple[_core.Mapping, Sequence[Range], _core.Inspector | None]:
-    """Return a portion for the compiled module: [] for the whole mapping, [(0, 0)] for no bytes at all."""
+def _checked(part: Portion) -> Portion:
     if part.ranges is None:
-        return part.mapping, [], part.inspector
+        return part
     ranges = [(non_negative("offset", offset), non_negative("length", length)) for offset, length in part.ranges]
-    return part.mapping, ranges or [(0, 0)], part.inspector
+    return part._replace(ranges=ranges)
 
 
 def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:

@@ -26,8 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onecopy import _core
-from onecopy.snapshots import GET, HAVE, MADE, MAKE, MEMORY_NAME
+from onecopy.snapshots import GET, HAVE, MADE, MAKE, MEMORY_NAME, fits_in_memory
 from onecopy.store.identity import FileIdentity, file_identity
 
 if TYPE_CHECKING:
@@ -205,8 +204,7 @@ class Keeper:
         """Release snapshots that no process maps, until a new one fits."""
         mapped: set[int] | None = None
         for key, kept in list(self._kept.items()):
-            available = _core.available_memory()
-            if len(self._kept) <= MAX_KEPT and (available is None or nbytes <= available[0] // 2):
+            if len(self._kept) <= MAX_KEPT and fits_in_memory(nbytes):
                 return
             if kept.memory >= 0:
                 mapped = _mapped_inodes() if mapped is None else mapped

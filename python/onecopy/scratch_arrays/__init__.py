@@ -479,7 +479,7 @@ class Scratch(ArrayProtocol):
         return ScratchMemory(found.resident, found.dirty, found.clean, found.shared, found.cap, found.over)
 
     def _ranges(self, region: Region) -> list[Range]:
-        return ranges_of(region, self.shape, self.dtype.itemsize) or [(0, 0)]
+        return ranges_of(region, self.shape, self.dtype.itemsize)
 
     # --- sealing and saving --------------------------------------------------------------------------------------
 

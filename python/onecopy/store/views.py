@@ -74,6 +74,9 @@ def _locked(views: Path, how: int) -> Iterator[None]:
     fd = os.open(views, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, how)
-        yield
+        try:
+            yield
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # also for a child that was forked meanwhile and has the descriptor
     finally:
         os.close(fd)

@@ -108,7 +108,8 @@ TEST_CASE("a file without arrays is a file") {
   save(folder / "file", {});
   const auto file = ArrayFile::open(folder / "file");
   CHECK(file.index().entries().empty());
-  CHECK(file.ranges({}).size() == 1);
+  CHECK(file.ranges(everything).size() == 1);
+  CHECK(file.ranges(std::vector<std::string>{}).empty());
 }
 
 TEST_CASE("a part of a file is no file of arrays") {

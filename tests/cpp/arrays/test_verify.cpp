@@ -41,7 +41,7 @@ struct Saved {
   std::vector<std::byte> c = testing::random_bytes(block / 2 + block / 4, 3);
 };
 
-std::vector<BadBlock> damage(const ArrayFile& file, std::span<const std::string> names = {}) {
+std::vector<BadBlock> damage(const ArrayFile& file, std::optional<std::span<const std::string>> names = everything) {
   try {
     verify(file, names);
   } catch (const ChecksumError& error) {
@@ -115,6 +115,14 @@ TEST_CASE("warming verifies in the same pass, also what is in memory already") {
   CHECK_THROWS_AS(warm(*file.mapping(), verified_ranges(file), options), ChecksumError);
 }
 
+TEST_CASE("empty lists of ranges and of names are no bytes") {
+  const Saved saved;
+  const auto file = saved.open();
+  CHECK(verified_ranges(file, std::vector<ByteRange>{}).empty());
+  CHECK(verify(file, std::vector<std::string>{}).bytes == 0);
+  CHECK(verify(file).bytes == file.mapping()->bytes().size() - file.index().data_offset());
+}
+
 TEST_CASE("what a budget leaves out is not said to be verified") {
   const Saved saved;
   const auto file = saved.open();
@@ -167,8 +175,8 @@ TEST_CASE("a job on several files refuses an inspector that would compare nothin
   const auto file = saved.open();
   WarmOptions options;
   options.inspector = make_verifier(file);
-  CHECK_THROWS_AS((void)WarmJob::start({{file.mapping(), {}, nullptr}}, options), std::invalid_argument);
-  CHECK(WarmJob::start(file.mapping(), {}, options).wait().verified > 0);
+  CHECK_THROWS_AS((void)WarmJob::start({{file.mapping(), everything, nullptr}}, options), std::invalid_argument);
+  CHECK(WarmJob::start(file.mapping(), everything, options).wait().verified > 0);
 }
 
 }  // namespace onecopy

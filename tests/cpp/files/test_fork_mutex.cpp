@@ -36,7 +36,7 @@ TEST_CASE("no fork leaves a mutex locked in the child, however threads nest them
   std::atomic<bool> stop{false};
   const auto work = [&] {
     while (!stop) {
-      const std::scoped_lock first(outer);
+      const std::scoped_lock first(outer);  // NOLINT(modernize-use-scoped-lock): nested
       const std::scoped_lock second(inner);
       ++sum;
       --sum;
@@ -46,10 +46,28 @@ TEST_CASE("no fork leaves a mutex locked in the child, however threads nest them
   std::thread two(work);
   for (int i = 0; i < 200; ++i)
     CHECK(is_true_in_child([&] {
-      const std::scoped_lock first(inner);
+      const std::scoped_lock first(inner);  // NOLINT(modernize-use-scoped-lock): nested
       const std::scoped_lock second(outer);
       return sum == 0;
     }));
+  stop = true;
+  one.join();
+  two.join();
+}
+
+TEST_CASE("a fork calls no mutex that another thread has not made completely, or begins to destroy") {
+  std::atomic<bool> stop{false};
+  const auto work = [&] {
+    while (!stop) {
+      const ForkMutex brief;
+      const SharedForkMutex shared;
+    }
+  };
+  std::thread one(work);
+  std::thread two(work);
+  int failed = 0;
+  for (int i = 0; i < 1000; ++i) failed += is_true_in_child([] { return true; }) ? 0 : 1;
+  CHECK(failed == 0);
   stop = true;
   one.join();
   two.join();

@@ -20,7 +20,8 @@ TEST_CASE("whole_pages sorts, merges and stays inside") {
   const std::vector<ByteRange> asked{{9000, 10}, {0, 5000}, {5000, 1}, {100'000, 50}, {1'000'000, 5}, {7, 0}};
   const auto pages = whole_pages(asked, 100'020, 0);
   CHECK(pages == std::vector<ByteRange>{{0, 12288}, {98304, 1716}});
-  CHECK(whole_pages({}, 77, 0) == std::vector<ByteRange>{{0, 77}});
+  CHECK(whole_pages(everything, 77, 0) == std::vector<ByteRange>{{0, 77}});
+  CHECK(whole_pages(std::vector<ByteRange>{}, 77, 0).empty());
   // A mapping that begins in the middle of a page: pages are those of the file.
   CHECK(whole_pages(std::array{ByteRange{4000, 1}}, 10'000, 100) == std::vector<ByteRange>{{3996, 4096}});
 }

@@ -77,7 +77,7 @@ TEST_CASE("every mechanism fills the file, and says which it was") {
       WarmOptions options;
       options.mechanism = mechanism;
       options.threads = threads;
-      const auto report = warm(mapping, {}, options);
+      const auto report = warm(mapping, everything, options);
       CHECK(report.complete);
       CHECK(report.threads == std::min(threads, 2U));  // 48 MiB are two pieces
       if (residency(mapping).source == Source::cachestat) {
@@ -103,6 +103,21 @@ TEST_CASE("a range is rounded outwards, and the rest of the file stays cold") {
   CHECK(*residency(mapping, std::array{part}).cached == 4096);
 }
 
+TEST_CASE("an empty list of ranges is no bytes, for every call") {
+  const TestFile file;
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  const std::vector<ByteRange> none;
+  CHECK(residency(*mapping, none).bytes == 0);
+  CHECK(evict(*mapping, none).bytes == 0);
+  CHECK(collapse(*mapping, none).bytes == 0);
+  CHECK(pin(*mapping, none).bytes == 0);
+  const auto report = warm(*mapping, none);
+  CHECK(report.bytes == 0);
+  CHECK(report.complete);
+  CHECK(WarmJob::start(mapping, none).wait().bytes == 0);
+  CHECK(WarmJob::start({{mapping, none, nullptr}, {mapping, everything, nullptr}}).wait().bytes == file_size);
+}
+
 TEST_CASE("a mapping of part of a file warms that part") {
   const TestFile file;
   MappingOptions options;
@@ -122,7 +137,7 @@ TEST_CASE("a budget ends the work early, and the report says so") {
   if (!evict(mapping).cached_after) SKIP_CASE("cached pages are not counted");
   WarmOptions options;
   options.budget = 17 * mib;
-  const auto report = warm(mapping, {}, options);
+  const auto report = warm(mapping, everything, options);
   CHECK(!report.complete);
   CHECK(report.filled <= 17 * mib);
   CHECK(report.filled > 0);
@@ -150,7 +165,7 @@ TEST_CASE("a file truncated under its mapping is an error, not a signal") {
     std::filesystem::resize_file(file.path, 10 * mib);
     WarmOptions options;
     options.mechanism = mechanism;
-    CHECK_THROWS_AS(warm(mapping, {}, options), DataLost);
+    CHECK_THROWS_AS(warm(mapping, everything, options), DataLost);
     CHECK_THROWS_AS(residency(mapping), DataLost);
     CHECK_THROWS_AS(evict(mapping), DataLost);
     CHECK_THROWS_AS(pin(mapping), DataLost);

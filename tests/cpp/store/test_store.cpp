@@ -47,12 +47,6 @@ int code_of(const auto& work) {
   return 0;
 }
 
-PruneOptions everything() {
-  PruneOptions options;
-  options.everything = true;
-  return options;
-}
-
 }  // namespace
 
 TEST_CASE("the first call builds, the second attaches, and each says so") {
@@ -297,7 +291,7 @@ TEST_CASE("a found artefact stays open when it is removed or replaced") {
   const auto store = Store::open(folder / "store");
   const auto built = store.get_or_build("a", writes("content"));
   const auto found = *store.find("a");
-  CHECK(prune(store, everything()).removed.size() == 1);
+  CHECK(prune(store, {.everything = true}).removed.size() == 1);
   CHECK_FALSE(fs::exists(found.path));
   for (const auto& one : {built, found}) {
     const auto mapping = one.open();
@@ -382,7 +376,7 @@ TEST_CASE("a folder in an artefact's place does not keep a prune from removing t
   const auto store = Store::open(folder / "store");
   (void)store.get_or_build("a", writes("content"));
   fs::create_directory(store.path("b"));
-  const auto report = prune(store, everything());
+  const auto report = prune(store, {.everything = true});
   CHECK(report.removed.size() == 1);
   CHECK(store.list().at(0).state == ArtefactState::foreign);
 }

@@ -1,14 +1,17 @@
 """Calls that last while another thread, a finalizer or a fork interferes: nothing that they use is freed."""
 
+import contextlib
 import itertools
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.rounds import rounds
 from tests.support.turns import turns_of_another_thread
 
 import onecopy as oc
@@ -125,21 +128,150 @@ def test_other_threads_run_while_memory_is_freed_and_an_index_is_built(tmp_path,
     assert any(turns() for _ in range(20))
 
 
-def test_a_child_that_is_forked_during_an_export_to_arrow_exports_as_well():
-    shared = oc.share({"text": "x" * 1000, "number": number} for number in range(50_000))
-    threads = [threading.Thread(target=shared.__arrow_c_stream__)]
+ROWS = [{"text": "x" * 1000, "number": number} for number in range(5000)]
+
+
+def own_path(folder: Path) -> Path:
+    return folder / f"{os.getpid()}-{threading.get_ident()}"
+
+
+def of_a_file(use: Callable[[Path], object]) -> Callable[[Path], Callable[[], object]]:
+    def prepare(folder: Path) -> Callable[[], object]:
+        oc.save(folder / "arrays.oc", {"a": np.ones(16 * MIB, np.uint8), "b": np.arange(1000)})
+        return lambda: use(folder / "arrays.oc")
+
+    return prepare
+
+
+def verified(path: Path) -> None:
+    with oc.open(path) as file:
+        file.verify()
+        file.warm(verify=True)
+
+
+def mapped(path: Path) -> None:
+    with oc.Mapping(path) as mapping:
+        oc.pin(mapping)
+        oc.unpin(mapping)
+        oc.residency(mapping)
+        oc.evict(mapping)
+
+
+def copied_into_sealed_memory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # another process has made pages of the file dirty
+        _core.take_snapshot(descriptor, "snapshot").close()
+    os.close(descriptor)
+
+
+def saved_and_removed(folder: Path) -> Callable[[], object]:
+    def call() -> None:
+        oc.save(own_path(folder), {"a": np.ones(4 * MIB, np.uint8)}, durable=False)
+        own_path(folder).unlink()
+
+    return call
+
+
+def built_and_pruned(folder: Path) -> Callable[[], object]:
+    store = oc.Store(folder / "store")
+
+    def call() -> None:
+        store.get_or_build(f"{own_path(folder)}", lambda path: oc.save(path, {"a": np.ones(MIB, np.uint8)}))
+        store.ls()
+        store.prune(max_bytes=0)
+
+    return call
+
+
+def written_scratch(folder: Path) -> Callable[[], object]:
+    def call() -> None:
+        with oc.scratch((4, MIB), np.uint8, dir=folder) as scratch:
+            scratch.array[:] = 1
+            scratch.flush()
+            scratch.release()
+            scratch.prefetch()
+            scratch.save(own_path(folder))
+        own_path(folder).unlink()
+
+    return call
+
+
+def read_rows(_folder: Path) -> Callable[[], object]:
+    shared = oc.share(ROWS)
+
+    def call() -> None:
+        assert shared[10:4000] == ROWS[10:4000]
+        shared.__arrow_c_stream__()
+
+    return call
+
+
+def built_rows(_folder: Path) -> Callable[[], object]:
+    return lambda: oc.share({str(number): row for number, row in enumerate(ROWS)}).close()
+
+
+def saved_object(folder: Path) -> Callable[[], object]:
+    def call() -> None:
+        oc.save_object(own_path(folder), [np.ones(MIB), ROWS])
+        assert oc.load_object(own_path(folder), trusted=True)[0].sum() == MIB
+        own_path(folder).unlink()
+
+    return call
+
+
+CALLS_DURING_FORKS = {
+    "warm": of_a_file(oc.warm),
+    "background": of_a_file(lambda path: oc.warm(path, wait=False).wait()),
+    "copy": of_a_file(lambda path: oc.open(path, mode="copy").close()),
+    "verify": of_a_file(verified),
+    "mapping": of_a_file(mapped),
+    "snapshot": of_a_file(copied_into_sealed_memory),
+    "checksum": of_a_file(lambda path: _core.crc32c(path.read_bytes())),
+    "save": saved_and_removed,
+    "store": built_and_pruned,
+    "scratch": written_scratch,
+    "rows": read_rows,
+    "share": built_rows,
+    "object": saved_object,
+}
+
+
+@pytest.mark.unsanitized  # a fork may leave the locks of AddressSanitizer's allocator locked in the child
+@pytest.mark.parametrize("name", CALLS_DURING_FORKS)
+def test_a_child_that_is_forked_during_a_long_call_makes_the_same_call(tmp_path, name):
+    call = CALLS_DURING_FORKS[name](tmp_path)
+    call()  # imports what it needs: a child has no lock of an import that another thread has begun
+    stop, errors = threading.Event(), list[BaseException]()
+
+    def repeat() -> None:
+        try:
+            while not stop.is_set():
+                call()
+        except BaseException as error:  # raised in the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=repeat) for _ in range(2)]
     for thread in threads:
         thread.start()
-    pid = os.fork()
-    if pid == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a lock that is never released blocks handlers of Python, too
-        signal.alarm(20)
-        shared.__arrow_c_stream__()
-        os._exit(0)
-    for thread in threads:
-        thread.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    shared.close()
+    try:
+        for _ in range(rounds(5, 60)):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a lock that stays locked blocks handlers of Python
+                    signal.alarm(60)
+                    call()
+                    os._exit(0)
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
 
 
 def test_a_builder_is_used_by_one_thread_at_a_time(tmp_path):

@@ -5,6 +5,7 @@ import os
 import re
 import struct
 import sys
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -227,6 +228,29 @@ def test_a_header_that_claims_a_terabyte_is_refused_before_anything_is_reserved(
     with pytest.raises(CodecError, match=r"1\.10 TB, more than the limit of 1\.00 MB: .* give a larger max_bytes"):
         codecs.check_size(str(path), codecs.read_facts(path), "1 MB")
     codecs.check_size(str(path), codecs.read_facts(path), 1 << 41)
+
+
+def padded(path: Path, count: int) -> Path:
+    """Write a TIFF image of one row, in `count` tiles of 4096 x 4096 that are all the same bytes of the file."""
+    tile = zlib.compress(bytes(1 << 24))
+    first = 8 + 2 + 10 * 12 + 4
+    tags = [(256, 4096 * count), (257, 1), (258, 8), (259, 8), (262, 1), (277, 1), (322, 4096), (323, 4096)]
+    entries = [struct.pack("<HHII", code, 4, 1, value) for code, value in tags]
+    entries += [struct.pack("<HHII", code, 4, count, first + at) for code, at in ((324, 0), (325, 4 * count))]
+    tables = np.repeat(np.array([first + 8 * count, len(tile)], "<u4"), count).tobytes()
+    path.write_bytes(struct.pack("<2sHIH", b"II", 42, 8, len(entries)) + b"".join(entries) + bytes(4) + tables + tile)
+    return path
+
+
+def test_tiles_that_lie_outside_the_image_count_as_what_is_decoded(tmp_path):
+    assert not decoded(padded(tmp_path / "few.tif", 2)).any()
+    path = padded(tmp_path / "many.tif", 1000)
+    facts = codecs.read_facts(path)
+    assert facts.nbytes < 5_000_000
+    for limit in (None, "1 GB"):
+        with pytest.raises(CodecError, match=r"are 16\.8 GB to decode, more than the .* give a larger max_bytes"):
+            codecs.check_size(str(path), facts, limit)
+    codecs.check_size(str(path), facts, "20 GB")
 
 
 @pytest.mark.parametrize("layout", [{"tile": (16, 16)}, {"rowsperstrip": 1}])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.page_cache import nearly
 
 import onecopy as oc
+from onecopy import _core
 from onecopy.memory import proc
 from onecopy.page_cache import EvictReport, PinReport, Residency, WarmReport, cachestat, mapped_in, residency
 
@@ -380,6 +381,13 @@ def test_negative_numbers_are_value_errors(cold_file, options):
 @pytest.mark.parametrize("call", [oc.warm, oc.evict, residency])
 def test_no_ranges_are_nothing(cold_file, call):
     assert call(cold_file(PAGE), []).bytes == 0
+
+
+@pytest.mark.parametrize("call", [_core.residency, _core.evict, _core.pin])
+def test_an_empty_list_is_no_bytes_in_the_compiled_module_and_none_is_all(cold_file, call):
+    mapping = _core.open_mapping(cold_file(PAGE))
+    assert call(mapping, []).bytes == 0
+    assert call(mapping, None).bytes == PAGE
 
 
 @pytest.mark.parametrize("call", [oc.warm, oc.evict, residency])

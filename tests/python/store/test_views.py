@@ -1,6 +1,8 @@
 """Links to artefacts, made while other processes prune; and temporary paths of files that are being written."""
 
+import fcntl
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -25,6 +27,21 @@ def test_a_link_is_made_while_empty_views_are_swept(store):
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_child_that_is_forked_during_a_sweep_does_not_keep_its_lock(store):
+    folder = views.view(store.folder, "1").parent
+    with views._locked(folder, fcntl.LOCK_EX):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(descriptor)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_two_threads_of_a_process_write_one_target_under_different_names(tmp_path):
