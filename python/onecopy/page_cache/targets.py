@@ -11,6 +11,8 @@ from onecopy.arguments import non_negative, path_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onecopy._core import Inspector
+
 __all__ = ["Mapped", "Opened", "Portion", "Range", "Selection", "Several", "Target", "of_opened", "of_target"]
 
 Range: TypeAlias = tuple[int, int]
@@ -27,7 +29,7 @@ class Mapped(Protocol):
         """The mapping of the compiled module."""
 
 
-Portion: TypeAlias = "tuple[_core.Mapping, Sequence[Range] | None, _core.Inspector | None]"
+Portion: TypeAlias = "tuple[_core.Mapping, Sequence[Range] | None, Inspector | None]"
 """A mapping, ranges of it (None: all of it; []: no bytes), and an inspector that checks the bytes while reading."""
 
 
@@ -52,9 +54,7 @@ Target: TypeAlias = "Single | Sequence[Single]"
 """An open file, a path, or a list of these, which are treated as one."""
 
 
-def of_target(
-    target: Target, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None
-) -> list[Portion]:
+def of_target(target: Target, ranges: Sequence[Range] | None, inspector: Inspector | None = None) -> list[Portion]:
     """Return the mappings of a target, each with its ranges; a path is mapped by this call."""
     if isinstance(target, list | tuple):
         if ranges is not None or inspector is not None:
@@ -66,9 +66,7 @@ def of_target(
     return of_opened(target, ranges, inspector)
 
 
-def of_opened(
-    target: object, ranges: Sequence[Range] | None, inspector: _core.Inspector | None = None
-) -> list[Portion]:
+def of_opened(target: object, ranges: Sequence[Range] | None, inspector: Inspector | None = None) -> list[Portion]:
     """Return the mappings of an open file, each with its ranges.
 
     TypeError if `target` is not an open file, or if `ranges` are given for several files.

@@ -68,9 +68,7 @@ def arrays(draw) -> np.ndarray:
 
 
 texts = st.text(max_size=20).filter(lambda name: name != "__metadata__")  # of the format itself
-names = texts | st.sampled_from(
-    ["", "#0", "#", "'", '"', "\\", "\\u0041", "\n\0\x7f", "é\U0001f600", "\u2028"]
-)
+names = texts | st.sampled_from(["", "#0", "#", "'", '"', "\\", "\\u0041", "\n\0\x7f", "é\U0001f600", "\u2028"])
 
 
 @given(tensors=st.dictionaries(names, arrays(), max_size=6), checksum=st.booleans())
