@@ -169,15 +169,15 @@ def _of_keeper(descriptor: int, path: str, identity: FileIdentity) -> Snapshot |
             reply, received, _, _ = socket.recv_fds(keeper, len(MAKE), 1, socket.MSG_CMSG_CLOEXEC)
             if reply == HAVE and received:
                 return Snapshot(received[0], path, identity, "memory")
-            return _made(keeper, descriptor, path, identity) if reply == MAKE else None
+            return (
+                _made(keeper, descriptor, path, identity) if reply == MAKE and fits_in_memory(identity.nbytes) else None
+            )
         except (ConnectionError, BrokenPipeError):
             raise NoSnapshot("onecopy run has ended") from None
 
 
 def _made(keeper: socket.socket, descriptor: int, path: str, identity: FileIdentity) -> Snapshot | None:
     """Make a snapshot in memory and give it to the keeper; None if there is too little memory."""
-    if not fits_in_memory(identity.nbytes):
-        return None  # the keeper sees that the connection is closed
     _settle(descriptor, identity)
     try:
         memory = _core.take_snapshot(descriptor, (MEMORY_NAME + path)[-200:] if len(path) > 200 else MEMORY_NAME + path)

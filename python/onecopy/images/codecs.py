@@ -308,22 +308,18 @@ def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
     """Raise DamagedError if the decoded image exceeds `max_bytes`, or a plausible size for its file if that is None."""
     nbytes = os.stat(path).st_size  # noqa: PTH116 - text
     most = most_at_once = most_decoded = max(_PLAUSIBLE, _RATIO * nbytes)
-    why = f"more than the {size(most)} that are plausible for a file of {size(nbytes)}"
     if max_bytes is not None:
         most = byte_count("max_bytes", max_bytes)
         most_at_once, most_decoded = most - facts.nbytes, max(most, most_decoded)
-        why = f"more than the limit of {size(most)}"
-    if facts.nbytes > most:
-        claim = f"the header claims {' x '.join(map(str, facts.shape))} elements of {facts.dtype}, {size(facts.nbytes)}"
-    elif facts.at_once > most_at_once:
-        claim = f"one strip or tile takes {size(facts.at_once)} of memory beside the pixels"
-        why = f"more than the limit of {size(most_at_once)}"
-    elif facts.decoded > most_decoded:
-        claim = f"its strips or tiles are {size(facts.decoded)} to decode"
-        why = f"more than the {size(most_decoded)} that are plausible"
-    else:
-        return
-    raise DamagedError(f"{path}: {claim}, {why}: to decode it, give a larger max_bytes")
+    shape = " x ".join(map(str, facts.shape))
+    for taken, limit, claim in (
+        (facts.nbytes, most, f"the header claims {shape} elements of {facts.dtype},"),
+        (facts.at_once, most_at_once, "one strip or tile takes, beside the pixels,"),
+        (facts.decoded, most_decoded, "to decode its strips or tiles takes"),
+    ):
+        if taken > limit:
+            why = f"the limit of {size(limit)} (its file has {size(nbytes)}): to decode it, give a larger max_bytes"
+            raise DamagedError(f"{path}: {claim} {size(taken)}, more than {why}")
 
 
 def fill(

@@ -460,14 +460,14 @@ class Scratch(ArrayProtocol):
         ...     canvas.release(slice(0, 512)).bytes
         2097152
         """
-        ranges = self._ranges(region)
+        ranges = ranges_of(region, self.shape, self.dtype.itemsize)
         if self._sealed is not None and not self._sealed.closed:
             _core.evict(self._sealed.core, ranges)  # pages that this mapping references would stay in memory
         return self._core.release(ranges)
 
     def prefetch(self, region: Region = None) -> WarmReport:
         """Read a part into memory, at most `max_resident` bytes; see `onecopy.warm`."""
-        return self._core.prefetch(self._ranges(region))
+        return self._core.prefetch(ranges_of(region, self.shape, self.dtype.itemsize))
 
     def flush(self) -> None:
         """Write all dirty pages to disk. OSError (EIO, ENOSPC) if this or an earlier write-back lost bytes."""
@@ -477,9 +477,6 @@ class Scratch(ArrayProtocol):
         """Return the memory of the array; numbers that the kernel does not report are None."""
         found = self._core.memory()
         return ScratchMemory(found.resident, found.dirty, found.clean, found.shared, found.cap, found.over)
-
-    def _ranges(self, region: Region) -> list[Range]:
-        return ranges_of(region, self.shape, self.dtype.itemsize)
 
     # --- sealing and saving --------------------------------------------------------------------------------------
 

@@ -221,11 +221,9 @@ def bomb(path: Path, width: int, height: int) -> Path:
 
 def test_a_header_that_claims_a_terabyte_is_refused_before_anything_is_reserved(tmp_path):
     path = bomb(tmp_path / "bomb.tif", 1 << 20, 1 << 20)
-    with pytest.raises(
-        CodecError, match=r"claims 1048576 x 1048576 .*1\.10 TB, more than the 268 MB that are plausible"
-    ):
+    with pytest.raises(CodecError, match=r"claims 1048576 x 1048576 .*1\.10 TB, more than the limit of 268 MB"):
         codecs.check_size(str(path), codecs.read_facts(path), None)
-    with pytest.raises(CodecError, match=r"1\.10 TB, more than the limit of 1\.00 MB: .* give a larger max_bytes"):
+    with pytest.raises(CodecError, match=r"1\.10 TB, more than the limit of 1\.00 MB .* give a larger max_bytes"):
         codecs.check_size(str(path), codecs.read_facts(path), "1 MB")
     codecs.check_size(str(path), codecs.read_facts(path), 1 << 41)
 
@@ -248,7 +246,7 @@ def test_tiles_that_lie_outside_the_image_count_as_what_is_decoded(tmp_path):
     facts = codecs.read_facts(path)
     assert facts.nbytes < 5_000_000
     for limit in (None, "1 GB"):
-        with pytest.raises(CodecError, match=r"are 16\.8 GB to decode, more than the .* give a larger max_bytes"):
+        with pytest.raises(CodecError, match=r"strips or tiles takes 16\.8 GB, more than .* give a larger max_bytes"):
             codecs.check_size(str(path), facts, limit)
     codecs.check_size(str(path), facts, "20 GB")
 
