@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     from onecopy.files import Identity
-    from onecopy.page_cache import Range, WarmReport
+    from onecopy.page_cache import WarmReport
 
 __all__ = ["HeapArray", "ReleaseReport", "Saved", "Scratch", "ScratchMemory", "SealedArray", "alloc", "scratch"]
 
