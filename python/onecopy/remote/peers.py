@@ -110,39 +110,38 @@ class Group:
             self._joined = time.monotonic()
             self._others = [one for one in members if one.node != self._own.node]
             self._is_member = self._own in members
-            if not self._own.is_whole and not self._ended.is_set():
+            if not self._ended.is_set() and not (self._own.is_whole and self._is_member):
                 self._connect()
-            if self._is_member or self._connected or self._own.is_whole:
-                return
+            if self._is_member or self._connected:
+                break
             self._nodes.board.update(self._name, partial(_without, members))  # none of them is left
+        for channel, _ in self._connected.values() if self._own.is_whole else ():
+            channel.close()
 
     def _joined_members(self) -> list[Member]:
-        begins = False
-
         def added(now: Any) -> Any:
-            nonlocal begins
             members = _members(now)
             if now and now["formed"]:
                 if self._own.node not in {one.node for one in members}:
                     return now  # it is at work: its members are asked, and this node fetches nothing for them
                 members = []
-            begins = not members
             return {"formed": False, "members": [*(one for one in members if one.node != self._own.node), self._own]}
 
         board = self._nodes.board
         now = board.update(self._name, added)
-        if begins:
-            self._nodes.begin(self._key)
         started = changed = time.monotonic()
-        before = 0
+        before, is_first = 0, False
         while now and not now["formed"] and not self._ended.is_set():
             members = _members(now)
             if len(members) != before:
                 before, changed = len(members), time.monotonic()
+            if members[:1] == [self._own] and not is_first:  # also where the first one was replaced: it had ended
+                is_first = True
+                self._nodes.begin(self._key)
             is_late = time.monotonic() - started > boards.JOIN_S and not self._nodes.is_patient
             if is_late:
                 warn(f"another node of the job was lost: none with the same secret came in {boards.JOIN_S:g} s")
-            if is_late or (begins and self._nodes.is_complete(members, time.monotonic() - changed)):
+            if is_late or (is_first and self._nodes.is_complete(members, time.monotonic() - changed)):
                 now = board.update(self._name, lambda now: now and now | {"formed": True})
             else:
                 time.sleep(_POLL_S)
@@ -152,6 +151,7 @@ class Group:
     def _connect(self) -> None:
         """Connect to the other members, and learn what each has."""
         self._connected = {}
+        lost: dict[Member, str] = {}
 
         def connect(member: Member) -> None:
             try:
@@ -165,9 +165,12 @@ class Group:
                     raise PeerLostError("it has a file of another size")
                 self._connected[member] = channel, have
             except (PeerLostError, ValueError, TypeError, KeyError) as error:
-                self._lose(member, str(error))
+                lost[member] = str(error)
 
         run([partial(connect, member) for member in self._others], lambda: None, lambda: None)
+        if self._is_member or self._connected:  # else all of them ended before this node came
+            for member, reason in lost.items():
+                self._lose(member, reason)
 
     def _lose(self, member: Member, reason: str) -> None:
         self._gone.add(member.node)
