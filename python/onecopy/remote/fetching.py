@@ -13,9 +13,10 @@ from urllib.parse import unquote
 from onecopy.arguments import is_url
 from onecopy.errors import FormatError
 from onecopy.named_files import is_inside, names_in
-from onecopy.remote.origin import Origin, shown, versions_of, waited
+from onecopy.remote.origin import Origin, shown, versions_of
 from onecopy.remote.pieces import Ranges
 from onecopy.remote.several import InPartError, Several
+from onecopy.remote.steps import waited
 from onecopy.remote.transfer import CONNECTIONS
 from onecopy.store import Store, views
 

@@ -8,24 +8,22 @@ import errno
 import hashlib
 import os
 import re
-import threading
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from onecopy.errors import FileChanged
 from onecopy.remote.redirects import first_answer
+from onecopy.remote.steps import answered, in_thread, waited
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from obstore import Bytes
 
-__all__ = ["NodesOnly", "Origin", "Version", "beside", "name_in", "shown", "versions_of", "waited"]
+__all__ = ["NodesOnly", "Origin", "Version", "beside", "name_in", "shown", "versions_of"]
 
-T = TypeVar("T")
 _SIGNATURES = (
     (
         "X-Amz-Algorithm X-Amz-Credential X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders X-Amz-Signature",
@@ -53,7 +51,6 @@ _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days
 _CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
 _CHUNK_S = 30.0
 """Seconds in which the next chunk must arrive: a request that is slower ends, and the next one takes smaller chunks."""
-_REPORT_S = 0.1
 _AT_A_TIME = 16
 _BAD_REQUEST, _NO_SUCH_RANGE = "400 Bad Request", "416 Range Not Satisfiable"
 _REFUSALS = {
@@ -66,56 +63,6 @@ _REFUSALS = {
     "TokenRefreshRequired": "the session token must be refreshed",
 }
 """Codes by which S3 and Azure refuse credentials; some come with 400, not with 403."""
-
-
-def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = lambda: None) -> T:
-    """Run a coroutine in a thread with an event loop of its own; return its result, or raise its exception.
-
-    `report` is called about 10 times per second in this thread. What it raises, and an interrupt, cancel the coroutine
-    and its requests at once, however silent the server is.
-    """
-    ended: Future[T] = Future()
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
-
-    async def main() -> T:
-        running.append((asyncio.get_running_loop(), cast("asyncio.Task[Any]", asyncio.current_task())))
-        return await work
-
-    def run() -> None:
-        try:
-            ended.set_result(asyncio.run(main()))
-        except BaseException as error:
-            ended.set_exception(error)
-
-    thread = threading.Thread(target=run, name="onecopy-requests", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(_REPORT_S)
-            report()
-        report()
-    except BaseException:
-        for loop, task in running:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        raise
-    return ended.result()
-
-
-async def _in_thread(function: Callable[[], T]) -> T:
-    """Call a function that waits for the network in a thread, which is left behind when this is cancelled."""
-    future: Future[T] = Future()
-
-    def work() -> None:
-        future.set_running_or_notify_cancel()
-        try:
-            future.set_result(function())
-        except Exception as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="onecopy-request", daemon=True).start()
-    return await asyncio.wrap_future(future)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +153,7 @@ class Origin:
         return self._clients[self._root]
 
     async def _get(self, **options: Any) -> Any:
-        return await self._obstore.get_async(self._client, self._path, options=options)
+        return await answered(self._obstore.get_async(self._client, self._path, options=options))
 
     async def version(self) -> Version:
         """Ask the server for the current version.
@@ -218,13 +165,13 @@ class Origin:
         OSError
             FileNotFoundError, PermissionError, ConnectionError, ...; ``filename`` is the URL without its query.
         """
-        if self._is_http and (answer := await _in_thread(lambda: first_answer(self._url, self.shown))):
+        if self._is_http and (answer := await in_thread(lambda: first_answer(self._url, self.shown))):
             return Version.made(*answer)
         known = self._obstore.exceptions
         with self._errors():
             try:
                 if not self._is_http:
-                    return Version.of(await self._obstore.head_async(self._client, self._path))
+                    return Version.of(await answered(self._obstore.head_async(self._client, self._path)))
             except known.BaseError as error:
                 if _status(error) != _BAD_REQUEST:  # an answer to HEAD has no text: a GET brings the reason
                     raise
@@ -292,7 +239,7 @@ class Origin:
         while True:
             try:
                 async with asyncio.timeout(_CHUNK_S):
-                    chunk = await anext(stream)
+                    chunk = await answered(anext(stream))
             except StopAsyncIteration:
                 return
             except TimeoutError:
@@ -311,7 +258,7 @@ class Origin:
         if self._is_http:
             raise OSError(errno.ENOTSUP, "HTTP servers list no folders: give the URL of a file", self.shown)
         with self._errors():
-            found = await self._obstore.list_with_delimiter_async(self._client, self._path)
+            found = await answered(self._obstore.list_with_delimiter_async(self._client, self._path))
         return [one["path"].rpartition("/")[2] for one in found["objects"]]
 
     @contextlib.contextmanager

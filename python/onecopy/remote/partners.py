@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy.remote.boards import job_of_addresses, job_of_torchrun
-from onecopy.remote.peers import Group, PeerLostError, run, warn
+from onecopy.remote.peers import Group, PeerLostError, warn
+from onecopy.remote.steps import nothing, run
 from onecopy.store.identity import boot_identity, start_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Partners:
         if self._nodes is None:
             return
         try:
-            run([partial(self._nodes.take_part, key, patient=patient)], lambda: None, self._report, wait=False)
+            run([partial(self._nodes.take_part, key, patient=patient)], report=self._report, wait=False)
             self._groups.append(Group(self._nodes, key, file.fileno(), file.size, file))
             self._groups[-1].join(lambda: progress(0))
             self._groups[-1].pull(fetch, differs, progress)
@@ -75,7 +76,7 @@ class Partners:
             return
         try:
             serves: list[bool] = []
-            run([lambda: serves.append(nodes.is_to_serve(key, path))], lambda: None, self._report, wait=False)
+            run([lambda: serves.append(nodes.is_to_serve(key, path))], report=self._report, wait=False)
             if serves == [True]:
                 with path.open("rb") as file:
                     self._groups.append(Group(nodes, key, file.fileno(), os.fstat(file.fileno()).st_size))
@@ -97,7 +98,7 @@ class Partners:
 
 
 @contextlib.contextmanager
-def together(peers: Peers, store: Store, report: Callable[[], object] = lambda: None) -> Iterator[Partners]:
+def together(peers: Peers, store: Store, report: Callable[[], object] = nothing) -> Iterator[Partners]:
     """Fetch inside the block with the nodes that `peers` gives, as documented at `onecopy.remote.fetch`.
 
     `store` is that of this node.
@@ -164,7 +165,7 @@ def _nodes(peers: Peers, store: Store, report: Callable[[], object]) -> JobNodes
             found.append(JobNodes(job, store, job.board()))
 
     try:
-        run([find], lambda: None, report, wait=False)  # the board may be silent
+        run([find], report=report, wait=False)  # the board may be silent
     except PeerLostError as error:
         warn(str(error))
     return found[0] if found else None

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onecopy.remote import boards, transfer
 from onecopy.remote.channels import Channel, Listener, PeerLostError
 from onecopy.remote.pieces import Ranges
+from onecopy.remote.steps import StoppedError, nothing, run
 from onecopy.remote.transfer import pieces_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from onecopy.remote.pieces import PartialFile
     from onecopy.remote.ray_nodes import RayNodes
 
-__all__ = ["Group", "PeerLostError", "assigned", "run", "warn"]
+__all__ = ["Group", "PeerLostError", "assigned", "warn"]
 
 WINDOW = 16
 """Number of pieces that a node receives at a time: the memory that receiving needs."""
@@ -44,7 +45,7 @@ _MAX_HELLO = 64 << 20
 _REQUEST = struct.Struct("<QQ")
 _IDLE_S = 120.0
 """Seconds after which a node is lost that neither asks for a piece nor leaves."""
-_BEAT_S, _REPORT_S, _POLL_S = 2.0, 0.1, 0.05
+_BEAT_S, _POLL_S = 2.0, 0.05
 
 Piece = tuple[int, int]
 """First byte of a piece, and that behind it."""
@@ -100,7 +101,7 @@ class Group:
 
     # --- which nodes ----------------------------------------------------------------------------------------------
 
-    def join(self, report: Callable[[], object] = lambda: None) -> None:
+    def join(self, report: Callable[[], object] = nothing) -> None:
         """Join the group of the file, or begin one, and wait until it is complete; `report` is called meanwhile."""
         run([self._join], self._end, report, wait=False)  # the thread may wait for the board
 
@@ -167,7 +168,7 @@ class Group:
             except (PeerLostError, ValueError, TypeError, KeyError) as error:
                 lost[member] = str(error)
 
-        run([partial(connect, member) for member in self._others], lambda: None, lambda: None)
+        run([partial(connect, member) for member in self._others])
         if self._is_member or self._connected:  # else all of them ended before this node came
             for member, reason in lost.items():
                 self._lose(member, reason)
@@ -225,7 +226,7 @@ class Group:
 
     def _check_ended(self) -> None:
         if self._ended.is_set():
-            raise _EndedError
+            raise StoppedError
 
     def _check_patience(self) -> None:
         """Raise PeerLostError if this node brought its share long ago, and another one is far from that."""
@@ -317,7 +318,7 @@ class Group:
                 buffer = memoryview(bytearray(stop - start))
             channel.send(buffer[: os.preadv(self._fd, [buffer[: stop - start]], start)])
 
-    def finish(self, report: Callable[[], object] = lambda: None) -> None:
+    def finish(self, report: Callable[[], object] = nothing) -> None:
         """Serve the other nodes until each has left, or has been lost; `report` is called meanwhile."""
         begun = time.monotonic()
         longest = boards.JOIN_S + 10 * (begun - self._joined)  # for nodes that are slower than this one
@@ -329,7 +330,7 @@ class Group:
             time.sleep(_POLL_S)
             report()
         with contextlib.suppress(PeerLostError):
-            run([partial(self._nodes.board.update, self._name, self._left)], lambda: None, report, wait=False)
+            run([partial(self._nodes.board.update, self._name, self._left)], report=report, wait=False)
 
     def _left(self, now: Any) -> Any:
         members = [one for one in _members(now) if one != self._own]
@@ -399,49 +400,5 @@ def _members(now: Any) -> list[Member]:
     return found
 
 
-def run(
-    steps: Sequence[Callable[[], object]],
-    stop: Callable[[], object],
-    report: Callable[[], object],
-    *,
-    wait: bool = True,
-) -> None:
-    """Run each step in a thread until all have ended; raise what the first of them raised.
-
-    `stop` is called when a step raises, and must make the others end. `report` is called about 10 times per second in
-    this thread; what it raises stops the steps and is passed on, with `wait` when they have ended.
-    """
-    errors: list[BaseException] = []
-
-    def guarded(step: Callable[[], object]) -> None:
-        try:
-            step()
-        except _EndedError:
-            pass
-        except BaseException as error:
-            errors.append(error)
-            stop()
-
-    threads = [threading.Thread(target=guarded, args=(step,), name="onecopy-step", daemon=True) for step in steps]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_REPORT_S)
-                report()
-    except BaseException:
-        stop()
-        for thread in threads if wait else ():
-            thread.join()
-        raise
-    if errors:
-        raise errors[0]
-
-
 class _LiarError(PeerLostError):
     """A node sent bytes that the origin does not have."""
-
-
-class _EndedError(Exception):
-    """Ends a thread because another one failed."""

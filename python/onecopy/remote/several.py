@@ -8,10 +8,10 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
-from onecopy.remote.origin import waited
 from onecopy.remote.partners import Partners, together
 from onecopy.remote.peers import PeerLostError
 from onecopy.remote.pieces import PartialFile
+from onecopy.remote.steps import nothing, waited
 from onecopy.remote.transfer import CONNECTIONS, received, transfer
 from onecopy.store import Store, report_progress
 from onecopy.text import size
@@ -55,7 +55,7 @@ class Several:
         self._progress = progress if progress is not None else _announced(self.store)
         self._done = 0
         self._total = 0
-        self._partners = Partners(None, lambda: None)
+        self._partners = Partners(None, nothing)
 
     def expect(self, nbytes: int) -> None:
         """Count the bytes of a file that will be fetched, for the progress."""

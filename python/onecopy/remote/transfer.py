@@ -8,7 +8,7 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from onecopy.remote.origin import waited
+from onecopy.remote.steps import waited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
