@@ -19,7 +19,7 @@ import threading
 import time
 from functools import partial
 from itertools import chain, cycle, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from onecopy.remote import boards, transfer
 from onecopy.remote.channels import Channel, Listener, PeerLostError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from onecopy.remote.pieces import PartialFile
     from onecopy.remote.ray_nodes import RayNodes
 
-__all__ = ["Group", "PeerLostError", "assigned", "warn"]
+__all__ = ["Differs", "Fetch", "Group", "PeerLostError", "assigned", "warned"]
 
 WINDOW = 16
 """Number of pieces that a node receives at a time: the memory that receiving needs."""
@@ -49,6 +49,11 @@ _BEAT_S, _POLL_S = 2.0, 0.05
 
 Piece = tuple[int, int]
 """First byte of a piece, and that behind it."""
+Fetch: TypeAlias = "Callable[[list[Piece], Callable[[int], object]], object]"
+"""Fetches pieces from the origin into the file; the function is called with the number of bytes that have arrived."""
+Differs: TypeAlias = "Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool]"
+"""Whether the origin has other bytes than some, each with its first position; the function raises when it should end.
+Called in threads, as `Fetch` is."""
 
 
 class Member(NamedTuple):
@@ -64,16 +69,8 @@ class Member(NamedTuple):
 class Group:
     """The nodes that fetch a file together, seen from one of them, which serves what it has until `close`.
 
-    Parameters
-    ----------
-    nodes
-        The nodes that may take part.
-    key
-        Key of the file, which identifies its content.
-    fd, size
-        The open file of this node, and its size in bytes.
-    file
-        The file, if it lacks pieces; None: the node has all.
+    `nodes` may take part, `key` identifies the content, `fd` and `size` are those of the file of this node, and `file`
+    is the same file if it lacks pieces; None: the node has all.
     """
 
     def __init__(
@@ -180,29 +177,11 @@ class Group:
 
     # --- what this node lacks -------------------------------------------------------------------------------------
 
-    def pull(
-        self,
-        fetch: Callable[[list[Piece], Callable[[int], object]], object],
-        differs: Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool],
-        progress: Callable[[int], object],
-    ) -> None:
+    def pull(self, fetch: Fetch, differs: Differs, progress: Callable[[int], object]) -> None:
         """Bring what other nodes have, or will have, and fetch this node's share of the rest; some may stay missing.
 
-        Parameters
-        ----------
-        fetch
-            Called, in a thread, with the pieces that this node fetches from the origin and a function that takes the
-            number of bytes that have arrived: fetches them into the file.
-        differs
-            Called, in threads, with parts of the file, each as its first byte and its bytes, and a function that raises
-            an exception when it should end: returns whether the origin has others.
-        progress
-            Called about 10 times per second with the number of bytes received from the origin and from nodes.
-
-        Raises
-        ------
-        Exception
-            That of `fetch`, of `differs` and of `progress`, which other nodes notice as a lost node.
+        `progress` is called about 10 times per second with the number of bytes received from the origin and from nodes.
+        What the functions raise is passed on; other nodes notice it as a lost node.
         """
         lacking = sorted(one.node for one in [*self._others, *[self._own] * self._is_member] if not one.is_whole)
         assert self._file is not None
@@ -213,8 +192,12 @@ class Group:
             steps.append(partial(self._receive, member, channel, shares.pop(member.node, []), differs))
         own = [piece for pieces in shares.values() for piece in pieces]  # those of nodes that are gone, too
 
+        def note(arrived: int) -> None:
+            self._fetched = arrived
+            self._check_ended()
+
         def bring() -> None:
-            fetch(sorted(own), self._note_fetched)
+            fetch(sorted(own), note)
             self._brought = time.monotonic()
 
         run([bring, *steps], self._end, lambda: progress(self._fetched + self._received))
@@ -235,17 +218,7 @@ class Group:
         if self._brought is not None and now - self._brought > max(boards.JOIN_S, self._brought - self._joined):
             raise PeerLostError("it does not send what it should fetch")
 
-    def _note_fetched(self, arrived: int) -> None:
-        self._fetched = arrived
-        self._check_ended()
-
-    def _receive(
-        self,
-        member: Member,
-        channel: Channel,
-        pieces: list[Piece],
-        differs: Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool],
-    ) -> None:
+    def _receive(self, member: Member, channel: Channel, pieces: list[Piece], differs: Differs) -> None:
         """Receive pieces of a member; without those that come after it is lost."""
         file = self._file
         assert file is not None
@@ -346,17 +319,10 @@ class Group:
 
 
 def assigned(missing: Sequence[Piece], have: Mapping[str, Ranges], lacking: Sequence[str]) -> dict[str, list[Piece]]:
-    """Return which node brings which of the missing pieces.
+    """Return which node brings which of the missing pieces: `have` is what each node has that can be asked.
 
-    A piece that nodes have is asked of one of these; another one is fetched from the origin by one of the nodes that
-    lack pieces, the same for all of them. The pieces are spread evenly, and in order.
-
-    Parameters
-    ----------
-    have
-        What each node has that can be asked.
-    lacking
-        The nodes that lack pieces, in the same order in all of them.
+    A piece that nodes have is asked of one of these; another one is fetched from the origin by one of the `lacking`
+    nodes, which are in the same order in all of them. The pieces are spread evenly, and in order.
 
     Examples
     --------
@@ -380,6 +346,15 @@ def warn(text: str) -> None:
     logging.getLogger("onecopy").warning("onecopy: %s; what is missing comes from the origin", text)
 
 
+@contextlib.contextmanager
+def warned() -> Iterator[None]:
+    """Warn of a node that is lost inside the block, which ends there."""
+    try:
+        yield
+    except PeerLostError as error:
+        warn(str(error))
+
+
 def _sample(start: int, view: memoryview) -> tuple[int, memoryview]:
     """Return a part of a piece that no other node can foresee."""
     at = secrets.randbelow(max(1, len(view) - SAMPLE + 1))
@@ -391,13 +366,11 @@ def _without(members: list[Member], now: Any) -> Any:
 
 
 def _members(now: Any) -> list[Member]:
-    try:
+    with contextlib.suppress(KeyError, TypeError):
         found = [Member(*one) for one in now["members"]] if now else []
-    except (KeyError, TypeError):
-        raise PeerLostError("another node of the job wrote what is no list of nodes") from None
-    if not all(map(isinstance, chain(*found), cycle((str, str, int, bool)))):
-        raise PeerLostError("another node of the job wrote what is no list of nodes")
-    return found
+        if all(map(isinstance, chain(*found), cycle((str, str, int, bool)))):
+            return found
+    raise PeerLostError("another node of the job wrote what is no list of nodes")
 
 
 class _LiarError(PeerLostError):
