@@ -50,7 +50,11 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path, monkeypatch, small_pieces) -> Iterator[Cluster]:
     found = Cluster(tmp_path)
-    monkeypatch.setattr(partners, "_nodes", lambda _, store, __: found.nodes(int(store.folder.name.rpartition("-")[2])))
+
+    def nodes(of: Any, store: Store, _: Any) -> JobNodes | None:
+        return found.nodes(int(store.folder.name.rpartition("-")[2])) if of else None
+
+    monkeypatch.setattr(partners, "_nodes", nodes)
     yield found
     found.pool.shutdown()
 
@@ -134,6 +138,24 @@ def test_a_board_with_anything_on_it_costs_no_fetch(cluster, objects, monkeypatc
     board = cluster.nodes(1).board
     board.update(board.name("group", Origin(url).key(version)), lambda _: value)
     assert cluster.begin(0, url).result(PATIENCE).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("formed", [True, False])
+def test_a_node_that_has_the_file_does_not_trust_a_group_whose_nodes_ended(cluster, objects, caplog, formed):
+    """Start a job again whose node 1 was killed while it fetched, or while it waited for the others."""
+    url = objects.put("x", CONTENT)
+    fetch(url, store=cluster.store(0))
+    board = cluster.nodes(0).board
+    name = board.name("group", Origin(url).key(versions_of([Origin(url)])[0]))
+    killed = {"formed": formed, "members": [[cluster.nodes(1).node, "127.0.0.1", 1, False]]}
+    board.update(name, lambda _: killed)
+    before = objects.served
+    first = cluster.begin(0, url)
+    until(lambda: first.done() or board.get(name) != killed)
+    paths = [one.result(PATIENCE) for one in [first, cluster.begin(1, url)]]
+    assert [path.read_bytes() for path in paths] == [CONTENT] * 2
+    assert objects.served - before == 2 + PIECES * SAMPLE
+    assert "lost" not in caplog.text
 
 
 def test_texts_of_another_secret_are_none(cluster):

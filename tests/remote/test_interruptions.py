@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from typing import Any
 
 import pytest
 from tests.support.object_server import Fault
 from tests.support.waiting import PATIENCE, until
 
-from onecopy.remote import fetch, origin, transfer
+from onecopy.remote import fetch, origin, steps, transfer
 
+obstore = pytest.importorskip("obstore", reason="obstore is not installed")
 CONTENT = os.urandom(1 << 20)
 
 
@@ -46,8 +49,48 @@ def test_an_exception_of_progress_does_not_wait_for_the_server(objects, store, m
     assert ended(lambda: fetch(url, store=store, progress=stop))
 
 
+def test_what_an_interrupt_stops_has_ended_when_it_is_passed_on():
+    waits, stopped, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def step() -> None:
+        waits.wait(PATIENCE)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        stopped.wait(PATIENCE)
+        time.sleep(0.1)
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        steps.run([step], stopped.set, waits.set)
+    assert ended.is_set()
+
+
+def test_a_fetch_that_is_stopped_waits_for_the_threads_of_obstore(objects, store, monkeypatch):
+    """A thread of obstore that calls Python when the process ends would panic."""
+    used: list[Any] = []
+    left = threading.Event()
+    get = obstore.get_async
+
+    def get_async(*arguments: Any, **options: Any) -> Any:
+        used.append(get(*arguments, **options))
+        return used[-1]
+
+    def leave() -> None:  # after the cancellation, as a thread that has no CPU
+        until(lambda: used and used[0].cancelled())
+        time.sleep(0.1)
+        left.set()
+        used.clear()
+
+    monkeypatch.setattr(obstore, "get_async", get_async)
+    objects.on_data = lambda _: objects.ended.wait(2 * PATIENCE)
+    thread = threading.Thread(target=leave)
+    thread.start()
+    with pytest.raises(InterruptedError):
+        fetch(objects.put("x", CONTENT), store=store, progress=lambda *_: stop(*_) if used else None)
+    assert left.is_set()
+    thread.join()
+
+
 @pytest.mark.parametrize("step", ["version", "data", "version of a shard"])
-@pytest.mark.xfail(strict=False, reason="known defect: obstore's threads may panic after the interrupt, on stderr")
 def test_a_process_ends_at_an_interrupt_whatever_it_waits_for(objects, tmp_path, step):
     asked = threading.Event()
     index = objects.put("m.safetensors.index.json", b'{"weight_map": {"a": "a.safetensors"}}')

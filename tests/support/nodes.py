@@ -65,7 +65,7 @@ class Nodes:
 
         An agent waits long for another one that failed, so that its end says little.
         """
-        until(lambda: all(self._has(rank, done) for rank in range(len(self.agents))), "all nodes", seconds=120)
+        until(lambda: all(self._has(rank, done) for rank in range(len(self.agents))), "all nodes", seconds=300)
         return [output.read_text() for output in self.outputs]
 
     def _has(self, rank: int, done: str) -> bool:

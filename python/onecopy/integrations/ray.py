@@ -10,9 +10,9 @@
     Model.options(scheduling_strategy=handle.placement()).remote(handle)
 
 A handle consists of names and versions, about a hundred bytes per file. The nodes that need a file at the same time
-fetch different pieces of it from the origin, and pass them on to each other as Ray objects; a node that comes later
-receives it from those that have it. Files lie in the store of each node (`onecopy.Store`), outside the object store of
-Ray, and outlive tasks, actors and drivers.
+fetch different pieces of it from the origin, and pass them on to each other; a node that comes later receives it from
+those that have it. Files lie in the store of each node (`onecopy.Store`), outside the object store of Ray, and outlive
+tasks, actors and drivers.
 
 **When not to use it.** For objects that are made by tasks and used by few: `ray.put`. It also shares numpy arrays
 between the processes of a node, but holds them in memory that cannot be reclaimed, and not after the driver has ended.

@@ -22,10 +22,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy.remote.channels import Channel, Listener, PeerLostError, digest
+from onecopy.remote.channels import Channel, Listener, PeerLostError, digest, lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
 __all__ = ["Board", "Job", "Texts", "job_of_addresses", "job_of_torchrun", "secret_of_user"]
 
@@ -65,26 +66,15 @@ class Texts:
 
 
 class Board:
-    """A board, for the nodes that know a secret.
-
-    Parameters
-    ----------
-    texts
-        Where the texts are.
-    job
-        Name of the job; other jobs use other texts.
-    secret
-        Secret of the job.
-    """
+    """A board, for the nodes of a job, which know its secret; jobs with other names use other texts."""
 
     def __init__(self, texts: Texts, job: str, secret: bytes) -> None:
         self._texts, self._job, self.secret = texts, job, secret
 
     def name(self, *parts: str) -> str:
         """Return the name of a text; it does not show what it is made of."""
-        return digest(
-            self.secret, b"name", *(one.encode("utf-8", "surrogateescape") for one in (self._job, *parts))
-        ).hex()
+        encoded = (one.encode("utf-8", "surrogateescape") for one in (self._job, *parts))
+        return digest(self.secret, b"name", *encoded).hex()
 
     def get(self, name: str) -> Any:
         """Return a value; None if there is none, or another user wrote it."""
@@ -116,20 +106,15 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The nodes of a job, seen from one of them."""
+    """The nodes of a job, seen from that with the number `rank`; `host` and `port` serve the texts of the board."""
 
     rank: int
-    """Number of this node, from 0."""
     size: int
-    """Number of nodes."""
     host: str
-    """Host that serves the texts of the board."""
     port: int
-    """Its port."""
     own: str
     """Address of this node, or ""."""
     name: str
-    """Name of the job."""
 
     def board(self) -> Board:
         """Return the board of the job; `PeerLostError` if it cannot be reached."""
@@ -142,8 +127,13 @@ class Job:
         return Board(_TextsOfServer(self.host, self.port, secret), self.name, secret)
 
     def address(self) -> str:
-        """Return the address at which other nodes reach this one."""
-        return self.own or _address_towards(self.host)
+        """Return the address at which other nodes reach this one: that from which packets to the board are sent."""
+        if self.own:
+            return self.own
+        family, kind, protocol, _, address = socket.getaddrinfo(self.host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as one:
+            one.connect(address)  # sends nothing
+            return str(one.getsockname()[0])
 
 
 def job_of_torchrun() -> Job:
@@ -164,15 +154,8 @@ def job_of_torchrun() -> Job:
 def job_of_addresses(addresses: Sequence[str]) -> Job:
     """Return the job whose nodes have these addresses, in the same order on all of them.
 
-    Parameters
-    ----------
-    addresses
-        Host names or IP addresses, "[...]" around those of version 6; the first may end with ":PORT" (29600).
-
-    Raises
-    ------
-    ValueError
-        Not exactly one of the addresses belongs to this machine, or one is invalid.
+    They are host names or IP addresses, "[...]" around those of version 6; the first may end with ":PORT" (29600).
+    ValueError if not exactly one of them belongs to this machine, or one is invalid.
     """
     parsed = [_parsed(address) for address in addresses]
     own = [rank for rank, (host, _) in enumerate(parsed) if _is_own(host)]
@@ -209,14 +192,6 @@ def _is_own(host: str) -> bool:
             one.bind(address)
             return True
     return False
-
-
-def _address_towards(host: str) -> str:
-    """Return the address of this machine from which packets to a host are sent; nothing is sent here."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as one:
-        one.connect(address)
-        return str(one.getsockname()[0])
 
 
 def secret_of_user() -> bytes:
@@ -268,8 +243,7 @@ class _TextsOfServer(Texts):
 
     def swap(self, name: str, expected: str, text: str) -> str:
         self._channel.send(json.dumps([name, expected, text]).encode())
-        found: str = json.loads(self._channel.receive(_MAX_MESSAGE))
-        return found
+        return str(json.loads(self._channel.receive(_MAX_MESSAGE)))
 
     def close(self) -> None:
         self._channel.close()
@@ -281,21 +255,17 @@ class _TorchTexts(Texts):
     def __init__(self, host: str, port: int) -> None:
         import torch.distributed as dist
 
-        with _errors_of_torch():
-            self._store = dist.TCPStore(
-                host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=JOIN_S)
-            )
+        limit = timedelta(seconds=JOIN_S)
+        with self._errors():
+            self._store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=limit)
 
     def swap(self, name: str, expected: str, text: str) -> str:
-        with _errors_of_torch():
-            found: str = self._store.compare_set(f"onecopy/{name}", expected, text).decode()
-            return found
+        with self._errors():
+            return str(self._store.compare_set(f"onecopy/{name}", expected, text).decode())
 
-
-@contextlib.contextmanager
-def _errors_of_torch() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        text = str(error).split("\n", 1)[0]
-        raise PeerLostError(f"the agent of torchrun was lost: {text.rpartition('] ')[2][:200]}") from None
+    def _errors(self) -> AbstractContextManager[None]:
+        return lost(
+            RuntimeError,
+            "the agent of torchrun was lost",
+            lambda error: str(error).partition("\n")[0].rpartition("] ")[2],
+        )

@@ -15,12 +15,13 @@ import socketserver
 import struct
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["SILENT_S", "Channel", "Listener", "PeerLostError", "digest"]
+__all__ = ["SILENT_S", "Channel", "Listener", "PeerLostError", "digest", "lost"]
 
 _NUMBER, _HEAD = 32, struct.Struct("<Q32s")
 _HANDSHAKE_S = 10.0
@@ -35,6 +36,21 @@ class PeerLostError(ConnectionError):
     """Another node of the group ended, failed, did not come, or does not know the secret."""
 
 
+@contextlib.contextmanager
+def lost(kind: type[Exception], what: str, reason: Callable[[Any], object] = str) -> Iterator[None]:
+    """Raise errors of a kind as `PeerLostError`: what was lost, and the first line of the reason."""
+    try:
+        yield
+    except PeerLostError:
+        raise
+    except kind as error:
+        line, _, _ = str(reason(error)).strip().partition("\n")
+        raise PeerLostError(f"{what}: {line[:200]}") from None
+
+
+_reached = partial(lost, OSError, "another node cannot be reached", lambda error: error.strerror or error)
+
+
 def digest(secret: bytes, *parts: bytes | memoryview) -> bytes:
     """Return the HMAC-SHA256 of parts, each of which is preceded by its length."""
     made = hmac.new(secret, digestmod="sha256")
@@ -47,14 +63,8 @@ def digest(secret: bytes, *parts: bytes | memoryview) -> bytes:
 class Channel:
     """An end of a connection. Its methods raise `PeerLostError` when the other end is gone, silent, or not genuine.
 
-    Parameters
-    ----------
-    connection
-        A connected socket, which the channel closes.
-    secret
-        What both ends know.
-    serves
-        Whether this is the end that accepted the connection.
+    `connection` is a connected socket, which the channel closes; `serves` of the end that accepted it. Both ends know
+    the secret.
     """
 
     def __init__(self, connection: socket.socket, secret: bytes, *, serves: bool) -> None:
@@ -62,7 +72,7 @@ class Channel:
         self._sent = self._received = 0
         own = secrets.token_bytes(_NUMBER)
         proof = memoryview(bytearray(2 * _NUMBER))
-        with _errors():
+        with _reached():
             connection.settimeout(_HANDSHAKE_S)
             if serves:
                 connection.sendall(own)
@@ -83,7 +93,7 @@ class Channel:
     @classmethod
     def to(cls, host: str, port: int, secret: bytes) -> Channel:
         """Connect to a `Listener`."""
-        with _errors():
+        with _reached():
             connection = socket.create_connection((host, port), _HANDSHAKE_S)
         try:
             return cls(connection, secret, serves=False)
@@ -93,7 +103,7 @@ class Channel:
 
     def send(self, message: bytes | memoryview) -> None:
         """Send a message."""
-        with _errors():
+        with _reached():
             self._socket.settimeout(_MESSAGE_S)
             proof = digest(self._own, struct.pack("<Q", self._sent), message)
             self._sent += 1
@@ -108,13 +118,11 @@ class Channel:
     def receive_into(self, buffer: memoryview, seconds: float = SILENT_S) -> int:
         """Write the next message, which begins within `seconds`, into a buffer; return its length."""
         head = memoryview(bytearray(_HEAD.size))
-        with _errors():
+        with _reached():
             self._fill(head, seconds)
             length, proof = _HEAD.unpack(head)
             if length > len(buffer):
-                raise PeerLostError(
-                    f"another node sent a message of {length} bytes, at most {len(buffer)} are expected"
-                )
+                raise PeerLostError(f"another node sent a message of {length} bytes, not of at most {len(buffer)}")
             self._fill(buffer[:length], _MESSAGE_S)
         _expect(digest(self._other, struct.pack("<Q", self._received), buffer[:length]), proof)
         self._received += 1
@@ -141,33 +149,11 @@ def _expect(proof: bytes, found: memoryview | bytes) -> None:
         raise PeerLostError("another node does not know the secret: set ONECOPY_PEERS_SECRET to one text on all nodes")
 
 
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """Raise the errors of sockets as `PeerLostError`."""
-    try:
-        yield
-    except PeerLostError:
-        raise
-    except OSError as error:
-        raise PeerLostError(f"another node cannot be reached: {error.strerror or error}") from None
-
-
 class Listener(socketserver.ThreadingTCPServer):
-    """A port of one address, and a thread for each connection to it.
+    """A port of one address, and a thread for each connection to it; OSError if the address cannot be bound.
 
-    Parameters
-    ----------
-    host, port
-        The address to which it is bound; port 0: any.
-    secret
-        What the other ends must know.
-    serve
-        Called with each connection, in its thread; the connection is closed when it returns or raises an error.
-
-    Raises
-    ------
-    OSError
-        The address cannot be bound.
+    Port 0: any. `serve` is called with each connection whose other end knows the secret, in the thread of the
+    connection, which is closed when it returns or raises an error.
     """
 
     allow_reuse_address = daemon_threads = True

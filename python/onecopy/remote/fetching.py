@@ -13,9 +13,10 @@ from urllib.parse import unquote
 from onecopy.arguments import is_url
 from onecopy.errors import FormatError
 from onecopy.named_files import is_inside, names_in
-from onecopy.remote.origin import Origin, shown, versions_of, waited
+from onecopy.remote.origin import Origin, shown, versions_of
 from onecopy.remote.pieces import Ranges
 from onecopy.remote.several import InPartError, Several
+from onecopy.remote.steps import waited
 from onecopy.remote.transfer import CONNECTIONS
 from onecopy.store import Store, views
 
@@ -137,22 +138,13 @@ def fetch(
 def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, peers: Peers = None) -> Path:
     """Fetch files of known versions into the default store; the origins are not asked for their current versions.
 
-    Parameters
-    ----------
-    files
-        Of each file: its name relative to the first, its origin and its version.
-    peers
-        As those of `fetch`.
-
-    Returns
-    -------
-    Path of the first file; the others are beside it, under their names. Errors are those of `fetch`, and `FileChanged`
-    if a file that is fetched has another version.
+    Each file is given by its name relative to the first, its origin and its version. The result is the path of the
+    first file; the others are beside it, under their names. Errors are those of `fetch`, and `FileChanged` if a file
+    that is fetched has another version.
     """
     many = Several()
     name, origin, version = files[0]
-    key = f"view of {origin.key(version)}"
-    view = views.view(many.store.folder, many.store.path(key).stem)
+    view = _view(many.store, origin.key(version))
     with many.together(peers):
         _fetch_into(many, view, files)
     return view / name
@@ -163,8 +155,7 @@ def _folder(many: Several, origin: Origin, include: Sequence[str], peers: Peers)
     names = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in include)]
     if not names:
         raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", origin.shown)
-    key = f"view of {origin.shown} {sorted(names)}"
-    view = views.view(many.store.folder, many.store.path(key).stem)
+    view = _view(many.store, f"{origin.shown} {sorted(names)}")
     with many.together(peers):
         _fetch_beside(many, origin, names, view)
     return view
@@ -186,8 +177,11 @@ def _fetch_into(many: Several, view: Path, files: Sequence[tuple[str, Origin, Ve
 
 
 def _linked(store: Store, origin: Origin, artefact: Artefact) -> Path:
-    view = views.view(store.folder, store.path(f"view of {artefact.key}").stem)
-    return views.link(view, origin.name, artefact.path)
+    return views.link(_view(store, artefact.key), origin.name, artefact.path)
+
+
+def _view(store: Store, what: str) -> Path:
+    return views.view(store.folder, store.path(f"view of {what}").stem)
 
 
 def fetch_ranges(
@@ -201,20 +195,10 @@ def fetch_ranges(
     What earlier calls fetched is kept, so that the file becomes whole when all of its ranges were asked for. A file of
     another format is fetched whole.
 
-    Parameters
-    ----------
-    origin, version
-        The file, and the version of it that is needed.
-    ranges_of
-        Called with the path of a file that has the header: returns the ranges that are needed, as (offset, length).
-    use
-        Called with the path of a file that has these ranges, to open it; other ranges may read as zeros. The path may
-        be gone when `fetch_ranges` returns.
-
-    Returns
-    -------
-    What `use` returned. Errors are those of `fetch`, of `ranges_of` and of `use`, and `FileChanged` if something is
-    missing and the server has another version.
+    `ranges_of` is called with the path of a file that has the header: it returns the ranges that are needed, as
+    (offset, length). `use` is called with the path of a file that has these ranges, which may be gone afterwards; other
+    ranges may read as zeros. Its result is returned. Errors are those of `fetch`, of `ranges_of` and of `use`, and
+    `FileChanged` if something is missing and the server has another version.
     """
     many = Several()
 

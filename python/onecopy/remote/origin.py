@@ -8,24 +8,22 @@ import errno
 import hashlib
 import os
 import re
-import threading
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from onecopy.errors import FileChanged
 from onecopy.remote.redirects import first_answer
+from onecopy.remote.steps import answered, in_thread, waited
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from obstore import Bytes
 
-__all__ = ["NodesOnly", "Origin", "Version", "beside", "name_in", "shown", "versions_of", "waited"]
+__all__ = ["NodesOnly", "Origin", "Version", "beside", "name_in", "shown", "versions_of"]
 
-T = TypeVar("T")
 _SIGNATURES = (
     (
         "X-Amz-Algorithm X-Amz-Credential X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders X-Amz-Signature",
@@ -53,7 +51,6 @@ _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days
 _CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
 _CHUNK_S = 30.0
 """Seconds in which the next chunk must arrive: a request that is slower ends, and the next one takes smaller chunks."""
-_REPORT_S = 0.1
 _AT_A_TIME = 16
 _BAD_REQUEST, _NO_SUCH_RANGE = "400 Bad Request", "416 Range Not Satisfiable"
 _REFUSALS = {
@@ -66,56 +63,6 @@ _REFUSALS = {
     "TokenRefreshRequired": "the session token must be refreshed",
 }
 """Codes by which S3 and Azure refuse credentials; some come with 400, not with 403."""
-
-
-def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = lambda: None) -> T:
-    """Run a coroutine in a thread with an event loop of its own; return its result, or raise its exception.
-
-    `report` is called about 10 times per second in this thread. What it raises, and an interrupt, cancel the coroutine
-    and its requests at once, however silent the server is.
-    """
-    ended: Future[T] = Future()
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
-
-    async def main() -> T:
-        running.append((asyncio.get_running_loop(), cast("asyncio.Task[Any]", asyncio.current_task())))
-        return await work
-
-    def run() -> None:
-        try:
-            ended.set_result(asyncio.run(main()))
-        except BaseException as error:
-            ended.set_exception(error)
-
-    thread = threading.Thread(target=run, name="onecopy-requests", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(_REPORT_S)
-            report()
-        report()
-    except BaseException:
-        for loop, task in running:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        raise
-    return ended.result()
-
-
-async def _in_thread(function: Callable[[], T]) -> T:
-    """Call a function that waits for the network in a thread, which is left behind when this is cancelled."""
-    future: Future[T] = Future()
-
-    def work() -> None:
-        future.set_running_or_notify_cancel()
-        try:
-            future.set_result(function())
-        except Exception as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="onecopy-request", daemon=True).start()
-    return await asyncio.wrap_future(future)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +106,7 @@ class Origin:
 
     Credentials come from where the tools of the provider find them: environment variables, files and instance metadata.
     For S3 with boto3 installed and no key in the environment, boto3 finds them, profiles and single sign-on included.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        obstore is not installed.
-    ValueError
-        The URL names no object.
+    ModuleNotFoundError if obstore is not installed, ValueError if the URL names no object.
     """
 
     serves = True
@@ -206,25 +147,20 @@ class Origin:
         return self._clients[self._root]
 
     async def _get(self, **options: Any) -> Any:
-        return await self._obstore.get_async(self._client, self._path, options=options)
+        return await answered(self._obstore.get_async(self._client, self._path, options=options))
 
     async def version(self) -> Version:
-        """Ask the server for the current version.
+        """Ask the server for the current version; HTTP servers for the first byte, as a signed URL is for GET alone.
 
-        HTTP servers are asked for the first byte, because a signed URL is valid for GET alone.
-
-        Raises
-        ------
-        OSError
-            FileNotFoundError, PermissionError, ConnectionError, ...; ``filename`` is the URL without its query.
+        OSError: FileNotFoundError, PermissionError, ConnectionError, ...; ``filename`` is the URL without its query.
         """
-        if self._is_http and (answer := await _in_thread(lambda: first_answer(self._url, self.shown))):
+        if self._is_http and (answer := await in_thread(lambda: first_answer(self._url, self.shown))):
             return Version.made(*answer)
         known = self._obstore.exceptions
         with self._errors():
             try:
                 if not self._is_http:
-                    return Version.of(await self._obstore.head_async(self._client, self._path))
+                    return Version.of(await answered(self._obstore.head_async(self._client, self._path)))
             except known.BaseError as error:
                 if _status(error) != _BAD_REQUEST:  # an answer to HEAD has no text: a GET brings the reason
                     raise
@@ -238,10 +174,7 @@ class Origin:
     def key(self, version: Version) -> str:
         """Return the key of a version in a store: it has no credentials, and changes with the content.
 
-        Raises
-        ------
-        OSError
-            The server reports neither an entity tag nor a time, so that a change would not be noticed.
+        OSError if the server reports neither an entity tag nor a time, so that a change would not be noticed.
         """
         if not version.etag and not version.modified:
             raise OSError(
@@ -252,66 +185,50 @@ class Origin:
         query = f", query {hashlib.sha256(self._query.encode()).hexdigest()[:32]}" if self._query else ""
         return f"{self.shown}{query}, {version}"
 
-    async def chunks(self, start: int, stop: int, version: Version, *, slow: bool = False) -> AsyncIterator[Bytes]:
+    def chunks(self, start: int, stop: int, version: Version, *, slow: bool = False) -> AsyncIterator[Bytes]:
         """Yield the bytes from `start` to `stop` as they arrive; fewer if the connection ends early.
 
-        `slow`: in small chunks, for a connection that brought none of the large ones in time.
-
-        Raises
-        ------
-        FileChanged
-            The object has another version now.
-        NotImplementedError
-            The server does not support ranges, or none that are certain to be of one version.
-        OSError
-            As `version`; `ConnectionError` for what may succeed when it is tried again, too slow a server included.
+        `slow`: in small chunks, for a connection that brought none of the large ones in time. `FileChanged` if the
+        object has another version now, NotImplementedError if the server has no ranges, or none that are certain to be
+        of one version, ConnectionError for what may succeed when it is tried again, and errors as those of `version`.
         """
         if not version.condition:
             raise NotImplementedError("without a strong entity tag or a time, ranges may be of several versions")
-        with self._errors():
-            try:
-                answer = await self._get(range=(start, stop), **version.condition)
-            except self._obstore.exceptions.NotSupportedError as error:
-                raise NotImplementedError(_reason(error)) from None
-            async for chunk in self._stream(answer, version, _SMALL_CHUNK if slow else _CHUNK):
-                yield chunk
+        return self._stream(version, _SMALL_CHUNK if slow else _CHUNK, range=(start, stop))
 
-    async def whole(self, version: Version, *, slow: bool = False) -> AsyncIterator[Bytes]:
+    def whole(self, version: Version, *, slow: bool = False) -> AsyncIterator[Bytes]:
         """Yield all bytes as they arrive, with one request; errors and `slow` as those of `chunks`."""
-        with self._errors():
-            answer = await self._get(**version.condition)
-            async for chunk in self._stream(answer, version, _SMALL_CHUNK if slow else _CHUNK):
-                yield chunk
+        return self._stream(version, _SMALL_CHUNK if slow else _CHUNK)
 
-    async def _stream(self, answer: Any, version: Version, nbytes: int) -> AsyncIterator[Bytes]:
-        if (now := Version.of(answer.meta)) != version:
-            raise FileChanged(
-                errno.ESTALE, f"the object changed while it was fetched: {version} before, {now}", self.shown
-            )
-        stream = answer.stream(min_chunk_size=nbytes)
-        while True:
+    async def _stream(self, version: Version, nbytes: int, **part: Any) -> AsyncIterator[Bytes]:
+        with self._errors():
             try:
-                async with asyncio.timeout(_CHUNK_S):
-                    chunk = await anext(stream)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                reason = f"the server sent less than {nbytes} bytes in {_CHUNK_S:g} s"
-                raise ConnectionError(errno.ETIMEDOUT, reason, self.shown) from None
-            yield chunk
+                answer = await self._get(**part, **version.condition)
+            except self._obstore.exceptions.NotSupportedError as error:
+                if not part:
+                    raise
+                raise NotImplementedError(_reason(error)) from None
+            if (now := Version.of(answer.meta)) != version:
+                reason = f"the object changed while it was fetched: {version} before, {now}"
+                raise FileChanged(errno.ESTALE, reason, self.shown)
+            stream = answer.stream(min_chunk_size=nbytes)
+            while True:
+                try:
+                    async with asyncio.timeout(_CHUNK_S):
+                        chunk = await answered(anext(stream))
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    reason = f"the server sent less than {nbytes} bytes in {_CHUNK_S:g} s"
+                    raise ConnectionError(errno.ETIMEDOUT, reason, self.shown) from None
+                yield chunk
 
     async def names(self) -> list[str]:
-        """List the names of the objects directly below this URL, for which it must end with "/".
-
-        Raises
-        ------
-        OSError
-            As `version`; ENOTSUP for HTTP, which has no listing.
-        """
+        """List the names of the objects directly below this URL, which must end with "/"; ENOTSUP for HTTP."""
         if self._is_http:
             raise OSError(errno.ENOTSUP, "HTTP servers list no folders: give the URL of a file", self.shown)
         with self._errors():
-            found = await self._obstore.list_with_delimiter_async(self._client, self._path)
+            found = await answered(self._obstore.list_with_delimiter_async(self._client, self._path))
         return [one["path"].rpartition("/")[2] for one in found["objects"]]
 
     @contextlib.contextmanager
@@ -355,22 +272,20 @@ class NodesOnly(Origin):
 
 def versions_of(origins: Sequence[Origin]) -> list[Version]:
     """Ask for the current versions of several objects, some at a time; errors as those of `Origin.version`."""
+    limit = asyncio.Semaphore(_AT_A_TIME)
 
-    async def all_of_them() -> list[Version]:
-        limit = asyncio.Semaphore(_AT_A_TIME)
+    async def one(origin: Origin) -> Version:
+        async with limit:
+            return await origin.version()
 
-        async def one(origin: Origin) -> Version:
-            async with limit:
-                return await origin.version()
-
+    async def every() -> list[Version]:
         return await asyncio.gather(*map(one, origins))
 
-    return waited(all_of_them())
+    return waited(every())
 
 
 def _imported() -> Any:
     try:
-        import obstore
         import obstore.exceptions
         import obstore.store
     except ModuleNotFoundError as error:
@@ -392,11 +307,10 @@ def _options(scheme: str) -> dict[str, Any]:
         "retry_config": {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)},
     }
     if is_s3 and not any(name in os.environ for name in _AWS_IN_ENVIRONMENT):
-        with contextlib.suppress(ModuleNotFoundError):
+        with contextlib.suppress(ModuleNotFoundError, ValueError):  # ValueError: boto3 finds no credentials either
             from obstore.auth.boto3 import Boto3CredentialProvider
 
-            with contextlib.suppress(ValueError):  # boto3 finds no credentials either
-                options["credential_provider"] = Boto3CredentialProvider()
+            options["credential_provider"] = Boto3CredentialProvider()
     return options
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy.remote.boards import job_of_addresses, job_of_torchrun
-from onecopy.remote.peers import Group, PeerLostError, run, warn
+from onecopy.remote.peers import Group, warned
+from onecopy.remote.steps import nothing, run
 from onecopy.store.identity import boot_identity, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from onecopy.remote.boards import Board, Job
-    from onecopy.remote.peers import Member
+    from onecopy.remote.peers import Differs, Fetch, Member
     from onecopy.remote.pieces import PartialFile
     from onecopy.remote.ray_nodes import RayNodes
     from onecopy.store import Store
@@ -32,82 +33,65 @@ _PID_SPACE = Path("/proc/self/ns/pid")
 class Partners:
     """The nodes with which a call of `fetch` fetches; without `nodes`: none.
 
-    Parameters
-    ----------
-    nodes
-        Nodes that may take part.
-    report
-        Called about 10 times per second while others are waited for; what it raises ends the waiting.
+    `report` is called about 10 times per second while others are waited for; what it raises ends the waiting.
     """
 
     def __init__(self, nodes: JobNodes | RayNodes | None, report: Callable[[], object]) -> None:
         self._nodes, self._report = nodes, report
-        self._groups: list[Group] = []
+        self.groups: list[Group] = []
 
     def exchange(
         self,
         key: str,
         file: PartialFile,
-        fetch: Callable[[list[tuple[int, int]], Callable[[int], object]], object],
-        differs: Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool],
+        fetch: Fetch,
+        differs: Differs,
         progress: Callable[[int], object],
         *,
         patient: bool,
     ) -> None:
         """Bring a file together with other nodes, and serve it to them; some pieces may stay missing.
 
-        `patient`: wait for nodes that have the file as long as they live, since no server has it. The other parameters
-        are those of `onecopy.remote.peers.Group.pull`.
+        `patient`: wait for nodes that have the file as long as they live, since no server has it.
         """
         if self._nodes is None:
             return
-        try:
-            run([partial(self._nodes.take_part, key, patient=patient)], lambda: None, self._report, wait=False)
-            self._groups.append(Group(self._nodes, key, file.fileno(), file.size, file))
-            self._groups[-1].join(lambda: progress(0))
-            self._groups[-1].pull(fetch, differs, progress)
-        except PeerLostError as error:
-            warn(str(error))
+        with warned():
+            run([partial(self._nodes.take_part, key, patient=patient)], report=self._report, wait=False)
+            self.groups.append(Group(self._nodes, key, file.fileno(), file.size, file))
+            self.groups[-1].join(lambda: progress(0))
+            self.groups[-1].pull(fetch, differs, progress)
 
     def found(self, key: str, path: Path) -> None:
         """Note that this node has a file, and pass it on to nodes that wait for it."""
         if (nodes := self._nodes) is None:
             return
-        try:
+        with warned():
             serves: list[bool] = []
-            run([lambda: serves.append(nodes.is_to_serve(key, path))], lambda: None, self._report, wait=False)
+            run([lambda: serves.append(nodes.is_to_serve(key, path))], report=self._report, wait=False)
             if serves == [True]:
                 with path.open("rb") as file:
-                    self._groups.append(Group(nodes, key, file.fileno(), os.fstat(file.fileno()).st_size))
-                self._groups[-1].join(self._report)
-        except PeerLostError as error:
-            warn(str(error))
-
-    def finish(self) -> None:
-        """Serve the files of this call until the other nodes have them."""
-        for group in self._groups:
-            group.finish(self._report)
-
-    def close(self) -> None:
-        """Leave the groups."""
-        for group in self._groups:
-            group.close()
-        if self._nodes is not None:
-            self._nodes.board.close()
+                    self.groups.append(Group(nodes, key, file.fileno(), os.fstat(file.fileno()).st_size))
+                self.groups[-1].join(self._report)
 
 
 @contextlib.contextmanager
-def together(peers: Peers, store: Store, report: Callable[[], object] = lambda: None) -> Iterator[Partners]:
-    """Fetch inside the block with the nodes that `peers` gives, as documented at `onecopy.remote.fetch`.
+def together(peers: Peers, store: Store, report: Callable[[], object] = nothing) -> Iterator[Partners]:
+    """Fetch inside the block with the nodes that `peers` gives; at its end, serve them until they have the files.
 
-    `store` is that of this node.
+    `store` is that of this node; `peers` is documented at `onecopy.remote.fetch`.
     """
-    partners = Partners(_nodes(peers, store, report), report)
+    nodes = _nodes(peers, store, report)
+    partners = Partners(nodes, report)
     try:
         yield partners
-        partners.finish()
+        for group in partners.groups:
+            group.finish(report)
     finally:
-        partners.close()
+        for group in partners.groups:
+            group.close()
+        if nodes is not None:
+            nodes.board.close()
 
 
 class JobNodes:
@@ -163,10 +147,8 @@ def _nodes(peers: Peers, store: Store, report: Callable[[], object]) -> JobNodes
         if job.size > 1:
             found.append(JobNodes(job, store, job.board()))
 
-    try:
-        run([find], lambda: None, report, wait=False)  # the board may be silent
-    except PeerLostError as error:
-        warn(str(error))
+    with warned():
+        run([find], report=report, wait=False)  # the board may be silent
     return found[0] if found else None
 
 

@@ -19,11 +19,12 @@ import threading
 import time
 from functools import partial
 from itertools import chain, cycle, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from onecopy.remote import boards, transfer
 from onecopy.remote.channels import Channel, Listener, PeerLostError
 from onecopy.remote.pieces import Ranges
+from onecopy.remote.steps import StoppedError, nothing, run
 from onecopy.remote.transfer import pieces_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from onecopy.remote.pieces import PartialFile
     from onecopy.remote.ray_nodes import RayNodes
 
-__all__ = ["Group", "PeerLostError", "assigned", "run", "warn"]
+__all__ = ["Differs", "Fetch", "Group", "PeerLostError", "assigned", "warned"]
 
 WINDOW = 16
 """Number of pieces that a node receives at a time: the memory that receiving needs."""
@@ -44,10 +45,15 @@ _MAX_HELLO = 64 << 20
 _REQUEST = struct.Struct("<QQ")
 _IDLE_S = 120.0
 """Seconds after which a node is lost that neither asks for a piece nor leaves."""
-_BEAT_S, _REPORT_S, _POLL_S = 2.0, 0.1, 0.05
+_BEAT_S, _POLL_S = 2.0, 0.05
 
 Piece = tuple[int, int]
 """First byte of a piece, and that behind it."""
+Fetch: TypeAlias = "Callable[[list[Piece], Callable[[int], object]], object]"
+"""Fetches pieces from the origin into the file; the function is called with the number of bytes that have arrived."""
+Differs: TypeAlias = "Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool]"
+"""Whether the origin has other bytes than some, each with its first position; the function raises when it should end.
+Called in threads, as `Fetch` is."""
 
 
 class Member(NamedTuple):
@@ -63,16 +69,8 @@ class Member(NamedTuple):
 class Group:
     """The nodes that fetch a file together, seen from one of them, which serves what it has until `close`.
 
-    Parameters
-    ----------
-    nodes
-        The nodes that may take part.
-    key
-        Key of the file, which identifies its content.
-    fd, size
-        The open file of this node, and its size in bytes.
-    file
-        The file, if it lacks pieces; None: the node has all.
+    `nodes` may take part, `key` identifies the content, `fd` and `size` are those of the file of this node, and `file`
+    is the same file if it lacks pieces; None: the node has all.
     """
 
     def __init__(
@@ -100,7 +98,7 @@ class Group:
 
     # --- which nodes ----------------------------------------------------------------------------------------------
 
-    def join(self, report: Callable[[], object] = lambda: None) -> None:
+    def join(self, report: Callable[[], object] = nothing) -> None:
         """Join the group of the file, or begin one, and wait until it is complete; `report` is called meanwhile."""
         run([self._join], self._end, report, wait=False)  # the thread may wait for the board
 
@@ -110,39 +108,38 @@ class Group:
             self._joined = time.monotonic()
             self._others = [one for one in members if one.node != self._own.node]
             self._is_member = self._own in members
-            if not self._own.is_whole and not self._ended.is_set():
+            if not self._ended.is_set() and not (self._own.is_whole and self._is_member):
                 self._connect()
-            if self._is_member or self._connected or self._own.is_whole:
-                return
+            if self._is_member or self._connected:
+                break
             self._nodes.board.update(self._name, partial(_without, members))  # none of them is left
+        for channel, _ in self._connected.values() if self._own.is_whole else ():
+            channel.close()
 
     def _joined_members(self) -> list[Member]:
-        begins = False
-
         def added(now: Any) -> Any:
-            nonlocal begins
             members = _members(now)
             if now and now["formed"]:
                 if self._own.node not in {one.node for one in members}:
                     return now  # it is at work: its members are asked, and this node fetches nothing for them
                 members = []
-            begins = not members
             return {"formed": False, "members": [*(one for one in members if one.node != self._own.node), self._own]}
 
         board = self._nodes.board
         now = board.update(self._name, added)
-        if begins:
-            self._nodes.begin(self._key)
         started = changed = time.monotonic()
-        before = 0
+        before, is_first = 0, False
         while now and not now["formed"] and not self._ended.is_set():
             members = _members(now)
             if len(members) != before:
                 before, changed = len(members), time.monotonic()
+            if members[:1] == [self._own] and not is_first:  # also where the first one was replaced: it had ended
+                is_first = True
+                self._nodes.begin(self._key)
             is_late = time.monotonic() - started > boards.JOIN_S and not self._nodes.is_patient
             if is_late:
                 warn(f"another node of the job was lost: none with the same secret came in {boards.JOIN_S:g} s")
-            if is_late or (begins and self._nodes.is_complete(members, time.monotonic() - changed)):
+            if is_late or (is_first and self._nodes.is_complete(members, time.monotonic() - changed)):
                 now = board.update(self._name, lambda now: now and now | {"formed": True})
             else:
                 time.sleep(_POLL_S)
@@ -152,6 +149,7 @@ class Group:
     def _connect(self) -> None:
         """Connect to the other members, and learn what each has."""
         self._connected = {}
+        lost: dict[Member, str] = {}
 
         def connect(member: Member) -> None:
             try:
@@ -165,9 +163,12 @@ class Group:
                     raise PeerLostError("it has a file of another size")
                 self._connected[member] = channel, have
             except (PeerLostError, ValueError, TypeError, KeyError) as error:
-                self._lose(member, str(error))
+                lost[member] = str(error)
 
-        run([partial(connect, member) for member in self._others], lambda: None, lambda: None)
+        run([partial(connect, member) for member in self._others])
+        if self._is_member or self._connected:  # else all of them ended before this node came
+            for member, reason in lost.items():
+                self._lose(member, reason)
 
     def _lose(self, member: Member, reason: str) -> None:
         self._gone.add(member.node)
@@ -176,29 +177,11 @@ class Group:
 
     # --- what this node lacks -------------------------------------------------------------------------------------
 
-    def pull(
-        self,
-        fetch: Callable[[list[Piece], Callable[[int], object]], object],
-        differs: Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool],
-        progress: Callable[[int], object],
-    ) -> None:
+    def pull(self, fetch: Fetch, differs: Differs, progress: Callable[[int], object]) -> None:
         """Bring what other nodes have, or will have, and fetch this node's share of the rest; some may stay missing.
 
-        Parameters
-        ----------
-        fetch
-            Called, in a thread, with the pieces that this node fetches from the origin and a function that takes the
-            number of bytes that have arrived: fetches them into the file.
-        differs
-            Called, in threads, with parts of the file, each as its first byte and its bytes, and a function that raises
-            an exception when it should end: returns whether the origin has others.
-        progress
-            Called about 10 times per second with the number of bytes received from the origin and from nodes.
-
-        Raises
-        ------
-        Exception
-            That of `fetch`, of `differs` and of `progress`, which other nodes notice as a lost node.
+        `progress` is called about 10 times per second with the number of bytes received from the origin and from nodes.
+        What the functions raise is passed on; other nodes notice it as a lost node.
         """
         lacking = sorted(one.node for one in [*self._others, *[self._own] * self._is_member] if not one.is_whole)
         assert self._file is not None
@@ -209,8 +192,12 @@ class Group:
             steps.append(partial(self._receive, member, channel, shares.pop(member.node, []), differs))
         own = [piece for pieces in shares.values() for piece in pieces]  # those of nodes that are gone, too
 
+        def note(arrived: int) -> None:
+            self._fetched = arrived
+            self._check_ended()
+
         def bring() -> None:
-            fetch(sorted(own), self._note_fetched)
+            fetch(sorted(own), note)
             self._brought = time.monotonic()
 
         run([bring, *steps], self._end, lambda: progress(self._fetched + self._received))
@@ -222,7 +209,7 @@ class Group:
 
     def _check_ended(self) -> None:
         if self._ended.is_set():
-            raise _EndedError
+            raise StoppedError
 
     def _check_patience(self) -> None:
         """Raise PeerLostError if this node brought its share long ago, and another one is far from that."""
@@ -231,17 +218,7 @@ class Group:
         if self._brought is not None and now - self._brought > max(boards.JOIN_S, self._brought - self._joined):
             raise PeerLostError("it does not send what it should fetch")
 
-    def _note_fetched(self, arrived: int) -> None:
-        self._fetched = arrived
-        self._check_ended()
-
-    def _receive(
-        self,
-        member: Member,
-        channel: Channel,
-        pieces: list[Piece],
-        differs: Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool],
-    ) -> None:
+    def _receive(self, member: Member, channel: Channel, pieces: list[Piece], differs: Differs) -> None:
         """Receive pieces of a member; without those that come after it is lost."""
         file = self._file
         assert file is not None
@@ -314,7 +291,7 @@ class Group:
                 buffer = memoryview(bytearray(stop - start))
             channel.send(buffer[: os.preadv(self._fd, [buffer[: stop - start]], start)])
 
-    def finish(self, report: Callable[[], object] = lambda: None) -> None:
+    def finish(self, report: Callable[[], object] = nothing) -> None:
         """Serve the other nodes until each has left, or has been lost; `report` is called meanwhile."""
         begun = time.monotonic()
         longest = boards.JOIN_S + 10 * (begun - self._joined)  # for nodes that are slower than this one
@@ -326,7 +303,7 @@ class Group:
             time.sleep(_POLL_S)
             report()
         with contextlib.suppress(PeerLostError):
-            run([partial(self._nodes.board.update, self._name, self._left)], lambda: None, report, wait=False)
+            run([partial(self._nodes.board.update, self._name, self._left)], report=report, wait=False)
 
     def _left(self, now: Any) -> Any:
         members = [one for one in _members(now) if one != self._own]
@@ -342,17 +319,10 @@ class Group:
 
 
 def assigned(missing: Sequence[Piece], have: Mapping[str, Ranges], lacking: Sequence[str]) -> dict[str, list[Piece]]:
-    """Return which node brings which of the missing pieces.
+    """Return which node brings which of the missing pieces: `have` is what each node has that can be asked.
 
-    A piece that nodes have is asked of one of these; another one is fetched from the origin by one of the nodes that
-    lack pieces, the same for all of them. The pieces are spread evenly, and in order.
-
-    Parameters
-    ----------
-    have
-        What each node has that can be asked.
-    lacking
-        The nodes that lack pieces, in the same order in all of them.
+    A piece that nodes have is asked of one of these; another one is fetched from the origin by one of the `lacking`
+    nodes, which are in the same order in all of them. The pieces are spread evenly, and in order.
 
     Examples
     --------
@@ -376,6 +346,15 @@ def warn(text: str) -> None:
     logging.getLogger("onecopy").warning("onecopy: %s; what is missing comes from the origin", text)
 
 
+@contextlib.contextmanager
+def warned() -> Iterator[None]:
+    """Warn of a node that is lost inside the block, which ends there."""
+    try:
+        yield
+    except PeerLostError as error:
+        warn(str(error))
+
+
 def _sample(start: int, view: memoryview) -> tuple[int, memoryview]:
     """Return a part of a piece that no other node can foresee."""
     at = secrets.randbelow(max(1, len(view) - SAMPLE + 1))
@@ -387,58 +366,12 @@ def _without(members: list[Member], now: Any) -> Any:
 
 
 def _members(now: Any) -> list[Member]:
-    try:
+    with contextlib.suppress(KeyError, TypeError):
         found = [Member(*one) for one in now["members"]] if now else []
-    except (KeyError, TypeError):
-        raise PeerLostError("another node of the job wrote what is no list of nodes") from None
-    if not all(map(isinstance, chain(*found), cycle((str, str, int, bool)))):
-        raise PeerLostError("another node of the job wrote what is no list of nodes")
-    return found
-
-
-def run(
-    steps: Sequence[Callable[[], object]],
-    stop: Callable[[], object],
-    report: Callable[[], object],
-    *,
-    wait: bool = True,
-) -> None:
-    """Run each step in a thread until all have ended; raise what the first of them raised.
-
-    `stop` is called when a step raises, and must make the others end. `report` is called about 10 times per second in
-    this thread; what it raises stops the steps and is passed on, with `wait` when they have ended.
-    """
-    errors: list[BaseException] = []
-
-    def guarded(step: Callable[[], object]) -> None:
-        try:
-            step()
-        except _EndedError:
-            pass
-        except BaseException as error:
-            errors.append(error)
-            stop()
-
-    threads = [threading.Thread(target=guarded, args=(step,), name="onecopy-step", daemon=True) for step in steps]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_REPORT_S)
-                report()
-    except BaseException:
-        stop()
-        for thread in threads if wait else ():
-            thread.join()
-        raise
-    if errors:
-        raise errors[0]
+        if all(map(isinstance, chain(*found), cycle((str, str, int, bool)))):
+            return found
+    raise PeerLostError("another node of the job wrote what is no list of nodes")
 
 
 class _LiarError(PeerLostError):
     """A node sent bytes that the origin does not have."""
-
-
-class _EndedError(Exception):
-    """Ends a thread because another one failed."""

@@ -9,7 +9,6 @@ piece is read and compared with its checksum.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import errno
 import os
 import stat
@@ -84,21 +83,9 @@ class PartialFile:
     """A file of a known size that is written in pieces, in any order and by several threads of one process.
 
     The caller holds the claim of the key, so that no other process writes. Opening it continues what an earlier process
-    left; what belongs to another key, or is damaged, is begun anew.
-
-    Parameters
-    ----------
-    artefact
-        Path at which the store expects the artefact of the key; the two files have its name with other suffixes.
-    key
-        Key of the artefact, which identifies the content.
-    nbytes
-        Size of the whole file in bytes.
-
-    Raises
-    ------
-    OSError
-        A file cannot be opened or written, or is not a regular file of this user.
+    left; what belongs to another key, or is damaged, is begun anew. Both files have the name of the artefact, at the
+    path where the store expects it, with other suffixes. OSError if one of them cannot be opened or written, or is not
+    a regular file of this user.
     """
 
     def __init__(self, artefact: Path, key: str, nbytes: int) -> None:
@@ -214,8 +201,7 @@ class PartialFile:
     def publish(self, artefact: Path) -> None:
         """Give the whole file its final path; the list of its pieces is removed."""
         os.replace(self.path, artefact)  # noqa: PTH105
-        with contextlib.suppress(FileNotFoundError):
-            self._list_path.unlink()
+        self._list_path.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Remove the names of both files."""

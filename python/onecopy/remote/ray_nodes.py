@@ -17,12 +17,13 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from onecopy.remote.boards import Board, Texts
-from onecopy.remote.channels import PeerLostError
+from onecopy.remote.channels import PeerLostError, lost
 from onecopy.remote.peers import Group
 from onecopy.store import file_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from onecopy.remote.peers import Member
@@ -40,6 +41,10 @@ _NO_CPU: dict[str, Any] = {"num_cpus": 0}
 _companions: set[str] = set()  # the nodes of the last group of this process, which are likely those of the next
 
 
+def _errors() -> AbstractContextManager[None]:
+    return lost(RayError, "another node of the cluster was lost", lambda error: getattr(error, "cause", None) or error)
+
+
 class _Actor(Texts):
     """The actor: texts, and a secret."""
 
@@ -55,8 +60,7 @@ class _TextsOfActor(Texts):
 
     def swap(self, name: str, expected: str, text: str) -> str:
         with _errors():
-            found: str = ray.get(self._actor.swap.remote(name, expected, text))
-            return found
+            return str(ray.get(self._actor.swap.remote(name, expected, text)))
 
 
 class RayNodes:
@@ -155,15 +159,4 @@ def _alive() -> set[str]:
 
 def node_of_process() -> str:
     """Return the identifier of the node of this process."""
-    found: str = ray.get_runtime_context().get_node_id()
-    return found
-
-
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """Raise the errors of Ray as `PeerLostError`."""
-    try:
-        yield
-    except RayError as error:
-        text = str(getattr(error, "cause", None) or error).strip().split("\n", 1)[0]
-        raise PeerLostError(f"another node of the cluster was lost: {text[:200]}") from None
+    return str(ray.get_runtime_context().get_node_id())

@@ -13,8 +13,9 @@ import re
 import socket
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import unquote, urljoin
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -47,14 +48,9 @@ def first_answer(url: str, shown: str) -> tuple[int, str | None, datetime | None
             return _facts(answer.status, answer.headers)
     except PermissionError:
         raise
-    except HTTPError as error:
-        error.close()
-        return None
-    except (URLError, OSError, ValueError, ArithmeticError):
-        return None
-    except Exception as error:  # http.client has errors of its own
-        if type(error).__module__ != "http.client":
-            raise
+    except (HTTPException, OSError, ValueError, ArithmeticError) as error:
+        if isinstance(error, HTTPError):
+            error.close()
         return None
 
 

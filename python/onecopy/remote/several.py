@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from onecopy.remote.origin import waited
 from onecopy.remote.partners import Partners, together
 from onecopy.remote.peers import PeerLostError
 from onecopy.remote.pieces import PartialFile
+from onecopy.remote.steps import nothing, waited
 from onecopy.remote.transfer import CONNECTIONS, received, transfer
 from onecopy.store import Store, report_progress
 from onecopy.text import size
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["InPartError", "Several"]
 
 _FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
+_Fetch: TypeAlias = "Callable[[list[tuple[int, int]]], None]"
 
 
 class InPartError(Exception):
@@ -37,10 +38,8 @@ class InPartError(Exception):
 class Several:
     """One or several files, with one account of the progress.
 
-    Parameters
-    ----------
-    store, connections, progress
-        As those of `onecopy.remote.fetch`; the option `on_wait` of a store says whether a long fetch is announced.
+    Parameters are those of `onecopy.remote.fetch`; the option `on_wait` of a store says whether a long fetch is
+    announced.
     """
 
     def __init__(
@@ -53,9 +52,8 @@ class Several:
         """Where the files are kept."""
         self._connections = connections
         self._progress = progress if progress is not None else _announced(self.store)
-        self._done = 0
-        self._total = 0
-        self._partners = Partners(None, lambda: None)
+        self._done = self._total = 0
+        self._partners = Partners(None, nothing)
 
     def expect(self, nbytes: int) -> None:
         """Count the bytes of a file that will be fetched, for the progress."""
@@ -71,11 +69,9 @@ class Several:
         """Return the artefact of a file, fetched here if no process has."""
         key = origin.key(version)
 
-        def work(partial: PartialFile, fetch: Callable[[list[tuple[int, int]]], None]) -> None:
-            def part(ranges: list[tuple[int, int]], arrived: Callable[[int], object]) -> None:
-                transfer(origin, version, partial, ranges, connections=self._connections, progress=arrived)
-
+        def work(partial: PartialFile, fetch: _Fetch) -> None:
             partial.expect_room(version.size - partial.have.size)
+            part = functools.partial(transfer, origin, version, partial, connections=self._connections)
             differs = functools.partial(_differs, origin, version)
             self._partners.exchange(key, partial, part, differs, self._report, patient=not origin.serves)
             fetch([(0, version.size)])
@@ -94,14 +90,11 @@ class Several:
     ) -> Artefact:
         """Fetch ranges in steps, and use the file under the claim; InPartError if it is not whole then.
 
-        Parameters
-        ----------
-        steps
-            Called with the path of the file and a function that returns its first bytes: yields the ranges, as
-            (start, stop), of which each step is fetched before the next is asked for.
+        `steps` is called with the path of the file and a function that returns its first bytes: it yields the ranges,
+        as (start, stop), of which each step is fetched before the next is asked for.
         """
 
-        def work(partial: PartialFile, fetch: Callable[[list[tuple[int, int]]], None]) -> None:
+        def work(partial: PartialFile, fetch: _Fetch) -> None:
             for ranges in steps(partial.path, lambda count: partial.read(0, count)):
                 self._total = sum(stop - start for start, stop in ranges)
                 fetch(list(ranges))
@@ -116,29 +109,16 @@ class Several:
         if self._progress is not None:
             self._progress(self._done + arrived, self._total)
 
-    def _built(
-        self,
-        origin: Origin,
-        version: Version,
-        work: Callable[[PartialFile, Callable[[list[tuple[int, int]]], None]], None],
-    ) -> Artefact:
-        key = origin.key(version)
-
+    def _built(self, origin: Origin, version: Version, work: Callable[[PartialFile, _Fetch], None]) -> Artefact:
         def build(path: Path) -> None:
-            partial = PartialFile(path, key, version.size)
+            partial = PartialFile(path, origin.key(version), version.size)
 
             def fetch(ranges: list[tuple[int, int]]) -> None:
                 missing = sum(stop - start for one in ranges for start, stop in partial.have.missing(*one))
                 before = sum(stop - start for start, stop in ranges) - missing
                 partial.expect_room(missing)
-                transfer(
-                    origin,
-                    version,
-                    partial,
-                    ranges,
-                    connections=self._connections,
-                    progress=lambda arrived: self._report(before + arrived),
-                )
+                part = functools.partial(transfer, origin, version, partial, connections=self._connections)
+                part(ranges, lambda arrived: self._report(before + arrived))
 
             try:
                 work(partial, fetch)
@@ -146,7 +126,7 @@ class Several:
             finally:
                 partial.close()
 
-        return self.store.get_or_build(key, build)
+        return self.store.get_or_build(origin.key(version), build)
 
 
 def _differs(

@@ -8,7 +8,7 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from onecopy.remote.origin import waited
+from onecopy.remote.steps import waited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -36,25 +36,16 @@ def transfer(
     version: Version,
     partial: PartialFile,
     ranges: Iterable[tuple[int, int]],
+    progress: Callable[[int], object],
     *,
-    connections: int = CONNECTIONS,
-    progress: Callable[[int], object] = lambda _: None,
+    connections: int,
 ) -> None:
     """Fetch what `ranges` lack in a partial file.
 
     A request that ends early, or is too slow, is continued where it ended, with growing pauses, until several in a row
-    bring next to nothing.
-
-    Parameters
-    ----------
-    progress
-        Called about 10 times per second with the number of bytes that this call has received; an exception that it
-        raises ends the transfer at once, as an interrupt does.
-
-    Raises
-    ------
-    OSError
-        As those of `Origin.chunks` and `PartialFile.write`. What arrived remains in the partial file.
+    bring next to nothing. `progress` is called about 10 times per second with the number of bytes that this call has
+    received; an exception that it raises ends the transfer at once, as an interrupt does. Errors are those of
+    `Origin.chunks` and `PartialFile.write`; what arrived remains in the partial file.
     """
     job = _Job(origin, version, partial)
     missing = [part for start, stop in ranges for part in partial.have.missing(start, stop)]

@@ -1,0 +1,135 @@
+"""Work in threads and coroutines, for which a caller waits who may be interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+import weakref
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+__all__ = ["StoppedError", "answered", "in_thread", "run", "waited"]
+
+T = TypeVar("T")
+_REPORT_S = 0.1
+_CANCEL_S = 5.0
+"""Seconds to wait at most for the threads of obstore, which need milliseconds where the machine has a CPU for them."""
+
+
+class StoppedError(Exception):
+    """Ends a step that was stopped because another one failed."""
+
+
+def nothing() -> None:
+    """Do nothing: there is nothing to stop, or to report."""
+
+
+def run(
+    steps: Sequence[Callable[[], object]],
+    stop: Callable[[], object] = nothing,
+    report: Callable[[], object] = nothing,
+    *,
+    wait: bool = True,
+) -> None:
+    """Run each step in a thread until all have ended; raise what the first of them raised.
+
+    `stop` is called when a step raises, and must make the others end. `report` is called about 10 times per second in
+    this thread; what it raises, and an interrupt, stops the steps and is passed on, with `wait` when they have ended.
+    """
+    errors: list[BaseException] = []
+
+    def guarded(step: Callable[[], object], ended: threading.Event) -> None:
+        try:
+            with contextlib.suppress(StoppedError):
+                step()
+        except BaseException as error:
+            errors.append(error)
+            stop()
+        finally:
+            ended.set()
+
+    # not Thread.join: in Python 3.11, a thread counts as ended once an interrupt ends a join
+    ends = [threading.Event() for _ in steps]
+    threads = [
+        threading.Thread(target=guarded, args=one, name="onecopy-step", daemon=True)
+        for one in zip(steps, ends, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for end in ends:
+            while not end.wait(_REPORT_S):
+                report()
+        report()
+    except BaseException:
+        stop()
+        for end in ends if wait else ():
+            end.wait()
+        raise
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = nothing) -> T:
+    """Run a coroutine in a thread with an event loop of its own; return its result, or raise its exception.
+
+    `report` is called about 10 times per second in this thread. What it raises, and an interrupt, cancel the coroutine
+    and its requests at once, however silent the server is.
+    """
+    results: list[T] = []
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+    stopped = threading.Event()
+
+    async def main() -> None:
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        running.append((asyncio.get_running_loop(), task))
+        if stopped.is_set():
+            task.cancel()
+        results.append(await work)
+
+    def cancel() -> None:
+        stopped.set()
+        for loop, task in running:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(task.cancel)
+
+    run([lambda: asyncio.run(main())], cancel, report)
+    return results[0]
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function that waits for the network in a thread, which is left behind when this is cancelled."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="onecopy-request", daemon=True).start()
+    return await asyncio.wrap_future(future)
+
+
+async def answered(future: Awaitable[T]) -> T:
+    """Await a future of obstore; if it is cancelled, wait until no thread of obstore uses it any more.
+
+    Such a thread calls Python after the cancellation, and panics if the interpreter has ended by then.
+    """
+    try:
+        return await future
+    except asyncio.CancelledError:
+        used, end = weakref.ref(future), time.monotonic() + _CANCEL_S
+        del future
+        while used() is not None and time.monotonic() < end:
+            with contextlib.suppress(asyncio.CancelledError):  # of a caller that ends all of its requests
+                await asyncio.sleep(0.001)
+        raise
