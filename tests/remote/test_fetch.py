@@ -1,6 +1,7 @@
 """A file behind a URL is fetched once, whole or not at all, and continued after faults."""
 
 import errno
+import json
 import logging
 import os
 import struct
@@ -310,3 +311,14 @@ def test_a_server_that_is_not_there_is_a_connection_error(store, monkeypatch):
     with pytest.raises(ConnectionError, match="Connection refused") as raised:
         fetch("http://127.0.0.1:9/x?sig=1", store=store)
     assert raised.value.filename == "http://127.0.0.1:9/x"
+
+
+def test_the_limit_of_the_store_removes_no_shard_of_a_model_that_is_being_fetched(objects, store):
+    shards = [f"{name}.safetensors" for name in "abc"]
+    for shard in shards:
+        objects.put(f"model/{shard}", CONTENT)
+    index = objects.put(
+        "model/m.safetensors.index.json", json.dumps({"weight_map": {name[0]: name for name in shards}}).encode()
+    )
+    path = fetch(index, store=store.with_options(max_bytes=len(CONTENT) + 1))
+    assert [path.with_name(shard).read_bytes() == CONTENT for shard in shards] == [True] * 3

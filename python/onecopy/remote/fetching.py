@@ -170,10 +170,12 @@ def _fetch_beside(many: Several, origin: Origin, names: Iterable[str], view: Pat
 
 def _fetch_into(many: Several, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
     many.expect(sum(version.size for _, _, version in files))
+    used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
     for name, origin, version in files:
         if not is_inside(name):
             raise FormatError(f"{origin.shown}: the name {name!r} is not that of a file inside a folder")
-        views.link(view, name, many.one(origin, version).path)
+        used.append(many.one(origin, version))
+        views.link(view, name, used[-1].path)
 
 
 def _linked(store: Store, origin: Origin, artefact: Artefact) -> Path:
