@@ -13,6 +13,7 @@ from tests.support.memory_group import NoMemoryGroupError, memory_group, memory_
 from tests.support.waiting import until
 
 from onecopy import _core
+from onecopy.memory import container
 from onecopy.page_cache import available_memory
 
 pytestmark = pytest.mark.processes
@@ -85,6 +86,22 @@ def test_what_cannot_be_dropped_is_not_available(group, in_child, tmp_path, take
     assert before == pytest.approx(LIMIT, abs=NOISE)
     assert before - after == pytest.approx(TAKEN, abs=NOISE)
     assert f"onecopy-tests-{os.getpid()}" in limited_by
+
+
+def both(enter: Callable[[], None]) -> tuple[int, str, int, str]:
+    """Return what is available and what limits it, as C++ and as Python, which reads any process, find it."""
+    enter()
+    held = anonymous(Path())
+    (available, limited_by), found = _core.available_memory() or (0, ""), container()
+    assert held is not None
+    assert found is not None
+    return available, limited_by, found.left or 0, found.limited_by or ""
+
+
+def test_the_container_of_this_process_leaves_what_is_available(group, in_child) -> None:
+    available, limited_by, left, directory = in_child(both, group)
+    assert available == pytest.approx(left, abs=NOISE)
+    assert limited_by == f"the control group {directory}"
 
 
 def test_page_cache_is_available(group, in_child, tmp_path) -> None:
