@@ -72,11 +72,18 @@ def command(
         shown = f"[{where[0]}]" if ":" in where[0] else where[0]
         address = f"http://{shown}:{where[1]}/"
         link = f"{address}?token={secret}" if secret else address
-        click.echo(f"onecopy: {title} at {link} ; metrics at {address}metrics; Ctrl-C ends it", err=True)
-        if no_token:
-            click.echo("onecopy: warning: without a token, other users of this machine can read it too", err=True)
-        elif host not in LOOPBACK:
-            click.echo("onecopy: warning: other machines can reach it, and the token is not encrypted", err=True)
+
+        class Announced(uvicorn.Server):  # type: ignore[misc,unused-ignore]  # the type checker may lack uvicorn
+            """Says where it is when signals reach it: before, Python may drop the interrupt of Ctrl-C."""
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                click.echo(f"onecopy: {title} at {link} ; metrics at {address}metrics; Ctrl-C ends it", err=True)
+                if no_token:
+                    click.echo("onecopy: warning: without a token, other users of this machine can read it", err=True)
+                elif host not in LOOPBACK:
+                    click.echo("onecopy: warning: other machines can reach it, and nothing is encrypted", err=True)
+
         config = uvicorn.Config(
             served,
             http=Limited,
@@ -85,7 +92,7 @@ def command(
             server_header=False,
             timeout_graceful_shutdown=1,
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        Announced(config).run(sockets=[listener])
 
 
 def _title(pids: tuple[int, ...], options: dict[str, Any]) -> str:
