@@ -1,11 +1,14 @@
 #include "onecopy/files/snapshot.hpp"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <utility>
 
-#include "files/addresses.hpp"
-#include "files/writing/copy_in.hpp"
+#include "files/read_error.hpp"
 #include "files/writing/reservation.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/base/pieces.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
@@ -24,13 +27,36 @@ os::Fd create(const std::string& name, std::uint64_t size) {
   return std::move(memory.value);
 }
 
-void copy(int from, int into, std::uint64_t size, const CopyOptions& options) {
-  auto addresses = Addresses::reserve(size, 0);
-  check(addresses.error, "reserve addresses for", options.path);
-  const os::MutableBytes memory{addresses.value.at(), static_cast<std::size_t>(size)};
-  check(os::map_shared_at(memory.data(), memory.size(), into, 0), "map", options.path);
-  check(os::not_in_children(memory), "map", options.path);  // a child's mapping would prevent sealing
-  copy_in(from, memory, 0, options);
+constexpr std::uint64_t piece = std::uint64_t{8} << 20U;
+constexpr std::size_t step = std::size_t{128} << 10U;  // stays in the cache of the processor until it is written
+constexpr unsigned copying_threads = 4;                // one of them writes at a time, while others read
+
+// Copies with write(2): in a mapping, each page would cost a fault, and a child's mapping would prevent sealing.
+void copy(int from, int into, std::uint64_t size, const std::string& name, unsigned threads) {
+  std::atomic<int> error{0};
+  std::uint64_t failed_at = 0;
+  const auto copy_step = [&](std::uint64_t at, os::MutableBytes buffer) noexcept {
+    const auto read = os::read_at(from, buffer, at);
+    if (!read) return read.error;
+    if (read.value != buffer.size()) return ENODATA;
+    return os::write_at(into, buffer, at).error;
+  };
+  (void)for_each_piece((size + piece - 1) / piece, threads != 0 ? threads : copying_threads, [&](std::uint64_t number) {
+    std::array<std::byte, step> buffer;  // NOLINT(*-member-init): read into before it is written
+    const ByteRange range{number * piece, std::min(piece, size - number * piece)};
+    (void)os::will_need(from, range);
+    for (std::uint64_t at = range.offset; at < range.offset + range.length; at += step) {
+      const auto part = os::MutableBytes(buffer).first(std::min<std::uint64_t>(step, range.offset + range.length - at));
+      int none = 0;
+      const int failed = copy_step(at, part);
+      if (failed == 0) continue;
+      if (error.compare_exchange_strong(none, failed)) failed_at = at;
+      return false;
+    }
+    return true;
+  });
+  if (error == ENODATA) throw DataLost("read", name, EIO, "the file became shorter while it was being read");
+  if (error != 0) throw_read_error("copy", name, error, failed_at);
 }
 
 }  // namespace
@@ -44,7 +70,7 @@ Mapping take_snapshot(int fd, std::string name, unsigned threads) {
   const auto cached = os::cached_in_file(fd, {0, facts.value.size});
   if (cached && cached.value.dirty != 0) throw OsError("write back", name, EBUSY, "it is being written");
   os::Fd memory = create(name, facts.value.size);
-  copy(fd, memory.get(), facts.value.size, {name, threads, false});  // the next run finds the file in the cache
+  copy(fd, memory.get(), facts.value.size, name, threads);
   check(os::seal(memory.get()), "seal", name);
   // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
   if (auto reader = os::reopen_read(memory.get())) memory = std::move(reader.value);

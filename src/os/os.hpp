@@ -159,8 +159,7 @@ int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, A
 int map_shared_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset) noexcept;  // writable
 int map_heap_at(std::byte* at, std::size_t size, Access access) noexcept;                   // zeros
 int make_read_only(MutableBytes memory) noexcept;
-int not_in_children(Bytes memory) noexcept;  // a forked child does not get this mapping
-int sync_memory(Bytes memory) noexcept;      // of a shared mapping, to its file; waits
+int sync_memory(Bytes memory) noexcept;  // of a shared mapping, to its file; waits
 void unmap(std::byte* at, std::size_t size) noexcept;
 int lock_memory(Bytes memory) noexcept;
 int unlock_memory(Bytes memory) noexcept;

@@ -16,6 +16,16 @@ while not pathlib.Path(sys.argv[1], "done").exists():
     kept.append(bytes(1 << 20))
     time.sleep(0.1)
 """
+COPIES = """
+import pathlib, sys, time, torch
+from onecopy.auto import turns
+model = torch.nn.Linear(4096, 4096)
+with turns.copying():
+    pathlib.Path(sys.argv[1], "constructed").touch()
+    time.sleep(turns.IDLE_SECONDS + 2)  # a slow disk
+    pathlib.Path(sys.argv[1], "copied").touch()
+turns.finished()
+"""
 CONSTRUCTS = """
 import pathlib, sys, time, torch
 from onecopy.auto import turns
@@ -25,6 +35,7 @@ turns._left = lambda: 1  # memory is scarce
 torch.nn.Linear(4096, 4096)
 pathlib.Path(sys.argv[1], "done").touch()
 print("constructed after waiting" if turns._builder.waited else "constructed")
+print("after the copy" if pathlib.Path(sys.argv[1], "copied").exists() else "")
 """
 BOTH = """
 import subprocess, sys
@@ -35,8 +46,9 @@ first.wait(60)
 
 
 @pytest.mark.slow
-def test_a_process_that_trains_is_not_waited_for_until_it_ends(torch, tmp_path, onecopy_process):
-    command = [sys.executable, "-c", BOTH, tmp_path, TRAINS, CONSTRUCTS]
+@pytest.mark.parametrize(("first", "more"), [(TRAINS, ""), (COPIES, "after the copy")], ids=["trains", "copies"])
+def test_a_process_is_waited_for_while_it_copies_and_not_while_it_trains(torch, tmp_path, onecopy_process, first, more):
+    command = [sys.executable, "-c", BOTH, tmp_path, first, CONSTRUCTS]
     done = onecopy_process("run", "-q", "--", *command)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "constructed after waiting\n"
+    assert done.stdout == f"constructed after waiting\n{more}\n"

@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core, snapshots
+from onecopy.auto import turns
 from onecopy.files import Closeable
 from onecopy.runs import call_log
 from onecopy.runs.call_log import MIN_BYTES, note
@@ -77,7 +78,8 @@ def source_of(function: str, file: str | int) -> Source | None:
     if facts.st_size < MIN_BYTES:
         return None
     try:
-        return Source(function, snapshots.take(file))
+        with turns.copying():
+            return Source(function, snapshots.take(file))
     except snapshots.NoSnapshot as error:
         path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else os.path.abspath(file)  # noqa: PTH115, PTH100
         note(function, path, copied=facts.st_size, reason=str(error))

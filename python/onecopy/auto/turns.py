@@ -6,8 +6,8 @@ peak, and in a control group they are killed. So only the process goes on that b
 is in use that was left before; when it has loaded its weights, and freed the random ones, the next one does. As soon as
 the size of the model is known, processes go on together for which there is memory.
 
-A process waits for another one only while that writes its parameters or maps files, and at most `MAX_SECONDS` in total:
-one that goes on without loading weights, for example to train, is not waited for.
+A process waits for another one only while that writes its parameters, maps files or copies a snapshot, and at most
+`MAX_SECONDS` in total: one that goes on without loading weights, for example to train, is not waited for.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from mmap import PAGESIZE
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onecopy import _core
 from onecopy.runs import call_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_SECONDS = 300.0
 """Seconds that a process waits in total."""
@@ -50,6 +54,8 @@ class _Builder:
         """Bytes of the largest model that a process has loaded; 0: not known."""
         self.builders: dict[int, int] = {}
         """`largest_private` of processes that construct modules, in the order in which they began."""
+        self.copying: set[int] = set()
+        """Those of them that copy a file into a snapshot."""
 
     def registered(self, nbytes: int) -> None:
         self.nbytes += nbytes
@@ -78,7 +84,7 @@ class _Builder:
             progress = min(private, self.builders[first]), mapped
             if (first, progress) != (watched, seen):
                 watched, seen, since = first, progress, now
-            elif progress == (0, 0) or now - since > IDLE_SECONDS:
+            elif progress == (0, 0) or (first not in self.copying and now - since > IDLE_SECONDS):
                 ignored.add(first)
             time.sleep(_PAUSE)
             self.waited += _PAUSE
@@ -96,6 +102,8 @@ class _Builder:
                 if "building" in fields:
                     self.builders[int(fields["building"])] = int(fields["pages"])
                     self.most_left = max(self.most_left, int(fields["left"]))
+                elif "copying" in fields:
+                    self.copying ^= {int(fields["copying"])}
                 elif "built" in fields:
                     self.builders.pop(int(fields["built"]), None)
                 elif fields.get("function") == call_log.LOAD_STATE_DICT:
@@ -108,6 +116,20 @@ _builder = _Builder()
 def registered(nbytes: int) -> None:
     """Wait for other processes if memory is scarce; call it for each parameter before its memory is written."""
     _of_process().registered(nbytes)
+
+
+@contextmanager
+def copying() -> Iterator[None]:
+    """Say to other processes, while a snapshot is taken, that this one is at work."""
+    builder = _of_process()
+    note = {"copying": builder.pid} if builder.largest_private else None
+    if note:
+        call_log.append(note)
+    try:
+        yield
+    finally:
+        if note:
+            call_log.append(note)
 
 
 def finished() -> None:

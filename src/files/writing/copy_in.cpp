@@ -22,11 +22,10 @@ constexpr unsigned reading_threads = 8;
 
 class Copier {
  public:
-  Copier(int fd, os::MutableBytes into, std::uint64_t offset, bool past_cache) : fd_(fd), into_(into), offset_(offset) {
+  Copier(int fd, os::MutableBytes into, std::uint64_t offset) : fd_(fd), into_(into), offset_(offset) {
     const auto system = os::file_system_of(fd);
     if (system && system.value.storage == os::Storage::remote) piece_size_ = remote_piece;
-    auto direct = past_cache ? os::reopen_direct(fd) : os::Result<os::Fd>{{}, EINVAL};
-    if (direct) direct_ = std::move(direct.value);
+    if (auto direct = os::reopen_direct(fd)) direct_ = std::move(direct.value);
   }
 
   // Pieces are cut at multiples of the piece size in the *file*, so that all but the first and last are aligned.
@@ -91,7 +90,7 @@ class Copier {
 }  // namespace
 
 void copy_in(int fd, os::MutableBytes into, std::uint64_t offset, const CopyOptions& options) {
-  Copier copier(fd, into, offset, options.direct);
+  Copier copier(fd, into, offset);
   const std::uint64_t pieces = copier.pieces();
   (void)for_each_piece(pieces, options.threads != 0 ? options.threads : reading_threads,
                        [&](std::uint64_t piece) noexcept { return copier.copy(piece); });

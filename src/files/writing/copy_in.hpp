@@ -11,12 +11,11 @@ namespace onecopy {
 struct CopyOptions {
   const std::string& path;  // for errors
   unsigned threads = 0;     // 0: 8
-  bool direct = true;       // what the page cache lacks is read past it
 };
 
 // Fills `into` with the file's bytes from `offset` on. What the page cache has is copied from it; the rest is read
-// past it (O_DIRECT), because a private copy has no use for a second one in the cache, unless `direct` is false. Throws
-// OsError, or DataLost when the file ends early.
+// past it (O_DIRECT), because a private copy has no use for a second one in the cache. Throws OsError, or DataLost when
+// the file ends early.
 void copy_in(int fd, os::MutableBytes into, std::uint64_t offset, const CopyOptions& options);
 
 }  // namespace onecopy

@@ -93,11 +93,6 @@ int wait_for_writes(int fd) noexcept {
   return ::lseek(fd, 0, SEEK_DATA) >= 0 || errno == ENXIO || errno == EINVAL ? 0 : errno;
 }
 
-int not_in_children(Bytes memory) noexcept {
-  void* begin = const_cast<std::byte*>(memory.data());  // NOLINT: madvise has no const
-  return ::madvise(begin, memory.size(), MADV_DONTFORK) == 0 ? 0 : errno;
-}
-
 Result<Fd> reopen_direct(int fd) { return reopen(fd, O_RDONLY | O_DIRECT); }
 
 Result<Fd> reopen_direct_writable(int fd) { return reopen(fd, O_WRONLY | O_DIRECT); }

@@ -33,8 +33,6 @@ int write_out(int fd, ByteRange /*range*/) noexcept { return sync_file(fd); }
 
 int wait_for_writes(int /*fd*/) noexcept { return 0; }
 
-int not_in_children(Bytes /*memory*/) noexcept { return EOPNOTSUPP; }
-
 Result<Fd> reopen_direct(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 
 Result<Fd> reopen_direct_writable(int /*fd*/) { return {{}, EOPNOTSUPP}; }
