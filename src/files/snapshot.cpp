@@ -29,6 +29,7 @@ os::Fd create(const std::string& name, std::uint64_t size) {
 
 constexpr std::uint64_t piece = std::uint64_t{8} << 20U;
 constexpr std::size_t step = std::size_t{128} << 10U;  // stays in the cache of the processor until it is written
+constexpr std::uint64_t ahead = 4 * piece;             // of a piece that is copied, so that the device never waits
 constexpr unsigned copying_threads = 4;                // one of them writes at a time, while others read
 
 // Copies with write(2): in a mapping, each page would cost a fault, and a child's mapping would prevent sealing.
@@ -44,7 +45,7 @@ void copy(int from, int into, std::uint64_t size, const std::string& name, unsig
   (void)for_each_piece((size + piece - 1) / piece, threads != 0 ? threads : copying_threads, [&](std::uint64_t number) {
     std::array<std::byte, step> buffer;  // NOLINT(*-member-init): read into before it is written
     const ByteRange range{number * piece, std::min(piece, size - number * piece)};
-    (void)os::will_need(from, range);
+    (void)os::will_need(from, {range.offset + ahead, piece});
     for (std::uint64_t at = range.offset; at < range.offset + range.length; at += step) {
       const auto part = os::MutableBytes(buffer).first(std::min<std::uint64_t>(step, range.offset + range.length - at));
       int none = 0;
@@ -69,6 +70,7 @@ Mapping take_snapshot(int fd, std::string name, unsigned threads) {
   // Dirty again at once: a writer is at work, or the file system keeps its files in memory.
   const auto cached = os::cached_in_file(fd, {0, facts.value.size});
   if (cached && cached.value.dirty != 0) throw OsError("write back", name, EBUSY, "it is being written");
+  (void)os::will_need(fd, {0, 4 * ahead});  // while memory is reserved
   os::Fd memory = create(name, facts.value.size);
   copy(fd, memory.get(), facts.value.size, name, threads);
   check(os::seal(memory.get()), "seal", name);
