@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from onecopy.memory.causes import Cause
     from onecopy.memory.containers import Container, container
     from onecopy.memory.explaining import Explanation, Finding, explain
+    from onecopy.memory.proc import Key
     from onecopy.memory.recording import End, Machine, Recorder, Recording, read_recording
     from onecopy.memory.samples import COLUMNS, FileSample, ProcessSample, Sample, sample_of
     from onecopy.memory.sampling.sampler import Sampler
     from onecopy.memory.series import Curve, FilePeak, Height, Holder, Peaks, ProcessSeries, Series
-    from onecopy.memory.snapshots import Cost, FileReading, Key, ProcessReading, Snapshot, Totals, Walk, WatchCost
+    from onecopy.memory.snapshots import Cost, FileReading, ProcessReading, Snapshot, Totals, Walk, WatchCost
     from onecopy.memory.table import ProcessMemory, memory_of, memory_table
     from onecopy.memory.watching import Watch, watch
 
@@ -52,7 +53,7 @@ _HOMES = {
     "Finding": "explaining",
     "Height": "series",
     "Holder": "series",
-    "Key": "snapshots",
+    "Key": "proc",
     "Sample": "samples",
     "Machine": "recording",
     "Peaks": "series",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from onecopy.memory.snapshots import FileReading, Key, ProcessReading, Snapshot
+    from onecopy.memory.proc import Key
+    from onecopy.memory.snapshots import FileReading, ProcessReading, Snapshot
 
 __all__ = ["COLUMNS", "FileSample", "ProcessSample", "Row", "Sample", "sample_of"]
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from onecopy.memory.proc import Key
     from onecopy.memory.samples import FileSample, ProcessSample, Row, Sample
-    from onecopy.memory.snapshots import Key
 
 __all__ = ["Curve", "FilePeak", "Height", "Holder", "Peaks", "ProcessSeries", "Series"]
 

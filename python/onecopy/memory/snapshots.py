@@ -7,15 +7,14 @@ compared, pickled, and converted to JSON with `Snapshot.as_dict`.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Cost", "FileReading", "Key", "ProcessReading", "Snapshot", "Totals", "Walk", "WatchCost"]
+    from onecopy.memory.proc import Key
 
-Key: TypeAlias = tuple[int, int]
-"""Device and inode of a file, which stay the same when it is renamed or removed."""
+__all__ = ["Cost", "FileReading", "ProcessReading", "Snapshot", "Totals", "Walk", "WatchCost"]
 
 
 @dataclass(frozen=True, slots=True)

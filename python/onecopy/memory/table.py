@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy.memory import proc
+from onecopy.memory.cgroup import kind_of
 from onecopy.memory.samples import COLUMNS
-from onecopy.memory.sampling.mapped import kind_of
 from onecopy.memory.sampling.sampler import Sampler
 from onecopy.memory.sampling.selection import Selection
 from onecopy.text import escape, size

@@ -11,16 +11,15 @@ import os
 import re
 import stat
 from contextlib import suppress
-from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from onecopy.memory import cgroup, proc
+from onecopy.memory import proc
 from onecopy.page_cache import cachestat, residency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from onecopy.memory.snapshots import Key
+    from onecopy.memory.proc import Key
 
 __all__ = ["BIG", "Cache", "CachedFile", "MappedFile", "files_of", "merged"]
 
@@ -30,7 +29,6 @@ BIG = 4 << 20
 _FILE_LINE = re.compile(
     r"^([0-9a-f]+)-([0-9a-f]+) .{4} ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) ([1-9][0-9]*) +(\S.*)$", re.MULTILINE
 )
-_MEMORY_NAMES = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")  # noqa: S108 - as the kernel prints them
 _MAX_OPEN = 256
 _MAX_TRIED = 4
 """Number of processes through which opening a file is tried."""
@@ -90,23 +88,6 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
         else:
             found.append((begin, end))
     return tuple(found)
-
-
-def kind_of(key: Key, path: str) -> Literal["file", "shmem"]:
-    """Return "shmem" for files of tmpfs and similar file systems in memory, else "file".
-
-    >>> kind_of((0, 1), "/memfd:numbers")
-    'shmem'
-    """
-    return "shmem" if path.startswith(_MEMORY_NAMES) or key[0] in _memory_devices() else "file"
-
-
-@cache
-def _memory_devices() -> frozenset[int]:
-    with suppress(OSError, ValueError):
-        mounts = cgroup.parse_mountinfo(proc.process_text(os.getpid(), "mountinfo"))
-        return frozenset(mount.device for mount in mounts if mount.fs_type in ("tmpfs", "devtmpfs", "ramfs"))
-    return frozenset()
 
 
 class CachedFile(NamedTuple):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from onecopy.memory.sampling.totals import Part
 
 if TYPE_CHECKING:
+    from onecopy.memory.proc import Key
     from onecopy.memory.sampling.mapped import MappedFile
     from onecopy.memory.sampling.processes import Counters, Observed, Times
     from onecopy.memory.sampling.totals import Found
-    from onecopy.memory.snapshots import Key, Walk
+    from onecopy.memory.snapshots import Walk
 
 __all__ = ["Member"]
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
-from functools import cache
 from typing import NamedTuple
 
 from onecopy.memory import proc
 
-__all__ = ["Counters", "Observed", "Times", "all_pids", "children_of", "kernel_lists_children"]
+__all__ = ["Counters", "Observed", "Times"]
 
 _COUNTERS = re.compile(
     rb"\nState:\t(\S).*?\nPPid:\t(\d+)\n(?:.*?\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n"
@@ -95,39 +93,3 @@ class Observed:
         if self._status >= 0:
             os.close(self._status)
             self._status = -1
-
-
-def children_of(pid: int) -> list[int]:
-    """Return the children of all threads of a process; [] if it has ended or the kernel does not list children.
-
-    >>> os.getpid() in children_of(os.getppid())
-    True
-    """
-    found: list[int] = []
-    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - text
-            with (
-                suppress(FileNotFoundError, ProcessLookupError),  # the thread has ended
-                open(f"/proc/{pid}/task/{thread}/children", "rb") as file,  # noqa: PTH123 - text
-            ):
-                found += map(int, file.read().split())
-    return found
-
-
-@cache
-def kernel_lists_children() -> bool:
-    """Return whether `children_of` works here: it needs CONFIG_PROC_CHILDREN.
-
-    >>> kernel_lists_children() in (True, False)
-    True
-    """
-    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
-
-
-def all_pids() -> list[int]:
-    """Return the ids of all processes of this machine or container.
-
-    >>> os.getpid() in all_pids()
-    True
-    """
-    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208

@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING
 from onecopy.arguments import path_text
 from onecopy.files import Closeable
 from onecopy.memory import proc
+from onecopy.memory.cgroup import kind_of
 from onecopy.memory.sampling.cpu_budget import CpuBudget, price_of_walk
-from onecopy.memory.sampling.mapped import Cache, MappedFile, files_of, kind_of, merged
+from onecopy.memory.sampling.mapped import Cache, MappedFile, files_of, merged
 from onecopy.memory.sampling.members import Member
 from onecopy.memory.sampling.processes import Observed
 from onecopy.memory.sampling.selection import Selection
 from onecopy.memory.sampling.totals import Shares, file_readings, found_by, shares_of, totals_of
-from onecopy.memory.snapshots import Cost, Key, ProcessReading, Snapshot, Walk
+from onecopy.memory.snapshots import Cost, ProcessReading, Snapshot, Walk
 from onecopy.page_cache import mapped_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from onecopy.memory.proc import Key
     from onecopy.memory.sampling.mapped import CachedFile
     from onecopy.memory.snapshots import FileReading
 

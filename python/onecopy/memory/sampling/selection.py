@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onecopy.memory import cgroup, proc
+from onecopy.memory.proc import all_pids, children_of, kernel_lists_children
 from onecopy.memory.sampling.mapped import files_of
-from onecopy.memory.sampling.processes import all_pids, children_of, kernel_lists_children
 
 if TYPE_CHECKING:
     import re

@@ -16,11 +16,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from onecopy.memory.snapshots import FileReading, Key, Totals, Walk, largest_first
+from onecopy.memory.snapshots import FileReading, Totals, Walk, largest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from onecopy.memory.proc import Key
     from onecopy.memory.sampling.mapped import CachedFile, MappedFile
     from onecopy.memory.sampling.processes import Counters
 
