@@ -8,6 +8,7 @@ import numpy as np
 
 import onecopy as oc
 import onecopy.arrays
+import onecopy_monitor
 from onecopy.scratch_arrays import alloc
 from onecopy.shuffle import Shuffle
 from onecopy.workers import assert_shared, preload
@@ -141,13 +142,13 @@ with canvas as entered_canvas:
     reveal_type(entered_canvas)  # revealed: onecopy.scratch_arrays.Scratch
 
 # Memory of a block.
-with oc.watch([1], children=False, hz=20) as watched:
-    reveal_type(watched)  # revealed: onecopy.memory.watching.Watch
+with onecopy_monitor.watch([1], children=False, hz=20) as watched:
+    reveal_type(watched)  # revealed: onecopy_monitor.watching.Watch
 reveal_type(watched.peak.anonymous.bytes)  # revealed: int
 reveal_type(watched.series.total.numbers("real"))  # revealed: list[float]
 watched.assert_peak(anonymous="200 MiB", real=10**9)
 watched.assert_peak(rss="1 GB")  # refused: call-arg
-oc.watch(hz="10")  # refused: arg-type
+onecopy_monitor.watch(hz="10")  # refused: arg-type
 
 # Objects and cached functions.
 
