@@ -23,7 +23,7 @@ VERBS = {
     "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
     "convert": ("convert", "write ONNX, GGUF, npz, torch, shards and others as one safetensors file"),
     "import": ("import_", "write the rows of a JSON, CSV or Parquet file as a file of records"),
-    "images": ("images", "decode images once per machine; view and stitch them"),
+    "images": ("images", "decode images once per machine; with onecopy-mosaic, view and stitch them"),
     "warm": ("warm", "read files into memory; --hold keeps them there"),
     "evict": ("evict", "drop files from the page cache"),
     "verify": ("verify", "compare every byte of a file with its stored checksums"),

@@ -7,7 +7,7 @@ import click
 import pytest
 from tests.support.programs import NEEDS_BENCH
 
-from onecopy.cli import command_line
+from onecopy.cli import command_line, images
 
 
 def failing(monkeypatch, error):
@@ -92,6 +92,14 @@ def test_help_lists_every_verb(capsys):
     command_line.run(["--help"])
     text = capsys.readouterr().out
     assert all(f"  {verb} " in text for verb in command_line.VERBS)
+
+
+@pytest.mark.parametrize("verb", images.PACKAGED)
+def test_a_verb_of_images_that_is_not_installed_names_what_to_install(monkeypatch, capsys, verb):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
+    assert command_line.run(["images", verb, "x"]) == 2
+    expected = f"{verb} needs another distribution: pip install onecopy-mosaic (see 'onecopy images --help')\n"
+    assert capsys.readouterr() == ("", f"onecopy: {expected}")
 
 
 @pytest.mark.parametrize(("verb", "distribution"), [(name, of) for name, (of, _) in command_line.PACKAGED.items()])

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.places import DATA, needs
 
-import onecopy as oc
-from onecopy.images import registering
-from onecopy.images._joining import Edge, joined
+import onecopy_mosaic
+from onecopy_mosaic import registering
+from onecopy_mosaic.joining import Edge, joined
 
 pytest.importorskip("scipy", reason="SciPy is not installed")
 
@@ -48,7 +48,7 @@ def test_tiles_are_found_where_they_were_cut_out(seed, grid, size):
     pitch = round(0.85 * size[0]), round(0.85 * size[1])
     picture = scene(seed, (3 * pitch[0] + size[0], 3 * pitch[1] + size[1]))
     tiles, corners = cut(picture, grid, size, pitch, 3, seed)
-    found = oc.images.register(tiles, grid, 0.15)
+    found = onecopy_mosaic.register(tiles, grid, 0.15)
     assert found.positions.tolist() == (corners - corners.min(axis=0)).tolist()
     assert found.guessed == ()
     assert all(link.verified and link.correlation > 0.999 for link in found.links)
@@ -58,7 +58,7 @@ def test_brightness_and_noise_do_not_matter():
     tiles, corners = cut(scene(1, (400, 400), 5), (3, 3), (120, 120), (100, 100), 4, 1)
     rng = np.random.default_rng(2)
     worse = [(0.5 + rng.random()) * tile + 300 * rng.random() + rng.normal(0, 40, tile.shape) for tile in tiles]
-    found = oc.images.register(worse, (3, 3), 0.15)
+    found = onecopy_mosaic.register(worse, (3, 3), 0.15)
     assert found.positions.tolist() == (corners - corners.min(axis=0)).tolist()
     assert 0.5 < min(link.correlation for link in found.links) < 0.999
 
@@ -67,14 +67,14 @@ def test_the_order_may_go_by_columns_and_colours_are_averaged():
     tiles, corners = cut(scene(3, (400, 400)), (2, 3), (120, 110), (100, 95), 2, 3)
     by_columns = [row * 3 + column for column in range(3) for row in range(2)]
     coloured = [np.stack([tiles[number]] * 3, axis=-1) for number in by_columns]
-    found = oc.images.register(coloured, (2, 3), (0.17, 0.14), columns_first=True)
+    found = onecopy_mosaic.register(coloured, (2, 3), (0.17, 0.14), columns_first=True)
     assert found.positions.tolist() == (corners - corners.min(axis=0))[by_columns].tolist()
 
 
 def test_a_tile_without_a_pattern_is_placed_by_the_usual_shift_and_listed():
     tiles, corners = cut(scene(4, (500, 500)), (3, 3), (120, 120), (100, 100), 0, 4)
     tiles[8] = np.full((120, 120), 7, np.uint16)
-    found = oc.images.register(tiles, (3, 3), 0.15)
+    found = onecopy_mosaic.register(tiles, (3, 3), 0.15)
     assert found.positions.tolist() == (corners - corners.min(axis=0)).tolist()
     assert found.guessed == (8,)
     assert "10 of 12 seams verified" in str(found)
@@ -85,7 +85,7 @@ def test_a_seam_that_contradicts_the_others_is_outvoted():
     tiles, corners = cut(scene(5, (500, 500)), (2, 2), (120, 120), (100, 100), 0, 5)
     shifted = tiles[3].copy()
     shifted[:, :30] = scene(6, (120, 30))  # its left edge is of another scene
-    found = oc.images.register([*tiles[:3], shifted], (2, 2), 0.1)
+    found = onecopy_mosaic.register([*tiles[:3], shifted], (2, 2), 0.1)
     assert found.positions.tolist() == (corners - corners.min(axis=0)).tolist()
 
 
@@ -112,7 +112,7 @@ def test_positions_are_the_least_squares_solution():
 def test_tiles_without_a_common_pixel_are_an_error_that_names_what_to_check():
     tiles = [scene(seed, (100, 100)) for seed in range(4)]
     with pytest.raises(ValueError, match=r"none of 4 pairs.*\(2 rows, 2 columns, listed by rows\) and the overlap"):
-        oc.images.register(tiles, (2, 2), 0.1, min_correlation=0.9)
+        onecopy_mosaic.register(tiles, (2, 2), 0.1, min_correlation=0.9)
 
 
 @pytest.mark.parametrize(
@@ -126,26 +126,26 @@ def test_tiles_without_a_common_pixel_are_an_error_that_names_what_to_check():
 )
 def test_what_cannot_be_is_refused(grid, overlap, words):
     with pytest.raises(ValueError, match=words):
-        oc.images.register([np.zeros((20, 20))] * 3, grid, overlap)
+        onecopy_mosaic.register([np.zeros((20, 20))] * 3, grid, overlap)
 
 
 def test_tiles_of_several_shapes_are_refused():
     with pytest.raises(ValueError, match=r"tile 1 has \(20, 21\), tile 0 has \(20, 20\)"):
-        oc.images.register([np.zeros((20, 20)), np.zeros((20, 21))], (1, 2), 0.2)
+        onecopy_mosaic.register([np.zeros((20, 20)), np.zeros((20, 21))], (1, 2), 0.2)
 
 
 def test_one_tile_lies_at_the_corner():
-    found = oc.images.register([np.zeros((20, 20))], (1, 1))
+    found = onecopy_mosaic.register([np.zeros((20, 20))], (1, 1))
     assert (found.positions.tolist(), found.links, found.guessed) == ([[0, 0]], (), ())
 
 
 def test_progress_is_reported_and_its_exceptions_are_passed_on():
     tiles, _ = cut(scene(7, (500, 500)), (2, 2), (120, 120), (100, 100), 0, 7)
     seen = []
-    oc.images.register(tiles, (2, 2), progress=lambda done, total: seen.append((done, total)))
+    onecopy_mosaic.register(tiles, (2, 2), progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
     with pytest.raises(KeyboardInterrupt):
-        oc.images.register(tiles, (2, 2), progress=lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        onecopy_mosaic.register(tiles, (2, 2), progress=lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
 
 
 def smooth_tiles() -> tuple[list[np.ndarray], list[list[int]]]:
@@ -164,7 +164,7 @@ def test_smooth_tiles_take_few_correlations(monkeypatch):
     plain = registering._correlation
     monkeypatch.setattr(registering, "_correlation", lambda *strips: looks.append(1) or plain(*strips))
     tiles, corners = smooth_tiles()
-    found = oc.images.register(tiles, (2, 2), 0.12)
+    found = onecopy_mosaic.register(tiles, (2, 2), 0.12)
     assert found.positions.tolist() == corners
     assert len(looks) < 1200
 
@@ -186,7 +186,7 @@ def test_the_tiles_of_mist_are_found_where_they_are_listed_but_for_two(overlap):
     text = (REAL / "global-positions-1.txt").read_text()
     listed = {name: (int(y), int(x)) for name, x, y in re.findall(r"file: (\S+);.*position: \((\d+), (\d+)\)", text)}
     names = sorted(listed)
-    found = oc.images.register([REAL / name for name in names], (5, 5), overlap, columns_first=True)
+    found = onecopy_mosaic.register([REAL / name for name in names], (5, 5), overlap, columns_first=True)
     moved = found.positions - [listed[name] for name in names]
     moved -= np.median(moved, axis=0).astype(int)
     expected = np.zeros((25, 2), int)

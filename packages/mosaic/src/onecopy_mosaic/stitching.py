@@ -1,9 +1,9 @@
 """`mosaic`: tiles pasted onto a canvas that may be larger than memory.
 
-    found = oc.images.register(tiles, grid=(40, 40), overlap=0.1)
-    whole = oc.images.mosaic(tiles, found.positions, out="slide.oc", max_resident="512 MiB")
+    found = onecopy_mosaic.register(tiles, grid=(40, 40), overlap=0.1)
+    whole = onecopy_mosaic.mosaic(tiles, found.positions, out="slide.oc", max_resident="512 MiB")
 
-The visible rectangles of all tiles are computed first (see `onecopy.images._regions`). Every pixel of the canvas is
+The visible rectangles of all tiles are computed first (see `onecopy_mosaic.regions`). Every pixel of the canvas is
 written once, by the topmost tile, and each tile is decoded once, from top to bottom. The order of writes does not
 matter, so threads share the work, and with `part` several processes do.
 
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from onecopy.arguments import decoder_threads, non_negative, thread_count
-from onecopy.images._regions import Share, downwards, shares, within
-from onecopy.images.outputs import Output, Work, output_for
-from onecopy.images.tiles import Tiles
 from onecopy.text import size
+from onecopy_mosaic.outputs import Output, Work, output_for
+from onecopy_mosaic.regions import Share, downwards, shares, within
+from onecopy_mosaic.tiles import Tiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.images.tiles import Tile
     from onecopy.scratch_arrays import Scratch
+    from onecopy_mosaic.tiles import Tile
 
 __all__ = ["Mosaic", "Out", "mosaic"]
 
@@ -150,8 +150,8 @@ def mosaic(
 
     Examples
     --------
-    >>> import numpy as np, onecopy as oc
-    >>> with oc.images.mosaic([np.full((2, 3), 1), np.full((2, 3), 2)], [(0, 0), (1, 2)]) as whole:
+    >>> import numpy as np, onecopy_mosaic
+    >>> with onecopy_mosaic.mosaic([np.full((2, 3), 1), np.full((2, 3), 2)], [(0, 0), (1, 2)]) as whole:
     ...     whole.array
     array([[1, 1, 1, 0, 0],
            [1, 1, 2, 2, 2],

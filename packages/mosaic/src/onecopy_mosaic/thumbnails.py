@@ -34,8 +34,8 @@ def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True
 
     Examples
     --------
-    >>> import numpy as np, onecopy as oc
-    >>> oc.images.thumbnail(np.arange(16, dtype=np.uint8).reshape(4, 4), max_side=2)
+    >>> import numpy as np, onecopy_mosaic
+    >>> onecopy_mosaic.thumbnail(np.arange(16, dtype=np.uint8).reshape(4, 4), max_side=2)
     array([[ 2,  4],
            [10, 12]], dtype=uint8)
     """

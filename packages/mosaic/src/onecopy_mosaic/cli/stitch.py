@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from rich.progress import DownloadColumn
 
-from onecopy import images
+import onecopy_mosaic
 from onecopy.cli import screen
 from onecopy.cli.words import SIZE, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from onecopy.images import Mosaic, Registration
+    from onecopy_mosaic import Mosaic, Registration
 
 SUFFIXES = {".bmp", ".jp2", ".jpeg", ".jpg", ".jxl", ".ndpi", ".png", ".svs", ".tif", ".tiff", ".webp"}
 VIEW = ".view.png"
@@ -128,7 +128,7 @@ def found_positions(paths: Sequence[Path], grid: tuple[int, int], overlap: float
         def watch(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return images.register(paths, (rows, columns), overlap, columns_first=column_major, progress=watch)
+        return onecopy_mosaic.register(paths, (rows, columns), overlap, columns_first=column_major, progress=watch)
 
 
 def pasted(paths: Sequence[Path], positions: Any, target: str, **options: Any) -> Mosaic:
@@ -139,7 +139,7 @@ def pasted(paths: Sequence[Path], positions: Any, target: str, **options: Any) -
         def watch(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return images.mosaic(paths, positions, target, progress=watch, **options)
+        return onecopy_mosaic.mosaic(paths, positions, target, progress=watch, **options)
 
 
 def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:

@@ -21,13 +21,13 @@ import numpy as np
 
 from onecopy.arguments import path_text
 from onecopy.atomic_files import path_beside, remove, replace
-from onecopy.images._files import max_tiff_bytes, write_tiff, write_zarr
-from onecopy.images._regions import covered_rows, in_bands, span_of
-from onecopy.images._row_evictor import RowEvictor
-from onecopy.images._window import Window
 from onecopy.images.image import NAME, About
 from onecopy.page_cache import available_memory
 from onecopy.scratch_arrays import Scratch, scratch
+from onecopy_mosaic.files import max_tiff_bytes, write_tiff, write_zarr
+from onecopy_mosaic.regions import covered_rows, in_bands, span_of
+from onecopy_mosaic.row_evictor import RowEvictor
+from onecopy_mosaic.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.images._regions import Rectangle, Share
+    from onecopy_mosaic.regions import Rectangle, Share
 
 _CHUNK = (512, 512)
 _USUAL_CAP = 512 << 20

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from test_image_stitching import pasted
 
 import onecopy as oc
-from onecopy.images._window import Window
+import onecopy_mosaic
+from onecopy_mosaic.window import Window
 
 MIB = 1 << 20
 CAP = MIB
@@ -53,7 +54,7 @@ def tiles_of(
 @pytest.mark.slow
 def test_any_tiles_through_a_window_are_what_pasting_makes(factor, seed, width, dtype, samples, threads):
     tiles, positions = tiles_of(seed, width, dtype, samples, factor)
-    with oc.images.mosaic(tiles, positions, max_resident=CAP, threads=threads) as whole:
+    with onecopy_mosaic.mosaic(tiles, positions, max_resident=CAP, threads=threads) as whole:
         assert np.array_equal(whole.array, pasted(tiles, positions))
 
 
@@ -67,7 +68,7 @@ def test_a_cap_that_is_barely_enough_takes_a_window_and_one_row_more_only_of_arr
     tiles = [np.full((height, 500), number, np.uint16) for number in range(1, 21)]
     positions = [(height * (number // 2), 500 * (number % 2)) for number in range(20)]
     given = tiles if in_memory else [lambda tile=tile: asked.append(0) or tile for tile in tiles]
-    with oc.images.mosaic(given, positions, max_resident=CAP, folder=reserving) as whole:
+    with onecopy_mosaic.mosaic(given, positions, max_resident=CAP, folder=reserving) as whole:
         assert np.array_equal(whole.array, pasted(tiles, positions))
         assert whole.tiles == 20
     assert len(windows) == (1 if in_memory or not more else 0)
@@ -82,7 +83,7 @@ def test_parts_of_a_scratch_with_dirty_pages_are_what_pasting_makes(reserving, w
     with oc.scratch((2500, 999), "u4", reserving, max_resident=CAP) as canvas:
         canvas.array[:] = 70_000
         for rank in range(ranks):
-            oc.images.mosaic(tiles, positions, canvas, part=(rank, ranks))
+            onecopy_mosaic.mosaic(tiles, positions, canvas, part=(rank, ranks))
         expected = np.full((2500, 999), 70_000, np.uint32)
         for tile, (y, _) in zip(tiles, positions, strict=True):
             expected[y : y + 180] = tile
@@ -97,7 +98,7 @@ def test_what_no_tile_covers_of_a_scratch_of_the_caller_stays(reserving, windows
     tiles = [np.full((100, 900), number + 1, np.uint16) for number in range(30)]
     with oc.scratch((3000, 1000), "u2", reserving, max_resident=CAP) as canvas:
         canvas.write(None, 7)
-        oc.images.mosaic(tiles, [(100 * number, 0) for number in range(30)], canvas)
+        onecopy_mosaic.mosaic(tiles, [(100 * number, 0) for number in range(30)], canvas)
         assert (canvas.array[:, 900:] == 7).all()
         assert (canvas.array[:, :900] == np.repeat(np.arange(1, 31, dtype=np.uint16), 100)[:, None]).all()
     assert windows == []
@@ -107,11 +108,11 @@ def test_a_large_canvas_without_a_cap_takes_a_window_too(reserving, windows, mon
     tiles = [np.full((100, 1000), number + 1, np.uint16) for number in range(40)]
     positions = [(100 * number, 0) for number in range(40)]
     for available, count in ((65 * MIB, 0), (16 * MIB, 2)):
-        monkeypatch.setattr("onecopy.images.outputs.available_memory", lambda size=available: size)
-        monkeypatch.setattr("onecopy.images.outputs._USUAL_CAP", MIB)
+        monkeypatch.setattr("onecopy_mosaic.outputs.available_memory", lambda size=available: size)
+        monkeypatch.setattr("onecopy_mosaic.outputs._USUAL_CAP", MIB)
         windows.clear()
         for out in (None, tmp_path / f"{available}.oc"):
-            with oc.images.mosaic(tiles, positions, out, folder=reserving) as whole:
+            with onecopy_mosaic.mosaic(tiles, positions, out, folder=reserving) as whole:
                 assert np.array_equal(whole.array, pasted(tiles, positions))
         assert len(windows) == count
 
@@ -126,5 +127,7 @@ def test_a_tile_that_fails_in_the_middle_leaves_nothing(reserving, tmp_path):
     fail.shape, fail.dtype = (100, 1000), np.dtype("u2")
     tiles = [np.ones((100, 1000), np.uint16) if number != 25 else fail for number in range(40)]
     with pytest.raises(KeyError, match="of the tile"):
-        oc.images.mosaic(tiles, [(100 * n, 0) for n in range(40)], folder / "a.oc", max_resident=CAP, folder=reserving)
+        onecopy_mosaic.mosaic(
+            tiles, [(100 * n, 0) for n in range(40)], folder / "a.oc", max_resident=CAP, folder=reserving
+        )
     assert list(folder.iterdir()) == []

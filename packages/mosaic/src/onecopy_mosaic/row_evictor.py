@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onecopy.images._regions import Rectangle
     from onecopy.scratch_arrays import Scratch
+    from onecopy_mosaic.regions import Rectangle
 
 _PIECE = 16 << 20
 """Maximum size in bytes of one eviction; a sixteenth of the rows that may be in memory if that is less."""

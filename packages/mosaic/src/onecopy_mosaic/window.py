@@ -20,8 +20,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onecopy.images._regions import Rectangle
     from onecopy.scratch_arrays import Scratch
+    from onecopy_mosaic.regions import Rectangle
 
 _PIECE = 8 << 20
 """Maximum size in bytes of one write: a power of two, and at most a sixteenth of the window."""

@@ -1,7 +1,7 @@
 """Registration of overlapping tiles: their positions, measured from their pixels.
 
-    found = oc.images.register(sorted(folder.glob("*.tif")), grid=(5, 5), overlap=0.1, columns_first=True)
-    found.positions          # (y, x) of each tile: for oc.images.mosaic
+    found = onecopy_mosaic.register(sorted(folder.glob("*.tif")), grid=(5, 5), overlap=0.1, columns_first=True)
+    found.positions          # (y, x) of each tile: for onecopy_mosaic.mosaic
     print(found)             # how many seams were verified, and which tiles were not placed by one
 
 For two neighbours only the strips that may overlap are compared. Peaks of their phase correlation (SciPy's FFT) are the
@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.images.tiles import Tiles
+from onecopy_mosaic.tiles import Tiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from onecopy.images.tiles import Tile
+    from onecopy_mosaic.tiles import Tile
 
 __all__ = ["Link", "Registration", "register"]
 
@@ -117,9 +117,9 @@ def register(
 
     Examples
     --------
-    >>> import numpy as np, onecopy as oc
+    >>> import numpy as np, onecopy_mosaic
     >>> scene = np.random.default_rng(1).random((100, 191))
-    >>> found = oc.images.register([scene[2:, :100], scene[:98, 91:]], grid=(1, 2), overlap=0.1)
+    >>> found = onecopy_mosaic.register([scene[2:, :100], scene[:98, 91:]], grid=(1, 2), overlap=0.1)
     >>> found.positions.tolist(), found.guessed
     ([[2, 0], [0, 91]], ())
     """
@@ -237,7 +237,7 @@ def _fft() -> Any:
     try:
         from scipy import fft
     except ModuleNotFoundError as error:
-        how = "oc.images.register needs SciPy: pip install 'onecopy[images]'"
+        how = "onecopy_mosaic.register needs SciPy: pip install scipy"
         raise ModuleNotFoundError(how, name=error.name) from None
     return fft
 
@@ -310,7 +310,7 @@ def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 def _joined(count: int, links: list[Link], shape: tuple[int, ...], shares: tuple[float, float]) -> Registration:
     """Place all tiles by the verified links, and tiles without one by the usual shift."""
-    from onecopy.images._joining import Edge, joined
+    from onecopy_mosaic.joining import Edge, joined
 
     edges = [
         Edge(link.first, link.second, link.shift, link.correlation, verified=True) for link in links if link.verified

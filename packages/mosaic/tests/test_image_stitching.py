@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.places import DATA, needs
 
 import onecopy as oc
+import onecopy_mosaic
 
 REAL = DATA / "mist"
 mist = needs(REAL)
@@ -41,7 +42,7 @@ def some_tiles(seed: int, count: int = 12, samples: int = 0) -> tuple[list[np.nd
 def test_any_tiles_in_any_order_are_what_pasting_makes(seed, count, data):
     tiles, positions = some_tiles(seed, count)
     order = data.draw(st.permutations(range(count)))
-    with oc.images.mosaic(tiles, positions, order=order) as whole:
+    with onecopy_mosaic.mosaic(tiles, positions, order=order) as whole:
         assert np.array_equal(whole.array, pasted(tiles, positions, order))
         assert whole.covered == np.count_nonzero(whole.array)
         assert whole.tiles + len(whole.hidden) == count
@@ -55,7 +56,7 @@ def test_parts_together_are_the_whole(seed, ranks):
     covered = 0
     for rank in range(ranks):
         before = canvas.copy()
-        covered += oc.images.mosaic(tiles, positions, canvas, part=(rank, ranks)).covered
+        covered += onecopy_mosaic.mosaic(tiles, positions, canvas, part=(rank, ranks)).covered
         first, last = (len(canvas) * (rank + one) // ranks for one in (0, 1))
         assert np.array_equal(before[:first], canvas[:first])
         assert np.array_equal(before[last:], canvas[last:])
@@ -66,14 +67,14 @@ def test_parts_together_are_the_whole(seed, ranks):
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_threads_make_no_difference(threads):
     tiles, positions = some_tiles(3, 200)
-    with oc.images.mosaic(tiles, positions, threads=threads) as whole:
+    with onecopy_mosaic.mosaic(tiles, positions, threads=threads) as whole:
         assert np.array_equal(whole.array, pasted(tiles, positions))
 
 
 @pytest.mark.parametrize("samples", [0, 1, 3])
 def test_samples_of_a_pixel_come_along(samples):
     tiles, positions = some_tiles(4, samples=samples)
-    with oc.images.mosaic(tiles, positions) as whole:
+    with onecopy_mosaic.mosaic(tiles, positions) as whole:
         assert np.array_equal(whole.array, pasted(tiles, positions))
 
 
@@ -92,7 +93,7 @@ def test_tiles_may_be_files_functions_and_anything_with_a_shape(tmp_path):
 
     given = [tmp_path / "0.tif", str(tmp_path / "1.tif"), Lazy(), lambda: tiles[3]]
     positions = [(0, 0), (0, 4), (4, 0), (4, 4)]
-    with oc.images.mosaic(given, positions) as whole:
+    with onecopy_mosaic.mosaic(given, positions) as whole:
         assert np.array_equal(whole.array, pasted(tiles, positions))
     assert Lazy.asked == 1
 
@@ -102,18 +103,18 @@ def test_a_tile_that_is_hidden_is_never_decoded():
         raise AssertionError("it was asked for")
 
     never.shape, never.dtype = (4, 4), np.dtype("u2")
-    with oc.images.mosaic([never, np.ones((4, 4), np.uint16)], [(1, 1), (1, 1)]) as whole:
+    with onecopy_mosaic.mosaic([never, np.ones((4, 4), np.uint16)], [(1, 1), (1, 1)]) as whole:
         assert (whole.tiles, whole.hidden) == (1, (0,))
         assert "1 hidden under others" in str(whole)
 
 
 def test_what_is_not_covered_is_zero_or_stays():
     tile = np.full((2, 2), 9, np.uint16)
-    with oc.images.mosaic([tile], [(1, 1)], shape=(4, 5)) as whole:
+    with onecopy_mosaic.mosaic([tile], [(1, 1)], shape=(4, 5)) as whole:
         assert whole.array.tolist() == pasted([tile], [(1, 1)], shape=(4, 5)).tolist()
         assert str(whole).startswith("4 x 5 uint16 (40 B) of 1 tiles, 20.0 % covered")
     canvas = np.full((4, 5), 7, np.uint32)
-    done = oc.images.mosaic([tile], [(1, 1)], canvas)
+    done = onecopy_mosaic.mosaic([tile], [(1, 1)], canvas)
     assert done.array is canvas
     assert int(canvas.sum()) == 16 * 7 + 4 * 9
 
@@ -122,7 +123,7 @@ def test_a_scratch_of_the_caller_is_filled_and_stays_open(reserving, tmp_path):
     tiles, positions = some_tiles(5)
     expected = pasted(tiles, positions)
     with oc.scratch(expected.shape, "u2", tmp_path, anywhere=True) as canvas:
-        with oc.images.mosaic(tiles, positions, canvas) as whole:
+        with onecopy_mosaic.mosaic(tiles, positions, canvas) as whole:
             assert whole.scratch is canvas
         assert np.array_equal(canvas.array, expected)
 
@@ -130,7 +131,7 @@ def test_a_scratch_of_the_caller_is_filled_and_stays_open(reserving, tmp_path):
 @pytest.mark.parametrize("name", ["a.oc", "a.safetensors"])
 def test_a_path_of_ours_becomes_a_mapped_image(tmp_path, name):
     tiles, positions = some_tiles(6)
-    with oc.images.mosaic(tiles, positions, tmp_path / name) as whole:
+    with onecopy_mosaic.mosaic(tiles, positions, tmp_path / name) as whole:
         assert np.array_equal(whole.array, pasted(tiles, positions))
         assert not whole.array.flags.writeable
         assert whole.path == str(tmp_path / name)
@@ -146,7 +147,7 @@ def test_a_path_of_ours_becomes_a_mapped_image(tmp_path, name):
 def test_a_tiff_file_is_what_tifffile_reads_again(tmp_path, name, samples, tile):
     tifffile = pytest.importorskip("tifffile")
     tiles, positions = some_tiles(7, samples=samples)
-    with oc.images.mosaic(tiles, positions, tmp_path / name, tile=tile) as whole:
+    with onecopy_mosaic.mosaic(tiles, positions, tmp_path / name, tile=tile) as whole:
         assert whole.array is None
     assert np.array_equal(tifffile.imread(tmp_path / name), pasted(tiles, positions))
     with tifffile.TiffFile(tmp_path / name) as file:
@@ -162,7 +163,7 @@ def test_a_zarr_array_is_what_zarr_reads_again(tmp_path, samples, tile):
     zarr = pytest.importorskip("zarr")
     tiles, positions = some_tiles(8, samples=samples)
     expected = pasted(tiles, positions)
-    oc.images.mosaic(tiles, positions, tmp_path / "a.zarr", tile=tile)
+    onecopy_mosaic.mosaic(tiles, positions, tmp_path / "a.zarr", tile=tile)
     array = zarr.open_array(tmp_path / "a.zarr", mode="r")
     assert np.array_equal(array[:], expected)
     assert array.chunks[:2] == (tile or expected.shape[:2])
@@ -173,12 +174,12 @@ def test_a_zarr_array_is_what_zarr_reads_again(tmp_path, samples, tile):
 def test_an_existing_path_is_replaced_only_with_overwrite(tmp_path, name):
     pytest.importorskip("zarr")
     old, new = [np.full((3, 3), 1, np.uint16)], [np.full((3, 3), 2, np.uint16)]
-    oc.images.mosaic(old, [(0, 0)], tmp_path / name).close()
+    onecopy_mosaic.mosaic(old, [(0, 0)], tmp_path / name).close()
     called = []
     with pytest.raises(FileExistsError, match="overwrite=True"):
-        oc.images.mosaic([lambda: called.append(1) or new[0]], [(0, 0)], tmp_path / name)
+        onecopy_mosaic.mosaic([lambda: called.append(1) or new[0]], [(0, 0)], tmp_path / name)
     assert len(called) == 1  # for its shape alone
-    oc.images.mosaic(new, [(0, 0)], tmp_path / name, overwrite=True).close()
+    onecopy_mosaic.mosaic(new, [(0, 0)], tmp_path / name, overwrite=True).close()
     assert listed(tmp_path) == [name]
     if name == "a.zarr":
         import zarr
@@ -199,7 +200,7 @@ def test_a_tile_that_fails_leaves_nothing(tmp_path, name):
     fail.shape, fail.dtype = (9, 9), np.dtype("u2")
     out = None if name is None else tmp_path / name
     with pytest.raises(KeyError, match="of the tile"):
-        oc.images.mosaic([np.ones((9, 9), np.uint16), fail], [(0, 0), (5, 5)], out, folder=tmp_path)
+        onecopy_mosaic.mosaic([np.ones((9, 9), np.uint16), fail], [(0, 0), (5, 5)], out, folder=tmp_path)
     assert listed(tmp_path) == []
 
 
@@ -208,18 +209,18 @@ def test_a_tile_that_was_cut_off_is_named(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", np.ones((90, 90), np.uint16), rowsperstrip=10, compression="lzw")
     os.truncate(tmp_path / "a.tif", 900)
     with pytest.raises(oc.images.CodecError, match=r"a\.tif"):
-        oc.images.mosaic([tmp_path / "a.tif"], [(0, 0)])
+        onecopy_mosaic.mosaic([tmp_path / "a.tif"], [(0, 0)])
 
 
 def test_progress_is_reported_in_bytes_and_its_exceptions_are_passed_on():
     tiles, positions = some_tiles(9)
     seen = []
-    with oc.images.mosaic(tiles, positions, progress=lambda *done: seen.append(done)) as whole:
+    with onecopy_mosaic.mosaic(tiles, positions, progress=lambda *done: seen.append(done)) as whole:
         total = 2 * whole.covered
     assert seen[-1] == (total, total)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     with pytest.raises(KeyboardInterrupt):
-        oc.images.mosaic(tiles, positions, progress=lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        onecopy_mosaic.mosaic(tiles, positions, progress=lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
 
 
 ONE = [np.ones((3, 3), np.uint16)]
@@ -247,7 +248,7 @@ ONE = [np.ones((3, 3), np.uint16)]
 )
 def test_what_cannot_be_is_refused(tiles, positions, options, words):
     with pytest.raises(ValueError, match=words):
-        oc.images.mosaic(tiles, positions, **options)
+        onecopy_mosaic.mosaic(tiles, positions, **options)
 
 
 def listed_by_mist() -> tuple[list[str], list[tuple[int, int]]]:
@@ -264,7 +265,7 @@ def test_no_pixel_differs_from_what_mist_stitched():
     first = names.index("ImageName_t01_p05.tif")
     order = [first, *(number for number in range(25) if number != first)]
     tiles = [REAL / name for name in names]
-    with oc.images.mosaic(tiles, positions, order=order, shape=reference.shape) as whole:
+    with onecopy_mosaic.mosaic(tiles, positions, order=order, shape=reference.shape) as whole:
         assert np.count_nonzero(whole.array != reference) == 0
-    with oc.images.mosaic(tiles, positions, shape=reference.shape) as whole:
+    with onecopy_mosaic.mosaic(tiles, positions, shape=reference.shape) as whole:
         assert np.count_nonzero(whole.array != reference) == 2326  # by name alone

@@ -9,7 +9,8 @@ import pytest
 from tests.support.places import DATA, needs
 
 import onecopy as oc
-from onecopy.cli.images_stitch import in_order_of_names, parse_positions, times
+import onecopy_mosaic
+from onecopy_mosaic.cli.stitch import in_order_of_names, parse_positions, times
 
 tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
@@ -79,7 +80,7 @@ def test_json_has_the_positions(onecopy_process, folder, tmp_path):
 
 
 def test_the_rate_counts_all_channels():
-    colour = oc.images.mosaic([np.zeros((20, 30, 3), np.uint8)], [(0, 0)])
+    colour = onecopy_mosaic.mosaic([np.zeros((20, 30, 3), np.uint8)], [(0, 0)])
     text = times(dataclasses.replace(colour, seconds=1.0), None)
     colour.close()
     assert text == "in 1.00 s (1.80 kB/s)"
@@ -130,7 +131,7 @@ def test_a_small_picture_is_written(onecopy_process, folder, tmp_path):
     assert "a.png: 25 x 25 pixels of 100 x 100" in " ".join(done.stdout.split())
     with pictures.open(tmp_path / "a.png") as picture:
         seen = np.asarray(picture)
-    assert np.array_equal(seen, oc.images.thumbnail(scene()[:100, :100], 25))
+    assert np.array_equal(seen, onecopy_mosaic.thumbnail(scene()[:100, :100], 25))
     again = onecopy_process("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png")
     assert again.returncode == 1
     assert "--force replaces it" in again.stderr

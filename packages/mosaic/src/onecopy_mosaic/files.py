@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def write_tiff(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -> None:
+    """Write a tiled TIFF, or an OME-TIFF if `name` ends in .ome.tif, into space that may be reserved."""
     import tifffile
 
     shape, dtype = canvas.shape, canvas.dtype
@@ -78,6 +79,7 @@ def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
 
 
 def write_zarr(canvas: Scratch, path: Path, name: str, tile: tuple[int, int]) -> None:  # noqa: ARG001
+    """Write a Zarr array with a chunk for each tile, releasing the rows of the canvas that are written."""
     import zarr
 
     shape = canvas.shape
