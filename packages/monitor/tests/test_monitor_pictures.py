@@ -8,17 +8,15 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from math import isclose
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onecopy_monitor import COLUMNS, End, FileSample, ProcessSample, Recorder, Sample, Series, read_recording
 from onecopy_monitor.pictures import draw, drawn
-from onecopy_monitor.pictures.axes import of_bytes, of_seconds
+from onecopy_monitor.pictures.figures import LIGHT, figure_of
 from onecopy_monitor.pictures.panels import BANDS, picture_of
-from onecopy_monitor.pictures.svg import frames_of
 from onecopy_monitor.recording.comparing import compare
 
 MB = 1_000_000
@@ -55,7 +53,7 @@ def texts(tree: ET.Element) -> list[str]:
 def test_a_picture_shows_what_was_sampled():
     series = series_of()
     words = texts(tree_of(series, title="my run"))
-    assert words[0] == "my run"
+    assert "my run" in words
     assert {"anonymous", "files, clean", "files, dirty", "shared memory", "sum of RSS", "share of a process"} <= set(
         words
     )
@@ -67,21 +65,16 @@ def test_a_picture_shows_what_was_sampled():
 
 def test_areas_stand_on_one_another_at_the_right_height():
     series = series_of()
-    picture = picture_of([("run", series)], "", 8)
-    frame = frames_of(picture)[0][0]
-    tree = tree_of(series)
-    paths = {
-        one.get("class"): one.get("d") for one in reversed(list(tree.iter(f"{SVG}path"))) if one.get("d")[-1] == "Z"
-    }
-    height = 0.0
-    for name in BANDS:
-        points = [tuple(map(float, pair.split())) for pair in paths[name][1:-1].split("L")]
-        assert len(points) == 10
-        height += series.total.numbers(name)[-1]
-        x, y = points[4]
-        assert isclose(x, frame.x(4.0), abs_tol=0.1)
-        assert isclose(y, frame.y(height), abs_tol=0.1)
-    assert isclose(frame.y(0), frame.top + frame.height)
+    axes = figure_of(picture_of([("run", series)], "", 8), LIGHT).axes[0]
+    height = [0.0] * 5
+    for name, band in zip(BANDS, axes.collections, strict=True):
+        (path,) = band.get_paths()
+        below = height
+        height = [under + own for under, own in zip(below, series.total.numbers(name), strict=True)]
+        corners = {(at, nbytes) for edge in (below, height) for at, nbytes in enumerate(edge)}
+        assert {tuple(corner) for corner in path.vertices.tolist()} == corners
+    assert axes.get_ylim()[0] == 0
+    assert axes.get_ylim()[1] > max(height)
 
 
 def test_everything_is_inside_the_picture():
@@ -91,9 +84,10 @@ def test_everything_is_inside_the_picture():
         assert 0 <= float(one.get("x")) <= width
         assert 0 <= float(one.get("y")) <= height
     for one in tree.iter(f"{SVG}path"):
-        for x, y in re.findall(r"[ML](\d+\.\d) (-?\d+\.\d)", one.get("d")):
-            assert 0 <= float(x) <= width
-            assert 0 <= float(y) <= height
+        if "#DDDDDD".lower() not in one.get("style", ""):  # the edges of marks are beside them
+            for x, y in re.findall(r"[ML] (-?[\d.]+) (-?[\d.]+)", one.get("d")):
+                assert -width <= float(x) <= width
+                assert -height <= float(y) <= height
     assert "and 3 more processes, which held less" in texts(tree)
 
 
@@ -124,7 +118,7 @@ def test_names_are_text_in_svg_and_html():
     series = series_of(name=EVIL)
     tree = tree_of(series, title=EVIL)
     assert {one.tag for one in tree.iter()} <= {
-        SVG + tag for tag in ("svg", "title", "style", "rect", "text", "path", "circle")
+        SVG + tag for tag in ("svg", "title", "style", "defs", "clipPath", "g", "rect", "text", "path", "use")
     }
     assert any("<script>alert(1)" in one for one in texts(tree))
     content = drawn([(EVIL, series), (EVIL, series)], ".html", title=EVIL).decode()
@@ -160,7 +154,7 @@ class Tags(html.parser.HTMLParser):
 def test_a_page_is_one_file_with_all_numbers_and_loads_nothing():
     series = series_of()
     content = drawn([("run", series)], ".html").decode()
-    assert not re.search(r"(src|href|@import|url)\s*[=(]", content)
+    assert not re.search(r"""src\s*=|@import|href\s*=\s*["']?(?!["']?#)|url\s*\((?!#)""", content)
     assert "default-src 'none'" in content
     seen = Tags()
     seen.feed(content)
@@ -174,8 +168,8 @@ def test_themes(tmp_path):
     auto, light, dark = (drawn([("run", series_of())], ".svg", theme=name) for name in ("auto", "light", "dark"))
     assert b"prefers-color-scheme" in auto
     assert b"prefers-color-scheme" not in light + dark
-    assert b"#15181D" in dark
-    assert b"#15181D" not in light
+    assert b"#15181d" in dark
+    assert b"#15181d" not in light
 
 
 @pytest.mark.parametrize(
@@ -214,21 +208,14 @@ def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path, in_child)
     assert path.read_bytes().startswith(b"<svg")
 
 
-def test_a_png_is_as_large_as_the_svg_and_not_empty(tmp_path):
-    pyvips = pytest.importorskip("pyvips")
+def test_a_png_is_twice_as_large_as_the_svg_and_not_empty(tmp_path):
+    image = pytest.importorskip("matplotlib.image")
     draw([("run", series_of())], tmp_path / "x.png")
-    image = pyvips.Image.new_from_file(str(tmp_path / "x.png"))
+    pixels = image.imread(tmp_path / "x.png")
     tree = tree_of(series_of())
-    assert isclose(image.width, 2 * float(tree.get("width")), abs_tol=2)
-    orange = (image[0] == 0xD5).bandand().avg() if image.bands == 1 else ((image[0] == 0xD5) & (image[2] == 0)).avg()
-    assert orange > 0.1  # of anonymous memory
-
-
-def test_without_pyvips_a_png_names_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "pyvips", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'onecopy-monitor\[png\]'"):
-        draw([("run", series_of())], tmp_path / "x.png")
-    assert not (tmp_path / "x.png").exists()
+    assert pixels.shape[1::-1] == (2 * float(tree.get("width")), 2 * float(tree.get("height")))
+    orange = (pixels[..., :3] * 255).round() == (0xD5, 0x5E, 0)
+    assert orange.all(axis=2).mean() > 0.1  # of anonymous memory
 
 
 sizes = st.one_of(st.integers(0, 2**62 - 1), st.integers(0, 10))
@@ -237,6 +224,8 @@ names = st.text(max_size=5).filter(lambda name: "nan" not in name.lower())  # hy
 moments = st.lists(st.floats(0, 1e11), min_size=1, max_size=8).map(sorted)
 
 
+@pytest.mark.slow
+@settings(max_examples=20)
 @given(moments, st.data())
 def test_whatever_a_recording_can_say_is_drawn(found, data):
     series = Series()
@@ -246,23 +235,6 @@ def test_whatever_a_recording_can_say_is_drawn(found, data):
         series.add(Sample(at, data.draw(rows), processes, ()))
     ET.fromstring(drawn([("run", series), ("again", series)], ".svg"))
     assert b"nan" not in drawn([("run", series)], ".html").lower()
-
-
-@given(st.integers(0, 2**62), st.integers(1, 9))
-def test_an_axis_of_bytes_holds_its_highest_and_has_round_marks(highest, count):
-    axis = of_bytes(highest, count)
-    assert axis.top >= float(highest)
-    assert axis.marks[0] == (0.0, "0")
-    assert isclose(axis.marks[-1][0], axis.top)
-    assert 2 <= len(axis.marks) <= 2 * count + 3
-    assert all(len(words) <= 6 for _, words in axis.marks)
-
-
-@given(st.floats(0, 1e7))
-def test_an_axis_of_time_has_few_marks_that_lie_on_it(longest):
-    axis = of_seconds(longest)
-    assert 1 <= len(axis.marks) <= 20
-    assert all(0 <= at <= axis.top * 1.000001 for at, _ in axis.marks)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def show(runs: list[tuple[str, Series]], output: str, title: str, theme: str, pr
         raise click.ClickException(describe(error)) from None
 
 
-OUTPUT_HELP = "Path of the picture: .svg, .html (one file, with values at the pointer) or .png (needs pyvips)."
+OUTPUT_HELP = "Path of the picture: .svg, .html (one file, with values at the pointer) or .png."
 THEME_HELP = "Colours; auto follows the settings of the viewer, and makes a light .png."
 theme_option = click.option("--theme", type=click.Choice(THEMES), default="auto", show_default=True, help=THEME_HELP)
 processes_option = click.option(

@@ -4,23 +4,22 @@
         train()
     watched.plot("run.html")
 
-The SVG is generated without a library and follows the light or dark theme of the viewer. The HTML is a single file with
-the same SVG, which loads nothing, and shows the numbers under the pointer. pyvips converts the SVG to PNG. Names of
-processes are escaped. The colours are those of Okabe and Ito, which colour-blind readers can distinguish.
+matplotlib draws the picture. The SVG follows the light or dark theme of the viewer. The HTML is a single file with the
+same SVG, which loads nothing, and shows the numbers under the pointer. Names of processes are escaped. The colours are
+those of Okabe and Ito, which colour-blind readers can distinguish.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy.arguments import path_text
 from onecopy.atomic_files import path_beside, remove, replace
+from onecopy_monitor.pictures.figures import THEMES, png_of, svg_of
 from onecopy_monitor.pictures.page import page_of
 from onecopy_monitor.pictures.panels import picture_of
-from onecopy_monitor.pictures.svg import THEMES, svg_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from onecopy_monitor.series import Series
 
 __all__ = ["THEMES", "draw", "drawn"]
-
-_DPI = 144
-"""Resolution of PNG: two pixels per pixel of the SVG."""
 
 
 def draw(
@@ -62,8 +58,6 @@ def draw(
         The suffix or the theme is not supported, or a series has no samples.
     OSError
         The file cannot be written.
-    ModuleNotFoundError
-        The format is PNG, and pyvips is not installed.
 
     Examples
     --------
@@ -104,15 +98,4 @@ def drawn(
         return page_of(picture, runs, theme).encode()
     if suffix.lower() == ".svg":
         return svg_of(picture, theme).encode()
-    return _png(svg_of(picture, "light" if theme == "auto" else theme))
-
-
-def _png(svg: str) -> bytes:
-    try:
-        pyvips = importlib.import_module("pyvips")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "a PNG needs pyvips: pip install 'onecopy-monitor[png]'; .svg and .html need nothing", name=error.name
-        ) from None
-    content: bytes = pyvips.Image.svgload_buffer(svg.encode(), dpi=_DPI).pngsave_buffer()
-    return content
+    return png_of(picture, theme)
