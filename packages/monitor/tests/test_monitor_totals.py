@@ -189,7 +189,7 @@ def test_memory_files_count_once_as_shmem(private):
     with Watched(code) as group, Sampler(group.pids, children=True, files=not private) as sampler:
         (parent,) = group.pids
         until(
-            lambda: sum(proc.rollup(pid).rss >= 32 * MIB for pid in (parent, *children_of(parent))) == 4,
+            lambda: [proc.status(pid).rss_shmem for pid in (parent, *children_of(parent))] == [32 * MIB] * 4,
             "all four to have touched everything",
         )
         snapshot = settled(sampler)

@@ -47,12 +47,15 @@ def test_a_block_within_its_budget_passes_and_one_above_it_fails_with_facts(proj
 def test_a_marked_test_keeps_its_budget_or_fails(project):
     told = project(
         """
+        import time
         import pytest
         pytestmark = pytest.mark.memory_budget(anonymous="20 MiB")
 
         def test_small(): pass
 
-        def test_big(): block = bytearray(90_000_000)
+        def test_big():
+            block = bytearray(90_000_000)
+            time.sleep(0.3)  # a sample after all of it was written
 
         @pytest.mark.memory_budget(anonymous="200 MiB")
         def test_allowed(): block = bytearray(90_000_000)
