@@ -28,7 +28,7 @@ os::Fd create(const std::string& name, std::uint64_t size) {
 }
 
 constexpr std::uint64_t piece = std::uint64_t{8} << 20U;
-constexpr std::size_t step = std::size_t{128} << 10U;  // stays in the cache of the processor until it is written
+constexpr std::size_t step = std::size_t{128} << 10U;  // stays in the cache of the CPU until it is written
 constexpr std::uint64_t ahead = 4 * piece;             // of a piece that is copied, so that the device never waits
 constexpr unsigned copying_threads = 4;                // one of them writes at a time, while others read
 
