@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PROJECT["project"]["version"]
+PACKAGES = [tomllib.loads(path.read_text())["project"] for path in sorted(ROOT.glob("packages/*/pyproject.toml"))]
 TESTED = PROJECT["tool"]["cibuildwheel"]["test-command"].partition("pytest ")[2].split()
 
 MB = 1_000_000
@@ -133,6 +134,16 @@ def test_wheel(wheel: Path, python: str, folder: Path) -> None:
     run(own, "-m", "pytest", *TESTED, cwd=folder / "tree")
 
 
+def test_packages(wheels: list[Path], wheel: Path, python: str, folder: Path) -> None:
+    """Install the wheels of the other distributions with what they need, and ask each of their verbs for its help."""
+    own = environment(python, folder / "env")
+    run(own, "-m", "pip", "install", "-q", wheel, *wheels)
+    for package in PACKAGES:
+        for group, verbs in package["entry-points"].items():
+            for verb in verbs:
+                run(own, "-W", "error", "-m", *group.replace("onecopy.commands", "onecopy").split("."), verb, "--help")
+
+
 def test_sdist(sdist: Path, python: str, folder: Path) -> None:
     """Build an sdist without network access for pip, and use the result."""
     own = environment(python, folder / "env")
@@ -166,9 +177,12 @@ def check(folder: Path, pythons: list[str], *, sdist: bool) -> None:
     wheels = {python: the_one(folder, f"onecopy-{VERSION}-{tag_of(python)}-*.whl") for python in pythons}
     for wheel in wheels.values():
         look_into_wheel(wheel)
+    names = [package["name"].replace("-", "_") for package in PACKAGES]
+    packages = [the_one(folder, f"{name}-{VERSION}-py3-none-any.whl") for name in names]
     with tempfile.TemporaryDirectory(prefix="onecopy-dist-") as name:
         for python, wheel in wheels.items():
             test_wheel(wheel, python, Path(name, tag_of(python)))
+        test_packages(packages, wheels[pythons[0]], pythons[0], Path(name, "packages"))
         if sdist:
             test_sdist(source, pythons[0], Path(name, "sdist"))
 

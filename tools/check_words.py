@@ -29,6 +29,8 @@ CHECKED = [
     "fuzz/**/*.cpp",
     "fuzz/**/*.hpp",
     "include/**/*.hpp",
+    "packages/**/*.py",
+    "packages/**/*.md",
     "python/**/*.py",
     "src/CMakeLists.txt",
     "src/**/*.cpp",
@@ -77,7 +79,7 @@ EXCEPTIONS = {
     "bench/tests/test_bench_monitor.py": r'"told"',
     "bench/tests/test_record.py": r"model name",
     "tools/fuzz_seeds.py": r"K.x01",  # bytes of a pickle
-    "python/onecopy/memory/recording/reading.py": r'"processors"',  # a key of the file format
+    "packages/monitor/src/onecopy_monitor/recording/reading.py": r'"processors"',  # a key of the file format
     "tests/python/project/test_check_words.py": r"",  # its sentences have the words
     "tests/support/hostile_files.py": r"riddle",  # an unknown kind in a hostile file
 }

@@ -110,9 +110,8 @@ def nightly(folder: Path) -> list[Step]:
         for order in ("reverse", "1", "2")
     ]
     kills = ["store_kills", "store_exchange", "writer_kills", "scratch_kills", "image_kills", "run_kills"]
-    torture = pytest(
-        folder, "torture", [f"tests/processes/test_{name}.py" for name in kills], "not nightly", "--timeout=3600"
-    )
+    killed = [*(f"tests/processes/test_{name}.py" for name in kills), "packages/mosaic/tests/test_mosaic_kills.py"]
+    torture = pytest(folder, "torture", killed, "not nightly", "--timeout=3600")
     tsan = ["env", f"LD_PRELOAD={library('libtsan.so')} {library('libstdc++.so')}", "TSAN_OPTIONS=halt_on_error=1"]
     return [
         make("tidy-all", "tidy"),

@@ -36,7 +36,7 @@ def started(one) -> list[int]:
 @pytest.mark.slow
 def test_every_way_looks_and_what_tells_pss_agrees(tmp_path):
     options = replace(SMALL, questions=(ways.COST, ways.CROWD), ways=ways.NAMES, seconds=0.1)
-    run = monitor.run(tmp_path, options, screen="onecopy.cli.memory.top_screen")
+    run = monitor.run(tmp_path, options, screen="onecopy_monitor.cli.top_screen")
     assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}
     asked = {
         (case, row) for case in (ways.COST, ways.CROWD) for row in ways.NAMES if case in named(ways.WAYS, row).questions

@@ -9,7 +9,7 @@
 Importing this package loads no other module: each name is loaded on first use, numpy with the first array, and a
 framework only by the subpackage of its name. Names that are not listed here are imported from their modules:
 `onecopy.holding.Hold`, `onecopy.shuffle.Shuffle`, `onecopy.workers.preload` and `assert_shared`,
-`onecopy.scratch_arrays.alloc`.
+`onecopy.scratch_arrays.alloc`, `onecopy.memory.container`.
 """
 
 from importlib import import_module
@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onecopy import images, memory
+    from onecopy import images
     from onecopy.arrays import ArrayFile, open, save  # noqa: A004
     from onecopy.caching import cached
     from onecopy.errors import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum, NotShareable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from onecopy.integrations import ray as ray
     from onecopy.integrations import torch as torch
     from onecopy.integrations import transformers as transformers
-    from onecopy.memory import explain, watch
+    from onecopy.memory import explain
     from onecopy.objects import load_object, save_object, share_object
     from onecopy.page_cache import evict, pin, residency, unpin, warm
     from onecopy.records import Dict, List, Table, open_records, share
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_SUBPACKAGES = ("images", "memory")
+_SUBPACKAGES = ("images",)
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {
@@ -45,7 +45,7 @@ _HOMES = {
     "errors": ("ChecksumError", "DataLost", "FileChanged", "FormatError", "NoChecksum", "NotShareable"),
     "files": ("Mapping", "check", "guard"),
     "caching": ("cached",),
-    "memory": ("explain", "watch"),
+    "memory": ("explain",),
     "records": ("Dict", "List", "Table", "open_records", "share"),
     "objects": ("load_object", "save_object", "share_object"),
     "page_cache": ("evict", "pin", "residency", "unpin", "warm"),
@@ -77,7 +77,6 @@ __all__ = [
     "guard",
     "images",
     "load_object",
-    "memory",
     "open",
     "open_records",
     "pin",
@@ -89,7 +88,6 @@ __all__ = [
     "share_object",
     "unpin",
     "warm",
-    "watch",
 ]
 
 

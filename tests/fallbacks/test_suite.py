@@ -26,6 +26,7 @@ SCRATCH = [
 IMAGES = [
     "python/images/test_image_opening.py",
     "processes/test_image_processes.py",
+    "../packages/mosaic/tests/test_mosaic_processes.py",
     "processes/test_image_sharing_processes.py",
 ]
 PROCESSES = [f"processes/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
@@ -42,7 +43,7 @@ MATTERS = {
     "no O_DIRECT": [
         "python/page_cache/test_files.py",
         "python/scratch/test_scratch_arrays.py",
-        "python/images/test_image_window.py",
+        "../packages/mosaic/tests/test_image_window.py",
     ],
     "no F_OFD_SETLK": STORE,
     "no fallocate": [*SAVING, *SCRATCH, *IMAGES],

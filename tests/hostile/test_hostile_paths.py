@@ -18,7 +18,7 @@ from tests.support import hostile_files as files
 import onecopy as oc
 import onecopy.records
 from onecopy import cli
-from onecopy.memory import read_recording
+from onecopy_monitor import read_recording
 
 pytestmark = pytest.mark.timeout(100)
 NOT_REGULAR = "open: not a regular file (a FIFO, socket or device): it cannot be mapped"

@@ -12,7 +12,7 @@ from tests.support.watched import Watched
 
 import onecopy as oc
 from onecopy.memory import Cause, Explanation
-from onecopy.memory.sampling.processes import children_of
+from onecopy.memory.proc import children_of
 
 pytestmark = pytest.mark.processes
 

@@ -146,7 +146,7 @@ def test_threads_that_an_import_starts_are_a_warning_that_names_the_variables(pr
 @pytest.mark.slow
 def test_the_variable_that_is_named_keeps_the_threads_away(program):
     code = "from onecopy.workers import preload\nprint(preload(['numpy'], measure=True).server_threads)\n"
-    openblas = any("openblas" in region.path for region in oc.memory.proc.maps(os.getpid()))
+    openblas = any("openblas" in region.path for region in onecopy.memory.proc.maps(os.getpid()))
     if not openblas:
         pytest.skip("this numpy has no OpenBLAS")
     said = program(code, warnings="always", OPENBLAS_NUM_THREADS="2")

@@ -9,11 +9,14 @@ from tests.support.api_table import World, action, refused
 
 import onecopy as oc
 import onecopy.errors
+import onecopy.memory
 import onecopy.page_cache
 import onecopy.scratch_arrays
 import onecopy.shuffle
 import onecopy.store
 import onecopy.workers
+import onecopy_monitor
+import onecopy_mosaic
 from onecopy.shuffle import Shuffle
 from onecopy.workers import assert_shared, preload
 
@@ -126,14 +129,14 @@ def shuffle(_: World) -> None:
 
 @action(24)
 def watch(_: World) -> None:
-    with oc.watch(hz=500) as watched:
+    with onecopy_monitor.watch(hz=500) as watched:
         bytearray(100_000)
     watched.assert_peak(anonymous="1 GiB", real="100 GiB", grown=False)
     refused(AssertionError, watched.assert_peak, real=1, grown=False)
     refused(ValueError, watched.assert_peak)
     assert watched.table()
-    refused(ProcessLookupError, oc.watch, [2**22])
-    refused(ValueError, oc.watch, hz=0)
+    refused(ProcessLookupError, onecopy_monitor.watch, [2**22])
+    refused(ValueError, onecopy_monitor.watch, hz=0)
 
 
 @action(24)
@@ -147,47 +150,47 @@ def why_and_explain(w: World) -> None:
     refused(TypeError, oc.explain, "text")
     refused(ProcessLookupError, oc.explain, 2**22)
     refused(ProcessLookupError, oc.explain, 2**22)
-    assert oc.memory.explaining.Explanation
+    assert onecopy.memory.explaining.Explanation
 
 
 @action(24)
 def monitor(w: World) -> None:
     path = w.out / "run.jsonl"
-    with oc.memory.Sampler(ME) as sampler, oc.memory.Recorder(path, ["x"], force=True) as recorder:
+    with onecopy_monitor.Sampler(ME) as sampler, onecopy_monitor.Recorder(path, ["x"], force=True) as recorder:
         for _ in range(2):
-            recorder.add(oc.memory.sample_of(sampler.sample()))
-    assert oc.memory.read_recording(path).series
-    assert oc.memory.memory_of(os.getpid()).rss
-    assert oc.memory.memory_table(ME)
-    oc.memory.container()
-    refused(FileExistsError, oc.memory.Recorder, path)
-    refused(oc.FormatError, oc.memory.read_recording, w.csv)
-    refused(FileNotFoundError, oc.memory.read_recording, w.missing)
-    refused(ProcessLookupError, oc.memory.Sampler, [2**22])
+            recorder.add(onecopy_monitor.sample_of(sampler.sample()))
+    assert onecopy_monitor.read_recording(path).series
+    assert onecopy_monitor.memory_of(os.getpid()).rss
+    assert onecopy_monitor.memory_table(ME)
+    onecopy.memory.container()
+    refused(FileExistsError, onecopy_monitor.Recorder, path)
+    refused(oc.FormatError, onecopy_monitor.read_recording, w.csv)
+    refused(FileNotFoundError, onecopy_monitor.read_recording, w.missing)
+    refused(ProcessLookupError, onecopy_monitor.Sampler, [2**22])
 
 
 @action(24)
 def read_proc(w: World) -> None:
     pid = os.getpid()
-    assert oc.memory.proc.rollup(pid).rss
-    assert oc.memory.proc.maps(pid)
-    assert oc.memory.proc.of_file(oc.memory.proc.smaps(pid), (1, 2**60), "/missing") == []
-    assert oc.memory.proc.process_text(pid, "comm")
-    assert oc.memory.proc.regions_of(pid, w.bytes) == []
-    assert oc.memory.proc.status(pid).threads
-    assert oc.memory.proc.stat(pid).starttime
-    assert oc.memory.proc.io(pid).rchar
-    refused(ProcessLookupError, oc.memory.proc.stat, 2**22)
-    oc.memory.cgroup.memory_group(pid)
-    assert oc.memory.cgroup.meminfo().mem_total
+    assert onecopy.memory.proc.rollup(pid).rss
+    assert onecopy.memory.proc.maps(pid)
+    assert onecopy.memory.proc.of_file(onecopy.memory.proc.smaps(pid), (1, 2**60), "/missing") == []
+    assert onecopy.memory.proc.process_text(pid, "comm")
+    assert onecopy.memory.proc.regions_of(pid, w.bytes) == []
+    assert onecopy.memory.proc.status(pid).threads
+    assert onecopy.memory.proc.stat(pid).starttime
+    assert onecopy.memory.proc.io(pid).rchar
+    refused(ProcessLookupError, onecopy.memory.proc.stat, 2**22)
+    onecopy.memory.cgroup.memory_group(pid)
+    assert onecopy.memory.cgroup.meminfo().mem_total
     assert onecopy.page_cache.available_memory()
-    oc.memory.cgroup.read_ahead(w.bytes.stat().st_dev)
-    oc.memory.cgroup.block_stat(w.bytes.stat().st_dev)
-    refused(ValueError, oc.memory.cgroup.parse_limit, "x")
-    oc.memory.pressure.pressure()
-    oc.memory.pressure.kills(w.folder)
-    assert oc.memory.pressure.parse_kills("oom_kill 3\n") == 3
-    refused(ValueError, oc.memory.pressure.parse_pressure, "x")
+    onecopy.memory.cgroup.read_ahead(w.bytes.stat().st_dev)
+    onecopy.memory.cgroup.block_stat(w.bytes.stat().st_dev)
+    refused(ValueError, onecopy.memory.cgroup.parse_limit, "x")
+    onecopy.memory.pressure.pressure()
+    onecopy.memory.pressure.kills(w.folder)
+    assert onecopy.memory.pressure.parse_kills("oom_kill 3\n") == 3
+    refused(ValueError, onecopy.memory.pressure.parse_pressure, "x")
 
 
 @action(24)
@@ -233,7 +236,7 @@ def images(w: World) -> None:
         assert np.array_equal(image.array, raw.array)
         with pickle.loads(pickle.dumps(image)) as again:
             assert again.shape == (120, 90)
-        assert oc.images.thumbnail(image.array, 32).size
+        assert onecopy_mosaic.thumbnail(image.array, 32).size
     with oc.images.decode(path, folder=w.out) as pixels:
         assert pixels.array.any()
     w.store.prune(everything=True)
@@ -249,12 +252,12 @@ def images(w: World) -> None:
 def stitch(w: World) -> None:
     scene = np.random.default_rng(1).random((60, 110), np.float32)
     tiles = [scene[:, :60], scene[:, 50:]]
-    found = oc.images.register(tiles, (1, 2), 0.15)
-    assert isinstance(found, oc.images.Registration)
+    found = onecopy_mosaic.register(tiles, (1, 2), 0.15)
+    assert isinstance(found, onecopy_mosaic.Registration)
     assert found.positions.tolist() == [[0, 0], [0, 50]]
-    whole = oc.images.mosaic(tiles, found.positions, folder=w.out)
-    assert isinstance(whole, oc.images.Mosaic)
-    oc.images.mosaic(tiles, found.positions, out=w.out / "mosaic.oc", overwrite=True)
-    refused(ValueError, oc.images.register, tiles, (2, 2))
-    refused(ValueError, oc.images.mosaic, tiles, [(0, 0)])
-    refused(StopError, oc.images.mosaic, tiles, found.positions, folder=w.out, progress=stop)
+    whole = onecopy_mosaic.mosaic(tiles, found.positions, folder=w.out)
+    assert isinstance(whole, onecopy_mosaic.Mosaic)
+    onecopy_mosaic.mosaic(tiles, found.positions, out=w.out / "mosaic.oc", overwrite=True)
+    refused(ValueError, onecopy_mosaic.register, tiles, (2, 2))
+    refused(ValueError, onecopy_mosaic.mosaic, tiles, [(0, 0)])
+    refused(StopError, onecopy_mosaic.mosaic, tiles, found.positions, folder=w.out, progress=stop)

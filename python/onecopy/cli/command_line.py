@@ -13,68 +13,69 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onecopy.cli.packages import ExtensibleGroup, entry_points_of
 from onecopy.cli.words import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from importlib.metadata import EntryPoints
 
 VERBS = {
     "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
     "convert": ("convert", "write ONNX, GGUF, npz, torch, shards and others as one safetensors file"),
     "import": ("import_", "write the rows of a JSON, CSV or Parquet file as a file of records"),
-    "images": ("images", "decode images once per machine; view and stitch them"),
+    "images": ("images", "decode images once per machine; with onecopy-mosaic, view and stitch them"),
     "warm": ("warm", "read files into memory; --hold keeps them there"),
     "evict": ("evict", "drop files from the page cache"),
     "verify": ("verify", "compare every byte of a file with its stored checksums"),
     "run": ("run", "run an unmodified program: its processes hold what they load once"),
     "fetch": ("fetch", "fetch files behind URLs into the store of this machine"),
     "store": ("store", "list and prune what was built once for this machine"),
-    "top": ("memory.top", "show which processes and files hold memory, each counted once, live"),
-    "explain": ("memory.explain", "explain in sentences what the memory of a process consists of, and what is wrong"),
-    "container": ("memory.container", "show how much memory is left before the OOM killer acts"),
-    "record": ("memory.record", "run a command and record the memory that it and its children need"),
-    "plot": ("memory.plot", "draw a recording as SVG, HTML or PNG"),
-    "diff": ("memory.diff", "compare two recordings"),
-    "serve": ("memory.serve", "serve memory metrics for Prometheus, and a live page"),
+    "explain": ("explain", "explain in sentences what the memory of a process consists of, and what is wrong"),
+    "container": ("container", "show how much memory is left before the OOM killer acts"),
 }
 """Module and one-line description of each verb, in the order of the help."""
 
-BENCH = "bench"
-"""Name of the verb that the distribution onecopy-bench adds."""
+PACKAGED = {
+    "top": ("onecopy-monitor", "show which processes and files hold memory, each counted once, live"),
+    "record": ("onecopy-monitor", "run a command and record the memory that it and its children need"),
+    "plot": ("onecopy-monitor", "draw a recording as SVG, HTML or PNG"),
+    "diff": ("onecopy-monitor", "compare two recordings"),
+    "serve": ("onecopy-monitor", "serve memory metrics for Prometheus, and a live page"),
+    "bench": ("onecopy-bench", "measure in fresh processes, beside peers"),
+}
+"""Distribution and one-line description of each verb that another distribution of this project adds."""
 NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """The error of click >= 8.2 for a group without a command; older versions show the help and exit."""
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 """Exit statuses."""
 
 
-def plugins() -> EntryPoints:
-    """Return the verbs that other distributions add by the entry points ``onecopy.commands``."""
-    from importlib.metadata import entry_points
-
-    return entry_points(group="onecopy.commands")
-
-
-class Verbs(click.Group):
+class Verbs(ExtensibleGroup):
     """A group whose commands live in one module each, imported on demand: its help imports none."""
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the names and descriptions of the verbs."""
-        more = [(entry.name, entry.dist.metadata["Summary"] if entry.dist else "") for entry in plugins()]
-        with formatter.section("Commands"):
-            formatter.write_dl([*((name, words) for name, (_, words) in VERBS.items()), *more])
+    entry_points = "onecopy.commands"
+    packaged = PACKAGED
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and descriptions of the verbs."""
+        found = entry_points_of(self.entry_points)
+        words = {name: text for name, (_, text) in (*VERBS.items(), *PACKAGED.items())}
+        words |= {
+            name: entry.dist.metadata["Summary"] if entry.dist else ""
+            for name, entry in found.items()
+            if name not in words
+        }
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words[name]) for name in self.list_commands(ctx)])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the verbs."""
-        return [*VERBS, *(entry.name for entry in plugins())]
+        return [*VERBS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a verb and return its command; UsageError for `bench` if onecopy-bench is missing."""
+        """Import the module of a verb and return its command."""
         if cmd_name not in VERBS:
-            found = [entry for entry in plugins() if entry.name == cmd_name]
-            if cmd_name == BENCH and not found:
-                raise click.UsageError("bench needs another distribution: pip install onecopy-bench", ctx)
-            return found[0].load() if found else None
+            return super().get_command(ctx, cmd_name)
         command = importlib.import_module(f"onecopy.cli.{VERBS[cmd_name][0]}").command
         assert isinstance(command, click.Command)
         return command

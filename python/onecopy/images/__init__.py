@@ -1,18 +1,16 @@
-"""Images decoded once per machine and mapped by every process; tiles registered and pasted onto canvases of any size.
+"""Images decoded once per machine and mapped by every process.
 
     import onecopy as oc
 
     image = oc.images.open("slide.ndpi", level=1)    # decoded by the first process that opens it
     image.array[2000:2512, 1000:1512]                # pages that all processes share
 
-    found = oc.images.register(tiles, grid=(5, 5), overlap=0.1)
-    whole = oc.images.mosaic(tiles, found.positions, out="whole.oc", max_resident="512 MiB")
-
 * `open` returns an `Image`: its pixels are mapped from an artefact of the store, or from the image file itself if that
   holds them uncompressed and contiguous (an uncompressed TIFF).
 * `share` decodes all images of a dataset into one file, and returns `Images`, a sequence of arrays.
 * `decode` writes the pixels into an unnamed scratch file of this process; `codecs.decode` writes them into any array.
-* `register` finds the positions of overlapping tiles, `mosaic` pastes tiles, `thumbnail` makes a small 8-bit picture.
+
+The distribution onecopy-mosaic registers tiles, stitches them, and makes small pictures.
 
 Reading needs tifffile with imagecodecs, Pillow or pyvips: ``pip install 'onecopy[images]'``. Each is imported
 when it decodes an image; opening an image that is decoded already imports none of them.
@@ -34,20 +32,14 @@ if TYPE_CHECKING:
     from onecopy.images.facts import CodecError, DamagedError
     from onecopy.images.image import Image
     from onecopy.images.opening import decode, open  # noqa: A004 - oc.images.open, as in gzip.open
-    from onecopy.images.registering import Link, Registration, register
     from onecopy.images.sharing import share
-    from onecopy.images.stitching import Mosaic, mosaic
-    from onecopy.images.thumbnails import thumbnail
 
 _HOMES = {
     "facts": ("CodecError", "DamagedError"),
     "image": ("Image",),
     "dataset": ("Images",),
     "opening": ("decode", "open"),
-    "registering": ("Link", "Registration", "register"),
     "sharing": ("share",),
-    "stitching": ("Mosaic", "mosaic"),
-    "thumbnails": ("thumbnail",),
 }
 
 __all__ = [
@@ -55,16 +47,10 @@ __all__ = [
     "DamagedError",
     "Image",
     "Images",
-    "Link",
-    "Mosaic",
-    "Registration",
     "codecs",
     "decode",
-    "mosaic",
     "open",
-    "register",
     "share",
-    "thumbnail",
 ]
 
 

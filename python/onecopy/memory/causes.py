@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy.memory import proc
+from onecopy.memory.cgroup import kind_of
 from onecopy.memory.containers import container
 from onecopy.memory.copies import copies_of, shared_anonymous, shared_of
 from onecopy.memory.labels import label_of
-from onecopy.memory.sampling.mapped import kind_of
-from onecopy.memory.sampling.processes import children_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onecopy.memory.snapshots import Key
+    from onecopy.memory.proc import Key
 
 __all__ = ["Cause", "Causes", "Code", "causes_of"]
 
@@ -235,7 +234,7 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
     alike = [(one, of_parent[one.start]) for one in regions if one.start in of_parent and shared_of(one.memory)]
     inherited = sum(shared_of(one.memory) for one, _ in alike)
     if inherited < shared // 2:  # it called exec since its parent forked it
-        children = len(children_of(pid))
+        children = len(proc.children_of(pid))
         sharers = f"its {children} child{'' if children == 1 else 'ren'}" if children else "other processes of its tree"
         yield Cause(
             "forked", f"{size(shared)} are shared with {sharers} since a fork; writing to a page copies it", shared

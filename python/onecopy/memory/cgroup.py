@@ -22,13 +22,22 @@ import errno
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
-from onecopy.memory.proc import _build, _numbers, process_text  # shared with `proc`; two files because of their size
+from onecopy.memory.proc import (  # shared with `proc`; two files because of their size
+    Key,
+    _build,
+    _numbers,
+    process_text,
+)
 
 ROOT = Path("/")
 
+_MEMORY_NAMES = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")  # noqa: S108 - as the kernel prints them
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _STAT_LINE = re.compile(r"([^ ]+) ([0-9]+)")
 _UNLIMITED = 2**63 - 2**16  # v1 prints the last multiple of the page size, and pages have up to 64 KiB
@@ -166,6 +175,23 @@ def parse_mountinfo(text: str) -> list[Mount]:
     '/a b'
     """
     return [_mount(line) for line in text.split("\n") if line]
+
+
+def kind_of(key: Key, path: str) -> Literal["file", "shmem"]:
+    """Return "shmem" for files of tmpfs and similar file systems in memory, else "file".
+
+    >>> kind_of((0, 1), "/memfd:numbers")
+    'shmem'
+    """
+    return "shmem" if path.startswith(_MEMORY_NAMES) or key[0] in _memory_devices() else "file"
+
+
+@cache
+def _memory_devices() -> frozenset[int]:
+    with suppress(OSError, ValueError):
+        mounts = parse_mountinfo(process_text(os.getpid(), "mountinfo"))
+        return frozenset(mount.device for mount in mounts if mount.fs_type in ("tmpfs", "devtmpfs", "ramfs"))
+    return frozenset()
 
 
 def parse_membership(text: str) -> dict[str, str]:

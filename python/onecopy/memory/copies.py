@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy.memory import proc
-from onecopy.memory.sampling.processes import children_of
 from onecopy.text import escape, size
 
 if TYPE_CHECKING:
@@ -97,8 +96,8 @@ def _private(regions: Sequence[proc.MappedRegion]) -> int:
 def _of_program(pid: int, regions: Sequence[proc.MappedRegion]) -> list[tuple[Sequence[proc.MappedRegion], set[str]]]:
     """Return the regions, and the paths of files of data, of each process that runs the program of `pid`."""
     program = _program(pid)
-    siblings = [one for one in children_of(proc.stat(pid).ppid) if one != pid and _program(one) == program]
-    others = siblings or [one for one in children_of(pid) if _program(one) == program]
+    siblings = [one for one in proc.children_of(proc.stat(pid).ppid) if one != pid and _program(one) == program]
+    others = siblings or [one for one in proc.children_of(pid) if _program(one) == program]
     found = [(regions, _data(pid, regions))]
     for other in others[: MAX_PROCESSES - 1]:
         with suppress(OSError):  # it has ended, or belongs to another user

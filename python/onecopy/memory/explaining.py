@@ -10,7 +10,7 @@ The numbers are measured: addresses are searched in ``/proc/self/maps``, and pag
 in ``/proc/self/pagemap``, or in the smaps of another process.
 
 **When not to use it.** In loops: `explain` of a process walks its page tables under a lock, 6 to 22 ms per GiB;
-`onecopy.memory.Sampler` is made for loops.
+`onecopy_monitor.Sampler` is made for loops.
 """
 
 from __future__ import annotations

@@ -24,11 +24,12 @@ import os
 import re
 from bisect import bisect_right
 from collections import Counter
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from mmap import PAGESIZE
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 
 PROC = Path("/proc")
+
+Key: TypeAlias = tuple[int, int]
+"""Device and inode of a file, which stay the same when it is renamed or removed."""
 
 _RecordT = TypeVar("_RecordT")
 _NUMBER_LINE = re.compile(r"(?m)^([^:\n]+):[ \t]*([0-9]+)( kB)?$")
@@ -406,6 +410,42 @@ def _build(record: Callable[..., _RecordT], kind: str, values: dict[str, Any]) -
 def _names(record: Any) -> tuple[frozenset[str], frozenset[str]]:
     every = fields(record)
     return frozenset(f.name for f in every), frozenset(f.name for f in every if f.default is MISSING)
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the children of all threads of a process; [] if it has ended or the kernel does not list children.
+
+    >>> os.getpid() in children_of(os.getppid())
+    True
+    """
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - text
+            with (
+                suppress(FileNotFoundError, ProcessLookupError),  # the thread has ended
+                open(f"/proc/{pid}/task/{thread}/children", "rb") as file,  # noqa: PTH123 - text
+            ):
+                found += map(int, file.read().split())
+    return found
+
+
+@cache
+def kernel_lists_children() -> bool:
+    """Return whether `children_of` works here: it needs CONFIG_PROC_CHILDREN.
+
+    >>> kernel_lists_children() in (True, False)
+    True
+    """
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+
+
+def all_pids() -> list[int]:
+    """Return the ids of all processes of this machine or container.
+
+    >>> os.getpid() in all_pids()
+    True
+    """
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
 
 
 _PRESENT, _SWAPPED, _OF_FILE = 0x80, 0x40, 0x20

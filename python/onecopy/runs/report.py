@@ -292,7 +292,7 @@ class Sampler:
         while waiting:
             pid = waiting.pop()
             with suppress(OSError, ValueError):
-                waiting += _children_of(pid)
+                waiting += proc.children_of(pid)
                 self._open_files(pid)
 
     @property
@@ -340,8 +340,3 @@ class Sampler:
                     if int(fields["pos"]) and not int(fields["flags"], 8) & _WRITABLE:
                         path = os.readlink(place)  # noqa: PTH115 - text
                         self._reading.setdefault(key, (path, facts.st_size, set()))[2].add(pid)
-
-
-def _children_of(pid: int) -> list[int]:
-    threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - text
-    return [int(each) for thread in threads for each in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]

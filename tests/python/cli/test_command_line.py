@@ -7,7 +7,7 @@ import click
 import pytest
 from tests.support.programs import NEEDS_BENCH
 
-from onecopy.cli import command_line
+from onecopy.cli import command_line, images
 
 
 def failing(monkeypatch, error):
@@ -94,16 +94,22 @@ def test_help_lists_every_verb(capsys):
     assert all(f"  {verb} " in text for verb in command_line.VERBS)
 
 
-def test_bench_names_the_distribution_that_it_needs(monkeypatch, capsys):
-    monkeypatch.setattr(command_line, "plugins", list)
-    assert command_line.run(["bench", "open", "x"]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err) == (
-        "",
-        "onecopy: bench needs another distribution: pip install onecopy-bench (see 'onecopy --help')\n",
-    )
+@pytest.mark.parametrize("verb", images.PACKAGED)
+def test_a_verb_of_images_that_is_not_installed_names_what_to_install(monkeypatch, capsys, verb):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
+    assert command_line.run(["images", verb, "x"]) == 2
+    expected = f"{verb} needs another distribution: pip install onecopy-mosaic (see 'onecopy images --help')\n"
+    assert capsys.readouterr() == ("", f"onecopy: {expected}")
+
+
+@pytest.mark.parametrize(("verb", "distribution"), [(name, of) for name, (of, _) in command_line.PACKAGED.items()])
+def test_a_verb_of_a_package_that_is_not_installed_names_what_to_install(monkeypatch, capsys, verb, distribution):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
+    assert command_line.run([verb, "open", "x"]) == 2
+    expected = f"onecopy: {verb} needs another distribution: pip install {distribution} (see 'onecopy --help')\n"
+    assert capsys.readouterr() == ("", expected)
     command_line.run(["--help"])
-    assert "  bench " not in capsys.readouterr().out
+    assert f"  {verb} " not in capsys.readouterr().out
 
 
 @pytest.mark.processes

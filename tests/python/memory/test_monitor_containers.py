@@ -132,7 +132,7 @@ def test_any_text_is_read_or_refused(text):
 def test_the_verb_reports_by_its_status_that_little_is_left(tmp_path, monkeypatch, capsys):
     group = {"memory.stat": stat(anon=95 * MIB), "memory.max": f"{100 * MIB}", "memory.current": f"{96 * MIB}"}
     found = container(7, root=machine(tmp_path, group))
-    monkeypatch.setattr("onecopy.cli.memory.container.container", lambda _: found)
+    monkeypatch.setattr("onecopy.cli.container.container", lambda _: found)
     assert command_line.run(["container", "7"]) == 3
     out = capsys.readouterr().out
     assert "(cgroup v2)" in out

@@ -22,7 +22,7 @@ from tools import write_pages
 
 import onecopy
 
-PAGES = sorted(path for folder in ("docs", "bench") for path in (ROOT / folder).rglob("*.md"))
+PAGES = sorted(path for folder in ("docs", "bench", "packages") for path in (ROOT / folder).rglob("*.md"))
 PAGES += sorted(ROOT.glob("*.md"))
 
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
@@ -183,7 +183,7 @@ def test_the_tests_that_show_what_is_promised_exist():
     promised = [line for line in (ROOT / "SECURITY.md").read_text().splitlines() if "tests/" in line]
     assert len(promised) > 10
     for line in promised:
-        for path, name in re.findall(r"`(tests/\S+?)::(\w+)`", line):
+        for path, name in re.findall(r"`((?:packages/\w+/)?tests/\S+?)::(\w+)`", line):
             assert f"\ndef {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
 
 
@@ -203,7 +203,12 @@ def test_architecture_names_paths_that_exist():
     named = re.findall(r"`((?:[\w.]+/)+[\w.]*)`", (ROOT / "ARCHITECTURE.md").read_text())
     named = [path for path in named if not re.search(r"(?<![a-z])x[./]", path)]  # x: the name of what is to be added
     folders = [ROOT, ROOT / "src", ROOT / "bench", ROOT / "python/onecopy", ROOT / "bench/src/onecopy_bench"]
-    folders += [ROOT / "bindings", ROOT / "src/os", *(ROOT / "src").iterdir(), ROOT / "python/onecopy/memory"]
+    folders += [
+        ROOT / "bindings",
+        ROOT / "src/os",
+        *(ROOT / "src").iterdir(),
+        *ROOT.glob("packages/*/src/*"),
+    ]
     assert len(named) > 40
     assert [path for path in named if not any((folder / path).exists() for folder in folders)] == []
 

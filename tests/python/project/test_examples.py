@@ -24,39 +24,40 @@ def kernel_has_memfd() -> bool:
 
 
 MODULES = sorted(
-    path.relative_to(ROOT / "python/onecopy").with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
-    for path in (ROOT / "python/onecopy").rglob("*.py")
+    path.relative_to(source).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+    for source in (ROOT / "python", *ROOT.glob("packages/*/src"))
+    for path in source.rglob("*.py")
     if ">>> " in path.read_text() and path.stem != "transformers"  # loads a framework: in tests/frameworks
 )
-OF_ITS_OWN = ("auto.", "runs.call_log")
+OF_ITS_OWN = ("onecopy.auto.", "onecopy.runs.call_log")
 """Modules whose examples replace functions of frameworks: they run in an interpreter of their own."""
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if module.startswith(OF_ITS_OWN)])
 def test_the_examples_of_a_module_that_replaces_functions_are_true(module, python, tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
-    code = f"import doctest, onecopy.{module} as module; print(doctest.testmod(module))"
+    code = f"import doctest, {module} as module; print(doctest.testmod(module))"
     assert re.fullmatch(r"TestResults\(failed=0, attempted=[1-9]\d*\)\n", python(code))
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(OF_ITS_OWN)])
 def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, request):
-    if module.startswith(("scratch_arrays", "images")):
+    if module.startswith(("onecopy.scratch_arrays", "onecopy.images")):
         request.getfixturevalue("reserving")
-    if module.startswith("integrations.onnxruntime"):
+    if module.startswith("onecopy.integrations.onnxruntime"):
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnx")
-    if module.startswith("images."):
+    if module.startswith("onecopy.images."):
         pytest.importorskip("tifffile")
         pytest.importorskip("imagecodecs")
-    if module == "images.registering":
+    if module == "onecopy_mosaic.registering":
         pytest.importorskip("scipy")
-    if module in ("records._arrow_unions", "records.table", "records.tabular"):
+    if module in ("onecopy.records._arrow_unions", "onecopy.records.table", "onecopy.records.tabular"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not kernel_has_memfd():  # to the examples any new file is as good
         monkeypatch.setattr(os, "memfd_create", lambda name: tempfile.mkstemp(name)[0])
-    result = doctest.testmod(importlib.import_module(f"onecopy.{module}"), optionflags=doctest.ELLIPSIS)
+    result = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
     with contextlib.suppress(onecopy.DataLost):  # of the example of `guard`: reported once
         onecopy.check()
     assert result.attempted > 0

@@ -20,7 +20,7 @@ def check_cpp(root: Path, tool: str = "check_layers.py") -> subprocess.Completed
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for folder in ("include", "src", "bindings", "python", "bench/src"):
+    for folder in ("include", "src", "bindings", "python", "bench/src", "packages/monitor/src", "packages/mosaic/src"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -109,14 +109,17 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
         ("python/onecopy/store/__init__.py", "import onecopy.arrays"),
         ("python/onecopy/page_cache/__init__.py", "import rich"),
         ("python/onecopy/records/rows.py", "import onecopy_bench"),
+        ("packages/mosaic/src/onecopy_mosaic/regions.py", "import onecopy_mosaic.outputs"),
+        ("python/onecopy/memory/causes.py", "import onecopy_monitor.table"),
+        ("packages/monitor/src/onecopy_monitor/samples.py", "import onecopy_monitor.watching"),
     ],
 )
 def test_a_planted_import_is_found(tree: Path, place: str, line: str) -> None:
     source = (tree / place).read_text()
     (tree / place).write_text(source + f"\n{line}\n")
     program = (
-        "import sys; sys.path[:0] = ['python', 'bench/src']; from importlinter.cli import lint_imports_command as run; "
-        "run(['--no-cache'], standalone_mode=True)"
+        "import sys; sys.path[:0] = ['python', 'bench/src', 'packages/monitor/src', 'packages/mosaic/src']; "
+        "from importlinter.cli import lint_imports_command as run; run(['--no-cache'], standalone_mode=True)"
     )
     result = subprocess.run(
         [sys.executable, "-S", "-c", "import sys; sys.path[:] = " + repr(sys.path) + "; " + program],

@@ -21,6 +21,10 @@ from onecopy import _core
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PROJECT["project"]["version"]
 GROUPS = PROJECT["dependency-groups"]
+PACKAGES = [
+    tomllib.loads(path.read_text())["project"]
+    for path in sorted([ROOT / "bench/pyproject.toml", *ROOT.glob("packages/*/pyproject.toml")])
+]
 
 
 def citation() -> dict[str, str]:
@@ -104,11 +108,21 @@ def pinned(group: str) -> set[str]:
 
 
 def test_what_the_distributions_need_is_installed_for_demo_and_tests():
-    """`make` installs both with --no-deps, so that all versions are pinned."""
-    bench = tomllib.loads((ROOT / "bench/pyproject.toml").read_text())["project"]
-    ours, theirs = names_in(PROJECT["project"]["dependencies"]), names_in(bench["dependencies"]) - {"onecopy"}
+    """`make` installs all with --no-deps, so that all versions are pinned."""
+    ours = names_in(PROJECT["project"]["dependencies"])
+    theirs = {name for package in PACKAGES for name in names_in(package["dependencies"])}
     assert ours <= pinned("demo")
-    assert ours | theirs <= pinned("dev")
+    assert theirs - {package["name"] for package in PACKAGES} - {"onecopy"} <= pinned("all")
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package["name"])
+def test_the_distributions_have_one_version_and_need_each_other_of_it(package):
+    optional = PROJECT["project"]["optional-dependencies"], package.get("optional-dependencies", {})
+    needed = [one for extras in optional for extra in extras.values() for one in extra] + package["dependencies"]
+    assert package["version"] == VERSION
+    assert "onecopy" in names_in(package["dependencies"])
+    of_ours = [one for one in needed if re.match(r"onecopy-|onecopy\b.*=", one)]
+    assert [one for one in of_ours if not one.endswith(f"=={VERSION}")] == []
 
 
 def test_workflows_call_what_is_there():

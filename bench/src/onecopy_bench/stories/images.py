@@ -72,7 +72,7 @@ STORY = Story(
         Line("numpy.memmap", "mapped files by hand, as published",
              {"heap": "35 MB", "rss": "5.8 GB", "back": "faster"}),
         Line(OURS, "oc.images.open, oc.scratch", ours=True),
-        Line("onecopy, capped", "oc.images.open, oc.images.mosaic with a cap of 128 MiB", ours=True),
+        Line("onecopy, capped", "oc.images.open, onecopy_mosaic.mosaic with a cap of 128 MiB", ours=True),
     ),
     telling=(
         Telling(

@@ -104,12 +104,12 @@ def _heap(errand: Errand, seed: NDArray[np.uint16]) -> Any:
 
 
 def _ours(errand: Errand, seed: NDArray[np.uint16], cap: int | None) -> Any:
-    import onecopy as oc
+    import onecopy_mosaic
 
     count = errand.rows * errand.columns
     places = np.array([divmod(number, errand.columns) for number in range(count)]) * errand.size
     tiles = [(lambda number=number: errand.tile(seed, number)) for number in range(count)]
-    whole = oc.images.mosaic(tiles, places, max_resident=cap, folder=errand.folder)
+    whole = onecopy_mosaic.mosaic(tiles, places, max_resident=cap, folder=errand.folder)
     assert whole.scratch is not None
     whole.scratch.flush()
     return whole
@@ -134,11 +134,11 @@ WAYS: tuple[Way, ...] = (
     Way("numpy.memmap", "tile by tile, flush", ("numpy",), _memmap),
     Way("zarr", "a chunk for each tile, not compressed, fdatasync of each", ("numpy", "zarr"), _zarr),
     Way(
-        "onecopy", "oc.images.mosaic, flush", ("numpy", "onecopy.images"),
+        "onecopy", "onecopy_mosaic.mosaic, flush", ("numpy", "onecopy_mosaic"),
         lambda errand, seed: _ours(errand, seed, None), lambda whole: whole.array, ours=True,
     ),
     Way(
-        "onecopy, capped", "the same with max_resident", ("numpy", "onecopy.images"),
+        "onecopy, capped", "the same with max_resident", ("numpy", "onecopy_mosaic"),
         lambda errand, seed: _ours(errand, seed, errand.cap), lambda whole: whole.array, ours=True,
     ),
 )  # fmt: skip

@@ -200,12 +200,12 @@ def _canvas(work: Work, images: list[Any]) -> Any:
 
 
 def _capped_mosaic(work: Work, images: list[Any]) -> Any:
-    import onecopy as oc
+    import onecopy_mosaic
 
     places = [work.origin(number) for number in range(len(images))]
     tiles = [image.array for image in images]
     shape = work.canvas[0], work.canvas[1]
-    whole = oc.images.mosaic(tiles, places, shape=shape, max_resident=work.cap, folder=work.folder)
+    whole = onecopy_mosaic.mosaic(tiles, places, shape=shape, max_resident=work.cap, folder=work.folder)
     return whole.scratch
 
 
@@ -244,8 +244,8 @@ WAYS: tuple[Way, ...] = (
         _canvas, lambda _, canvas: canvas.array, _sync_ours, ours=True,
     ),
     Way(
-        "onecopy, capped", "oc.images.open, oc.images.mosaic with max_resident", _OURS, _open, _capped_mosaic,
-        lambda _, canvas: canvas.array, _sync_ours, ours=True,
+        "onecopy, capped", "oc.images.open, onecopy_mosaic.mosaic with max_resident", (*_OURS, "onecopy_mosaic"), _open,
+        _capped_mosaic, lambda _, canvas: canvas.array, _sync_ours, ours=True,
     ),
 )  # fmt: skip
 """In the order of the tables."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import click
 
-from onecopy.cli.memory import top_screen
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import Crew, SampleError, crew_of
@@ -28,6 +27,7 @@ from onecopy_bench.engine.ways import named
 from onecopy_bench.scenarios.monitor import cases, target, watcher, ways
 from onecopy_bench.scenarios.monitor.ways import ACCURACY, DISTURBANCE, NAMES, NOBODY, QUESTIONS, WAYS, available
 from onecopy_bench.scenarios.start.scenario import write
+from onecopy_monitor.cli import top_screen
 
 NAME = "monitor"
 TRUTH_EVERY = 5

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onecopy.memory import Sampler, proc
+from onecopy.memory import proc
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.ways import installed
+from onecopy_monitor import Sampler
 
 COST, CROWD, ACCURACY, DISTURBANCE = QUESTIONS = ("cost", "crowd", "accuracy", "disturbance")
 """What is asked: what a look costs; of many processes; how right it is; what it does to the processes sampled."""
@@ -141,7 +142,7 @@ OURS, DRAWN, PSS, RSS, USS, NOBODY = "onecopy", "onecopy, drawn", "sum of PSS", 
 
 WAYS: tuple[Way, ...] = (
     Way(NOBODY, "wakes as often, and does not look", _nobody, (DISTURBANCE,)),
-    Way(OURS, "onecopy.memory.Sampler", _sampler, QUESTIONS, ours=True),
+    Way(OURS, "onecopy_monitor.Sampler", _sampler, QUESTIONS, ours=True),
     Way(DRAWN, "the same, and the screen of `onecopy top`", _drawn, (CROWD,), ours=True),
     Way(PSS, "smaps_rollup, read by Python", _pss, (COST, CROWD, DISTURBANCE)),
     Way("psutil memory_full_info", "its PSS, added up", _full_info, (COST, CROWD), needs=("psutil",)),

@@ -1,0 +1,69 @@
+"""Options of `onecopy top` and `onecopy serve`: which processes are sampled, how often, and with how much CPU time."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onecopy.cli.words import TIME
+from onecopy_monitor import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIN_PERIOD_S = 0.1
+"""Minimum seconds between two samples."""
+FIRST_S = 0.25
+"""Extra CPU seconds for the first sample: enough to measure 500 processes."""
+
+
+def which(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select processes, as arguments of `sampler_of`."""
+    for option in (
+        click.option("--file", "mapping", type=click.Path(), metavar="PATH", help="Processes that map this file."),
+        click.option("--cgroup", "group", metavar="GROUP", help="Processes in this control group or below: /a/b."),
+        click.option("--match", metavar="REGEX", help="Processes whose name or command line matches REGEX."),
+        click.option("--tree", is_flag=True, help="Include descendants of the processes."),
+        click.argument("pids", nargs=-1, type=click.IntRange(min=1), metavar="[PID]..."),
+    ):
+        command = option(command)
+    return command
+
+
+def rate(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for the rate, the exactness and the CPU budget of sampling, as arguments of `sampler_of`."""
+    for option in (
+        click.option(
+            "--budget",
+            type=click.FloatRange(0, 100, min_open=True),
+            default=1.0,
+            show_default=True,
+            metavar="PERCENT",
+            help="Maximum CPU time of sampling, in percent of one CPU.",
+        ),
+        click.option("--exact", is_flag=True, help="Read PSS of each process in each sample: 6 to 22 ms per GiB."),
+        click.option(
+            "--every",
+            default="1 s",
+            show_default=True,
+            type=TIME,
+            callback=lambda _, __, seconds: max(seconds, MIN_PERIOD_S),
+            help="Time between two samples.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def sampler_of(pids: tuple[int, ...], *, tree: bool, budget: float, **options: Any) -> Sampler:
+    """Return a sampler of the selected processes, with a CPU budget in percent.
+
+    The sampler keeps a file open per process, so the limit of open files is raised to its maximum.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return Sampler(pids or None, children=tree, budget=budget / 100, at_first=FIRST_S, **options)

@@ -1,0 +1,212 @@
+"""`onecopy record -o FILE -- COMMAND...`: run a command and record the memory of its process tree.
+
+The command has the terminal; the summary is printed on stderr at the end. Signals are blocked: one call of
+`signal.sigtimedwait` waits for the next sample, for the end of the command and for signals to forward.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onecopy.cli import child
+from onecopy.cli.command_line import describe
+from onecopy.cli.words import escape
+from onecopy.memory import proc
+from onecopy_monitor.recording import End, Recorder
+from onecopy_monitor.samples import sample_of
+from onecopy_monitor.sampling.sampler import Sampler
+from onecopy_monitor.series import Series
+from onecopy_monitor.table import series_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from onecopy_monitor.snapshots import Snapshot
+
+ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+"""Signals that end the recording of a running process (--pid)."""
+
+
+class Recording:
+    """Samples processes, writes the samples to a recorder and keeps them; sampling goes on if writing fails."""
+
+    def __init__(self, sampler: Sampler, recorder: Recorder, hz: float) -> None:
+        self._sampler, self._recorder, self._period = sampler, recorder, 1 / hz
+        self._cpu_s, self._deferred = 0.0, 0
+        # A child inherits the peak RSS of this process, and exec keeps it.
+        self._own_rss = proc.status(os.getpid()).vm_hwm or 0
+        self.series = Series()
+        self.failed = False
+
+    def sample(self) -> Snapshot:
+        """Sample once."""
+        start = time.thread_time()
+        snapshot = self._sampler.sample()
+        sample = sample_of(snapshot)
+        self.series.add(sample)
+        self._deferred += snapshot.cost.deferred
+        if not self.failed:
+            try:
+                self._recorder.add(sample)
+            except OSError as error:
+                self._fail(error)
+        self._cpu_s += time.thread_time() - start
+        return snapshot
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next sample."""
+        return max(self._period, self._sampler.pause)
+
+    def end(self, status: int | None = None, used: Sequence[float] | None = None) -> None:
+        """Write the last line; `used` is the resource usage of the command from `os.wait4`."""
+        facts: dict[str, Any] = {}
+        if used is not None:
+            facts = {
+                "max_rss": int(used[2]) << 10 if int(used[2]) << 10 > self._own_rss else None,
+                "minor_faults": int(used[6]),
+                "major_faults": int(used[7]),
+                "user_s": round(used[0], 6),
+                "system_s": round(used[1], 6),
+            }
+        facts |= {"looks": self.series.samples, "look_cpu_s": round(self._cpu_s, 6), "put_off": self._deferred}
+        if not self.failed:
+            try:
+                self._recorder.end(End(self.series.seconds, status, **facts))
+            except OSError as error:
+                self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self.failed = True
+        click.echo(f"onecopy: {describe(error)}: recording has stopped; the command goes on", err=True)
+
+
+def follow(pid: int, recording: Recording) -> tuple[int, Sequence[float]]:
+    """Sample until the command has ended; return its status, negative for a signal, and its resource usage."""
+    while True:
+        recording.sample()
+        child.wait(pid, recording.pause)
+        if child.has_ended(pid):
+            break
+    recording.sample()  # children of the command may still run
+    _, status, used = os.wait4(pid, 0)
+    return os.waitstatus_to_exitcode(status), used
+
+
+def attend(recording: Recording) -> None:
+    """Sample until all processes have ended, or until a signal of `ENDS`."""
+    while any(one.state not in "ZX" for one in recording.sample().processes):  # a parent may never wait for a zombie
+        if signal.sigtimedwait(ENDS, recording.pause) is not None:
+            return
+
+
+def summary(recording: Recording, path: str) -> None:
+    """Print a summary on stderr."""
+    click.echo(
+        f"\n{series_table(recording.series)}\nin {escape(path)}: onecopy plot shows it, and onecopy diff compares",
+        err=True,
+    )
+
+
+@click.command("record")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(), metavar="FILE", help="File of the samples: JSON lines."
+)
+@click.option(
+    "--pid", "pids", multiple=True, type=click.IntRange(min=1), help="Record this running process. Repeatable."
+)
+@click.option("--hz", default=10.0, show_default=True, type=click.FloatRange(0.01, 1000), help="Samples per second.")
+@click.option("--exact", is_flag=True, help="Read PSS of all processes in each sample, without a budget.")
+@click.option(
+    "--budget",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 100, min_open=True),
+    help="Maximum CPU time of sampling, in percent of one CPU; reduces the rate if exceeded.",
+)
+@click.option("--no-children", is_flag=True, help="Do not record descendants.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no table of peaks at the end.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND]...")
+def command(
+    *,
+    output: str,
+    pids: tuple[int, ...],
+    hz: float,
+    exact: bool,
+    budget: float,
+    no_children: bool,
+    force: bool,
+    quiet: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND and record the memory of it and its children, each page counted once.
+
+    The exit status is that of COMMAND, or 128 + N if signal N ended it; signals are forwarded to it. Each sample is
+    written at once: a recorder that is killed loses none. With --pid, running processes are recorded until they end, or
+    until Ctrl-C.
+    """
+    if bool(command) == bool(pids):
+        raise click.UsageError("give either a command to run, or --pid")
+    options = {"hz": hz, "exact": exact, "budget": budget / 100, "children": not no_children}
+    how = {name: value for name, value in options.items() if name != "hz"}
+    with (
+        child.blocked_signals() as before,
+        _recorder(output, command or [f"--pid {pid}" for pid in pids], options, force) as recorder,
+    ):
+        if pids:
+            status = _attached(pids, recorder, hz, how, quiet)
+        else:
+            status = _started(command, before, recorder, hz, how, quiet)
+    raise click.exceptions.Exit(status)
+
+
+def _recorder(output: str, command: Sequence[str], options: Mapping[str, object], force: bool) -> Recorder:
+    try:
+        return Recorder(output, list(command), options=options, force=force)
+    except FileExistsError:
+        raise click.ClickException(f"{output}: the file exists: --force replaces it") from None
+
+
+def _attached(pids: Sequence[int], recorder: Recorder, hz: float, how: Mapping[str, Any], quiet: bool) -> int:
+    try:
+        sampler = Sampler(pids, **how)
+    except OSError:  # no such process
+        recorder.discard()
+        raise
+    recorder.begin()
+    with sampler:
+        recording = Recording(sampler, recorder, hz)
+        attend(recording)
+        recording.end()
+    if not quiet:
+        summary(recording, recorder.path)
+    return int(recording.failed)
+
+
+def _started(
+    command: Sequence[str],
+    mask: set[int],
+    recorder: Recorder,
+    hz: float,
+    how: Mapping[str, Any],
+    quiet: bool,
+) -> int:
+    try:
+        pid = child.start(command, mask)
+    except OSError as error:
+        recorder.discard()
+        return child.refused(command, error)
+    recorder.begin()
+    with Sampler([pid], **how) as sampler:
+        recording = Recording(sampler, recorder, hz)
+        status, used = follow(pid, recording)
+        recording.end(status, used)
+    if not quiet:
+        summary(recording, recorder.path)
+    return child.exit_status(status) or int(recording.failed)

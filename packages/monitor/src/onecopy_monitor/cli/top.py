@@ -1,0 +1,162 @@
+"""`onecopy top`: the memory of processes and files without counting pages twice, live or once."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import sys
+import time
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.live import Live
+from rich.text import Text
+
+from onecopy.cli import screen
+from onecopy.cli.words import escape
+from onecopy_monitor import FileReading, ProcessReading, Sampler, Totals
+from onecopy_monitor.cli import groups, keys, top_screen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from onecopy_monitor import Snapshot
+
+HELP = "q quit  t tree  sort by: s share  a anon  f file  r rss  w swap  m faults  c cpu"
+
+
+@click.command("top")
+@groups.which
+@click.option("--sort", type=click.Choice(list(top_screen.ORDERS)), default="share", show_default=True, help="Order.")
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(min=1),
+    help="Maximum processes, and maximum files, shown.",
+)
+@click.option("--once", is_flag=True, help="Sample once and print it.")
+@click.option("--json", "as_json", is_flag=True, help="One sample as JSON on stdout, in bytes.")
+@click.option(
+    "--csv",
+    "as_csv",
+    is_flag=False,
+    flag_value="processes",
+    type=click.Choice(["processes", "files", "total"]),
+    help="One sample as CSV on stdout: a line for each process, each big file, or the group.",
+)
+@groups.rate
+def command(
+    *,
+    pids: tuple[int, ...],
+    tree: bool,
+    sort: str,
+    limit: int | None,
+    every: float,
+    once: bool,
+    as_json: bool,
+    as_csv: str | None,
+    budget: float,
+    **options: Any,
+) -> None:
+    """Show the memory of processes, and the big files that they map, each page counted once.
+
+    REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is the part of
+    one process. Without a PID, --match, --cgroup or --file, all processes of this machine are sampled.
+
+    Needs no privileges: numbers that cannot be read are shown as unknown. No process is stopped.
+    """
+    single = once or as_json or as_csv is not None or not sys.stdout.isatty()
+    with groups.sampler_of(pids, tree=tree, budget=budget, huge=True, **options) as sampler:
+        if not single:
+            _live(sampler, top_screen.View(sort, tree, limit), every, budget / 100)
+            return
+        snapshot = sampler.sample()
+        if as_json:
+            click.echo(json.dumps(as_dict(snapshot), indent=1))
+        elif as_csv is not None:
+            _write_csv(snapshot, as_csv)
+        else:
+            _print(screen.out(), snapshot, top_screen.View(sort, tree, limit))
+
+
+def as_dict(snapshot: Snapshot) -> dict[str, Any]:
+    """Return a snapshot for JSON, with the total first."""
+    facts = snapshot.as_dict()
+    return {"total": facts.pop("totals"), **facts}
+
+
+def _print(console: Console, snapshot: Snapshot, view: top_screen.View) -> None:
+    view.history.add(snapshot)
+    for line in top_screen.lines_of(snapshot, view, console.width, None):
+        console.print(line, soft_wrap=True)
+
+
+def _write_csv(snapshot: Snapshot, what: str) -> None:
+    tables: dict[str, tuple[type[ProcessReading | FileReading | Totals], Sequence[Any]]] = {
+        "processes": (ProcessReading, snapshot.processes),
+        "files": (FileReading, snapshot.files),
+        "total": (Totals, (snapshot.totals,)),
+    }
+    kind, rows = tables[what]
+    names = [one.name for one in fields(kind) if one.name not in ("walk", "notes")]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        facts = asdict(row)
+        writer.writerow([_cell(facts[name]) for name in names])
+
+
+def _cell(value: object) -> object:
+    """Return a cell: names with escaped control characters, tuples as numbers separated by spaces."""
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, tuple):
+        return " ".join(":".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
+    return "" if value is None else value
+
+
+def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) -> None:
+    """Sample and show until q or Ctrl-C, at a rate that keeps the CPU time of both within the budget."""
+    limit = view.limit
+    console = screen.out()
+    start, spent = time.monotonic(), time.process_time()
+    wait = every
+    with (
+        contextlib.suppress(KeyboardInterrupt, EOFError),
+        keys.single_keys() as listening,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            before = time.process_time()
+            snapshot = sampler.sample()
+            view.history.add(snapshot)
+            view.cost = (before - spent) / max(time.monotonic() - start, 1.0)
+            while True:
+                view.limit = limit or _rows_that_fit(snapshot, console.height)
+                lines = top_screen.lines_of(snapshot, view, console.width, wait)[: console.height - 1]
+                lines += [Text("")] * (console.height - 1 - len(lines))
+                if listening:
+                    lines.append(Text(HELP, style="dim"))
+                live.update(Text("\n", no_wrap=True, overflow="crop").join(lines), refresh=True)
+                wait = max(every, sampler.pause, (time.process_time() - before) / budget)
+                typed = keys.keys_within(wait, listening=listening)
+                if typed is None:
+                    break
+                for key in typed:
+                    if key in ("q", "Q"):
+                        return
+                    view.sort = top_screen.SORT_KEYS.get(key, view.sort)
+                    view.tree = not view.tree if key == "t" else view.tree
+
+
+def _rows_that_fit(snapshot: Snapshot, height: int) -> int:
+    """Return how many processes, and how many files, fit on a screen of `height` lines."""
+    left = height - 14
+    return max(left // 2 if len(snapshot.files) > left // 3 else left - len(snapshot.files), 3)
+
+
+__all__ = ["as_dict", "command"]

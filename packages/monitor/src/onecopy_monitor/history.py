@@ -1,0 +1,79 @@
+"""Changes between samples: faults per second, CPU use, and the recent shares of each process."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onecopy_monitor.snapshots import ProcessReading, Snapshot
+
+__all__ = ["History", "Rates", "trend"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The activity of a process per second, between two samples."""
+
+    minor_faults: float
+    """Page faults per second that did not wait for a disk."""
+    major_faults: float
+    """Page faults per second that waited for a disk."""
+    cpu: float
+    """CPU seconds per second: 1.0 is one fully used CPU."""
+    anonymous: float
+    """Growth of anonymous memory in bytes per second."""
+
+
+class History:
+    """The last samples of each process of a group; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[int, float], tuple[float, ProcessReading]] = {}
+        self._rates: dict[tuple[int, float], Rates] = {}
+        self._shares: dict[tuple[int, float], deque[int]] = {}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Add a sample; the history of processes that are not in it is dropped."""
+        alive = {one.key for one in snapshot.processes}
+        for kept in (self._before, self._rates, self._shares):
+            for key in kept.keys() - alive:
+                del kept[key]
+        for one in snapshot.processes:
+            before = self._before.get(one.key)
+            if before is not None and snapshot.time > before[0]:
+                self._rates[one.key] = _rates(before[1], one, snapshot.time - before[0])
+            self._before[one.key] = snapshot.time, one
+            self._shares.setdefault(one.key, deque(maxlen=_KEPT)).append(one.share)
+
+    def rates(self, process: ProcessReading) -> Rates | None:
+        """Return the rates of a process since the sample before; None after its first sample."""
+        return self._rates.get(process.key)
+
+    def shares(self, process: ProcessReading) -> tuple[int, ...]:
+        """Return the shares of a process in bytes at the last samples, the latest last."""
+        return tuple(self._shares.get(process.key, ()))
+
+
+def _rates(before: ProcessReading, now: ProcessReading, seconds: float) -> Rates:
+    return Rates(
+        minor_faults=max(now.minor_faults - before.minor_faults, 0) / seconds,
+        major_faults=max(now.major_faults - before.major_faults, 0) / seconds,
+        cpu=max(now.cpu_s - before.cpu_s, 0.0) / seconds,
+        anonymous=(now.anonymous - before.anonymous) / seconds,
+    )
+
+
+def trend(values: tuple[int, ...], width: int = 8) -> str:
+    """Return values as a line of small bars, scaled to the largest value.
+
+    >>> trend((0, 10, 20, 40))
+    '▁▃▅█'
+    """
+    values = values[-width:]
+    top = max(values, default=0)
+    return "".join(_BARS[0 if top == 0 else min(value * len(_BARS) // top, len(_BARS) - 1)] for value in values)

@@ -1,0 +1,101 @@
+"""Memory over time as a picture: SVG, interactive HTML, or PNG.
+
+    with onecopy_monitor.watch() as watched:
+        train()
+    watched.plot("run.html")
+
+matplotlib draws the picture. The SVG follows the light or dark theme of the viewer. The HTML is a single file with the
+same SVG, which loads nothing, and shows the numbers under the pointer. Names of processes are escaped. The colours are
+those of Okabe and Ito, which colour-blind readers can distinguish.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onecopy.arguments import path_text
+from onecopy.atomic_files import path_beside, remove, replace
+from onecopy_monitor.pictures.figures import THEMES, png_of, svg_of
+from onecopy_monitor.pictures.page import page_of
+from onecopy_monitor.pictures.panels import picture_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onecopy_monitor.series import Series
+
+__all__ = ["THEMES", "draw", "drawn"]
+
+
+def draw(
+    runs: Sequence[tuple[str, Series]],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+    theme: str = "auto",
+    processes: int = 8,
+) -> None:
+    """Draw runs side by side, with the same axes, to a file whose suffix is the format: .svg, .html or .png.
+
+    Parameters
+    ----------
+    runs
+        Pairs of a name and a series.
+    path
+        Path of the file; an existing file is replaced atomically.
+    title
+        Title of the picture; if empty, the name of the run if there is only one.
+    theme
+        "light", "dark", or "auto" for the theme of the viewer; a PNG is light then.
+    processes
+        Number of processes of each run, those that held most, that have their own panel.
+
+    Raises
+    ------
+    ValueError
+        The suffix or the theme is not supported, or a series has no samples.
+    OSError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import onecopy_monitor
+    >>> with onecopy_monitor.watch() as watched:
+    ...     pass
+    >>> path = os.path.join(tempfile.mkdtemp(), "run.svg")
+    >>> draw([("nothing", watched.series)], path)
+    >>> os.path.getsize(path) > 1000
+    True
+    """
+    name = path_text(path)
+    content = drawn(runs, os.path.splitext(name)[1], title=title, theme=theme, processes=processes)  # noqa: PTH122
+    target = Path(os.path.realpath(name))
+    beside = target if target.exists() and not target.is_file() else path_beside(target)  # /dev/stdout is a target too
+    try:
+        beside.write_bytes(content)
+        if beside != target:
+            replace(beside, target, overwrite=True)
+    except OSError as error:  # adds the path, which the error of a full disk does not have
+        raise OSError(error.errno, error.strerror, name) from None
+    finally:
+        if beside != target:
+            remove(beside)
+
+
+def drawn(
+    runs: Sequence[tuple[str, Series]], suffix: str, *, title: str = "", theme: str = "auto", processes: int = 8
+) -> bytes:
+    """Return the bytes that `draw` writes for a suffix, ".svg", ".html" or ".png"."""
+    if suffix.lower() not in (".svg", ".html", ".png"):
+        raise ValueError(f"the suffix of a picture must be .svg, .html or .png, not {suffix!r}")
+    if theme not in THEMES:
+        raise ValueError(f"theme must be one of {', '.join(THEMES)}, not {theme!r}")
+    picture = picture_of(runs, title, processes)
+    if suffix.lower() == ".html":
+        return page_of(picture, runs, theme).encode()
+    if suffix.lower() == ".svg":
+        return svg_of(picture, theme).encode()
+    return png_of(picture, theme)

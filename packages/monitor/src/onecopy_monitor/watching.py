@@ -1,0 +1,259 @@
+"""`watch`: sample the memory of processes from a thread while a block of code runs, and report its peaks."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from onecopy.arguments import byte_count
+from onecopy.files import Closeable
+from onecopy.text import escape, size
+from onecopy_monitor.samples import sample_of
+from onecopy_monitor.sampling.sampler import Sampler
+from onecopy_monitor.series import Series
+from onecopy_monitor.snapshots import WatchCost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from onecopy_monitor.series import Height, Holder, Peaks
+    from onecopy_monitor.snapshots import Snapshot
+
+__all__ = ["Watch", "watch"]
+
+_MAX_HZ = 1_000.0
+"""Maximum number of samples per second."""
+_WORDS = {
+    "anonymous": "anonymous memory",
+    "file_dirty": "mapped files not yet written back",
+    "shmem": "shared memory",
+    "page_tables": "page tables",
+    "real": "the deduplicated total",
+}
+
+
+class Watch(Closeable):
+    """Samples the memory of processes from a thread while a block runs; created by `watch`, which has the parameters.
+
+    A forked child does not have the thread: there a watch has the samples until the fork, and takes no more.
+    """
+
+    def __init__(
+        self,
+        pids: Sequence[int] | None = None,
+        *,
+        children: bool = True,
+        files: bool = True,
+        hz: float = 10.0,
+        exact: bool = False,
+        budget: float = 0.01,
+    ) -> None:
+        if not 0 < hz <= _MAX_HZ:
+            raise ValueError(f"hz must be above 0 and at most {_MAX_HZ:.0f}, not {hz}")
+        self._sampler = Sampler(
+            [os.getpid()] if pids is None else pids, children=children, files=files, exact=exact, budget=budget
+        )
+        self._period = 1 / hz
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._series = Series()
+        self._last: Snapshot | None = None
+        self._cpu_s = 0.0
+        self._failed, self._reason = 0, ""
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        if self._thread is not None or self._closed:
+            raise RuntimeError("a watch can be entered only once: create another one")
+        self._sample()
+        if self._last is None:
+            self._sampler.close()
+            raise OSError(f"cannot sample the processes: {self._reason}")
+        self._thread = threading.Thread(target=self._run, name="onecopy watch", daemon=True)
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Take a last sample and stop the thread; further calls do nothing."""
+        if self._closed or os.getpid() != self._owner:
+            return
+        self._closed = True
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._sample(refresh=True)
+        self._sampler.close()
+
+    @property
+    def series(self) -> Series:
+        """All samples over time. It grows while the watch runs, so two columns may then differ by one sample."""
+        return self._series
+
+    @property
+    def last(self) -> Snapshot:
+        """The last snapshot; ValueError if there is none."""
+        if self._last is None:
+            raise ValueError("no sample was taken yet")
+        return self._last
+
+    @property
+    def peak(self) -> Peaks:
+        """The maximum of each kind of memory so far, its holders, and its growth since the first sample."""
+        with self._unchanging():
+            return self._series.peak
+
+    @property
+    def cost(self) -> WatchCost:
+        """The cost of watching so far."""
+        return WatchCost(self._series.samples, self._series.seconds, self._cpu_s, self._failed, self._reason)
+
+    def table(self) -> str:
+        """Return the peaks of the group, of each process and of the big files, as text."""
+        from onecopy_monitor.table import watch_table
+
+        with self._unchanging():
+            return watch_table(self._series, self.cost)
+
+    def plot(self, path: str | os.PathLike[str], *, title: str = "", theme: str = "auto") -> None:
+        """Draw the series to a file: .svg, .html or .png, by its suffix; see `onecopy_monitor.pictures.draw`."""
+        from onecopy_monitor.pictures import draw
+
+        with self._unchanging():
+            draw([(title, self._series)], path, theme=theme)
+
+    def assert_peak(
+        self,
+        *,
+        anonymous: str | int | None = None,
+        file_dirty: str | int | None = None,
+        shmem: str | int | None = None,
+        page_tables: str | int | None = None,
+        real: str | int | None = None,
+        grown: bool = True,
+    ) -> None:
+        """Raise AssertionError if a peak is above its limit.
+
+        Parameters
+        ----------
+        anonymous, file_dirty, shmem, page_tables, real
+            Limits in bytes, or text such as "200 MiB". RSS cannot be limited, because mapping a file increases it.
+        grown
+            True: compare the growth since the first sample. False: compare the total, including the interpreter.
+
+        Raises
+        ------
+        AssertionError
+            A limit was exceeded; the message has limit, peak, time, processes and files for each such limit.
+        ValueError
+            A limit is not a size, or there is no limit.
+        """
+        limits = {
+            "anonymous": anonymous,
+            "file_dirty": file_dirty,
+            "shmem": shmem,
+            "page_tables": page_tables,
+            "real": real,
+        }
+        given = {name: _bytes_of(name, limit) for name, limit in limits.items() if limit is not None}
+        if not given:
+            raise ValueError(f"assert_peak needs a limit, one of {', '.join(limits)}")
+        peak = self.peak
+        exceeded = []
+        for name, limit in given.items():
+            height: Height = getattr(peak, name)
+            if (height.grown if grown else height.bytes) > limit:
+                exceeded.append(_excess(name, height, limit, grown=grown))
+        if exceeded:
+            raise AssertionError("\n".join(exceeded))
+
+    def _unchanging(self) -> threading.Lock:
+        """Return the lock against the sampling thread; a new one in a forked child, where it may be locked for ever."""
+        return self._lock if os.getpid() == self._owner else threading.Lock()
+
+    def _run(self) -> None:
+        while not self._stop.wait(max(self._period, self._sampler.pause)):
+            self._sample()
+
+    def _sample(self, *, refresh: bool = False) -> None:
+        start = time.thread_time()
+        with self._lock:
+            try:
+                self._last = self._sampler.sample(refresh=refresh)
+                self._series.add(sample_of(self._last))
+            except Exception as error:  # reported in `cost`: an error must not stop the watched block
+                self._failed += 1
+                self._reason = self._reason or f"{type(error).__name__}: {error}"
+            self._cpu_s += time.thread_time() - start
+
+
+def watch(
+    pids: Sequence[int] | None = None,
+    *,
+    children: bool = True,
+    files: bool = True,
+    hz: float = 10.0,
+    exact: bool = False,
+    budget: float = 0.01,
+) -> Watch:
+    """Watch the memory of processes while a ``with`` block runs.
+
+    A thread takes `hz` samples per second, fewer if that would exceed `budget`. A peak between two samples is missed,
+    except that of RSS (`Peaks.high_water`, `Peaks.unseen`). Freed memory that the allocator keeps can be reused without
+    growth. The samples take at most 10 MB, however long the block runs; see `Series`.
+
+    Parameters
+    ----------
+    pids
+        Ids of the processes; None: this process.
+    children
+        Whether to include their descendants.
+    files
+        Whether to query the page cache for big mapped files; False: all files are counted by page-table walks.
+    hz
+        Samples per second, at most 1000.
+    exact
+        Whether to walk the page tables of all processes at every sample (PSS), whatever it costs.
+    budget
+        Maximum cost of sampling, as a share of one CPU.
+
+    Raises
+    ------
+    ProcessLookupError
+        None of `pids` exists.
+    ValueError
+        `hz` or `budget` is out of range.
+
+    Examples
+    --------
+    >>> import onecopy_monitor
+    >>> with onecopy_monitor.watch(hz=50) as watched:
+    ...     block = bytearray(50_000_000)
+    >>> 45_000_000 < watched.peak.anonymous.grown < 100_000_000
+    True
+    >>> watched.assert_peak(anonymous="200 MiB")
+    """
+    return Watch(pids, children=children, files=files, hz=hz, exact=exact, budget=budget)
+
+
+def _bytes_of(name: str, limit: str | int) -> int:
+    try:
+        return byte_count(name, limit)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _excess(name: str, height: Height, limit: int, *, grown: bool) -> str:
+    found = f"grew by {size(height.grown)}, to {size(height.bytes)}" if grown else f"reached {size(height.bytes)}"
+    words = [f"{_WORDS[name]} {found}, but the limit is {size(limit)}: the peak was {height.at:.2f} s after the start"]
+    words += [f"most of it in {_holders(height.processes)}"] if height.processes else []
+    words += [f"files: {_holders(height.files)}"] if height.files else []
+    return "; ".join(words)
+
+
+def _holders(holders: tuple[Holder, ...]) -> str:
+    return ", ".join(f"{escape(one.name)}{f' ({one.pid})' if one.pid else ''} {size(one.bytes)}" for one in holders)
