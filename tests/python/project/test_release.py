@@ -105,7 +105,7 @@ def pinned(group: str) -> set[str]:
 
 def test_what_the_distributions_need_is_installed_for_demo_and_tests():
     """`make` installs both with --no-deps, so that all versions are pinned."""
-    bench = tomllib.loads((ROOT / "bench/pyproject.toml").read_text())["project"]
+    bench = tomllib.loads((ROOT / "packages/bench/pyproject.toml").read_text())["project"]
     ours, theirs = names_in(PROJECT["project"]["dependencies"]), names_in(bench["dependencies"]) - {"onecopy"}
     assert ours <= pinned("demo")
     assert ours | theirs <= pinned("dev")
@@ -165,7 +165,7 @@ def test_an_empty_folder_raises_with_what_to_do(tmp_path):
     assert "make dist" in look(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["bench/results/a.jsonl", ".ci/run", "python/onecopy/_core.so", "build/x"])
+@pytest.mark.parametrize("name", ["packages/bench/README.md", ".ci/run", "python/onecopy/_core.so", "build/x"])
 def test_a_file_that_does_not_belong_into_an_sdist_is_seen(tmp_path, name):
     make_sdist(tmp_path, name)
     make_wheel(tmp_path)
