@@ -199,7 +199,6 @@ def test_a_child_whose_parent_is_another_leaves_at_once():
 
 
 MEASURED = (
-    "images.tiles",
     "images.worker",
     "models.worker",
     "monitor.target",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios import programs, structs
-from onecopy_bench.scenarios.dataset import scenario as dataset
-from onecopy_bench.scenarios.images import mosaic
 from onecopy_bench.scenarios.images import scenario as images
 from onecopy_bench.scenarios.models import scenario as models
 from onecopy_bench.scenarios.monitor import scenario as monitor
@@ -17,8 +15,7 @@ from onecopy_bench.scenarios.start import scenario as start
 from onecopy_bench.scenarios.unchanged import scenario as unchanged
 
 MODULES = (
-    opening, keys, programs, warm, crossover, structs, share, records, monitor, images, mosaic, models, start, nodes,
-    unchanged, dataset,
+    opening, keys, programs, warm, crossover, structs, share, records, monitor, images, models, start, nodes, unchanged,
 )  # fmt: skip
 SCENARIOS = {module.NAME: module.SCENARIO for module in MODULES}
 COMMANDS = tuple(module.command for module in MODULES)

@@ -1,4 +1,4 @@
-"""Images: what opening and mapping them costs, and mosaics of tiles.
+"""Images: what it costs to decode, hold and stitch them, on the heap and in mapped files.
 
 `scenario` has the command; processes that are measured do not import it.
 """

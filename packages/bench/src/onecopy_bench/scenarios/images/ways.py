@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from onecopy_bench.scenarios.images.canvases import sync
-
 Shape = tuple[int, ...]
 
 
@@ -94,6 +92,16 @@ class Way:
     ours: bool = False
     private: float = 0.0
     environment: tuple[str, ...] = field(default=())
+
+
+def sync(*paths: str | os.PathLike[str]) -> None:
+    """Bring files down to the disk, of folders all that is in them."""
+    for path in paths:
+        for file in Path(path).rglob("*") if Path(path).is_dir() else [Path(path)]:
+            if file.is_file():
+                fd = os.open(file, os.O_RDONLY)
+                os.fdatasync(fd)
+                os.close(fd)
 
 
 def paste(work: Work, images: list[Any], canvas: Any) -> Any:
