@@ -109,16 +109,15 @@ LOADERS = {
 }
 """Rows of the record that the picture of four workers shows, in this order, and their labels."""
 
-COLUMNS = ("pss_above_empty_mb", "resident_ms")
-
 
 def four_workers() -> bytes:
     """Draw the memory of four workers with the same weights, and their cold start, by loader."""
-    (case,) = summary.cases_of(read(WORKERS)[0])
-    rows = {line.name: line for line in summary.lines_of(case)}
+    (record,) = read(WORKERS)
+    (case,) = summary.cases_of(record)
     memory, start = [], []
     for name, label in LOADERS.items():
-        megabytes, milliseconds = (rows[name].values[column].median for column in COLUMNS)
+        spreads = (compute(record, name, case) for compute in (summary.pss, summary.resident))
+        megabytes, milliseconds = (spread.median for spread in spreads if spread is not None)
         memory.append(Bar(label, megabytes, f"{megabytes:,.0f} MB", name == "map+warm"))
         start.append(Bar(label, milliseconds, f"{milliseconds:,.0f} ms", name == "map+warm"))
     below = f"2 CPUs, 128 KiB read-ahead, Linux 6.18, medians of 7 rounds: {WORKERS.stem}"

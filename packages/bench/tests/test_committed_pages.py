@@ -17,9 +17,8 @@ from onecopy_bench.engine import pages, pictures
 from onecopy_bench.engine.record import Record, read
 from onecopy_bench.engine.tables import number
 from onecopy_bench.scenarios.every import SCENARIOS
-from onecopy_bench.scenarios.open import page as open_page
-from onecopy_bench.scenarios.open import picture as open_picture
-from onecopy_bench.scenarios.open.summary import Case, cases_of
+from onecopy_bench.scenarios.open import shown as opening
+from onecopy_bench.scenarios.open.summary import cases_of, names_of
 from onecopy_bench.scenarios.passes import crossover as crossover_scenario
 from onecopy_bench.scenarios.passes import winners
 from onecopy_bench.stories import NAMES, STORIES, page, reading
@@ -143,36 +142,33 @@ def read_open(names: list[str]) -> list[Record]:
     return [record for path in paths for record in read(path)]
 
 
-def milliseconds_of(case: Case, row: str) -> float | None:
+def milliseconds_of(record: Record, row: str, case: tuple[str, ...]) -> float | None:
     """Return the median over the good samples of a row of the time of their slowest process, from the raw samples."""
-    slowest = [max(each["resident_ns"] for each in sample.processes) / 1e6 for sample in case.good(row)]
+    slowest = [max(each["resident_ns"] for each in sample.processes) / 1e6 for sample in record.of(row, case)]
     return statistics.median(slowest) if slowest else None
 
 
 @pytest.mark.parametrize("name", OPEN)
 def test_a_page_of_how_files_open_is_rendered(name):
-    records = read_open(OPEN[name])
-    shown = open_page.page(records)
-    column = open_page.HEADINGS.index("all resident, ms (min-max)")
-    found = iter(re.split(r"^### ", shown, flags=re.MULTILINE)[1:])
-    for record in records:
+    for record in read_open(OPEN[name]):
+        page = pages.page(SCENARIOS["open"], record)
         for case in cases_of(record):
-            section = next(one for one in found if one.startswith(str(case).capitalize()))
+            title = f"**{opening.words_of(case).capitalize()}: the slowest process**"
+            (section,) = [part for part in re.split(r"^(?=\*\*)", page, flags=re.MULTILINE) if part.startswith(title)]
             rows = lines_of(section)
-            for row in case.rows():
-                (line,) = rows[row.name]
-                wanted = milliseconds_of(case, row.name)
-                cell = line.split("|")[1:-1][column].strip().replace(",", "")
-                if wanted is not None and row.name != "empty":
-                    assert float(NUMBER.match(cell)[0]) == pytest.approx(wanted, rel=0.01), (row.name, cell)
+            for row in names_of(record):
+                (line,) = [lines[0] for words, lines in rows.items() if words.split("<br>")[0] == row]
+                wanted = milliseconds_of(record, row, case)
+                if wanted is not None and row != "empty":
+                    assert float(NUMBER.match(line.split("|")[2].strip())[0]) == pytest.approx(wanted, rel=0.01), row
 
 
 def test_the_picture_of_how_files_open_is_rendered(tmp_path):
-    records = read_open(OPEN["open-8m.md"])
-    pictures.save(tmp_path / "out.svg", lambda figure: open_picture.draw(figure, records))
-    drawn = {r.name for one in records for c in cases_of(one) for r in c.rows() if c.good(r.name)} - {"empty"}
-    assert drawn
-    assert drawn <= texts_in(tmp_path / "out.svg")
+    for record in read_open(OPEN["open-8m.md"]):
+        pictures.save(tmp_path / "out.svg", lambda figure, record=record: SCENARIOS["open"].draw(figure, record))
+        drawn = {n for case in cases_of(record) for n in names_of(record) if record.of(n, case)} - {"empty"}
+        assert drawn
+        assert drawn <= texts_in(tmp_path / "out.svg")
 
 
 # --- bench crossover --------------------------------------------------------------------------------------------------

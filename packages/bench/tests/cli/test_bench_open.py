@@ -55,7 +55,7 @@ def test_a_benchmark_can_be_json_alone(onecopy_process, model):
 def test_a_timeout_of_all_children_is_a_table_and_not_an_end(onecopy_process, model):
     done = onecopy_process("bench", "open", model, "-n", "1", "--iterations", "1", "--timeout", "0.001")
     assert done.returncode == 0
-    assert "timeout: 1 of 1" in done.stdout
+    assert "map: timeout (warm, 1)" in done.stdout
 
 
 def test_ctrl_c_ends_a_benchmark_with_its_children(model):

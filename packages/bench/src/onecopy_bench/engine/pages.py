@@ -11,7 +11,7 @@ from onecopy.cli.words import escape
 from onecopy_bench.engine import machine
 from onecopy_bench.engine.machine import quiet
 from onecopy_bench.engine.record import Record, Sample
-from onecopy_bench.engine.tables import Table, counted
+from onecopy_bench.engine.tables import Table, counted, text
 
 ENOUGH_ROUNDS = 7
 """Rounds that a published number needs."""
@@ -21,8 +21,7 @@ ENOUGH_ROUNDS = 7
 class Scenario:
     """What a record of one scenario says: one line, tables, sentences, and a picture.
 
-    `draw` gets a matplotlib figure. `limits` yields what limits the numbers, `page` makes a page of Markdown that shows
-    a picture of that name, where they are not as usual.
+    `draw` gets a matplotlib figure. `limits` yields what limits the numbers, where that is not as usual.
     """
 
     name: str
@@ -31,7 +30,6 @@ class Scenario:
     findings: Callable[[Record], Iterable[str]]
     draw: Callable[[Any, Record], None] | None = None
     limits: Callable[[Record], Iterable[str]] | None = None
-    page: Callable[[Record, str | None], str] | None = None
 
     def sentences(self, record: Record) -> list[str]:
         """Return what the numbers say, and then what limits them."""
@@ -73,19 +71,11 @@ def rounds_of(record: Record) -> int:
 
 def page(scenario: Scenario, record: Record, picture: str | None = None) -> str:
     """Return a record as a page of Markdown."""
-    if scenario.page is not None:
-        return scenario.page(record, picture)
     facts = f"{', '.join(map(text, machine.known_of(record.machine)))}. Measured {record.created}."
-    parts = [f"# {scenario.heading(record)}", facts]
+    parts = [f"# {text(scenario.heading(record))}", facts]
     parts += [f"![What it costs]({picture})"] if picture else []
     parts += [table.markdown() for table in scenario.tables(record)]
-    return "\n\n".join([*parts, "\n".join(f"* {sentence}" for sentence in scenario.sentences(record))]) + "\n"
-
-
-def text(words: str) -> str:
-    """Return words that stay in their cell and are not obeyed as Markdown or HTML."""
-    visible = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
-    return "".join(f"\\{c}" if c in "\\`*[]|<" else c for c in visible)
+    return "\n\n".join([*parts, "\n".join(f"* {text(each)}" for each in scenario.sentences(record))]) + "\n"
 
 
 def show(scenario: Scenario, record: Record) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # which imports this module
-    from onecopy_bench.engine.record import Case, Record
+    from onecopy_bench.engine.record import Case, Record, Sample
 
 Compute = Callable[["Record", str, "Case"], "Spread | None"]
 Column = tuple[str, Compute]
@@ -49,11 +49,17 @@ class Table:
     def markdown(self) -> str:
         """Return the table as Markdown, its title above it."""
         body = [self.header, ["---"] * len(self.header), *self.rows]
-        return "\n".join([f"**{self.title}**", "", *map(_line, body)])
+        return "\n".join([f"**{text(self.title)}**", "", *map(_line, body)])
 
 
 def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("\n", "<br>").replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join("<br>".join(map(text, cell.split("\n"))) for cell in cells) + " |"
+
+
+def text(words: str) -> str:
+    """Return words that stay in their cell and are not obeyed as Markdown or HTML."""
+    visible = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
+    return "".join(f"\\{c}" if c in "\\`*[]|<" else c for c in visible)
 
 
 def number(value: float) -> str:
@@ -75,8 +81,9 @@ def with_extremes(spread: Spread | None) -> str:
 
 
 def cell(spread: Spread | None) -> str:
-    """Return a median with its extremes, where there are any."""
-    return number(spread.median) if spread is not None and spread.low == spread.high else with_extremes(spread)
+    """Return a median with its extremes, where these differ."""
+    alike = spread is not None and number(spread.low) == number(spread.high)
+    return number(spread.median) if spread is not None and alike else with_extremes(spread)
 
 
 def counted(count: int, one: str, many: str = "") -> str:
@@ -96,6 +103,15 @@ def plain(name: str, unit: float = 1.0) -> Compute:
     def spread(record: Record, row: str, case: Case) -> Spread | None:
         found = record.spread(row, case, name)
         return found and found.divided_by(unit)
+
+    return spread
+
+
+def of_samples(value: Callable[[Sample], float | None]) -> Compute:
+    """Return what computes a number of each sample; what is None is unknown, and left out."""
+
+    def spread(record: Record, row: str, case: Case) -> Spread | None:
+        return Spread.of(each for sample in record.of(row, case) if (each := value(sample)) is not None)
 
     return spread
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onecopy.text import escape
-from onecopy_bench.engine.pages import text
+from onecopy_bench.engine.tables import text
 from onecopy_bench.stories import pictures, reading
 from onecopy_bench.stories.record import Stories
 from onecopy_bench.stories.story import Story

@@ -16,9 +16,8 @@ from typing import Literal, get_args
 import click
 
 from onecopy.arrays import open_arrays
-from onecopy.cli import screen
 from onecopy_bench.engine import options as cli
-from onecopy_bench.engine import rounds
+from onecopy_bench.engine import pages, rounds
 from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario
 from onecopy_bench.engine.record import Absent, Log, Record, Row, heading
@@ -29,9 +28,7 @@ from onecopy_bench.files.configurations import Configuration, Job
 from onecopy_bench.files.layout import Layout, read_layout, shuffled
 from onecopy_bench.files.sampling import Cache, turn
 from onecopy_bench.peers import ROWS
-from onecopy_bench.scenarios.open import page, picture, terminal
-from onecopy_bench.scenarios.open.sentences import sentences_of_case, sentences_of_run
-from onecopy_bench.scenarios.open.summary import cases_of
+from onecopy_bench.scenarios.open import shown
 
 NAME = "open"
 Order = Literal["file", "shuffled"]
@@ -151,26 +148,9 @@ def applicable(
     return tuple(c for c in candidates if c.name not in lost), absent
 
 
-def described(record: Record) -> str:
-    """Return what was measured, in one line."""
-    return terminal.heading(cases_of(record)[0])
-
-
-def findings(record: Record) -> list[str]:
-    """Return everything worth saying, by case, and then of the whole run."""
-    cases = [said.text for case in cases_of(record) for said in sentences_of_case(case)]
-    return [*cases, *(said.text for said in sentences_of_run(record))]
-
-
-SCENARIO = Scenario(
-    NAME,
-    described,
-    lambda _: (),
-    findings,
-    lambda figure, record: picture.draw(figure, [record]),
-    lambda _: (),
-    lambda record, picture: page.page([record], picture),
-)
+SCENARIO = Scenario(NAME, shown.described, shown.tables_of, shown.findings, shown.draw, shown.limits)
+BRIEF = Scenario(NAME, shown.described, shown.brief_tables, shown.brief_findings, limits=lambda _: ())
+"""What is shown of the memory and the times alone."""
 
 
 class Counts(click.ParamType[tuple[int, ...]]):
@@ -231,7 +211,7 @@ def command(
     rows = chosen_rows(only, file, options)
     measure(
         lambda _, watch, log: run(file, options, watch, log, configurations=rows, scratch=scratch),
-        lambda record: (terminal.show_brief if brief else terminal.show)(screen.out(), record),
+        lambda record: pages.show(BRIEF if brief else SCENARIO, record),
     )
 
 

@@ -18,13 +18,12 @@ import numpy as np
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, rounds_of
-from onecopy_bench.engine.record import Log, Record
+from onecopy_bench.engine.record import Case, Log, Record
 from onecopy_bench.engine.rounds import Watch
-from onecopy_bench.engine.tables import MISSING, Table, counted
+from onecopy_bench.engine.tables import Spread, Table, counted, table
 from onecopy_bench.files.configurations import Configuration, Job, Opened, module
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.open import Options, summary
-from onecopy_bench.scenarios.open.terminal import ratio_of, second_line, with_extremes
 
 NAME = "keys"
 REPEATS = 20
@@ -71,14 +70,22 @@ def described(record: Record) -> str:
     return f"keys: {record.data['pieces']} arrays, {counted(rounds_of(record), 'round')}"
 
 
+def once(record: Record, row: str, case: Case) -> Spread | None:
+    """Return the time of one opening and listing."""
+    spread = summary.opening(record, row, case)
+    return spread and spread.divided_by(REPEATS)
+
+
+def ratio(record: Record, row: str, case: Case) -> Spread | None:
+    """Return the median time of a row divided by that of the first."""
+    first, spread = once(record, record.rows[0].name, case), once(record, row, case)
+    return Spread.of([spread.median / first.median]) if first and spread else None
+
+
 def tables_of(record: Record) -> Iterator[Table]:
     """Yield milliseconds of one opening and listing."""
-    rows = []
-    for line in summary.lines_of(summary.cases_of(record)[0]):
-        spread, ratio = line.values.get("open_ms"), line.relative.get("open_ms")
-        each = MISSING if spread is None else with_extremes(spread.divided_by(REPEATS))
-        rows.append((line.name, second_line(line), each, MISSING if ratio is None else f"{ratio_of(ratio)}x"))
-    yield Table("Opening and listing", ("configuration", "", "ms (min-max)", "ratio"), tuple(rows))
+    columns = (("ms", once), ("ratio", ratio))
+    yield table(record, "Opening and listing", summary.cases_of(record)[0], summary.names_of(record), columns)
 
 
 SCENARIO = Scenario(NAME, described, tables_of, lambda _: ())

@@ -191,7 +191,6 @@ SCENARIO = Scenario(
     lambda record: [winners.legend(record)],
     draw,
     notes_of,
-    lambda record, _: winners.to_markdown(record) + "\n",
 )
 DETAILED = replace(SCENARIO, tables=lambda record: [*SCENARIO.tables(record), *winners.detail_tables(record)])
 
