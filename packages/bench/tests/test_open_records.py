@@ -151,6 +151,7 @@ def test_what_limits_a_run_is_told(record_of, change):
     assert "agree" not in said(wrong)
     lost = replace(record_of(), absent=(Absent("a", "not installed: x"),))
     assert "a: not installed: x." in said(lost)
+    assert list(SCENARIO.tables(lost))[-1].rows[0][0] == "o_direct-fresh-1"
 
 
 @pytest.mark.parametrize("width", [20, 80, 200])

@@ -131,7 +131,7 @@ def above_empty(name: str, unit: float = MB) -> Compute:
 def table(record: Record, title: str, case: Case, names: Iterable[str], columns: Sequence[Column]) -> Table:
     """Return a table of some rows in one case; a row that was not measured gives the reason."""
     rows: list[tuple[str, ...]] = []
-    absent = {a.name.removeprefix(f"{case[0]}: "): a.reason for a in record.absent}
+    absent = {a.name.removeprefix(f"{case[0]}: " if case else ""): a.reason for a in record.absent}
     for name in dict.fromkeys(names):
         spreads = [column(record, name, case) for _, column in columns]
         if any(spreads):
