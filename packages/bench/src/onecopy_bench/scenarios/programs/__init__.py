@@ -18,8 +18,6 @@ from typing import Any
 
 import click
 
-from onecopy.cli import screen
-from onecopy.cli.words import escape, significant
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import SampleError
@@ -30,7 +28,7 @@ from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario, few_rounds, rounds_of
 from onecopy_bench.engine.record import Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn, Watch, without_home
-from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, counted
+from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, counted
 from onecopy_bench.scenarios.programs.copies import Copies, numbered
 
 NAME = "run"
@@ -158,53 +156,29 @@ MEASURES: dict[str, Callable[[Sample], float | None]] = {
 """What a table shows, by name: each is computed from one sample."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One thing that was measured: its spread for both commands, and how they compare, paired by round."""
-
-    name: str
-    command: Spread | None
-    baseline: Spread | None
-    ratio: Spread | None
-    difference: Spread | None
-
-
-def measures_of(record: Record) -> list[Measured]:
-    """Return everything that was measured in at least one good sample, in the order of the table."""
-    found = []
-    for name, value in MEASURES.items():
-        rows = ({s.round: value(s) for s in record.of(row, ())} for row in (COMMAND, BASELINE))
-        command, baseline = ({n: each for n, each in row.items() if each is not None} for row in rows)
-        pairs = [(command[number], baseline[number]) for number in command if number in baseline]
-        ratio = Spread.of(mine / other for mine, other in pairs if other > 0)
-        apart = Spread.of(mine - other for mine, other in pairs)
-        if command or baseline:
-            found.append(Measured(name, Spread.of(command.values()), Spread.of(baseline.values()), ratio, apart))
-    return found
+def spreads_of(record: Record, name: str) -> list[Spread | None]:
+    """Return a measure of the command, of the baseline, and how they compare: ratio and difference, paired by round."""
+    found = [
+        {s.round: each for s in record.of(row, ()) if (each := MEASURES[name](s)) is not None}
+        for row in (COMMAND, BASELINE)
+    ]
+    command, baseline = found
+    pairs = [(command[number], baseline[number]) for number in command if number in baseline]
+    ratios = (mine / other for mine, other in pairs if other > 0)
+    values = (command.values(), baseline.values(), ratios, (mine - other for mine, other in pairs))
+    return [Spread.of(each) for each in values]
 
 
 def tables_of(record: Record) -> Iterator[Table]:
     """Yield the table: a line per measure; the baseline and the comparison where there is one."""
     compared = BASELINE in record.data
     titles = (COMMAND, BASELINE, "ratio", "difference") if compared else (COMMAND,)
-    rows = []
-    for each in measures_of(record):
-        cells = [spread(cell) for cell in (each.command, each.baseline)[: len(titles)]]
-        cells += [MISSING if cell is None else significant(cell.median) for cell in (each.ratio, each.difference)]
-        rows.append((each.name, *cells[: len(titles)]))
+    rows = [(name, *map(cell, spreads_of(record, name)[: len(titles)])) for name in MEASURES]
     words = "; ratio and difference: median of paired rounds" if compared else ""
     title = f"Medians (min-max) over the rounds; memory of all copies together, with their children{words}"
-    if rows:
-        yield Table(title, ("", *titles), tuple(rows))
-
-
-def spread(value: Spread | None) -> str:
-    """Return a median with its extremes where they differ from it."""
-    if value is None:
-        return MISSING
-    if value.low == value.high:
-        return significant(value.median)
-    return f"{significant(value.median)} ({significant(value.low)}-{significant(value.high)})"
+    shown = tuple(row for row in rows if set(row[1:]) != {MISSING})
+    if shown:
+        yield Table(title, ("", *titles), shown)
 
 
 def described(record: Record) -> str:
@@ -239,21 +213,6 @@ def findings(record: Record) -> Iterator[str]:
     yield from (f"{row.name}: {row.detail}" for row in record.rows)
 
 
-def show(record: Record) -> None:
-    """Print a record: what was run, a line per measure, and what limits them."""
-    console = screen.out()
-    screen.show_line(console, described(record), "bold")
-    for words in findings(record):
-        screen.show_line(console, words)
-    console.print()
-    for table in tables_of(record):
-        columns = (screen.Column(title, right=at > 0) for at, title in enumerate(table.header))
-        screen.Grid(tuple(columns), [(escape(name), *cells) for name, *cells in table.rows]).show(console)
-        screen.show_line(console, f"{table.title}.", "dim")
-    for note in limits(record):
-        screen.show_line(console, f"note: {note}", "dim")
-
-
 SCENARIO = Scenario(NAME, described, tables_of, findings, limits=limits)
 
 
@@ -275,7 +234,7 @@ def command(command: tuple[str, ...], baseline: str | None, options: Options, me
     if options.ready == "":
         raise click.BadParameter("an empty text is never said", param_hint="--ready")
     words = (found(command), found(words_of(baseline)))
-    record = measure(lambda _, watch, log: run(*words, options, watch, log), show)
+    record = measure(lambda _, watch, log: run(*words, options, watch, log))
     return 0 if record.of(COMMAND, ()) else 1
 
 

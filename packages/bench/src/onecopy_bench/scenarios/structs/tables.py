@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from onecopy_bench.engine.pages import few_rounds, rounds_of
-from onecopy_bench.engine.record import Record, Sample
-from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, counted, number
+from onecopy_bench.engine.record import Case, Record, Sample
+from onecopy_bench.engine.tables import MB, MISSING, Column, Compute, Table, counted, number, of_samples, plain, table
 from onecopy_bench.files.sampling import above, slowest
 from onecopy_bench.scenarios.structs.program import ASKED
 
@@ -70,89 +71,77 @@ def values(record: Record, name: str, cache: str, processes: int, value: Callabl
     return {number: each for number, each in found.items() if each is not None}
 
 
-def tables_of(record: Record) -> list[Table]:
-    """Return all tables: times for each state of the cache and number of threads, then memory, then nested values."""
+def elsewhere(suffix: str, case: Case, value: Callable[[Sample], Value]) -> Compute:
+    """Return what computes a number of the row with a suffix, in a case of its own."""
+    compute = of_samples(value)
+    return lambda record, row, _: compute(record, row + suffix, case)
+
+
+def tables_of(record: Record) -> Iterator[Table]:
+    """Yield times for each state of the cache and number of threads, then memory, then nested values."""
     limited = record.data["memory_bytes"] is not None
-    caches = ("cold",) if limited else ("cold", "warm")
-    tables = [time_table(record, cache, threads) for cache in caches for threads in record.options["threads"]]
-    tables.append(rate_table(record) if limited else memory_table(record))
-    return tables + ([nested_table(record)] if record.of(NESTED, (NESTED,)) else [])
+    for cache in ("cold",) if limited else ("cold", "warm"):
+        for threads in record.options["threads"]:
+            yield time_table(record, cache, threads)
+    yield rate_table(record) if limited else memory_table(record)
+    if record.of(NESTED, (NESTED,)):
+        yield nested_table(record)
 
 
 def time_table(record: Record, cache: str, threads: int) -> Table:
     """Return what it takes from the start of opening to the answers, and to answer once more."""
-    rows = []
-    for mode in _modes(record):
-        if mode == "none" or (mode not in ASKED and threads != 1):
-            continue
-        name = _named(mode, threads)
-        columns = (*TIMES.values(), AGAIN)
-        cells = [_cell(values(record, name, cache, 1, column).values()) for column in columns]
-        if any(cell != MISSING for cell in cells):
-            rows.append((mode, *cells))
-        elif reason := _reason(record, name, cache):
-            rows.append((mode, reason, *[""] * (len(columns) - 1)))
+    columns = [(title, of_samples(value)) for title, value in (*TIMES.items(), ("all,\nagain", AGAIN))]
     limit = record.data["memory_bytes"]
     place = "" if limit is None else f", in {limit / MB:.0f} MB"
-    return Table(f"{cache}, {_words(threads)}{place}: ms since the start", ("", *TIMES, "all,\nagain"), tuple(rows))
+    title = f"{cache}, {counted(threads, 'thread')}{place}: ms since the start"
+    modes = [mode for mode in _modes(record) if mode in ASKED or (threads == 1 and mode != "none")]
+    found = table(record, title, (cache, "1"), [mode + _suffix(threads) for mode in modes], columns)
+    rows = ((mode, *cells) for mode, (_, *cells) in zip(modes, found.rows, strict=True) if cells[0] != MISSING)
+    return replace(found, rows=tuple(rows))
 
 
 def rate_table(record: Record) -> Table:
     """Return how many answers a second a process gives, opening included, and what it reads for them."""
-    header = (
-        "",
-        *(f"{_words(n)}\nanswers/s" for n in record.options["threads"]),
-        "major\nfaults",
-        "read from\ndisk MB",
-    )
-    rows = []
-    for mode in _modes(record):
-        rates = [_cell(values(record, _named(mode, n), "cold", 1, _rate).values()) for n in record.options["threads"]]
-        faults, read = (
-            _cell(values(record, mode, "cold", 1, value).values())
-            for value in (lambda s: float(s.processes[0]["major_faults"]), _disk)
-        )
-        if any(cell != MISSING for cell in rates):
-            rows.append((mode, *rates, faults, read))
-    return Table("Answers, opening included", header, tuple(rows))
+    cold = ("cold", "1")
+    columns = [
+        *(
+            (f"{counted(n, 'thread')}\nanswers/s", elsewhere(_suffix(n), cold, _rate))
+            for n in record.options["threads"]
+        ),
+        ("major\nfaults", of_samples(lambda s: float(s.processes[0]["major_faults"]))),
+        ("read from\ndisk MB", of_samples(_disk)),
+    ]
+    modes = [mode for mode in _modes(record) if mode in ASKED]
+    return table(record, "Answers, opening included", cold, modes, columns)
 
 
 def memory_table(record: Record) -> Table:
     """Return what one process and several processes hold, and what short processes take."""
-    count, fresh = record.options["processes"], record.options["fresh"]
-    header = ["", "private\nMB", "peak\nRSS MB"]
-    header += [f"PSS of {count}\nMB", "of the\nfile"] if count > 1 else []
-    header += [f"{fresh} short,\nms"] if fresh else []
-    rows = []
-    for mode in _modes(record):
-        private = values(record, mode, "warm", 1, above("anonymous"))
-        peak = values(record, mode, "warm", 1, _note("max_rss", MB))
-        cells = [_cell(private.values()), _cell(peak.values())]
-        if count > 1:
-            pss = values(record, mode, "warm", count, above("pss"))
-            size = record.data["size"] / MB
-            cells += [_cell(pss.values()), _cell(each / size for each in pss.values())]
-        if fresh:
-            short = values(record, f"{mode}-fresh", "warm", 1, slowest("resident_ns"))
-            cells.append(_cell(short.values()))
-        rows.append((mode, *cells))
-    return Table("Memory above an empty process, and short processes", tuple(header), tuple(rows))
+    count, fresh, size = record.options["processes"], record.options["fresh"], record.data["size"] / MB
+    warm = ("warm", "1")
+    columns = [("private\nMB", of_samples(above("anonymous"))), ("peak\nRSS MB", of_samples(_note("max_rss", MB)))]
+    if count > 1:
+        several, pss = ("warm", str(count)), above("pss")
+        columns.append((f"PSS of {count}\nMB", elsewhere("", several, pss)))
+        columns.append(("of the\nfile", elsewhere("", several, lambda s: pss(s) / size)))
+    if fresh:
+        columns.append((f"{fresh} short,\nms", elsewhere("-fresh", warm, slowest("resident_ns"))))
+    return table(record, "Memory above an empty process, and short processes", warm, _modes(record), columns)
 
 
 def nested_table(record: Record) -> Table:
     """Return what nested values cost."""
-    rows, calls = [sample.numbers for sample in record.of(NESTED, (NESTED,))], record.data["system_calls"]
-    cells = (
-        _cell(each["open_ns"] / 1e6 for each in rows),
-        _cell(each["records_ns"] / 1e6 for each in rows),
-        _cell(each["open_ns"] / each["records_ns"] for each in rows),
-        _cell(each["private_bytes"] / MB for each in rows),
-        " and ".join(MISSING if count is None else str(count) for count in calls.values()),
-    )
+    calls = record.data["system_calls"]
+    found = " and ".join(MISSING if count is None else str(count) for count in calls.values())
     sizes = " and ".join(f"{int(count):,}" for count in calls)
-    header = ("values", "open\nms", "records\nms", "ratio", "private\nMB", "system\ncalls")
-    title = f"Nested values; system calls of a process with {sizes} of them"
-    return Table(title, header, ((f"{rows[0]['count']:,.0f}", *cells),))
+    columns: list[Column] = [
+        ("values", plain("count")),
+        ("open\nms", plain("open_ns", 1e6)),
+        ("records\nms", plain("records_ns", 1e6)),
+        ("ratio", of_samples(lambda s: s.numbers["open_ns"] / s.numbers["records_ns"])),
+        ("private\nMB", plain("private_bytes", MB)),
+    ]
+    return table(record, f"Nested values; system calls for {sizes}: {found}", (NESTED,), [NESTED], columns)
 
 
 def findings(record: Record) -> Iterator[str]:
@@ -196,12 +185,8 @@ def _modes(record: Record) -> list[str]:
     return [row.name for row in record.rows if "-" not in row.name and row.name != NESTED]
 
 
-def _named(mode: str, threads: int) -> str:
-    return mode if threads == 1 else f"{mode}-{threads}"
-
-
-def _words(threads: int) -> str:
-    return counted(threads, "thread")
+def _suffix(threads: int) -> str:
+    return "" if threads == 1 else f"-{threads}"
 
 
 def _was_cut(sample: Sample) -> bool:
@@ -210,17 +195,3 @@ def _was_cut(sample: Sample) -> bool:
 
 def _disk(sample: Sample) -> Value:
     return sample.numbers["disk_bytes"] / MB if "disk_bytes" in sample.numbers else None
-
-
-def _reason(record: Record, name: str, cache: str) -> str:
-    lost = (s for s in record.samples if (s.row, s.case) == (name, (cache, "1")))
-    return next((s.state for s in lost if s.state != "ok"), "")
-
-
-def _cell(found: Iterable[float]) -> str:
-    """Return a median and, below it, the extremes; two digits behind the point, so that six columns fit a terminal."""
-    spread = Spread.of(found)
-    if spread is None:
-        return MISSING
-    median, low, high = (number(round(value, 2)) for value in (spread.median, spread.low, spread.high))
-    return f"{median}\n({low}-{high})" if low != high else median
