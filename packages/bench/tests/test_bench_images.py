@@ -8,10 +8,10 @@ from packages.bench.tests.support import made, read_back, taken
 
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Record, Row, Sample
-from onecopy_bench.scenarios.images import sampler, worker
+from onecopy_bench.scenarios.images import sampler
 from onecopy_bench.scenarios.images import scenario as images
 from onecopy_bench.scenarios.images.scenario import SCENARIO
-from onecopy_bench.scenarios.images.ways import NAMES, Work, paste
+from onecopy_bench.scenarios.images.ways import NAMES
 
 tifffile = pytest.importorskip("tifffile", reason="tifffile is not installed")
 pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
@@ -73,27 +73,6 @@ def test_a_limit_stops_the_heap_alone(tmp_path):
     states = {sample.row: sample.state for sample in run.samples}
     assert states == {"numpy": "failed", "onecopy": "ok"}
     assert any("onecopy finishes; these do not: numpy" in sentence for sentence in SCENARIO.sentences(run))
-
-
-def test_what_cannot_be_read_is_an_error(tmp_path):
-    path = tmp_path / "odd.tif"
-    path.write_bytes(b"II*\0")
-    place = tmp_path / "place"
-    place.mkdir()
-    with pytest.raises(OSError, match=r"."):
-        images.run(place, SMALL, file=str(path))
-    tifffile.imwrite(path, np.zeros((4, 4), np.uint16))
-    place = tmp_path / "place2"
-    place.mkdir()
-    with pytest.raises(OSError, match="bytes are expected"):
-        images.run(place, SMALL, file=str(path))
-
-
-def test_images_stand_in_lines():
-    work = Work(("a", "b", "c"), "", 2, (2, 3), 0)
-    canvas = paste(work, [np.full((2, 3), n, np.uint8) for n in (1, 2, 3)], np.zeros(work.canvas, np.uint8))
-    assert canvas.tolist() == [[1, 1, 1, 2, 2, 2]] * 2 + [[3, 3, 3, 0, 0, 0]] * 2
-    assert worker.checksum(canvas, 4) == worker.checksum(canvas.copy(), 4) != worker.checksum(canvas + 1, 4)
 
 
 def test_the_sampler_tells_what_is_above_its_first_look():

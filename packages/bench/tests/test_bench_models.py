@@ -1,7 +1,5 @@
 """`bench models`: real sessions in real processes, small; and what is made of their numbers."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +10,8 @@ from tests.support.onnx_models import IDS, save_inline
 from onecopy.cli import command_line
 from onecopy_bench.engine import pages, pictures
 from onecopy_bench.engine.tables import above_empty
-from onecopy_bench.scenarios.models import generated, ways
 from onecopy_bench.scenarios.models import scenario as models
+from onecopy_bench.scenarios.models import ways
 from onecopy_bench.scenarios.models.scenario import SCENARIO
 
 SMALL = models.Options(rounds=1, idle_wait=0.0, timeout=60.0, processes=(1, 2), runs=2, batches=(1, 4))
@@ -79,27 +77,6 @@ def test_a_model_that_cannot_be_written_is_absent_with_its_reason(tmp_path):
     run = models.run(tmp_path / "place", SMALL, file=str(tmp_path / "odd.onnx"))
     assert run.samples == ()
     assert [absent.name for absent in run.absent] == ["odd"]
-
-
-@pytest.mark.parametrize("make", [generated.words, generated.convolutions])
-def test_made_up_models_are_valid(make):
-    import onnx
-
-    onnx.checker.check_model(make(generated.Shape(8, 16, 2)))
-
-
-def test_packages_that_are_missing_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "NEEDS", ("onnx", "no_such_package"))
-    with pytest.raises(ModuleNotFoundError, match="bench models needs no_such_package: pip install no_such_package"):
-        models.run(tmp_path, SMALL)
-
-
-def test_the_command_refuses_inputs_without_a_file(tmp_path):
-    np.savez(tmp_path / "inputs.npz", ids=IDS)
-    command = [sys.executable, "-m", "onecopy", "bench", "models", "--inputs", tmp_path / "inputs.npz"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "those of a --file" in done.stderr
 
 
 def test_what_is_missing_is_said_without_the_name_of_a_class(monkeypatch, capsys, tmp_path):

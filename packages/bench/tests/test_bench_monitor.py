@@ -1,35 +1,22 @@
 """`bench monitor`: processes that hold something, what samples them, and what is made of the numbers."""
 
 import importlib.util
-import os
-import signal
 from dataclasses import replace
 
 import pytest
-from packages.bench.tests.support import made, read_back, resumed, taken
-from tests.support.waiting import until
+from packages.bench.tests.support import made, read_back, taken
 
-from onecopy.memory import proc
-from onecopy_bench.engine import pictures
-from onecopy_bench.engine.crew import Crew, SampleError, crew_of
+from onecopy_bench.engine.crew import Crew
 from onecopy_bench.engine.record import Record, Row, Sample, read
 from onecopy_bench.engine.ways import named
-from onecopy_bench.scenarios.monitor import cases, target, watcher, ways
 from onecopy_bench.scenarios.monitor import scenario as monitor
+from onecopy_bench.scenarios.monitor import watcher, ways
 from onecopy_bench.scenarios.monitor.scenario import SCENARIO
 
 MIB = 1 << 20
 SMALL = monitor.Options(
     rounds=1, idle_wait=0.0, timeout=60.0, size=32 * MIB, seconds=0.3, hz=20.0, processes=4, ways=(ways.OURS, ways.PSS)
 )
-
-
-def crew(kind: str, **more):
-    return crew_of(target.__name__, target.Errand(kind, **more), 1, 60.0)
-
-
-def started(one) -> list[int]:
-    return [pid for message in one.step("started") for pid in message["pids"]]
 
 
 @pytest.mark.processes
@@ -86,17 +73,6 @@ def test_the_truth_is_beside_what_is_said_and_a_sum_of_rss_is_wrong(accuracy):
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_what_is_copied_while_somebody_looks_is_in_the_truth(accuracy):
-    before, after = (
-        accuracy.spread(ways.OURS, (ways.ACCURACY, f"8 processes, forked: {when}"), "truth").median
-        for when in ("before they copy a third", "after that")
-    )
-    copied = 7 * (SMALL.size // 4) // 3
-    assert after - before == pytest.approx(copied, rel=0.2)
-
-
-@pytest.mark.processes
-@pytest.mark.slow
 def test_faults_are_counted_whoever_looks(tmp_path):
     run = monitor.run(tmp_path, replace(SMALL, questions=(ways.DISTURBANCE,), ways=(ways.NOBODY, ways.OURS)))
     assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}
@@ -106,13 +82,6 @@ def test_faults_are_counted_whoever_looks(tmp_path):
         assert sample.numbers["looks"] >= 2
     assert {case[0] for case in run.cases()} == {ways.DISTURBANCE}
     assert all(monitor.slower(run, ways.OURS, case) is not None for case in run.cases())
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_a_byte_is_size_enough(tmp_path):
-    run = monitor.run(tmp_path, replace(SMALL, size=1, seconds=0.05, ways=(ways.OURS,)))
-    assert {(s.state, s.reason) for s in run.samples} == {("ok", "")}
 
 
 @pytest.mark.processes
@@ -143,82 +112,6 @@ def test_who_says_that_nothing_is_held_gives_no_result(tmp_path, monkeypatch):
     run = monitor.run(tmp_path, replace(SMALL, questions=(ways.CROWD,), ways=(ways.PSS,)))
     ((state, reason),) = [(s.state, s.reason) for s in run.samples]
     assert (state, reason) == ("wrong data", "it says that 4 processes hold 0 bytes")
-
-
-@pytest.mark.processes
-def test_who_is_looked_at_and_dies_is_no_result():
-    with crew(target.BARE) as targets:
-        pids = tuple(started(targets))
-        os.kill(pids[0], signal.SIGKILL)
-        errand = watcher.Errand(ways.PSS, pids, 0.1, 10.0)
-        watching = crew_of(watcher.__name__, errand, 1, 60.0)
-        with watching as watchers, pytest.raises(SampleError, match="ProcessLookupError"):
-            watchers.step("looked")
-
-
-@pytest.mark.processes
-def test_a_forked_process_that_dies_is_noticed():
-    with crew(target.FORKED, size=3 * MIB, count=3) as targets:
-        pids = started(targets)
-        assert len(set(pids)) == 3
-        os.kill(pids[1], signal.SIGKILL)
-        with pytest.raises(SampleError, match="a forked process died"):
-            targets.step("done")
-
-
-@pytest.mark.processes
-def test_forked_processes_end_with_who_has_forked_them(alive):
-    with crew(target.CROWD, count=4) as targets:
-        pids = started(targets)
-        os.kill(pids[0], signal.SIGKILL)
-        until(lambda: not any(map(alive, pids[1:])), "the end of the forked processes")
-
-
-@pytest.mark.processes
-def test_a_process_has_as_many_mappings_as_asked(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(bytes(cases.MAPPINGS * target.PAGE))
-    with crew(target.MAPPINGS, path=str(path), count=cases.MAPPINGS) as targets:
-        (pid,) = started(targets)
-        mappings = proc.smaps(pid)
-        assert len(mappings) == pytest.approx(cases.MAPPINGS, abs=5)
-        mine = [one for one in mappings if one.path == str(path)]
-        assert len(mine) > cases.MAPPINGS // 2
-        assert all(one.memory.rss == one.end - one.start == target.PAGE for one in mine)
-
-
-@pytest.mark.processes
-def test_each_forked_process_copies_a_third_and_no_more():
-    with crew(target.FORKED, size=12 * MIB, count=3) as targets:
-        pids = started(targets)
-        before = [proc.rollup(pid).private_dirty for pid in pids]
-        targets.step("done")
-        after = [proc.rollup(pid).private_dirty for pid in pids]
-        assert all(now - old == pytest.approx(4 * MIB, rel=0.1) for old, now in zip(before[1:], after[1:], strict=True))
-
-
-@pytest.mark.processes
-def test_a_wrong_word_ends_a_target():
-    with crew(target.BARE) as targets:
-        started(targets)
-        targets.release("stay")
-        with pytest.raises(SampleError, match="expected the word 'go' or 'exit', heard 'stay'"):
-            targets.gather("done")
-
-
-@pytest.mark.processes
-def test_a_run_goes_on_where_it_was_killed(tmp_path):
-    options = replace(SMALL, questions=(ways.CROWD,), seconds=0.05)
-    first, second = resumed(monitor.run, options, tmp_path)
-    assert second.samples[0] == first.samples[0]
-    assert len(second.samples) == 2
-
-
-def test_a_program_is_paid_by_who_starts_it():
-    watching = watcher.timed(named(ways.WAYS, "ps").begin((os.getpid(),), "").look, watcher.with_programs)
-    alone = watcher.timed(named(ways.WAYS, ways.PSS).begin((os.getpid(),), "").look, watcher.with_programs)
-    assert watching.said > MIB
-    assert alone.said > 0
 
 
 def record(*samples: Sample) -> Record:
@@ -264,16 +157,6 @@ def test_the_worst_error_counts_whatever_its_sign():
     assert watcher.errors([(100, 100), (80, 100), (110, 100)])["worst_error"] == -0.2
 
 
-def test_nobody_to_stand_beside_is_not_spoken_of():
-    assert list(SCENARIO.findings(record(taken(ways.PSS, (ways.COST, "bare Python"), mean_ns=1.0)))) == []
-
-
-def test_a_record_is_drawn(tmp_path):
-    run = record(taken(ways.OURS, (ways.COST, "bare Python"), mean_ns=1e6, share=0.1))
-    pictures.save(tmp_path / "r.svg", lambda figure: SCENARIO.draw(figure, run))
-    assert "cost, bare Python" in (tmp_path / "r.svg").read_text()
-
-
 @pytest.mark.processes
 def test_the_command_prints_tables_and_writes_a_record(python, tmp_path):
     python(
@@ -291,21 +174,3 @@ def test_the_command_prints_tables_and_writes_a_record(python, tmp_path):
     assert {(sample.row, sample.state) for sample in found.samples} == {("onecopy", "ok"), ("onecopy, drawn", "ok")}
     assert "| onecopy, drawn |" in (tmp_path / "r.md").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"r.jsonl", "r.md"}
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (("--size", "0"), "at least one byte"),
-        (("--seconds", "0"), "not in the range"),
-        (("--hz", "2000"), "not in the range"),
-        (("--processes", "0"), "not in the range"),
-        (("--question", "who"), "not one of"),
-        (("--way", "top"), "not one of"),
-    ],
-)
-def test_a_wrong_command_line_is_told(option, message, capfd):
-    from onecopy.cli.command_line import run
-
-    assert run(["bench", "monitor", *option]) == 2
-    assert message in capfd.readouterr().err

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from packages.bench.tests.support import made, taken
 
-from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Absent, Record, Row
 from onecopy_bench.scenarios.rows import data, records, ways
 from onecopy_bench.scenarios.rows.records import SCENARIO
@@ -52,14 +51,6 @@ def test_the_memory_of_strings_is_that_of_all_of_them(tmp_path, monkeypatch):
     assert 200_000 * 26 <= uss["numpy S"] < 200_000 * 60
 
 
-def test_every_case_has_ways_and_ours_is_among_them():
-    assert set(ways.WAYS) == set(records.NAMES)
-    for case, found in ways.WAYS.items():
-        names = [way.name for way in found]
-        assert len(set(names)) == len(names)
-        assert any(name.startswith("onecopy") for name in names), case
-
-
 def test_what_is_drawn_is_the_same_in_every_process():
     source = data.Source("", "strings", 1000, 0)
     assert ways.draw(source, 50, seed=3) == ways.draw(source, 50, seed=3) != ways.draw(source, 50, seed=4)
@@ -92,8 +83,3 @@ def test_a_case_is_a_table_and_a_sentence(run):
     said = SCENARIO.sentences(run)
     assert said[0] == "row, ns: onecopy 50, the best of the others 100 (list)."
     assert "row: LMDB: not installed: lmdb." in said
-
-
-def test_times_are_drawn(run, tmp_path):
-    pictures.save(tmp_path / "records.svg", lambda figure: SCENARIO.draw(figure, run))
-    assert "<path" in (tmp_path / "records.svg").read_text()

@@ -4,12 +4,11 @@ import pickle
 import statistics
 import sys
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
 from onecopy_bench.scenarios.rows import data, ways, work
-from onecopy_bench.scenarios.rows.peers import files, heap, nbytes_of
+from onecopy_bench.scenarios.rows.peers import files, heap
 from onecopy_bench.scenarios.rows.peers.table import SHARED, peer_named
 
 TENSORS = {"TorchSerializedList", "torch handle"}
@@ -42,17 +41,6 @@ def test_made_up_annotations_have_the_statistics_of_the_published_file():
     assert {1, 90} <= {row["category_id"] for row in rows} <= set(range(1, 91))
 
 
-@pytest.mark.parametrize("kind", ["coco", "pairs", "strings", "keyed"])
-def test_rows_are_the_same_for_everybody(kind):
-    assert list(data.rows_of(kind, 50)) == list(data.rows_of(kind, 50))
-    assert len(list(data.rows_of(kind, 50))) == 50
-
-
-def test_paths_have_26_characters():
-    assert {len(path) for path in data.strings(2000)} == {26}
-    assert [row[0] for row in data.pairs(3)] == list(data.strings(3)) == [key for key, _ in data.keyed(3)]
-
-
 def test_real_annotations_begin_again_at_their_end():
     data_folder = data.os.environ.get("ONECOPY_TEST_DATA")
     try:
@@ -63,12 +51,6 @@ def test_real_annotations_begin_again_at_their_end():
     assert rows[0] == rows[739]
     assert any(isinstance(row["segmentation"], dict) for row in rows)  # run lengths
     assert any(len(row["segmentation"]) > 1 for row in rows if isinstance(row["segmentation"], list))
-
-
-def test_a_missing_coco_file_says_where_it_was_looked_for(monkeypatch, tmp_path):
-    monkeypatch.setenv("ONECOPY_TEST_DATA", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="ONECOPY_TEST_DATA"):
-        data.find_coco()
 
 
 @pytest.mark.parametrize("kind", ["coco", "pairs", "strings", "keyed"])
@@ -133,17 +115,6 @@ def test_a_pass_stops_when_its_time_is_up(source):
     assert passed.total == int(written.sums()[work.STRETCH])
 
 
-def test_serialised_rows_know_their_size(source):
-    written = source()
-    packed = heap.SerializedList(written.rows())
-    assert nbytes_of(packed) == written.pickled + 8 * len(packed)
-    assert nbytes_of([1, 2]) is None
-
-
-def test_the_empty_row_holds_ten_rows(source):
-    assert heap.empty(source(), Path()) == list(data.coco(10))
-
-
 @pytest.mark.parametrize(
     "case", [case for case in ways.CASES if case.subject in {"index", "batch"}], ids=lambda c: c.name
 )
@@ -168,8 +139,3 @@ def test_a_sampler_that_gives_an_index_twice_is_wrong():
     assert ways.judged(case, way, [3, 1, 2, 0], range(4), 10) == found
     assert ways.judged(case, way, [3, 1, 3, 0], range(4), 10) != found
     assert ways.judged(case, way, [3, 1, 10, 0], range(4), 10) != found
-
-
-def test_an_unknown_peer_lists_those_there_are():
-    with pytest.raises(ValueError, match=r"no peer 'none'; there are .*NumpySerializedList"):
-        peer_named("none")

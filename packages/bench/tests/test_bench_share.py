@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from packages.bench.tests.support import made, read_back, taken
+from packages.bench.tests.support import made, taken
 
-from onecopy_bench.engine import pages, pictures
+from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Absent, Record, Row, Sample
 from onecopy_bench.engine.tables import above_empty
 from onecopy_bench.scenarios.rows import data, share
@@ -48,14 +48,6 @@ def test_a_job_is_started_twice_and_its_workers_read_every_row(source, tmp_path,
     assert "second_pss" not in numbers  # nothing was kept: the second job only had to be ready
     assert sample_of(run, "empty", start, "1").numbers["rows_read"] == 10
     assert len(sample_of(run, "list", start, "1").points) >= 2
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_several_ranks_each_have_workers(source, tmp_path):
-    run = share.run(source(), tmp_path, replace(SMALL, peers=("list",), starts=("fork",), ranks=(1, 2)))
-    one, two = (sample_of(run, "list", "fork", ranks).numbers["processes"] for ranks in ("1", "2"))
-    assert two == 2 * one
 
 
 @needs_torch
@@ -127,19 +119,6 @@ def test_a_dataloader_reads_every_row_once(source, tmp_path):
     assert sample_of(run, "list", "fork", "1").numbers["rows_read"] == 1000
 
 
-def test_without_torch_a_dataloader_is_refused(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ModuleNotFoundError, match="pip install torch"):
-        share.run(source(), tmp_path, replace(SMALL, loader="dataloader"))
-
-
-def test_what_is_not_installed_is_a_row_that_says_so(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "lmdb" else object())
-    peers, absent = share.available(SMALL)
-    assert "LMDB" not in {peer.name for peer in peers}
-    assert absent == (Absent("LMDB", "not installed: lmdb"),)
-
-
 def test_forked_objects_and_copied_arrays_are_counted_before_they_are_made(source):
     written, peers = source(), {peer.name: peer for peer in SHARED}
 
@@ -199,17 +178,6 @@ def test_the_sentences_say_what_is_held_and_what_is_missing(run):
     assert "HF datasets: not installed: datasets." in said
     assert "heap: jemalloc: not installed: libjemalloc." in said
     assert "Stopped after 120 s, before all rows: list." in said
-
-
-def test_a_record_is_read_back(run):
-    assert read_back(run) == run
-
-
-def test_the_report_has_tables_sentences_and_the_picture(run):
-    page = pages.page(SCENARIO, run, "share.svg")
-    assert "![What it costs](share.svg)" in page
-    assert "| list | 9500 | 9000 |" in page
-    assert "* LMDB: crashed" in page
 
 
 def test_totals_and_curves_are_drawn(run, tmp_path):

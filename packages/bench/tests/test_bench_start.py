@@ -3,15 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from packages.bench.tests.support import made, read_back, resumed, taken
+from packages.bench.tests.support import made, read_back, taken
 
-from onecopy_bench.engine import pictures
 from onecopy_bench.engine.crew import SampleError
-from onecopy_bench.engine.machine import cache, disks
+from onecopy_bench.engine.machine import disks
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Record, Row, read
 from onecopy_bench.scenarios.start import scenario as start
-from onecopy_bench.scenarios.start import worker
 from onecopy_bench.scenarios.start.scenario import SCENARIO
 
 MB = 1_000_000
@@ -34,17 +32,6 @@ def test_every_way_copies_all_bytes_of_a_cold_file(tmp_path):
         assert numbers["gb_per_s"] == pytest.approx(SMALL.size / numbers["copy_ns"])
         assert numbers.get("read_bytes", SMALL.size) >= SMALL.size
     assert read_back(run) == run
-
-
-@pytest.mark.processes
-def test_sleep_is_work_too_and_none_is_none(tmp_path):
-    options = replace(SMALL, ways=("none",), work="sleep", work_s=0.3)
-    (sample,) = start.run(tmp_path, options).samples
-    assert sample.numbers["work_ns"] >= 0.3e9
-    again = tmp_path / "again"
-    again.mkdir()
-    (sample,) = start.run(again, replace(options, work="cpu", work_s=0.0)).samples
-    assert sample.numbers["work_ns"] < 0.3e9
 
 
 @pytest.mark.processes
@@ -98,28 +85,6 @@ def test_a_disk_of_its_own_reads_as_far_ahead_as_told(tmp_path):
     assert all(s.numbers["read_bytes"] >= SMALL.size for s in run.samples)
 
 
-@pytest.mark.processes
-@pytest.mark.slow
-def test_a_run_goes_on_where_it_was_killed(tmp_path):
-    options = replace(SMALL, ways=("none", "fromfile"))
-    first, second = resumed(start.run, options, tmp_path)
-    assert second.samples[0] == first.samples[0]
-    assert len(second.samples) == 2
-
-
-def test_weights_are_as_long_as_asked_and_no_block_is_like_another(tmp_path):
-    path = tmp_path / "weights"
-    start.write(path, 2 * start.BLOCK + 5)
-    content = path.read_bytes()
-    assert len(content) == 2 * start.BLOCK + 5
-    assert content[:8] != content[start.BLOCK : start.BLOCK + 8]
-    cache.evict(path)
-
-
-def test_a_unit_of_work_takes_time():
-    assert 10_000 < worker.pace(0.01) < 1_000_000_000
-
-
 def record(**seconds: float) -> Record:
     """Make a record in which each way takes the seconds that are given; underscores are spaces."""
     names = {name.replace("_", " "): value for name, value in seconds.items()}
@@ -145,16 +110,6 @@ def test_what_warming_early_saves_is_said():
     assert table.rows[0] == ("none", "25", "5", "-", "1", "2", "2000")
 
 
-def test_rows_that_are_missing_are_not_spoken_of():
-    assert SCENARIO.sentences(record(none=25.0)) == []
-
-
-def test_a_record_is_drawn(tmp_path):
-    run = record(none=25.0, warm_early=9.0)
-    pictures.save(tmp_path / "r.svg", lambda figure: SCENARIO.draw(figure, run))
-    assert "warm early" in (tmp_path / "r.svg").read_text()
-
-
 @pytest.mark.processes
 @pytest.mark.slow
 def test_the_command_prints_tables_and_writes_a_record(python, tmp_path):
@@ -172,14 +127,3 @@ def test_the_command_prints_tables_and_writes_a_record(python, tmp_path):
     assert {sample.state for sample in found.samples} == {"ok"}
     assert "| warm early |" in (tmp_path / "r.md").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"r.jsonl", "r.md"}  # the weights are gone
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [(("--size", "0"), "at least one byte"), (("--piece", "x"), "size"), (("--work", "none"), "not one of")],
-)
-def test_a_wrong_command_line_is_told(option, message, capfd):
-    from onecopy.cli.command_line import run
-
-    assert run(["bench", "start", *option]) == 2
-    assert message in capfd.readouterr().err

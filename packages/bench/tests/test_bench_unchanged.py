@@ -6,7 +6,6 @@ import pytest
 from packages.bench.tests.support import read_back
 
 from onecopy_bench.scenarios.unchanged import scenario as unchanged
-from onecopy_bench.scenarios.unchanged.programs import PROGRAMS
 
 SMALL = unchanged.Options(
     rounds=1, idle_wait=0.0, timeout=90.0, size=8_000_000, processes=2, requests=3, programs=("numpy",)
@@ -43,7 +42,3 @@ def test_workers_of_a_server_hold_the_file_once_and_answer_as_without_onecopy(tm
     sentences = "\n".join(unchanged.SCENARIO.sentences(run))
     assert "results equal" in sentences
     assert "2 workers of a server" in unchanged.described(run)
-
-
-def test_every_program_has_a_name_of_its_own():
-    assert len({program.name for program in PROGRAMS}) == len(PROGRAMS)

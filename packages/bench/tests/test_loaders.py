@@ -5,7 +5,6 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from onecopy_bench.files.ceilings import CEILINGS, CONTROLS, SECTOR
 from onecopy_bench.files.configurations import Job
 from onecopy_bench.files.layout import read_layout
 from onecopy_bench.files.sampling import turn
-from onecopy_bench.peers import ROWS, ours
+from onecopy_bench.peers import ROWS
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.open import Options
 
@@ -117,14 +116,6 @@ def test_fresh_memory_is_private_anonymous_and_aligned_to_a_huge_page(huge):
     assert memory.closed is False
 
 
-def test_a_control_touches_as_much_as_the_file_has_and_not_more(model, monkeypatch):
-    monkeypatch.setattr(ceilings, "CONTROL_BYTES", 1 << 20)
-    layout = read_layout(model)
-    opened = ceilings.open_first_touch(Job(str(model), layout.kind, layout.size, layout.pieces), huge=False)
-    assert opened.warm is not None
-    assert opened.warm() == {"bytes": 1 << 20}
-
-
 def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
     missing = configurations.Configuration.missing_packages
     monkeypatch.setattr(
@@ -154,25 +145,6 @@ def test_a_row_by_request_is_taken_when_it_is_asked_for(tmp_path):
     opened = row.open(Job(str(path), layout.kind, layout.size, layout.pieces))
     assert opened.warm is not None
     assert opened.warm()["verified"] == 800_000
-
-
-def test_a_module_of_a_missing_package_is_missing_too():
-    missing = replace(ROWS[0], modules=("no_such_package", "no_such_package.module"))
-    assert not missing.is_installed()
-    assert not replace(ROWS[0], modules=("no_such_package.module",)).is_installed()
-
-
-def test_notes_of_a_report_are_its_plain_facts():
-    class Report:
-        seconds = 0.5
-        reason = "why"
-        huge_share = None
-        _hidden = 1
-
-        def method(self):
-            pass
-
-    assert ours.report_notes(Report()) == {"seconds": 0.5, "reason": "why", "huge_share": None}
 
 
 @pytest.mark.processes

@@ -8,7 +8,6 @@ import pytest
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.machine.disks import here
 from onecopy_bench.engine.ways import named
-from onecopy_bench.files.ceilings import CONTROLS
 from onecopy_bench.scenarios.passes import cells, mechanisms
 from onecopy_bench.scenarios.passes.cells import Options
 from onecopy_bench.scenarios.passes.warm import BESIDE
@@ -58,24 +57,11 @@ def test_mechanisms_that_populate_read_all_and_those_that_wait_read_little(spot)
     assert touched < SIZE // 4
 
 
-def test_random_advice_faults_once_for_each_page_that_is_touched(spot):
-    taken = take(spot, of("random"), share=0.2)
-    pages = sum(-(-piece.nbytes // 4096) for piece in cells.works(spot, (0.2,), ("file",), 0)[0].job.pieces)
-    assert sum(taken.processes[0][f"{kind}_faults"] for kind in ("major", "minor")) >= pages
-
-
 def test_copies_are_private_and_mappings_are_not(spot):
     copied, mapped = (take(spot, of(name)).processes[0] for name in ("copy", "map"))
     private = [each["anonymous"] - each["empty_anonymous"] for each in (copied, mapped)]
     assert private[0] > SIZE * 0.9 > SIZE * 0.2 > private[1]
     assert mapped["pss"] - mapped["empty_pss"] > SIZE * 0.5  # libraries shared with later processes are in it
-
-
-@pytest.mark.parametrize("entry", [*BESIDE, *CONTROLS], ids=lambda entry: entry.name)
-def test_ceilings_and_controls_run_in_the_same_child(spot, entry):
-    taken = take(spot, entry, order="file")
-    assert taken.state == "ok", taken.reason
-    assert len(taken.processes[0]["notes"]["passes_ns"]) == (3 if "fresh" in entry.name else 0)
 
 
 def test_a_sample_that_has_no_time_is_cut_short_and_says_how_far_it_came(spot):
@@ -114,8 +100,3 @@ def test_a_group_that_cannot_be_joined_is_a_failed_sample(spot, tmp_path):
     taken = take(replace(spot, groups=(tmp_path / "no-such-group",)), of("map"))
     assert taken.state == "failed"
     assert "no-such-group" in taken.reason
-
-
-def test_an_unknown_mechanism_names_the_known_ones():
-    with pytest.raises(ValueError, match="no 'fast'; there are touch, sequential"):
-        of("fast")

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,13 +36,3 @@ def test_both_orders_hold_the_same_pieces_and_differ():
     pieces = cut(50 << 20)
     ordered, shuffled = choose(pieces, 0.5, "file"), choose(pieces, 0.5, "shuffled")
     assert ordered == tuple(sorted(shuffled, key=lambda p: p.offset)) != shuffled
-
-
-def test_the_seed_alone_decides():
-    assert cut(9 << 20, 3) == cut(9 << 20, 3) != cut(9 << 20, 4)
-
-
-@pytest.mark.parametrize("share", [0, -1, 1.01])
-def test_an_impossible_share_is_refused(share):
-    with pytest.raises(ValueError, match="a share is more than 0 and at most 1"):
-        choose(cut(1 << 20), share, "file")

@@ -183,16 +183,6 @@ def test_the_file_system_is_that_of_the_device():
     assert machine.file_system(text, os.makedev(9, 9)) is None
 
 
-def test_the_chosen_word_of_a_switch_is_in_brackets():
-    assert machine.chosen("always [madvise] never\n") == "madvise"
-    assert machine.chosen("") is None
-
-
-def test_a_cpu_has_its_name_or_none():
-    assert machine.cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\n") == "AMD EPYC"
-    assert machine.cpu_model("BogoMIPS : 3\n") is None
-
-
 def test_an_empty_file_and_a_folder_are_refused_before_anything_runs(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(ValueError, match="holds no data: 0 bytes"):

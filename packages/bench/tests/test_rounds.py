@@ -13,7 +13,6 @@ from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.machine.quiet import Patience
 from onecopy_bench.engine.rounds import Clock, Settings, Taken, Turn
 from onecopy_bench.files.layout import read_layout, shuffled
-from onecopy_bench.peers import ROWS
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.open import Options
 
@@ -143,10 +142,6 @@ def test_memory_is_touched_and_freed_before_a_sample_of_a_backed_run(take, stand
     others = Path("/proc/thread-self/children").read_text()  # such as a forkserver of earlier tests
     memory.back(1 << 20)  # in a child, which is gone when it returns
     assert Path("/proc/thread-self/children").read_text() == others
-
-
-def test_every_configuration_has_a_name_of_its_own():
-    assert len({entry.name for entry in ROWS}) == len(ROWS)
 
 
 @pytest.mark.processes

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from matplotlib.figure import Figure
 from packages.bench.tests.made_up_stories import made_up, text_of
 from packages.bench.tests.support import read_back
 from tests.support.places import ROOT
@@ -104,15 +103,6 @@ def test_text_of_a_record_is_neither_markup_nor_invisible():
     assert re.search(r"(?<!\\)<script", written) is None
 
 
-def test_a_page_loads_nothing_and_knows_light_and_dark():
-    shown = page.to_html(made_up(), STORIES)
-    assert "default-src 'none'" in shown
-    assert not re.search(r"<(script|img|link|iframe)|url\((?!#)|@import| src=", shown)
-    assert "prefers-color-scheme: dark" in shown
-    assert shown.count("<svg") == len(STORIES)
-    assert "currentColor" in shown
-
-
 def test_a_picture_has_bars_of_every_story_and_memory_over_time(tmp_path):
     pictures.save(tmp_path / "s.svg", made_up(), STORIES)
     drawn = html.unescape((tmp_path / "s.svg").read_text())
@@ -123,23 +113,6 @@ def test_a_picture_has_bars_of_every_story_and_memory_over_time(tmp_path):
     nothing = replace(made_up(), heading=replace(made_up().heading, samples=()))
     with pytest.raises(ValueError, match="no story was measured"):
         pictures.save(tmp_path / "none.svg", nothing, STORIES)
-
-
-def test_bars_that_are_far_apart_are_logarithmic():
-    run = made_up().of(models.STORY)
-    first, *others = (sample for sample in run.samples if sample.round == 0)
-
-    def drawn(nanoseconds: float) -> list[str]:
-        sample = replace(first, numbers={**first.numbers, "create_ns": nanoseconds})
-        figure = Figure()
-        pictures.draw(figure, models.STORY, replace(run, samples=(sample, *others)))
-        axes = figure.axes[0]
-        return [axes.get_title(loc="left") + axes.get_title(), *(label.get_text() for label in axes.texts)]
-
-    assert "logarithmic" not in drawn(1e9)[0]
-    assert "logarithmic" in drawn(1e3)[0]
-    assert "0 ms" in drawn(0.0)
-    assert pictures.metrics_of(models.STORY, replace(run, samples=(first,))) == {}
 
 
 def changed(change) -> str:

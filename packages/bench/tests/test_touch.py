@@ -45,14 +45,6 @@ def test_swapped_tensors_are_noticed():
     assert touch.of_arrays([("a", a), ("b", b)]) != touch.of_arrays([("a", b), ("b", a)])
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int16", "complex64", "bool", "uint8"])
-def test_shape_and_dtype_do_not_change_the_checksum(dtype):
-    raw = np.random.default_rng(3).integers(0, 2, 16 * 600, dtype=np.uint8)
-    array = raw.view(dtype)
-    for shape in ((-1,), (2, -1), (2, 3, -1)):
-        assert touch.of_array("p", array.reshape(shape)) == naive("p", raw.tobytes())
-
-
 def test_a_scalar_and_an_empty_array_can_be_touched():
     assert touch.of_array("p", np.array(7, np.uint8)) == naive("p", b"\x07")
     assert touch.of_array("p", np.zeros((0, 3))) == naive("p", b"")

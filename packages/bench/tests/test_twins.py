@@ -63,12 +63,6 @@ def test_what_a_killed_run_left_is_swept_and_what_a_living_one_holds_is_not(job,
         assert not dead.exists()
 
 
-def test_without_twins_no_folder_is_made(job, monkeypatch):
-    monkeypatch.setattr(twins.tempfile, "TemporaryDirectory", None)
-    with twins.written([ROWS[0]], job) as (jobs, absent):
-        assert (jobs, absent) == ({}, ())
-
-
 @pytest.mark.processes
 def test_a_writer_that_fails_is_a_missing_row_with_its_last_line(job):
     rows = [replace(ROWS[0], name="odd", twin=Twin(".x", os.mkdir))]

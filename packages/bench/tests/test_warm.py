@@ -8,7 +8,6 @@ from packages.bench.tests.support import WHEN, made
 
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Record, Row, Sample
-from onecopy_bench.scenarios.open.summary import times_transfer
 from onecopy_bench.scenarios.passes import warm
 from onecopy_bench.scenarios.passes.cells import Options
 from onecopy_bench.scenarios.passes.mechanisms import MECHANISMS
@@ -73,10 +72,6 @@ def test_reading_into_a_reused_buffer_is_done_when_it_has_opened_and_holds_nothi
     assert (first, second, huge) == ("80\n(80-80)", "-", "-")
 
 
-def test_controls_are_no_rows(record):
-    assert "first-touch-4k" not in cells(record)
-
-
 @pytest.mark.parametrize(
     ("ms", "words"),
     [
@@ -113,14 +108,6 @@ def test_a_run_that_was_not_as_declared_says_so(record, change, words):
     if "cached_before" in change:
         change = {"numbers": {name: value for name, value in change.items() if value is not None}}
     assert words in " ".join(notes_of(replace(record, samples=(replace(first, **change), *rest))))
-
-
-def test_fast_fresh_memory_lifts_the_warning(record):
-    *rest, _ = record.samples
-    quick = taken("first-touch-4k", 0, 0, open_ns=0, resident_ns=10**8, notes={"passes_ns": [], "bytes": 10**9})
-    fast = replace(record, samples=(*rest, quick))
-    assert times_transfer(fast)
-    assert "do not transfer" not in " ".join(notes_of(fast))
 
 
 @pytest.mark.processes

@@ -8,7 +8,7 @@ import pytest
 from packages.bench.tests.support import has_sample
 from tests.support.waiting import until
 
-from onecopy_bench.engine.record import parse, read
+from onecopy_bench.engine.record import read
 
 pytestmark = pytest.mark.processes
 
@@ -41,12 +41,6 @@ def test_tables_are_printed_and_a_record_a_page_and_a_picture_written(onecopy_pr
     assert "| list |" in page
     assert "<svg" in (tmp_path / "r.svg").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"r.jsonl", "r.md", "r.svg"}  # the data are gone
-
-
-@pytest.mark.slow
-def test_stdout_takes_the_record_alone(onecopy_process, tmp_path):
-    done = onecopy_process(*RECORDS, "--json", "-", cwd=tmp_path)
-    assert [record.scenario for record in parse(done.stdout)] == ["records"]
 
 
 @pytest.mark.slow

@@ -77,14 +77,6 @@ def test_a_wrong_option_is_a_wrong_command_line(onecopy_process, big, arguments,
     assert words in done.stderr
 
 
-def test_without_root_a_read_ahead_is_refused_in_one_line(monkeypatch, big, capfd):
-    from onecopy.cli import main
-
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert main(["bench", "warm", str(big), "--read-ahead", "128K"]) == 1
-    assert capfd.readouterr().err == "onecopy: no disk with another read-ahead: a loop device needs root\n"
-
-
 def test_read_aheads_are_bytes_whatever_their_suffix():
     assert as_read_aheads(None, None, ("device", "128K", "128KiB", "8MiB")) == (None, 131072, 8 << 20)
 

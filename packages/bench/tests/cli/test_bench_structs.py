@@ -22,16 +22,3 @@ def test_structs_prints_tables_and_writes_a_record(onecopy_process, bench_struct
     assert str(tmp_path) not in out.read_text()
     assert "| map |" in page.read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"r.jsonl", "r.md"}  # the index went with its folder
-
-
-def test_a_missing_program_is_one_line(onecopy_process, tmp_path):
-    done = onecopy_process("bench", "structs", "--program", tmp_path / "no")
-    assert done.returncode == 1
-    assert done.stderr.startswith("onecopy: no benchmark program")
-    assert "cmake --preset release" in done.stderr
-
-
-def test_a_wrong_size_is_a_wrong_command_line(onecopy_process):
-    done = onecopy_process("bench", "structs", "--size", "large")
-    assert done.returncode == 2
-    assert "is not a size" in done.stderr

@@ -8,7 +8,7 @@ from packages.bench.tests.support import text_of
 from tests.support.screens import widest_of_tables
 
 from onecopy.cli import command_line
-from onecopy_bench.engine.record import Log, parse, read
+from onecopy_bench.engine.record import Log, read
 from onecopy_bench.scenarios.open.summary import cases_of
 
 READY = "import time; print('it is ready', flush=True); time.sleep(1000)"
@@ -95,12 +95,6 @@ def test_a_run_can_be_resumed_and_another_one_cannot(onecopy_process, model, tmp
     assert len(again.samples) == len(record.samples)
 
 
-@pytest.mark.processes
-def test_the_order_can_be_shuffled(onecopy_process, model):
-    done = onecopy_process("bench", "open", model, "-n", "1", *QUICK, "--order", "shuffled")
-    assert (done.returncode, ", shuffled" in done.stdout) == (0, True)
-
-
 def test_a_report_goes_to_stdout_or_into_files_that_belong_together(path, tmp_path, capsys):
     assert command_line.run(["bench", "report", str(path), str(path)]) == 0
     page = capsys.readouterr().out
@@ -166,9 +160,3 @@ def test_a_program_that_never_gets_ready_is_status_1_with_what_it_said(onecopy_p
     assert done.returncode == 1
     assert "timeout (1 of 1 copies were not ready within 0.5 s; last lines" in done.stdout.replace("\n", " ")
     assert "waiting for godot" in done.stdout
-
-
-@pytest.mark.processes
-def test_a_run_can_be_json_alone(onecopy_process):
-    done = onecopy_process("bench", "run", "--rounds", "1", "--json", "-", "--", "true")
-    assert parse(done.stdout)[0].samples[0].state == "ok"
