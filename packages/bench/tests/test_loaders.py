@@ -15,7 +15,7 @@ from onecopy.memory import proc
 from onecopy_bench.engine import raw, rounds
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.rounds import Settings
-from onecopy_bench.files import ceilings, configurations, touch, twins
+from onecopy_bench.files import ceilings, child, configurations, touch, twins
 from onecopy_bench.files.ceilings import CEILINGS, CONTROLS, SECTOR
 from onecopy_bench.files.configurations import Job
 from onecopy_bench.files.layout import read_layout
@@ -178,11 +178,11 @@ def test_every_element_type_is_touched_as_bytes(name, dtype, tmp_path):
 
 ON_THE_CLOCK = """
 import pickle, sys
-entry, job = pickle.load(sys.stdin.buffer)
 from onecopy_bench.files import child
-child.prepare(entry)
+errand = pickle.load(sys.stdin.buffer)
+child.prepare(errand.entry)
 before = set(sys.modules)
-child.load(entry, job)
+child.load(errand)
 print(sorted(set(sys.modules) - before))
 """
 
@@ -195,6 +195,6 @@ def test_no_module_is_imported_on_the_clock(configuration, model):
         with_checksums(model)
     job = job_of(model)
     with twins.written([configuration], job) as (jobs, _):
-        errand = pickle.dumps((configuration, jobs.get(configuration.name, job)))
+        errand = pickle.dumps(child.Errand(configuration, jobs.get(configuration.name, job)))
         done = subprocess.run([sys.executable, "-c", ON_THE_CLOCK], input=errand, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"[]\n"), done.stderr

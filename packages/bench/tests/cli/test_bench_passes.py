@@ -39,7 +39,7 @@ def test_warm_prints_a_table_and_writes_a_record(onecopy_process, big, tmp_path)
 def test_crossover_prints_who_wins_and_what_is_held(onecopy_process, big):
     done = onecopy_process(
         "bench", "crossover", big, "--place", "disk", "--share", "50", "--method", "map", "--method", "copy",
-        "--passes", "2", "--iterations", "1", "--idle-wait", "0", "--order", "file", "--details",
+        "--passes", "2", "--iterations", "1", "--idle-wait", "0", "--order", "file",
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("disk, touched in the order of the file", "2 passes", "MB held after the last pass", "50 %"):

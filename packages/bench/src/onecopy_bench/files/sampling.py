@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import pickle
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from onecopy.memory import proc
-from onecopy_bench.engine.crew import Crew, SampleError
+from onecopy_bench.engine.crew import Crew, SampleError, first_line_of
 from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.memory import Memory, Peak, difference, disk_bytes, memory_of
 from onecopy_bench.engine.record import Case
@@ -34,14 +32,13 @@ def turn(
     case: Case = (),
     state: Cache = "cold",
     processes: int = 1,
-    errand: object = None,
-    module: str = child.__name__,
+    errand: child.Errand | None = None,
 ) -> Turn:
     """Return the turn of a configuration in a case: that many processes, from a state of the page cache.
 
-    `errand` and `module` are for other children than `files.child` (see `engine.crew`).
+    `errand` is what each of them has to do, where that is not one pass over the file.
     """
-    commands, line = _processes(entry, job, errand, module)
+    commands, line = _processes(entry, job, errand or child.Errand(entry, job))
 
     def take(attempt: Attempt) -> Taken:
         with Crew([commands] * processes, line, settings.timeout) as crew:
@@ -51,14 +48,14 @@ def turn(
     return Turn(entry.name, case, entry.private_share * job.size * processes, take)
 
 
-def _processes(entry: Configuration, job: Job, errand: object, module: str) -> tuple[list[str], bytes]:
+def _processes(entry: Configuration, job: Job, errand: child.Errand) -> tuple[list[str], bytes]:
     """Return the command line of a child, and the first line it reads."""
     if entry.command:
         pieces = [[piece.name, piece.offset, piece.nbytes] for piece in job.pieces]
         table = json.dumps({"kind": job.kind, "size": job.size, "pieces": pieces})
         return [*entry.command, entry.name, job.path, str(os.getpid())], table.encode() + b"\n"
-    command = [sys.executable, "-P", "-m", "onecopy_bench.engine.child", module, str(os.getpid())]
-    return command, base64.b64encode(pickle.dumps(errand or (entry, job))) + b"\n"
+    command = [sys.executable, "-P", "-m", "onecopy_bench.engine.child", child.__name__, str(os.getpid())]
+    return command, first_line_of(errand)
 
 
 def measure(entry: Configuration, job: Job, checksum: int, attempt: Attempt, crew: Crew, state: Cache) -> Taken:

@@ -128,29 +128,6 @@ class Origin:
         return sum(map(int, re.findall(r"^\d+$", self._log.read_text(), re.MULTILINE)))
 
 
-@contextlib.contextmanager
-def disk(folder: Path, name: str, size: int) -> Iterator[Path]:
-    """Mount a file system of its own for the block, so that its page cache is apart; Unavailable where refused."""
-    image, at = folder / f"{name}.image", folder / name
-    at.mkdir()
-    with contextlib.ExitStack() as stack:
-        stack.callback(image.unlink, missing_ok=True)
-        with image.open("wb") as file:
-            file.truncate(size)
-        try:
-            _run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", str(image))
-            device = _run("losetup", "--find", "--show", "--direct-io=on", str(image))
-            stack.callback(_try, "losetup", "-d", device)
-            _run("mount", "-o", "noatime", device, str(at))
-            stack.callback(_try, "umount", "-l", str(at))
-        except FileNotFoundError as error:
-            raise Unavailable(f"{error.filename} is not installed") from None
-        except subprocess.CalledProcessError as error:
-            raise Unavailable(f"loop devices are refused: {error.stderr.decode().strip()}") from None
-        os.chmod(at, 0o700)  # noqa: PTH101
-        yield at
-
-
 def _run(*words: str) -> str:
     return subprocess.run(words, check=True, capture_output=True).stdout.decode().strip()
 

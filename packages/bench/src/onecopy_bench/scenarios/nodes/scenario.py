@@ -25,6 +25,7 @@ import onecopy as oc
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.crew import Crew, SampleError, first_line_of
+from onecopy_bench.engine.machine.disks import loop_disk
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.memory import memory_of
 from onecopy_bench.engine.options import Measure
@@ -35,11 +36,13 @@ from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn
 from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.scenarios.nodes import worker
-from onecopy_bench.scenarios.nodes.network import ORIGIN, Network, Origin, disk
+from onecopy_bench.scenarios.nodes.network import ORIGIN, Network, Origin
 from onecopy_bench.scenarios.nodes.ways import NAMES, WAYS, Place, Way, as_tensors, touched
 
 NAME = "nodes"
 BUCKET, OBJECT = "models", "model.safetensors"
+READ_AHEAD = 128 << 10
+"""Of the disks of nodes, in bytes: what the kernel gives a loop device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,8 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
     with contextlib.ExitStack() as stack:
         try:
             stores = [
-                stack.enter_context(disk(place, f"node-{number}", 2 * options.size + (256 << 20)))
-                for number in range(max(options.nodes))
+                stack.enter_context(loop_disk(place, 2 * options.size + (256 << 20), READ_AHEAD))
+                for _ in range(max(options.nodes))
             ]
             with Network(1, 1e9, 0).up():
                 pass

@@ -215,8 +215,8 @@ def cache_state(record: Record, case: Case) -> Iterator[str]:
         yield f"Warm: the whole file was cached, always filled alike, before each of {len(known)} samples."
 
 
-def limits(record: Record) -> Iterator[str]:
-    """Yield how far times of copies carry over, and what limits every record."""
+def first_touch(record: Record) -> Iterator[str]:
+    """Yield how fast fresh memory is touched, and so how far times of copies carry over."""
     rates = summary.touch_rates(record)
     words = ", ".join(f"{r.median:.1f} ({r.low:.1f}-{r.high:.1f}) GB/s for {name}" for name, r in rates.items())
     if not rates:
@@ -228,6 +228,11 @@ def limits(record: Record) -> Iterator[str]:
             f"First touch of fresh anonymous memory: {words}. Below {SLOW_MEMORY_GB_PER_S:g} GB/s, times of copies"
             " against maps do not transfer to other machines, and no ratio of them is claimed here; megabytes do."
         )
+
+
+def limits(record: Record) -> Iterator[str]:
+    """Yield how far times of copies carry over, and what limits every record."""
+    yield from first_touch(record)
     yield from pages.limits(record)
 
 

@@ -18,11 +18,11 @@ from onecopy_bench.engine.machine.disks import Spot
 from onecopy_bench.engine.machine.limits import kills_explained
 from onecopy_bench.engine.record import Absent, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn, Watch
-from onecopy_bench.files import touch
+from onecopy_bench.files import child, touch
 from onecopy_bench.files.configurations import Configuration, Job
 from onecopy_bench.files.layout import Layout
 from onecopy_bench.files.sampling import turn
-from onecopy_bench.scenarios.passes import child, pieces
+from onecopy_bench.scenarios.passes import pieces
 
 ORDER = click.Choice(["file", "shuffled"])
 ORDERS = "Touch the pieces in the file's order, or in a random one."
@@ -71,9 +71,7 @@ class Cell:
         groups = tuple(map(str, self.spot.groups))
         errand = child.Errand(self.entry, self.work.job, options.passes, options.limit_s, groups)
         case = (self.spot.name, self.work.order, f"{self.work.share:g}")
-        plain = turn(
-            self.entry, self.work.job, self.work.checksum, options, case=case, errand=errand, module=child.__name__
-        )
+        plain = turn(self.entry, self.work.job, self.work.checksum, options, case=case, errand=errand)
 
         def take(attempt: Attempt) -> Taken:
             with kills_explained(self.spot.groups, self.spot.memory_bytes):

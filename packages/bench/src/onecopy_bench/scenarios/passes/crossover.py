@@ -25,7 +25,6 @@ import click
 from onecopy.cli.words import SIZE
 from onecopy.memory import cgroup
 from onecopy_bench.engine import options as cli
-from onecopy_bench.engine import pages
 from onecopy_bench.engine.machine import disks, limits
 from onecopy_bench.engine.machine.disks import Spot, here
 from onecopy_bench.engine.options import Measure
@@ -192,7 +191,6 @@ SCENARIO = Scenario(
     draw,
     notes_of,
 )
-DETAILED = replace(SCENARIO, tables=lambda record: [*SCENARIO.tables(record), *winners.detail_tables(record)])
 
 
 def as_shares(_: click.Context, __: click.Parameter, percents: tuple[float, ...]) -> tuple[float, ...]:
@@ -218,7 +216,6 @@ PERCENT = click.FloatRange(min=0, min_open=True, max=100)
 @cli.choice("--method", "methods", NAMES, "What is compared.")
 @cli.option("--throttle", type=SIZE, default="250MB", help="Of 'slow', per second.")
 @cli.option("--requests", type=cli.POSITIVE, default=SLOW.requests_per_s, help="As well.")
-@click.option("--details", is_flag=True, help="All times too, not only who wins.")
 @cli.common(SCENARIO, DEFAULTS, without=("folder",))
 def command(
     *,
@@ -227,14 +224,10 @@ def command(
     methods: tuple[str, ...],
     throttle: int,
     requests: int,
-    details: bool,
     options: Options,
     measure: Measure,
 ) -> None:  # fmt: skip
     """Measure when to map FILE and when to copy it: by the share touched, the passes, the disk and the memory."""
     more: dict[str, Any] = {"places": cast("tuple[Where, ...]", places), "methods": methods}
     more["throttle"] = replace(SLOW, bytes_per_s=throttle, requests_per_s=requests)
-    measure(
-        lambda _, watch, log: run(file, options, watch=watch, log=log, **more),
-        (lambda record: pages.show(DETAILED, record)) if details else None,
-    )
+    measure(lambda _, watch, log: run(file, options, watch=watch, log=log, **more))

@@ -1,7 +1,7 @@
 """The ways to bring a mapped file into memory: one entry each, the table that a new one is added to.
 
 `MECHANISMS` are single calls of the kernel, made here with Python's `mmap` and libc and not with the library under
-test; `METHODS` are what a user of onecopy chooses between. Both run in `onecopy_bench.scenarios.passes.child`. A call
+test; `METHODS` are what a user of onecopy chooses between. Both run in `onecopy_bench.files.child`. A call
 that the kernel refuses raises OSError, and the row says so.
 """
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from onecopy_bench.engine.machine import quiet
-from onecopy_bench.engine.pages import few_rounds
+from onecopy_bench.engine import pages
 from onecopy_bench.engine.record import Record, Sample
 from onecopy_bench.engine.tables import Spread
-from onecopy_bench.scenarios.open.summary import SLOW_MEMORY_GB_PER_S, times_transfer, touch_rates
+from onecopy_bench.scenarios.open.shown import first_touch
 
 
 def places_of(record: Record) -> list[dict[str, Any]]:
@@ -57,7 +56,7 @@ def device_rate(record: Record, place: dict[str, Any]) -> Spread | None:
 
 def notes_of(record: Record) -> tuple[str, ...]:
     """Return what limits the numbers of a record, one sentence each."""
-    return tuple(filter(None, (*_places(record), _control(record), _cold(record), *_lost(record), _rough(record))))
+    return (*_places(record), *first_touch(record), _cold(record), *pages.limits(record))
 
 
 def _places(record: Record) -> Iterator[str]:
@@ -69,21 +68,6 @@ def _places(record: Record) -> Iterator[str]:
         if limit is not None and rate is not None and rate.median * 1e6 > 1.25 * limit:
             after = "after the 0.1 s that the kernel lets through"  # more than that is all a small file needs
             yield f"{place['name']}: THE THROTTLE DOES NOT ACT: the limit is {limit / 1e6:.0f} MB/s, {after}."
-    for absent in record.absent:
-        yield f"{absent.name}: not measured: {absent.reason}."
-
-
-def _control(record: Record) -> str:
-    rates = touch_rates(record)
-    if not rates:
-        return "No first-touch control: times of copies against maps cannot be taken to other machines."
-    words = ", ".join(f"{r.median:.1f} ({r.low:.1f}-{r.high:.1f}) GB/s {name[12:]}" for name, r in rates.items())
-    if times_transfer(record):
-        return f"First touch of fresh anonymous memory: {words}."
-    return (
-        f"First touch of fresh anonymous memory: {words}. Below {SLOW_MEMORY_GB_PER_S:g} GB/s,"
-        " time ratios of copies against maps do not transfer to other machines; megabytes do."
-    )
 
 
 def _cold(record: Record) -> str:
@@ -95,24 +79,3 @@ def _cold(record: Record) -> str:
     if rest:
         return f"NOT cold: up to {max(rest) / 1e6:.1f} MB were cached before {len(rest)} of {len(asked)} samples."
     return f"Cold: the kernel counted 0 cached bytes of the file before each of {len(asked)} samples."
-
-
-def _lost(record: Record) -> Iterator[str]:
-    first: dict[tuple[str, str, str], list[Sample]] = {}
-    for sample in record.samples:
-        if sample.state != "ok":
-            first.setdefault((sample.case[0], sample.row, sample.state), []).append(sample)
-    for (place, method, state), samples in first.items():
-        asked = len(of(record, method, place))
-        yield f"{place}, {method}: {state}, {len(samples)} of {asked} samples: {samples[0].reason}."
-
-
-def _rough(record: Record) -> str:
-    busy, taken = quiet.busy_of(record.samples)
-    words = list(few_rounds(record))
-    if busy:
-        words.append(
-            f"{busy} of {taken} samples were taken on a machine that was not known to be"
-            f" {quiet.ENOUGH:.0%} idle: read the times as rough."
-        )
-    return " ".join(words)

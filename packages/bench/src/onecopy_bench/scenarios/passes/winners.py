@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onecopy_bench.engine.machine.limits import OUT_OF_MEMORY
 from onecopy_bench.engine.record import Record, Sample
-from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, counted, number, with_extremes
+from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, counted, number
 from onecopy_bench.files.sampling import above
 from onecopy_bench.scenarios.open.summary import times_transfer
 from onecopy_bench.scenarios.passes.notes import notes_of, of, pass_ms, places_of
@@ -131,23 +131,6 @@ def _costs(record: Record, title: str, place: str, cell: Callable[[list[Sample]]
     names = [entry.name for entry in record.rows if entry.role == "row"]
     rows = ((name, *(cell(of(record, name, place, order, share)) for share in shares)) for name in names)
     return Table(title, ("method", *map(_percent, shares)), tuple(rows))
-
-
-def detail_tables(record: Record) -> list[Table]:
-    """Return every method's times, one table for each place and order: medians and extremes in ms."""
-    passes = passes_of(record)
-    header = ("touched", "method", *(counted(count, "pass", "passes") + "\nms" for count in passes))
-    found = []
-    for place in places_of(record):
-        for order in record.options["orders"]:
-            rows = [
-                (_percent(share), e.name, *(with_extremes(pass_ms(samples, p)) for p in passes))
-                for share in record.options["shares"]
-                for e in record.rows
-                if e.role == "row" and (samples := of(record, e.name, place["name"], order, share))
-            ]
-            found.append(Table(f"{place['name']}, {_words(order)}", header, tuple(rows)))
-    return found
 
 
 def _fate(samples: list[Sample]) -> str:
