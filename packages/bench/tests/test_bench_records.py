@@ -6,6 +6,7 @@ import pytest
 from packages.bench.tests.support import made, taken
 
 from onecopy_bench.engine.record import Absent, Record, Row
+from onecopy_bench.engine.ways import missing
 from onecopy_bench.scenarios.rows import data, records, ways
 from onecopy_bench.scenarios.rows.records import SCENARIO
 
@@ -20,7 +21,7 @@ SMALL = records.Options(
 @pytest.mark.slow
 def test_every_way_that_is_installed_gives_the_right_answer(tmp_path, case):
     run = records.run(tmp_path, replace(SMALL, cases=(case,)))
-    installed = [way.name for way in ways.WAYS[case] if not way.peer.missing()]
+    installed = [way.name for way in ways.WAYS[case] if not missing(way.peer.needs)]
     assert sorted((s.row, s.state, s.reason) for s in run.samples) == sorted((name, "ok", "") for name in installed)
     assert len(installed) + len(run.absent) == len(ways.WAYS[case])
     for sample in run.samples:

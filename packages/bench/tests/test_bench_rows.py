@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 
+from onecopy_bench.engine.ways import missing
 from onecopy_bench.scenarios.rows import data, ways, work
 from onecopy_bench.scenarios.rows.peers import files, heap
 from onecopy_bench.scenarios.rows.peers.table import SHARED, peer_named
@@ -79,8 +80,8 @@ def test_a_checksum_depends_on_contents_types_order_and_place_alone():
 @pytest.mark.slow
 def test_every_peer_gives_each_row_as_it_went_in(source, tmp_path, kind, name):
     peer = peer_named(name)
-    if peer.missing():
-        pytest.skip(f"not installed: {', '.join(peer.missing())}")
+    if lacks := missing(peer.needs):
+        pytest.skip(f"not installed: {', '.join(lacks)}")
     if "freeze" in name:
         pytest.skip("would freeze the garbage of these tests: bench share runs it in a process of its own")
     written = source(kind)

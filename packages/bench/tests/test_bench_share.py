@@ -10,6 +10,7 @@ from packages.bench.tests.support import made, taken
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Absent, Record, Row, Sample
 from onecopy_bench.engine.tables import above_empty
+from onecopy_bench.engine.ways import missing
 from onecopy_bench.scenarios.rows import data, share
 from onecopy_bench.scenarios.rows.peers.table import SHARED
 from onecopy_bench.scenarios.rows.share import SCENARIO
@@ -63,8 +64,8 @@ def test_one_rank_builds_the_tensor_of_all(source, tmp_path):
 @pytest.mark.parametrize("peer", [peer for peer in SHARED if peer.keeps], ids=lambda peer: peer.name)
 @pytest.mark.slow
 def test_what_is_kept_is_found_by_the_second_job(source, tmp_path, peer):
-    if peer.missing():
-        pytest.skip(f"not installed: {', '.join(peer.missing())}")
+    if lacks := missing(peer.needs):
+        pytest.skip(f"not installed: {', '.join(lacks)}")
     options = replace(SMALL, peers=(peer.name,), starts=("fork", "spawn"), ranks=(2,), cold=True)
     run = share.run(source(), tmp_path, options)
     assert {(s.row, s.state, s.reason) for s in run.samples} == {(peer.name, "ok", ""), ("empty", "ok", "")}

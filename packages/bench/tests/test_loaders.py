@@ -15,7 +15,8 @@ from onecopy.memory import proc
 from onecopy_bench.engine import raw, rounds
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.rounds import Settings
-from onecopy_bench.files import ceilings, child, configurations, touch, twins
+from onecopy_bench.engine.ways import missing
+from onecopy_bench.files import ceilings, child, touch, twins
 from onecopy_bench.files.ceilings import CEILINGS, CONTROLS, SECTOR
 from onecopy_bench.files.configurations import Job
 from onecopy_bench.files.layout import read_layout
@@ -30,7 +31,7 @@ EVERY = (*ROWS, *CEILINGS, *CONTROLS)
 LOADERS = [
     pytest.param(entry, id=entry.name, marks=[NEEDS_CORE] if "onecopy" in entry.modules else [])
     for entry in EVERY
-    if entry.is_installed() or "onecopy" in entry.modules
+    if not missing(entry.modules) or "onecopy" in entry.modules
 ]
 
 
@@ -117,12 +118,7 @@ def test_fresh_memory_is_private_anonymous_and_aligned_to_a_huge_page(huge):
 
 
 def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
-    missing = configurations.Configuration.missing_packages
-    monkeypatch.setattr(
-        configurations.Configuration,
-        "missing_packages",
-        lambda entry: ["torch"] if "torch" in entry.modules else missing(entry),
-    )
+    monkeypatch.setattr(opening, "missing", lambda modules: ["torch"] if "torch" in modules else missing(modules))
     chosen, absent = opening.applicable(read_layout(model), Options())
     safetensors = [entry.name for entry in chosen]
     assert "safetensors.numpy" in safetensors

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from onecopy_bench.engine.ways import missing
 from onecopy_bench.files import twins
 from onecopy_bench.files.configurations import Configuration, Opened, Twin
 from onecopy_bench.peers import ROWS
@@ -89,8 +90,8 @@ def test_a_record_names_the_size_of_a_twin_and_the_rows_without_one(model, stand
 @pytest.mark.processes
 @pytest.mark.parametrize("entry", READING_TWINS, ids=lambda entry: entry.name)
 def test_every_peer_writes_a_twin_that_holds_the_tensors(entry, job):
-    if not entry.is_installed():
-        pytest.skip(f"not installed: {', '.join(entry.missing_packages())}")
+    if lacks := missing(entry.modules):
+        pytest.skip(f"not installed: {', '.join(lacks)}")
     with twins.written([entry], job) as (jobs, absent):
         assert absent == ()
         assert jobs[entry.name].size == Path(jobs[entry.name].path).stat().st_size >= job.size - 8192

@@ -83,5 +83,5 @@ def test_a_dataloader_without_torch_is_one_line(tmp_path):
     command = [sys.executable, "-c", code, *SHARE, "--loader", "dataloader"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    assert done.stderr.endswith("a DataLoader needs torch: pip install torch\n")
+    assert done.stderr.endswith("bench share needs torch: pip install torch\n")
     assert done.stderr.count("\n") == 1

@@ -13,7 +13,6 @@ then `touch.of_arrays`.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -112,15 +111,6 @@ class Configuration:
     uses_cache: bool = True
     by_request: bool = False
     command: tuple[str, ...] = field(default=())
-
-    def missing_packages(self) -> list[str]:
-        """Return the packages it needs that are not installed; imports none of them."""
-        packages = dict.fromkeys(module.partition(".")[0] for module in self.modules)
-        return [package for package in packages if importlib.util.find_spec(package) is None]
-
-    def is_installed(self) -> bool:
-        """Return whether the package of every module it needs can be found."""
-        return not self.missing_packages()
 
 
 def module(name: str) -> Any:

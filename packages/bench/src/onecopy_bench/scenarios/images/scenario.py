@@ -64,10 +64,6 @@ def run(
     ------
     ModuleNotFoundError
         What is needed to make the images is not installed.
-    OSError
-        The images cannot be written.
-    ValueError
-        If the log is of another run.
     """
     require(NEEDS, NAME, "'onecopy[images]'")
     watch(Progress(0, 1, "writing the images"))

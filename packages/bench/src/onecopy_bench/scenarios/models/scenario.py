@@ -69,8 +69,6 @@ def run(
     ------
     ModuleNotFoundError
         ``onnx`` or ``onnxruntime`` is not installed.
-    ValueError
-        If the log is of another run.
     """
     require(NEEDS, NAME)
     chosen = [way for way in WAYS if way.name in options.ways]

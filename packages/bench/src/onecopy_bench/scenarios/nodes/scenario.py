@@ -61,15 +61,7 @@ class Options(Settings):
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure every way for every number of nodes and every link, with stores and model in a folder.
-
-    Raises
-    ------
-    OSError
-        The model cannot be written.
-    ValueError
-        The log is of another run.
-    """
+    """Measure every way for every number of nodes and every link, with stores and model in a folder."""
     watch(Progress(0, 1, "writing the model"))
     root = place / "root"
     source = root / BUCKET / OBJECT

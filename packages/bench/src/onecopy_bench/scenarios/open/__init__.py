@@ -22,6 +22,7 @@ from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario
 from onecopy_bench.engine.record import Absent, Log, Record, Row, heading
 from onecopy_bench.engine.rounds import Progress, Settings, Turn, Watch
+from onecopy_bench.engine.ways import missing
 from onecopy_bench.files import touch, twins
 from onecopy_bench.files.ceilings import CHOICES, CONTROLS
 from onecopy_bench.files.configurations import Configuration, Job
@@ -101,8 +102,8 @@ def run(
         "checksum": checksum,
     }
     with twins.written(chosen, job, scratch, lambda words: watch(Progress(0, 0, words))) as (jobs, unwritten):
-        missing = {each.name for each in unwritten}
-        present = [entry for entry in chosen if entry.name not in missing]
+        lost = {each.name for each in unwritten}
+        present = [entry for entry in chosen if entry.name not in lost]
         sizes = {name: twin.size for name, twin in jobs.items()}
         rows = [Row(e.name, e.detail, role=e.role, uses_cache=e.uses_cache, size=sizes.get(e.name)) for e in present]
         head = heading(scenario, path, options, rows, data=data, absent=(*absent, *unwritten))
@@ -143,7 +144,7 @@ def applicable(
     """
     every = (*ROWS, *CHOICES[options.ceilings], *CONTROLS)
     candidates = [c for c in every if layout.kind in c.kinds and (not c.by_request or c.name in asked)]
-    lost: Mapping[str, list[str]] = {c.name: lacks for c in candidates if (lacks := c.missing_packages())}
+    lost: Mapping[str, list[str]] = {c.name: lacks for c in candidates if (lacks := missing(c.modules))}
     absent = tuple(Absent(name, f"not installed: {', '.join(lacks)}") for name, lacks in lost.items())
     return tuple(c for c in candidates if c.name not in lost), absent
 

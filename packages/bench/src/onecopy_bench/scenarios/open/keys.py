@@ -21,6 +21,7 @@ from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.record import Case, Log, Record
 from onecopy_bench.engine.rounds import Watch
 from onecopy_bench.engine.tables import Spread, Table, counted, table
+from onecopy_bench.engine.ways import missing
 from onecopy_bench.files.configurations import Configuration, Job, Opened, module
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.open import Options, summary
@@ -61,7 +62,7 @@ def run(
     path = place / f"{count}-arrays.safetensors"
     names = (f"model.layers.{i // 8}.mlp.experts.{i % 8}.weight" for i in range(count))
     onecopy.save(path, dict.fromkeys(names, np.zeros(16, np.float32)))
-    chosen = tuple(row for row in KEYS if row.is_installed())
+    chosen = tuple(row for row in KEYS if not missing(row.modules))
     return opening.run(path, options, watch, log, configurations=chosen, scenario=NAME)
 
 

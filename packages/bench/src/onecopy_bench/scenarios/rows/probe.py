@@ -57,7 +57,7 @@ def play(errand: Errand) -> Steps:
     from onecopy_bench.scenarios.rows.peers import nbytes_of
 
     peer = ways.way_named(errand.case, errand.way).peer
-    for name in peer.imports():
+    for name in peer.needs:
         importlib.import_module(name)
     gc.collect()
     yield "ready", {}

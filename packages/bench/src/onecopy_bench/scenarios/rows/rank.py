@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onecopy_bench.engine.child import Steps
+from onecopy_bench.engine.ways import missing
 from onecopy_bench.scenarios.rows import work
 from onecopy_bench.scenarios.rows.data import Source
 from onecopy_bench.scenarios.rows.peers import Peer
@@ -70,8 +71,8 @@ def context_of(start: Start, modules: tuple[str, ...]) -> BaseContext:
 
 def import_all(peer: Peer, errand: Errand) -> tuple[str, ...]:
     """Import what the peer and a training program need, and return it."""
-    torch = ("torch",) if importlib.util.find_spec("torch") is not None and errand.torch else ()
-    modules = tuple(dict.fromkeys(("numpy", *torch, *peer.imports())))
+    torch = ("torch",) if errand.torch and not missing(("torch",)) else ()
+    modules = tuple(dict.fromkeys(("numpy", *torch, *peer.needs)))
     for name in modules:
         importlib.import_module(name)
     if "torch" in modules:

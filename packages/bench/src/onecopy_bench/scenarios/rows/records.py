@@ -25,6 +25,7 @@ from onecopy_bench.engine.pages import Scenario, rounds_of
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
 from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.tables import MB, Column, Table, counted, number, plain, table
+from onecopy_bench.engine.ways import missing
 from onecopy_bench.scenarios.rows import probe
 from onecopy_bench.scenarios.rows.data import Source
 from onecopy_bench.scenarios.rows.peers import imports
@@ -69,12 +70,12 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
     rows = [
         Row(f"{case.name}: {way.name}", way.statement, way.name.startswith("onecopy"))
         for case, way in every
-        if not way.peer.missing()
+        if not missing(way.peer.needs)
     ]
     absent = [
-        Absent(f"{case.name}: {way.name}", f"not installed: {', '.join(missing)}")
+        Absent(f"{case.name}: {way.name}", f"not installed: {', '.join(lacks)}")
         for case, way in every
-        if (missing := way.peer.missing())
+        if (lacks := missing(way.peer.needs))
     ]
     head = heading(NAME, place, options, rows, absent=absent)
     return rounds.run(head, turns, options, place, watch=watch, log=log)
@@ -107,7 +108,7 @@ def turns_of(case: Question, sources: Sources, options: Options) -> Iterator[Tur
         errand = Errand(case.name, "", source, "", draws_of(case, source, options), options.repeats, options.seed)
         right = right_answer(case, source, draw(source, errand.draws, errand.seed))
         for way in WAYS[case.name]:
-            if not way.peer.missing():
+            if not missing(way.peer.needs):
                 take = asking(replace(errand, way=way.name), way, right, options)
                 yield Turn(way.name, title, way.peer.builds * source.pickled, take)
 

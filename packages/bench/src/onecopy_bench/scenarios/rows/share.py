@@ -11,7 +11,6 @@ What is subtracted from each is a job of the same kind that holds ten rows.
 from __future__ import annotations
 
 import ctypes.util
-import importlib.util
 import os
 import statistics
 import tempfile
@@ -38,6 +37,7 @@ from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.tables import EMPTY as EMPTY_ROW
 from onecopy_bench.engine.tables import MB, Column, Table, above_empty, counted, plain, table
+from onecopy_bench.engine.ways import installed, require
 from onecopy_bench.scenarios.rows import data, rank
 from onecopy_bench.scenarios.rows.data import Kind, Source
 from onecopy_bench.scenarios.rows.peers import Peer
@@ -85,8 +85,6 @@ def run(source: Source, place: Path, options: Options, watch: Watch = lambda _: 
     ------
     ModuleNotFoundError
         If a DataLoader is asked for and torch is not installed.
-    ValueError
-        If the log is of another run.
     """
     peers, absent = available(options)
     rows = (Row(peer.name, peer.detail, peer.name.startswith("onecopy")) for peer in peers)
@@ -97,15 +95,12 @@ def run(source: Source, place: Path, options: Options, watch: Watch = lambda _: 
 
 def available(options: Options) -> tuple[list[Peer], tuple[Absent, ...]]:
     """Return the peers that are installed, the empty one with them, and what is not."""
-    wanted = [peer for peer in SHARED if peer.name in options.peers or peer is EMPTY]
-    absent = [
-        Absent(peer.name, f"not installed: {', '.join(missing)}") for peer in wanted if (missing := peer.missing())
-    ]
+    peers, absent = installed(SHARED, (*options.peers, EMPTY.name))
     if "jemalloc" in options.allocators and not has_jemalloc():
         absent.append(Absent(f"{HEAP}: jemalloc", "not installed: libjemalloc"))
-    if options.loader == "dataloader" and importlib.util.find_spec("torch") is None:
-        raise ModuleNotFoundError("a DataLoader needs torch: pip install torch")
-    return [peer for peer in wanted if not peer.missing()], tuple(absent)
+    if options.loader == "dataloader":
+        require(("torch",), NAME)
+    return peers, tuple(absent)
 
 
 def has_jemalloc() -> bool:

@@ -57,15 +57,7 @@ class Options(Settings):
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure every way in every place, with weights in a folder on the disk that is to be measured.
-
-    Raises
-    ------
-    OSError
-        If the weights cannot be written.
-    ValueError
-        If the log is of another run.
-    """
+    """Measure every way in every place, with weights in a folder on the disk that is to be measured."""
     watch(Progress(0, 1, "writing the weights"))
     source = place / "weights.bin"
     write(source, options.size)

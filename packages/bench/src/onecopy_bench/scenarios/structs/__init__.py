@@ -59,8 +59,6 @@ def run(binary: Path, files: Files, options: Options, watch: Watch = lambda _: N
 
     Raises
     ------
-    ValueError
-        If the log is of another run.
     Unavailable
         If there can be no control group here: the message says why.
     RuntimeError

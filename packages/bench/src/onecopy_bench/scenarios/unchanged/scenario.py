@@ -71,10 +71,6 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
 
     Raises
     ------
-    OSError
-        A file cannot be written.
-    ValueError
-        The log is of another run.
     ModuleNotFoundError
         A server is wanted, and gunicorn is not installed.
     """

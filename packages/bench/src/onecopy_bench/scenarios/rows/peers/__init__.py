@@ -7,7 +7,6 @@ the start method in question. Packages are imported by name in the processes tha
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,8 @@ class Peer:
         The word for it, and what it does in a few more.
     ready
         Called with the source and a folder; returns the rows.
-    modules
-        Imported before the clock starts; a peer whose modules are not installed is a row that says so. Of onecopy,
-        "module:name" is there where the module has that name.
+    needs
+        Modules, imported before the clock starts; a peer whose modules are not installed is a row that says so.
     keeps
         Whether a later process finds what this one has put into the folder.
     alone
@@ -43,35 +41,13 @@ class Peer:
     name: str
     detail: str
     ready: Callable[[Source, Path], Any]
-    modules: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     keeps: bool = False
     alone: bool = False
     builds: float = 6.0
     leaks: float = 0.0
     copied: float = 0.0
     names: Callable[[Any], dict[str, Any]] = lambda rows: {"rows": rows}
-
-    def imports(self) -> tuple[str, ...]:
-        """Return the names of its modules."""
-        return tuple(dict.fromkeys(name.partition(":")[0] for name in self.modules))
-
-    def missing(self) -> list[str]:
-        """Return the packages it needs that are not installed; imports none of them."""
-        return missing(self.modules)
-
-
-def missing(modules: tuple[str, ...]) -> list[str]:
-    """Return what is not installed of some modules: packages, whose modules are not looked for, and our own modules."""
-    ours = [name for name in modules if name.startswith("onecopy")]
-    packages = dict.fromkeys(name.partition(".")[0] for name in modules if name not in ours)
-    lost = [package for package in packages if importlib.util.find_spec(package) is None]
-    return lost + [name.replace(":", ".") for name in ours if not _is_ours(*name.partition(":")[::2])]
-
-
-def _is_ours(module: str, name: str) -> bool:
-    """Return whether a module of onecopy is there, and has a name."""
-    there = importlib.util.find_spec(module) is not None
-    return there and (not name or hasattr(importlib.import_module(module), name))
 
 
 def nbytes_of(rows: Any) -> int | None:

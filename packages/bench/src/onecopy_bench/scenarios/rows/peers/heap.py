@@ -132,7 +132,7 @@ TORCH = Peer(
     "TorchSerializedList",
     "pickles in one tensor",
     lambda source, _: TorchSerializedList(list(source.rows())),
-    modules=("torch",),
+    needs=("torch",),
 )
 FROZEN = Peer("list, gc.freeze", "a list, gc.freeze(), gc.disable()", frozen, builds=5.0, leaks=3.6, copied=5.0)
 EMPTY = Peer("empty", f"a list of {EMPTY_ROWS} rows", empty, builds=0.0)

@@ -61,5 +61,5 @@ PEERS = (
         builds=4.0,
         names=frame_names,
     ),
-    Peer("onecopy import", "import_json, open", with_onecopy, (*MODULES, "onecopy.records:import_json"), builds=2.0),
+    Peer("onecopy import", "import_json, open", with_onecopy, (*MODULES, "onecopy.records"), builds=2.0),
 )

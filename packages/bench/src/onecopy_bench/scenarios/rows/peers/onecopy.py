@@ -39,7 +39,7 @@ def dict_by_key(source: Source, folder: Path) -> Any:
     return module("onecopy").share(lambda: dict(source.rows()), key=KEY, store=folder / "store")
 
 
-KEYED = Peer("onecopy dict", "share(dict, key)", dict_by_key, (*MODULES, "onecopy.records:Dict"), keeps=True)
+KEYED = Peer("onecopy dict", "share(dict, key)", dict_by_key, (*MODULES, "onecopy.records"), keeps=True)
 TABLE = Peer(
-    "onecopy table", "share(..., key)", by_key, (*MODULES, "onecopy.records:Table"), keeps=True, builds=2.0, names=names
+    "onecopy table", "share(..., key)", by_key, (*MODULES, "onecopy.records"), keeps=True, builds=2.0, names=names
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onecopy_bench.engine.ways import named
 from onecopy_bench.scenarios.rows.peers import Peer, files, handles, heap, imports, onecopy, samplers
 
 SHARED = (
@@ -39,7 +40,4 @@ _EVERY = (
 
 def peer_named(name: str) -> Peer:
     """Return the peer of that name; raises ValueError that lists the names."""
-    every = {peer.name: peer for peer in _EVERY}
-    if name not in every:
-        raise ValueError(f"no peer {name!r}; there are {', '.join(every)}")
-    return every[name]
+    return named(_EVERY, name)
