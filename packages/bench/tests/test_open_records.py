@@ -172,7 +172,8 @@ def test_words_of_a_record_are_shown_and_not_obeyed(record_of, monkeypatch):
     record = record_of()
     rows = (replace(record.rows[0], detail="a|b<script>\n\x1b[2J`"), *record.rows[1:])
     odd = replace(record, rows=rows, data={**record.data, "file": "x](http://a)\n# y"})
-    page = pages.page(SCENARIO, odd)
+    page = pages.page(SCENARIO, replace(odd, machine={"read_ahead_bytes": 8 << 20}))
+    assert "read-ahead 8192 KiB" in page
     assert "a\\|b\\<script>" in page
     assert "\x1b" not in page + shown(odd, 80, monkeypatch)
     assert "\n# y" not in page

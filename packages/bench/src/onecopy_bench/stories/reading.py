@@ -139,8 +139,7 @@ def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:
 
 def where(record: Stories) -> str:
     """Return machine and day in one sentence."""
-    ahead = record.heading.machine.get("read_ahead_bytes")
-    known = machine.known_of(record.heading.machine, f"{ahead // 1024} KiB read-ahead" if ahead else None)
+    known = machine.known_of(record.heading.machine)
     return f"{', '.join(known)}. Measured {record.heading.created}."
 
 

@@ -42,9 +42,9 @@ def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
-def known_of(facts: Mapping[str, Any], read_ahead: str | None = None) -> tuple[str, ...]:
-    """Return what is known of a machine, for a sentence; `read_ahead` is that of its disk, in the caller's words."""
-    memory = facts.get("memory_bytes")
+def known_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is known of a machine and its disk, for a sentence."""
+    memory, read_ahead = facts.get("memory_bytes"), facts.get("read_ahead_bytes")
     known = (
         facts.get("cpu"),
         f"{facts['cores_usable']} cores" if facts.get("cores_usable") else None,
@@ -52,7 +52,7 @@ def known_of(facts: Mapping[str, Any], read_ahead: str | None = None) -> tuple[s
         "virtual" if facts.get("hypervisor") else None,
         facts.get("kernel"),
         facts.get("file_system"),
-        read_ahead,
+        None if read_ahead is None else f"read-ahead {read_ahead >> 10} KiB",
         f"Python {facts['python']}" if facts.get("python") else None,
         *(f"{name} {version}" for name, version in (facts.get("packages") or {}).items()),
     )
