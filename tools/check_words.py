@@ -13,11 +13,11 @@ from pathlib import Path
 
 CHECKED = [
     "*.md",
-    "bench/**/*.py",
+    "packages/bench/**/*.py",
     "Makefile",
     "CMakeLists.txt",
-    "bench/**/*.cpp",
-    "bench/**/*.hpp",
+    "packages/bench/**/*.cpp",
+    "packages/bench/**/*.hpp",
     "bindings/**/*.cpp",
     "bindings/**/*.hpp",
     "cmake/**/*",
@@ -72,12 +72,12 @@ WORDS = {
 EXCEPTIONS = {
     "tools/check_words.py": r"",  # it lists the words
     "Makefile": r"grep -hE",  # an option
-    "bench/src/onecopy_bench/engine/machine/__init__.py": r"model name",  # of /proc/cpuinfo
-    "bench/src/onecopy_bench/scenarios/monitor/scenario.py": r'"told"',  # a number of committed records
-    "bench/src/onecopy_bench/scenarios/monitor/watcher.py": r'"told"',
-    "bench/src/onecopy_bench/scenarios/monitor/ways.py": r'"nobody"',  # a row of committed records
-    "bench/tests/test_bench_monitor.py": r'"told"',
-    "bench/tests/test_record.py": r"model name",
+    "packages/bench/src/onecopy_bench/engine/machine/__init__.py": r"model name",  # of /proc/cpuinfo
+    "packages/bench/src/onecopy_bench/scenarios/monitor/scenario.py": r'"told"',  # a number of committed records
+    "packages/bench/src/onecopy_bench/scenarios/monitor/watcher.py": r'"told"',
+    "packages/bench/src/onecopy_bench/scenarios/monitor/ways.py": r'"nobody"',  # a row of committed records
+    "packages/bench/tests/test_bench_monitor.py": r'"told"',
+    "packages/bench/tests/test_record.py": r"model name",
     "tools/fuzz_seeds.py": r"K.x01",  # bytes of a pickle
     "packages/monitor/src/onecopy_monitor/recording/reading.py": r'"processors"',  # a key of the file format
     "tests/python/project/test_check_words.py": r"",  # its sentences have the words

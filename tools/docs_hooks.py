@@ -13,9 +13,9 @@ from typing import Any
 from mkdocs.structure.files import File
 
 DOCS = Path("docs")
-RECORDS = Path("bench/results")
-STORIES_LINK = re.compile(r"^\[[^\]]*\]\(\.\./(bench/results/[^)]*/stories\.md)\)\.?$", re.MULTILINE)
-OUTSIDE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:bench|include)/[^)]+)\)")
+RECORDS = Path("packages/bench/results")
+STORIES_LINK = re.compile(r"^\[[^\]]*\]\(\.\./(packages/bench/results/[^)]*/stories\.md)\)\.?$", re.MULTILINE)
+OUTSIDE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:packages|include)/[^)]+)\)")
 
 
 def on_config(config: Any) -> Any:

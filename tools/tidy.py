@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("src", "bindings", "fuzz", "bench")
+FOLDERS = ("src", "bindings", "fuzz", "packages")
 CLANG_ONLY = {"memory_limit.cpp"}
 """Needs the headers of clang's run-time library, which clang-tidy does not bring."""
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-SEARCHED = ("include", "src", "bindings", "fuzz", "bench/cpp", "tests/cpp", "examples/structs")
+SEARCHED = ("include", "src", "bindings", "fuzz", "packages/bench/cpp", "tests/cpp", "examples/structs")
 
 
 def output(*command: str) -> str:
@@ -40,7 +40,7 @@ def included(path: Path) -> set[Path]:
 
 def closure(changed: set[Path]) -> set[Path]:
     """Return the files that changed, and all that include one of them."""
-    everything = {path.resolve(): included(path) for path in files("*.[ch]pp", *SEARCHED, "bench")}
+    everything = {path.resolve(): included(path) for path in files("*.[ch]pp", *SEARCHED, "packages")}
     found = set(changed)
     while more := {path for path, uses in everything.items() if path not in found and uses & found}:
         found |= more

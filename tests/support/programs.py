@@ -14,7 +14,7 @@ NEEDS_BENCH = pytest.mark.skipif(
 @pytest.fixture
 def bench_structs() -> Path:
     """Give the C++ benchmark of any build of this checkout, an optimised one first; skip where none is up to date."""
-    newest = max(path.stat().st_mtime for path in (ROOT / "bench/cpp").iterdir())
+    newest = max(path.stat().st_mtime for path in (ROOT / "packages/bench/cpp").iterdir())
     built = [path for path in ROOT.glob("build/*/bench/bench_structs") if path.stat().st_mtime >= newest]
     if not built:
         pytest.skip("bench_structs is not built, or older than its source: make test builds it")

@@ -69,8 +69,8 @@ def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
     raise ValueError(f"{record}: there is no table of {place!r}")
 
 
-RECORD = ROOT / "bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.jsonl"
-SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: bench/results/.../2026-11-20-07bf1de-warm.jsonl"
+RECORD = ROOT / "packages/bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.jsonl"
+SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: packages/bench/results/.../2026-11-20-07bf1de-warm.jsonl"
 
 
 def page_cache() -> bytes:
@@ -100,7 +100,7 @@ def huge_pages() -> bytes:
     return bars_of("Page faults of a first pass over 403 MB", SOURCE, ("", bars))
 
 
-WORKERS = ROOT / "bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-open-4-128k.jsonl"
+WORKERS = ROOT / "packages/bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-open-4-128k.jsonl"
 LOADERS = {
     "safetensors.numpy": "safetensors.numpy.load_file",
     "numpy.memmap": "numpy.memmap",
@@ -109,16 +109,15 @@ LOADERS = {
 }
 """Rows of the record that the picture of four workers shows, in this order, and their labels."""
 
-COLUMNS = ("pss_above_empty_mb", "resident_ms")
-
 
 def four_workers() -> bytes:
     """Draw the memory of four workers with the same weights, and their cold start, by loader."""
-    (case,) = summary.cases_of(read(WORKERS)[0])
-    rows = {line.name: line for line in summary.lines_of(case)}
+    (record,) = read(WORKERS)
+    (case,) = summary.cases_of(record)
     memory, start = [], []
     for name, label in LOADERS.items():
-        megabytes, milliseconds = (rows[name].values[column].median for column in COLUMNS)
+        spreads = (compute(record, name, case) for compute in (summary.pss, summary.resident))
+        megabytes, milliseconds = (spread.median for spread in spreads if spread is not None)
         memory.append(Bar(label, megabytes, f"{megabytes:,.0f} MB", name == "map+warm"))
         start.append(Bar(label, milliseconds, f"{milliseconds:,.0f} ms", name == "map+warm"))
     below = f"2 CPUs, 128 KiB read-ahead, Linux 6.18, medians of 7 rounds: {WORKERS.stem}"

@@ -22,7 +22,7 @@ from tools import write_pages
 
 import onecopy
 
-PAGES = sorted(path for folder in ("docs", "bench", "packages") for path in (ROOT / folder).rglob("*.md"))
+PAGES = sorted(path for folder in ("docs", "packages") for path in (ROOT / folder).rglob("*.md"))
 PAGES += sorted(ROOT.glob("*.md"))
 
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
@@ -202,7 +202,7 @@ def test_that_page_names_modules_and_what_is_in_them(monkeypatch):
 def test_architecture_names_paths_that_exist():
     named = re.findall(r"`((?:[\w.]+/)+[\w.]*)`", (ROOT / "ARCHITECTURE.md").read_text())
     named = [path for path in named if not re.search(r"(?<![a-z])x[./]", path)]  # x: the name of what is to be added
-    folders = [ROOT, ROOT / "src", ROOT / "bench", ROOT / "python/onecopy", ROOT / "bench/src/onecopy_bench"]
+    folders = [ROOT, ROOT / "src", ROOT / "packages/bench", ROOT / "python/onecopy"]
     folders += [
         ROOT / "bindings",
         ROOT / "src/os",
@@ -234,8 +234,10 @@ def test_the_generated_part_of_a_page_is_up_to_date(page):
 
 
 def test_the_page_about_stories_links_to_the_newest_record():
-    newest = max((ROOT / "bench/results").glob("*/*-stories.json*"), key=lambda path: path.name)
-    (linked,) = re.findall(r"\]\(\.\./(bench/results/\S+/stories\.md)\)", (ROOT / "docs/stories.md").read_text())
+    newest = max((ROOT / "packages/bench/results").glob("*/*-stories.json*"), key=lambda path: path.name)
+    (linked,) = re.findall(
+        r"\]\(\.\./(packages/bench/results/\S+/stories\.md)\)", (ROOT / "docs/stories.md").read_text()
+    )
     assert ROOT / linked == newest.with_name("stories.md")
 
 

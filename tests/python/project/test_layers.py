@@ -20,7 +20,7 @@ def check_cpp(root: Path, tool: str = "check_layers.py") -> subprocess.Completed
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for folder in ("include", "src", "bindings", "python", "bench/src", "packages/monitor/src", "packages/mosaic/src"):
+    for folder in ("include", "src", "bindings", "python", "packages/bench/src", "packages/monitor/src", "packages/mosaic/src"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -118,7 +118,7 @@ def test_a_planted_import_is_found(tree: Path, place: str, line: str) -> None:
     source = (tree / place).read_text()
     (tree / place).write_text(source + f"\n{line}\n")
     program = (
-        "import sys; sys.path[:0] = ['python', 'bench/src', 'packages/monitor/src', 'packages/mosaic/src']; "
+        "import sys; sys.path[:0] = ['python', 'packages/bench/src', 'packages/monitor/src', 'packages/mosaic/src']; "
         "from importlinter.cli import lint_imports_command as run; run(['--no-cache'], standalone_mode=True)"
     )
     result = subprocess.run(

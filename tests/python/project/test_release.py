@@ -23,7 +23,7 @@ VERSION = PROJECT["project"]["version"]
 GROUPS = PROJECT["dependency-groups"]
 PACKAGES = [
     tomllib.loads(path.read_text())["project"]
-    for path in sorted([ROOT / "bench/pyproject.toml", *ROOT.glob("packages/*/pyproject.toml")])
+    for path in sorted(ROOT.glob("packages/*/pyproject.toml"))
 ]
 
 
@@ -179,7 +179,7 @@ def test_an_empty_folder_raises_with_what_to_do(tmp_path):
     assert "make dist" in look(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["bench/results/a.jsonl", ".ci/run", "python/onecopy/_core.so", "build/x"])
+@pytest.mark.parametrize("name", ["packages/bench/README.md", ".ci/run", "python/onecopy/_core.so", "build/x"])
 def test_a_file_that_does_not_belong_into_an_sdist_is_seen(tmp_path, name):
     make_sdist(tmp_path, name)
     make_wheel(tmp_path)

@@ -1,0 +1,95 @@
+"""Facts about the machine that a time depends on; no host name, no user name, no folder.
+
+Whatever cannot be read is None. Everything comes from /proc, /sys and installed package metadata; nothing is
+imported to learn its version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onecopy.memory import cgroup
+
+LOADERS = ("safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
+HOLDERS = ("pyarrow", "datasets", "lmdb", "msgspec", "orjson", "polars")
+WATCHERS = ("psutil",)
+PACKAGES = ("onecopy", "numpy", *LOADERS, *HOLDERS, *WATCHERS)
+
+
+def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what is known about this machine and the device that holds `path`."""
+    device = Path(path).stat().st_dev
+    return {
+        "kernel": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "cpu": cpu_model(_read("/proc/cpuinfo") or ""),
+        "cores": os.cpu_count(),
+        "cores_usable": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "hypervisor": "hypervisor" in (_read("/proc/cpuinfo") or "").split(),
+        "file_system": file_system(_read("/proc/self/mountinfo") or "", device),
+        "read_ahead_bytes": cgroup.read_ahead(device),
+        "thp": chosen(_read("/sys/kernel/mm/transparent_hugepage/enabled") or ""),
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+    }
+
+
+def known_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is known of a machine and its disk, for a sentence."""
+    memory, read_ahead = facts.get("memory_bytes"), facts.get("read_ahead_bytes")
+    known = (
+        facts.get("cpu"),
+        f"{facts['cores_usable']} cores" if facts.get("cores_usable") else None,
+        f"{memory / 2**30:.0f} GiB" if memory else None,
+        "virtual" if facts.get("hypervisor") else None,
+        facts.get("kernel"),
+        facts.get("file_system"),
+        None if read_ahead is None else f"read-ahead {read_ahead >> 10} KiB",
+        f"Python {facts['python']}" if facts.get("python") else None,
+        *(f"{name} {version}" for name, version in (facts.get("packages") or {}).items()),
+    )
+    return tuple(str(fact) for fact in known if fact)
+
+
+def cpu_model(cpuinfo: str) -> str | None:
+    """Return the name of the first CPU in the text of /proc/cpuinfo."""
+    found = re.search(r"^(?:model name|Processor|cpu model)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return found.group(1).strip() if found else None
+
+
+def file_system(mountinfo: str, device: int) -> str | None:
+    """Return the type of the file system with that device number from the text of mountinfo.
+
+    Examples
+    --------
+    >>> file_system("21 1 8:1 / /data rw - ext4 /dev/sda1 rw", os.makedev(8, 1))
+    'ext4'
+    """
+    mounts = cgroup.parse_mountinfo(mountinfo)
+    return next((mount.fs_type for mount in mounts if mount.device == device), None)
+
+
+def chosen(text: str) -> str | None:
+    """Return the word in brackets of a kernel switch such as `always [madvise] never`."""
+    found = re.search(r"\[(\w+)\]", text)
+    return found.group(1) if found else None
+
+
+def _read(path: str | os.PathLike[str]) -> str | None:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text()
+    return None
+
+
+def _version(package: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None

@@ -1,0 +1,138 @@
+"""One sample of N processes that load one file: the cache in a proven state, memory measured, data compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from onecopy.memory import proc
+from onecopy_bench.engine.crew import Crew, SampleError, first_line_of
+from onecopy_bench.engine.machine import cache
+from onecopy_bench.engine.memory import Memory, Peak, difference, disk_bytes, memory_of
+from onecopy_bench.engine.record import Case
+from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn
+from onecopy_bench.files import child
+from onecopy_bench.files.configurations import Configuration, Job
+
+Cache = Literal["cold", "warm"]
+
+GO = {True: "load", False: "go"}
+"""What releases a child: programs of another language have a word of their own."""
+
+
+def turn(
+    entry: Configuration,
+    job: Job,
+    checksum: int,
+    settings: Settings,
+    *,
+    case: Case = (),
+    state: Cache = "cold",
+    processes: int = 1,
+    errand: child.Errand | None = None,
+) -> Turn:
+    """Return the turn of a configuration in a case: that many processes, from a state of the page cache.
+
+    `errand` is what each of them has to do, where that is not one pass over the file.
+    """
+    commands, line = _processes(entry, job, errand or child.Errand(entry, job))
+
+    def take(attempt: Attempt) -> Taken:
+        with Crew([commands] * processes, line, settings.timeout) as crew:
+            crew.gather("ready")
+            return measure(entry, job, checksum, attempt, crew, state)
+
+    return Turn(entry.name, case, entry.private_share * job.size * processes, take)
+
+
+def _processes(entry: Configuration, job: Job, errand: child.Errand) -> tuple[list[str], bytes]:
+    """Return the command line of a child, and the first line it reads."""
+    if entry.command:
+        pieces = [[piece.name, piece.offset, piece.nbytes] for piece in job.pieces]
+        table = json.dumps({"kind": job.kind, "size": job.size, "pieces": pieces})
+        return [*entry.command, entry.name, job.path, str(os.getpid())], table.encode() + b"\n"
+    command = [sys.executable, "-P", "-m", "onecopy_bench.engine.child", child.__name__, str(os.getpid())]
+    return command, first_line_of(errand)
+
+
+def measure(entry: Configuration, job: Job, checksum: int, attempt: Attempt, crew: Crew, state: Cache) -> Taken:
+    """Release processes that are ready, and return everything that was measured of them."""
+    empty = [memory_of(pid) for pid in crew.pids]
+    read_before = [read_bytes(pid) for pid in crew.pids]
+    attempt.back(job.size)
+    if entry.uses_cache:
+        declare_cache(job.path, state)
+    attempt.wait()
+    cached_before = cache.ask(job.path) if entry.uses_cache else None  # waiting may have changed it
+    disk_before = disk_bytes(job.path)
+    peak = Peak(crew.pids)
+    crew.release(GO[bool(entry.command)])
+    messages = crew.gather("resident", peak.poll)
+    held = [memory_of(pid) for pid in crew.pids]
+    disk_after = disk_bytes(job.path)
+    read = map(difference, [read_bytes(pid) for pid in crew.pids], read_before)
+    numbers = {
+        "cached_before": cached_before,
+        "cached_after": cache.ask(job.path) if entry.uses_cache else None,
+        "disk_bytes": difference(disk_after, disk_before),
+        "peak_anonymous": max(peak.bytes, sum(memory.anonymous for memory in held)),
+    }
+    readings = list(map(reading, messages, read, empty, held))
+    crew.dismiss()
+    check(readings, checksum)
+    return Taken(numbers, processes=readings)
+
+
+def declare_cache(path: str, state: Cache) -> None:
+    """Bring the page cache into the declared state; whether that worked is measured later."""
+    cache.evict(path)
+    if state == "warm":
+        cache.fill(path)
+
+
+def reading(message: dict[str, Any], read: int | None, empty: Memory, held: Memory) -> dict[str, Any]:
+    """Return one process's part of a sample; raises SampleError where its message lacks something."""
+    found: dict[str, Any] = {name: value for name, value in message.items() if name != "phase"}
+    for name in ("open_ns", "resident_ns"):
+        if not isinstance(found.get(name), int):
+            raise SampleError("odd output", f"the phase 'resident' lacks a number: {name} is {found.get(name)!r}")
+    before = {f"empty_{name}": value for name, value in empty._asdict().items() if name in {"pss", "anonymous"}}
+    return {**found, "read_bytes": read, **before, **held._asdict()}
+
+
+def check(readings: Sequence[dict[str, Any]], checksum: int) -> None:
+    """Raise SampleError where a process touched other bytes than the file has."""
+    for each in readings:
+        if each.get("checksum") not in (None, checksum):
+            raise SampleError(
+                "wrong data", f"the touched bytes sum to {each['checksum']:#x}, those of the file to {checksum:#x}"
+            )
+
+
+def read_bytes(pid: int) -> int | None:
+    """Return the bytes that a child has made a disk read so far; None where the kernel does not count."""
+    try:
+        return proc.io(pid).read_bytes
+    except OSError:
+        return None
+
+
+Value = float | None
+
+
+def slowest(name: str, unit: float = 1e6) -> Callable[[Any], float]:
+    """Return what computes the longest time of the processes of a sample."""
+    return lambda sample: max(each[name] for each in sample.processes) / unit
+
+
+def total(name: str, unit: float = 1e6) -> Callable[[Any], float]:
+    """Return what computes the sum of a number over the processes of a sample."""
+    return lambda sample: sum(each.get(name, 0) for each in sample.processes) / unit
+
+
+def above(name: str, unit: float = 1e6) -> Callable[[Any], float]:
+    """Return what computes memory less that of as many empty processes."""
+    return lambda sample: sum(each[name] - each[f"empty_{name}"] for each in sample.processes) / unit

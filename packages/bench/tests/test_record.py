@@ -1,0 +1,211 @@
+"""Records: the same after a round trip, resumed where they ended, never as another run, and without anybody's name."""
+
+import json
+import os
+import socket
+from dataclasses import replace
+
+import pytest
+from packages.bench.tests.support import made, read_back, taken, text_of
+from tests.support.places import ROOT
+
+from onecopy_bench.engine import machine, rounds
+from onecopy_bench.engine.record import FORMAT, Absent, Log, Row, parse, read
+from onecopy_bench.engine.rounds import Settings, Taken, Turn
+from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios.every import SCENARIOS
+from onecopy_bench.stories import STORIES
+from onecopy_bench.stories import record as stories
+
+ROWS = (Row("a", "as called", ours=True), Row("b", role="ceiling", uses_cache=False, size=5))
+
+
+@pytest.fixture
+def record():
+    samples = [taken("a", ("x", "1"), n, total_ns=1.5) for n in range(3)]
+    return made("open", samples, ROWS, data={"bytes": 7}, absent=[Absent("c", "not installed: c")])
+
+
+def test_a_record_reads_back_as_it_was(record, record_of):
+    for each in (record, replace(record, seconds=12.5), record_of(touch_ms=500.0, rounds=2)):
+        assert read_back(each) == each
+    header, sample, *_ = map(json.loads, text_of(record).splitlines())
+    assert header["format"] == FORMAT
+    assert sample == {
+        "row": "a", "case": ["x", "1"], "round": 0, "started": record.created, "idle_share": 1.0,
+        "numbers": {"total_ns": 1.5},
+    }  # fmt: skip
+
+
+def test_a_file_holds_records_of_several_scenarios_and_a_header_continues_its_own(record):
+    other = replace(record, scenario="keys")
+    one, two, three = text_of(record).splitlines(keepends=True)[1:]
+    header = text_of(replace(record, samples=()))
+    assert parse(header + one + text_of(other) + header + two + three) == [record, other]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n", "[]", "7", "{}", "no json", '{"format": "onecopy-bench 2"}', f'{{"format": "{FORMAT}"}}', "[" * 9999],
+)
+def test_another_file_is_not_taken_for_a_record(text, tmp_path):
+    (tmp_path / "x.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=r"x\.jsonl: .* of the format"):
+        read(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"row": "a"}', "line 5 .*round"),
+        ('{"row": "a", "case": [], "round": 0, "surprise": 1}', "line 5 .*surprise"),
+        ('{"row": "a", "case": [], "round": 0, "numbers": {"n": "much"}}', "'much' for a number"),
+        ('{"row": "a", "case": [], "round": 0, "numbers": {"n": NaN}}', "'nan' for a number"),
+        ('{"row": "a", "case": [], "round": 0, "numbers": {"n": true}}', "'True' for a number"),
+        ('{"row": "a", "case": [], "round": 0, "points": [[1e300]]}', "for a number"),
+        ('{"row": "a", "case": 5, "round": 0}', "line 5"),
+        ("{", "line 5"),
+        ('{"odd": 1}', "it lacks 'seconds'"),
+    ],
+)
+def test_a_line_that_is_no_sample_is_told_by_its_number(record, line, message):
+    with pytest.raises(ValueError, match=message):
+        parse(text_of(record) + line + "\n")
+
+
+def test_a_log_gives_back_the_samples_that_were_added(record, tmp_path):
+    empty = replace(record, samples=())
+    log = Log(tmp_path / "r.jsonl")
+    assert log.begin(empty) == empty
+    for sample in record.samples:
+        log.add(sample)
+    later = replace(empty, created="2027-01-01T00:00:00+00:00")
+    assert Log(tmp_path / "r.jsonl", resume=True).begin(later) == record
+    log.end(12.34)
+    assert read(tmp_path / "r.jsonl") == [replace(record, seconds=12.3)]
+
+
+def test_the_torn_line_of_a_killed_write_is_dropped_and_written_over(record, tmp_path):
+    path = tmp_path / "r.jsonl"
+    one, two, _ = record.samples
+    log = Log(path)
+    log.begin(replace(record, samples=()))
+    log.add(one)
+    with path.open("a") as file:
+        file.write('{"row": "ma')
+    again = Log(path, resume=True)
+    assert again.begin(record).samples == (one,)
+    again.add(two)
+    assert Log(path, resume=True).begin(record).samples == (one, two)
+
+
+def test_without_resume_or_without_a_file_a_run_begins_anew(record, tmp_path):
+    empty = replace(record, samples=())
+    assert Log(tmp_path / "none", resume=True).begin(empty) == empty
+    assert Log().begin(empty) == empty
+    log = Log(tmp_path / "r.jsonl")
+    log.begin(empty)
+    log.add(record.samples[0])
+    Log(tmp_path / "r.jsonl").begin(empty)
+    assert Log(tmp_path / "r.jsonl", resume=True).begin(empty).samples == ()
+
+
+@pytest.mark.parametrize("name", ["commit", "machine", "options", "data", "rows", "absent"])
+def test_the_file_of_another_run_is_refused_with_what_differs(record, tmp_path, name):
+    Log(tmp_path / "r.jsonl").begin(replace(record, samples=()))
+    other = {"commit": "7654321", "rows": ROWS[:1], "absent": ()}.get(name, {"seed": 5})
+    with pytest.raises(ValueError, match=f"r.jsonl is of another run: {name} was .*, is "):
+        Log(tmp_path / "r.jsonl", resume=True).begin(replace(record, **{name: other}))
+
+
+def test_waiting_for_an_idle_machine_makes_no_other_run(record, tmp_path):
+    Log(tmp_path / "r.jsonl").begin(replace(record, options={"rounds": 7, "idle_wait": 5}, samples=()))
+    Log(tmp_path / "r.jsonl", resume=True).begin(replace(record, options={"rounds": 7, "idle_wait": 60}))
+
+
+def test_a_run_that_was_broken_off_takes_only_what_is_missing(tmp_path):
+    class Broken(RuntimeError):
+        pass
+
+    def stop(progress):
+        if progress.done == 3:
+            raise Broken
+
+    head, taking = made("x", ()), []
+    turns = [Turn("a", ("b",), 0, lambda _: taking.append(1) or Taken({"n": float(len(taking))}))]
+    settings = Settings(rounds=5, idle_wait=0.0)
+    with pytest.raises(Broken):
+        rounds.run(head, turns, settings, watch=stop, log=Log(tmp_path / "j"))
+    seen = []
+    record = rounds.run(head, turns, settings, watch=seen.append, log=Log(tmp_path / "j", resume=True))
+    assert [(s.round, s.numbers["n"]) for s in record.samples] == [(n, n + 1.0) for n in range(5)]
+    assert (seen[0].done, seen[0].total) == (3, 5)
+    assert rounds.run(head, turns, settings, log=Log(tmp_path / "j", resume=True)) == record
+    assert len(taking) == 5
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+def test_a_full_disk_is_told_by_the_name_of_the_file(kind, small_disk, tmp_path, in_child, record):
+    def measure():
+        small_disk(kind)
+        with (tmp_path / "disk" / "ballast").open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+        try:
+            log = Log(tmp_path / "disk" / "out.jsonl")
+            log.begin(replace(record, data={"long": "x" * 100_000}))
+        except OSError as error:
+            return error.errno, error.filename
+        return None
+
+    assert in_child(measure) == (28, str(tmp_path / "disk" / "out.jsonl"))
+
+
+def test_facts_about_the_machine_are_plain_and_nameless(model):
+    facts = machine.facts(model)
+    text = json.dumps(facts)
+    assert facts["kernel"].startswith("Linux ")
+    assert facts["cores"] >= 1
+    assert facts["memory_bytes"] > 2**20
+    assert socket.gethostname() not in text
+    assert str(model.parent) not in text
+
+
+def test_the_file_system_is_that_of_the_device():
+    text = (
+        "21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n22 1 0:5 / /home/some\\040body rw shared:1 - xfs /dev/sdb rw\n"
+    )
+    assert machine.file_system(text, os.makedev(0, 5)) == "xfs"
+    assert machine.file_system(text, os.makedev(9, 9)) is None
+
+
+def test_an_empty_file_and_a_folder_are_refused_before_anything_runs(tmp_path):
+    (tmp_path / "empty").touch()
+    with pytest.raises(ValueError, match="holds no data: 0 bytes"):
+        opening.run(tmp_path / "empty")
+    with pytest.raises(ValueError, match="not a regular file"):
+        opening.run(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        opening.run(tmp_path / "nothing")
+
+
+RECORDS = sorted((ROOT / "packages/bench/results").rglob("*.jsonl"))
+
+
+@pytest.mark.skipif(not RECORDS, reason="the records are not in source packages")
+def test_every_committed_record_can_be_read_and_says_something():
+    for path in RECORDS:
+        first, *more = read(path)
+        if more:
+            found = stories.read(path, STORIES)
+            assert all(found.of(story) for story in STORIES)
+            continue
+        scenario = SCENARIOS[first.scenario]
+        assert scenario.heading(first)
+        assert scenario.sentences(first) or list(scenario.tables(first))
+        assert any(sample.state == "ok" for sample in first.samples)
+        assert all(sample.state == "ok" or sample.reason for sample in first.samples)

@@ -1,0 +1,179 @@
+"""Rounds: interleaved, seeded, within their budget, and never more than the machine has."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from packages.bench.tests.support import made
+
+from onecopy_bench.engine import memory, rounds
+from onecopy_bench.engine.crew import SampleError
+from onecopy_bench.engine.machine import cache
+from onecopy_bench.engine.machine.quiet import Patience
+from onecopy_bench.engine.rounds import Clock, Settings, Taken, Turn
+from onecopy_bench.files.layout import read_layout, shuffled
+from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios.open import Options
+
+GOOD = "go(); resident(checksum=None); sys.stdin.readline()"
+QUICK = Settings(rounds=3, idle_wait=0.0, timeout=20.0)
+
+
+def turns(count: int, take=lambda _: Taken({}), **more) -> list[Turn]:
+    return [Turn(f"t{i}", ("a",), 0.0, take, **more) for i in range(count)]
+
+
+def run(every: list[Turn], settings: Settings = QUICK, **more):
+    return rounds.run(made("x", ()), every, settings, **more)
+
+
+def order(record) -> list[tuple[int, str]]:
+    return [(sample.round, sample.row) for sample in record.samples]
+
+
+def test_every_round_holds_every_turn_once_and_orders_differ():
+    settings = replace(QUICK, rounds=9)
+    found = order(run(turns(6), settings))
+    each = [tuple(row for n, row in found if n == number) for number in range(9)]
+    assert all(sorted(one) == [f"t{i}" for i in range(6)] for one in each)
+    assert len(set(each)) > 1
+    assert found == order(run(turns(6), settings)) != order(run(turns(6), replace(settings, seed=5)))
+
+
+def test_a_run_goes_on_after_a_failure_and_tells_its_progress(tmp_path):
+    def fail(attempt):
+        raise SampleError("failed", f"no {attempt.folder()}/x")
+
+    seen = []
+    record = run([*turns(1), Turn("bad", ("a",), 0, fail)], replace(QUICK, rounds=2), place=tmp_path, watch=seen.append)
+    assert sorted((s.row, s.round, s.state) for s in record.samples) == [
+        ("bad", 0, "failed"), ("bad", 1, "failed"), ("t0", 0, "ok"), ("t0", 1, "ok"),
+    ]  # fmt: skip
+    assert str(tmp_path) not in "".join(s.reason for s in record.samples)
+    assert list(tmp_path.iterdir()) == []
+    assert [(progress.done, progress.total) for progress in seen] == [(n, 4) for n in range(5)]
+    assert seen[-1].next == ""
+
+
+def test_what_is_unknown_is_left_out_of_a_sample():
+    (sample,) = run(
+        turns(1, lambda _: Taken({"a": 1.0, "b": None}, [(1.0,)], [{"c": None, "d": 2}])), Settings(1)
+    ).samples
+    assert (sample.numbers, sample.points, sample.processes) == ({"a": 1.0}, ((1.0,),), ({"d": 2},))
+
+
+def test_a_turn_that_does_not_end_is_taken_once_and_the_others_in_every_round():
+    seen = []
+    record = run([*turns(1, last=lambda _: True), Turn("more", (), 0, lambda _: Taken({}))], watch=seen.append)
+    assert [row for _, row in order(record)].count("t0") == 1
+    assert [row for _, row in order(record)].count("more") == 3
+    assert (seen[-1].done, seen[-1].total) == (4, 4)
+
+
+def test_when_the_budget_is_spent_no_round_begins_but_the_first_is_whole():
+    assert sorted(order(run(turns(2), budget_s=1e-6))) == [(0, "t0"), (0, "t1")]
+
+
+def test_a_file_that_changes_under_the_run_ends_it(tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(b"x")
+
+    def touch(_):
+        os.utime(path, ns=(1, 1))
+        return Taken({})
+
+    with pytest.raises(RuntimeError, match="model changed while it was measured"):
+        run(turns(1, touch), files=[path])
+
+
+def test_a_sample_that_would_exhaust_the_machine_is_skipped(monkeypatch):
+    monkeypatch.setattr(memory.page_cache, "available_memory", lambda: 7_000_000)
+    one = Turn("list", ("fork", "8"), 6e6, lambda _: pytest.fail("taken all the same"))
+    sample = rounds.take(one, 0, QUICK)
+    assert sample.state == "skipped"
+    assert sample.reason == "needs 6 MB of private memory, 7 MB are available"
+
+
+def test_the_time_left_is_that_of_like_samples_and_the_mean_of_all_for_others():
+    clock, (a, b, c) = Clock(), turns(3)
+    assert clock.seconds_left([a]) is None
+    clock.add(a, 10)
+    assert clock.seconds_left([b, a, b]) == 30
+    clock.add(b, 2)
+    assert clock.seconds_left([a, b, c]) == 18
+
+
+def test_each_sample_waits_within_the_budget_of_the_run(monkeypatch):
+    monkeypatch.setattr(Patience, "wait", lambda _: 0.5)
+
+    def waiting(attempt):
+        attempt.begin()
+        return Taken({})
+
+    (sample,) = run(turns(1, waiting), Settings(1)).samples
+    assert sample.idle_share == 0.5
+    assert sample.started
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("state", ["cold", "warm"])
+def test_before_each_sample_the_cache_is_in_the_declared_state(take, stand_in, job, state):
+    sample = take(stand_in(GOOD), state=state)
+    assert sample.numbers["cached_before"] == (0 if state == "cold" else job.size)
+
+
+@pytest.mark.processes
+def test_what_does_not_use_the_cache_leaves_it_alone(take, stand_in, job):
+    Path(job.path).read_bytes()
+    sample = take(stand_in(GOOD, uses_cache=False), state="cold")
+    assert not {"cached_before", "cached_after"} & sample.numbers.keys()
+    assert cache.ask(job.path) == job.size
+
+
+@pytest.mark.processes
+def test_memory_is_touched_and_freed_before_a_sample_of_a_backed_run(take, stand_in, job, monkeypatch):
+    asked = []
+    monkeypatch.setattr(memory, "back", asked.append)
+    take(stand_in(GOOD, private_share=1.0), backed=True)
+    take(stand_in(GOOD))
+    assert asked == [3 * job.size]
+    monkeypatch.undo()
+    others = Path("/proc/thread-self/children").read_text()  # such as a forkserver of earlier tests
+    memory.back(1 << 20)  # in a child, which is gone when it returns
+    assert Path("/proc/thread-self/children").read_text() == others
+
+
+@pytest.mark.processes
+def test_a_run_takes_every_case_and_ceilings_in_none(model, stand_in, job):
+    options = Options(rounds=1, processes=(1, 2), caches=("cold", "warm"), idle_wait=0.0)
+    ceiling = replace(stand_in(GOOD, role="ceiling", uses_cache=False), name="ceiling")
+    record = opening.run(model, options, configurations=(stand_in(GOOD), ceiling))
+    found = {(s.row, s.case, len(s.processes), s.numbers.get("cached_before")) for s in record.samples}
+    assert found == {
+        ("stand-in", ("cold", "1"), 1, 0),
+        ("stand-in", ("cold", "2"), 2, 0),
+        ("stand-in", ("warm", "1"), 1, job.size),
+        ("stand-in", ("warm", "2"), 2, job.size),
+        ("ceiling", (), 1, None),
+    }
+
+
+@pytest.mark.processes
+def test_a_row_with_a_file_of_its_own_is_measured_on_that_file(take, stand_in, job, tmp_path):
+    own = tmp_path / "own"
+    own.write_bytes(b"x" * 50_000)
+    cache.evict(job.path)
+    other = replace(job, path=str(own), kind="bytes", size=50_000, pieces=read_layout(own).pieces)
+    sample = take(stand_in("assert table['size'] == 50_000;" + GOOD), at=other)
+    assert (sample.state, sample.numbers["cached_before"]) == ("ok", 50_000)
+    assert cache.ask(job.path) == 0
+
+
+@pytest.mark.processes
+def test_every_child_gets_the_shuffled_order(stand_in, model):
+    names = [piece.name for piece in shuffled(read_layout(model), 3).pieces]
+    child = stand_in(f"assert [p[0] for p in table['pieces']] == {names!r};" + GOOD)
+    options = Options(processes=(2,), rounds=1, idle_wait=0.0, order="shuffled", seed=3)
+    record = opening.run(model, options, configurations=(child,))
+    assert [(sample.state, sample.reason) for sample in record.samples] == [("ok", "")]

@@ -1,0 +1,97 @@
+"""Twins hold the same tensors, live as long as their run, and are missed with a reason."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onecopy_bench.engine.ways import missing
+from onecopy_bench.files import twins
+from onecopy_bench.files.configurations import Configuration, Opened, Twin
+from onecopy_bench.peers import ROWS
+from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios.open import Options
+
+READING_TWINS = [entry for entry in ROWS if entry.twin is not None]
+
+
+def row(name: str, suffix: str) -> Configuration:
+    return Configuration(name, "", lambda _: Opened(None), modules=(), twin=Twin(suffix, lambda *_: None))
+
+
+@pytest.fixture
+def copying(monkeypatch):
+    """Write twins as copies of the file with a few bytes more, and count them."""
+    made = []
+
+    def write(configuration, job, target):
+        made.append(target.name)
+        target.write_bytes(Path(job.path).read_bytes() + b"more")
+        return replace(job, path=str(target), size=job.size + 4)
+
+    monkeypatch.setattr(twins, "_write", write)
+    return made
+
+
+def test_rows_of_one_container_share_a_file_beside_the_original(job, copying):
+    rows = [row("a", ".x"), row("b", ".x"), row("c", ".y")]
+    with twins.written([*rows, ROWS[0]], job) as (jobs, absent):
+        assert sorted(jobs) == ["a", "b", "c"]
+        assert jobs["a"] == jobs["b"] != jobs["c"]
+        assert Path(jobs["a"].path).parent.parent == Path(job.path).parent
+        assert (jobs["a"].size, jobs["a"].pieces) == (job.size + 4, job.pieces)
+    assert copying == ["twin.x", "twin.y"]
+    assert absent == ()
+    assert not list(Path(job.path).parent.glob(twins.PREFIX + "*"))
+
+
+def test_twins_are_removed_when_the_run_fails(job, copying, tmp_path):
+    with pytest.raises(KeyError), twins.written([row("a", ".x")], job, tmp_path):
+        raise KeyError
+    assert not list(tmp_path.glob(twins.PREFIX + "*"))
+
+
+def test_what_a_killed_run_left_is_swept_and_what_a_living_one_holds_is_not(job, copying, tmp_path):
+    dead, living = (tmp_path / (twins.PREFIX + name) for name in ("dead", "living"))
+    for folder in (dead, living):
+        folder.mkdir()
+        (folder / "twin.x").touch()
+    with twins.locked(living), twins.written([row("a", ".x")], job, tmp_path) as (jobs, _):
+        twins.sweep(tmp_path)
+        assert Path(jobs["a"].path).exists()
+        assert living.exists()
+        assert not dead.exists()
+
+
+@pytest.mark.processes
+def test_a_writer_that_fails_is_a_missing_row_with_its_last_line(job):
+    rows = [replace(ROWS[0], name="odd", twin=Twin(".x", os.mkdir))]
+    with twins.written(rows, job) as (jobs, (absent,)):
+        assert jobs == {}
+        assert absent.name == "odd"
+        assert "its file could not be written: TypeError: " in absent.reason
+
+
+def test_a_folder_that_cannot_be_written_to_is_a_missing_row(job, tmp_path):
+    with twins.written([row("a", ".x")], job, tmp_path / "none") as (jobs, (absent,)):
+        assert jobs == {}
+        assert absent.reason == "its file could not be written: No such file or directory"
+
+
+@pytest.mark.processes
+def test_a_record_names_the_size_of_a_twin_and_the_rows_without_one(model, stand_in, monkeypatch, copying):
+    good = replace(stand_in("go(); resident(checksum=None); sys.stdin.readline()"), twin=Twin(".x", lambda *_: None))
+    record = opening.run(model, Options(processes=(1,), rounds=1, idle_wait=0.0), configurations=(good,))
+    assert record.rows[0].size == model.stat().st_size + 4
+    assert record.samples[0].state == "ok"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("entry", READING_TWINS, ids=lambda entry: entry.name)
+def test_every_peer_writes_a_twin_that_holds_the_tensors(entry, job):
+    if lacks := missing(entry.modules):
+        pytest.skip(f"not installed: {', '.join(lacks)}")
+    with twins.written([entry], job) as (jobs, absent):
+        assert absent == ()
+        assert jobs[entry.name].size == Path(jobs[entry.name].path).stat().st_size >= job.size - 8192
