@@ -15,7 +15,7 @@ from mkdocs.structure.files import File
 DOCS = Path("docs")
 RECORDS = Path("bench/results")
 STORIES_LINK = re.compile(r"^\[[^\]]*\]\(\.\./(bench/results/[^)]*/stories\.md)\)\.?$", re.MULTILINE)
-OUTSIDE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:bench|include)/[^)]+)\)")
+OUTSIDE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:bench|include|tests)/[^)]+)\)")
 
 
 def on_config(config: Any) -> Any:
