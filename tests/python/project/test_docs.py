@@ -22,7 +22,7 @@ from tools import write_pages
 
 import onecopy
 
-PAGES = sorted(path for folder in ("docs", "bench") for path in (ROOT / folder).rglob("*.md"))
+PAGES = sorted(path for folder in ("docs", "bench", "examples", "tests") for path in (ROOT / folder).rglob("*.md"))
 PAGES += sorted(ROOT.glob("*.md"))
 
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
