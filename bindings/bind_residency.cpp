@@ -124,7 +124,7 @@ nb::class_<Report> bind_report(const nb::module_& module, const char* name, cons
 
 void bind_reports(const nb::module_& module) {
   bind_report<Residency>(module, "Residency",
-                         "What of a mapping is in memory, in bytes; None: the kernel does not report it.")
+                         "How much of a mapping is in memory, in bytes; None: the kernel does not report it.")
       .def_ro("bytes", &Residency::bytes, "Bytes of the ranges, in whole pages.")
       .def_ro("cached", &Residency::cached, "In memory, shared by every process of the machine.")
       .def_ro("dirty", &Residency::dirty, "Of the cached bytes, those not yet on the disk.")

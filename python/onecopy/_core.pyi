@@ -176,7 +176,7 @@ def end_with_parent(parent: int) -> bool:
 
 class Residency:
     """
-    What of a mapping is in memory, in bytes; None: the kernel does not report it.
+    How much of a mapping is in memory, in bytes; None: the kernel does not report it.
     """
 
     def __repr__(self) -> str: ...
