@@ -152,8 +152,8 @@ def limited(limit: int | None) -> str:
 def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, as_json: bool, **chosen: Any) -> None:
     """Remove the artefacts that the options select, and files of abandoned builds.
 
-    Without such an option, only those left files are removed. What is being built is never removed. Processes that have
-    a removed file mapped keep its memory.
+    Without such an option, only files of abandoned builds are removed. Builds that are running are never removed.
+    Processes that have a removed file mapped keep its memory.
     """
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json cannot ask for a confirmation: add --yes or --dry-run")

@@ -87,6 +87,13 @@ def test_targets_of_make_that_pages_name_exist():
     assert named - targets == set()
 
 
+def test_pages_and_metadata_agree_on_the_versions_of_python():
+    named = re.findall(r"Python :: (3\.\d+)\"", text_of("pyproject.toml"))
+    assert f"CPython {named[0]} to {named[-1]}." in text_of("SECURITY.md")
+    (tested,) = re.findall(r"^\| Tested \| .*", text_of("README.md"), re.MULTILINE)
+    assert re.findall(r"3\.\d+", tested) == named
+
+
 def test_every_example_is_listed():
     listed = re.findall(r"^\| `([\w/.]+)`", text_of("examples/README.md"), re.MULTILINE)
     programs = [path for path in (ROOT / "examples").rglob("*.[cp]*") if path.suffix in {".py", ".cpp"}]
