@@ -87,6 +87,11 @@ def test_targets_of_make_that_pages_name_exist():
     assert named - targets == set()
 
 
+def test_the_documentation_fits_in_75_pages():
+    pages = [path for path in (ROOT / "docs").rglob("*") if path.suffix in {".md", ".ipynb"}]
+    assert len(pages) <= 75
+
+
 def test_pages_and_metadata_agree_on_the_versions_of_python():
     named = re.findall(r"Python :: (3\.\d+)\"", text_of("pyproject.toml"))
     assert f"CPython {named[0]} to {named[-1]}." in text_of("SECURITY.md")
