@@ -28,6 +28,21 @@ demo: .venv/demo.stamp ## open real weights from N processes (N=4), one copy, wi
 	fi; \
 	$(BIN)/onecopy bench open "$$file" -n $(N) --rounds 3 --idle-wait 5 --brief
 
+.PHONY: dev
+dev: .venv/core.stamp ## what a first change needs: tools in .venv, 490 MB, and the extension, built
+	@echo "ready: make one T=tests/python/store"
+
+T ?= tests/python/store
+.PHONY: one
+one: .venv/core.stamp ## the tests of one folder, T=tests/python/store or T=tests/cpp/store
+ifneq ($(filter tests/cpp/%,$(T)),)
+one: doctest
+	@cmake -S . -B build/python -DONECOPY_TESTS=ON > build/one.log 2>&1 || { cat build/one.log; exit 1; }
+	cmake --build build/python --target test_$(notdir $(T:/=)) && build/python/tests/test_$(notdir $(T:/=))
+else
+	$(BIN)/python -m pytest -q $(T)
+endif
+
 .PHONY: test
 test: .venv/core.stamp doctest ## fast: checks, C++ tests, Python tests but the slow ones; under 10 minutes on two CPUs
 	@$(BIN)/python tools/tiers.py test
@@ -171,7 +186,7 @@ stories: .venv/core.stamp ## five published stories, measured again here in < 20
 	@echo "the page: $(STORIES)/stories.html"
 
 .PHONY: docs
-docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning is an error
+docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning is an error. Installs 2.8 GB, once: it executes notebooks
 	@mkdir -p build
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
 
@@ -180,7 +195,7 @@ pictures: .venv/core.stamp ## make the documentation's pictures anew, into docs/
 	$(BIN)/python -m tools.docs_pictures
 
 .PHONY: pages
-pages: .venv/core.stamp ## write the generated parts of committed pages: help of the command line, list of decisions
+pages: .venv/core.stamp ## write the generated parts of committed pages: help of commands, tables of public names
 	$(BIN)/python tools/write_pages.py
 
 .PHONY: dist

@@ -124,41 +124,41 @@ nb::class_<Report> bind_report(const nb::module_& module, const char* name, cons
 
 void bind_reports(const nb::module_& module) {
   bind_report<Residency>(module, "Residency",
-                         "What of a mapping is in memory, in bytes; None: the kernel does not report it.")
+                         "How much of a mapping is in memory, in bytes; None: the kernel does not report it.")
       .def_ro("bytes", &Residency::bytes, "Bytes of the ranges, in whole pages.")
-      .def_ro("cached", &Residency::cached, "In memory, shared by every process of the machine.")
-      .def_ro("dirty", &Residency::dirty, "Of the cached bytes, those not yet on the disk.")
-      .def_ro("mapped", &Residency::mapped, "In this process's page tables.")
-      .def_ro("huge", &Residency::huge, "Of the mapped bytes, those in 2 MiB entries.")
+      .def_ro("cached", &Residency::cached, "Bytes in the page cache, whichever process read them.")
+      .def_ro("dirty", &Residency::dirty, "Cached bytes that are not yet written back to the disk.")
+      .def_ro("mapped", &Residency::mapped, "Bytes in the page tables of this process.")
+      .def_ro("huge", &Residency::huge, "Mapped bytes in entries of 2 MiB.")
       .def_prop_ro(
           "source", [](const Residency& self) { return to_string(self.source); },
           "The source of the numbers: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
       .def_prop_ro("share", &cached_share, "cached / bytes, 0 to 1.");
   bind_report<PageCache>(module, "PageCache",
-                         "What the page cache holds of a file, in bytes, in whole pages, for all processes.")
-      .def_ro("cached", &PageCache::cached, "In memory.")
-      .def_ro("dirty", &PageCache::dirty, "Of these, not yet on the disk.")
-      .def_ro("evicted", &PageCache::evicted, "Was cached and is not any more, as far as the kernel remembers.")
+                         "Bytes of a file in the page cache, in whole pages, whichever process read them.")
+      .def_ro("cached", &PageCache::cached, "Bytes in memory.")
+      .def_ro("dirty", &PageCache::dirty, "Bytes in memory that are not yet written back to the disk.")
+      .def_ro("evicted", &PageCache::evicted, "Bytes that were evicted, as far as the kernel remembers.")
       .def_ro("recently_evicted", &PageCache::recently_evicted,
-              "Of these, so lately that to read them again shows that memory is short.");
-  bind_report<MappedPages>(module, "MappedPages", "What a process has in its page tables, in bytes.")
+              "Bytes that were evicted so recently that reading them again shows a shortage of memory.");
+  bind_report<MappedPages>(module, "MappedPages", "Bytes of an address range that are in the page tables of a process.")
       .def_ro("mapped", &MappedPages::mapped, "Mapped bytes of the address range.")
-      .def_ro("huge", &MappedPages::huge, "Of these, in 2 MiB entries.");
-  bind_report<WarmReport>(module, "WarmReport", "What a warm did.")
+      .def_ro("huge", &MappedPages::huge, "Mapped bytes in entries of 2 MiB.");
+  bind_report<WarmReport>(module, "WarmReport", "Result of a `warm`. A number that the kernel does not report is None.")
       .def_ro("bytes", &WarmReport::bytes, "Bytes of the ranges, in whole pages.")
-      .def_ro("filled", &WarmReport::filled, "Of these, brought in by this call.")
+      .def_ro("filled", &WarmReport::filled, "Bytes that this call brought into memory.")
       .def_ro("verified", &WarmReport::verified,
               "Bytes whose checksums were compared in the same pass, and agreed; None: not requested.")
-      .def_ro("cached_before", &WarmReport::cached_before)
-      .def_ro("cached_after", &WarmReport::cached_after)
-      .def_ro("huge_share", &WarmReport::huge_share, "Of what is mapped, the part in 2 MiB entries, 0 to 1.")
-      .def_ro("minor_faults", &WarmReport::minor_faults)
+      .def_ro("cached_before", &WarmReport::cached_before, "Bytes in the page cache before the call.")
+      .def_ro("cached_after", &WarmReport::cached_after, "Bytes in the page cache after the call.")
+      .def_ro("huge_share", &WarmReport::huge_share, "Part of the mapped bytes in entries of 2 MiB, 0 to 1.")
+      .def_ro("minor_faults", &WarmReport::minor_faults, "Faults that found the page in memory.")
       .def_ro("major_faults", &WarmReport::major_faults, "Faults that waited for the disk.")
-      .def_ro("seconds", &WarmReport::seconds)
-      .def_ro("gib_per_s", &WarmReport::gib_per_s, "Of the filled bytes; 2**30 bytes a second.")
+      .def_ro("seconds", &WarmReport::seconds, "Duration of the call.")
+      .def_ro("gib_per_s", &WarmReport::gib_per_s, "Rate of the bytes that were brought in; 2**30 bytes a second.")
       .def_prop_ro(
           "mechanism", [](const WarmReport& self) { return to_string(self.mechanism); },
-          "'populate', 'read', 'advise' or 'none'.")
+          "How the bytes were read: 'populate', 'read', 'advise' or 'none'.")
       .def_prop_ro(
           "huge",
           [](const WarmReport& self) -> std::optional<std::string_view> {
@@ -167,20 +167,23 @@ void bind_reports(const nb::module_& module) {
           },
           "The kernel's answer to the request for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not "
           "requested.")
-      .def_ro("threads", &WarmReport::threads)
+      .def_ro("threads", &WarmReport::threads, "Number of threads that read.")
       .def_ro("complete", &WarmReport::complete, "True when all bytes of the ranges are in memory.")
-      .def_ro("reason", &WarmReport::reason, "What was chosen, and why.");
-  bind_report<EvictReport>(module, "EvictReport", "What an evict did.")
-      .def_ro("bytes", &EvictReport::bytes)
-      .def_ro("cached_before", &EvictReport::cached_before)
-      .def_ro("cached_after", &EvictReport::cached_after)
-      .def_ro("seconds", &EvictReport::seconds)
-      .def_ro("reason", &EvictReport::reason);
-  bind_report<PinReport>(module, "PinReport", "What a pin did.")
-      .def_ro("bytes", &PinReport::bytes)
-      .def_ro("pinned", &PinReport::pinned)
-      .def_prop_ro("outcome", [](const PinReport& self) { return to_string(self.outcome); })
-      .def_ro("reason", &PinReport::reason);
+      .def_ro("reason", &WarmReport::reason, "A sentence: what was done, and why.");
+  bind_report<EvictReport>(module, "EvictReport",
+                           "Result of an `evict`. A number that the kernel does not report is None.")
+      .def_ro("bytes", &EvictReport::bytes, "Bytes of the ranges, in whole pages.")
+      .def_ro("cached_before", &EvictReport::cached_before, "Bytes in the page cache before the call.")
+      .def_ro("cached_after", &EvictReport::cached_after, "Bytes that stayed: other processes map or lock them.")
+      .def_ro("seconds", &EvictReport::seconds, "Duration of the call.")
+      .def_ro("reason", &EvictReport::reason, "A sentence: what was evicted, and why bytes stayed.");
+  bind_report<PinReport>(module, "PinReport", "Result of a `pin`.")
+      .def_ro("bytes", &PinReport::bytes, "Bytes of the ranges, in whole pages.")
+      .def_ro("pinned", &PinReport::pinned, "Bytes that are locked.")
+      .def_prop_ro(
+          "outcome", [](const PinReport& self) { return to_string(self.outcome); },
+          "The kernel's answer: 'applied', 'refused' or 'unsupported'.")
+      .def_ro("reason", &PinReport::reason, "A sentence: what was locked, and what limited it.");
 }
 
 }  // namespace
@@ -229,7 +232,7 @@ void bind_residency(nb::module_& module) {
       nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
       nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]] | None, Inspector | None]], *, "
               "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool) -> WarmJob"),
-      "Of each file the ranges; None: all of it.");
+      "Start to read ranges of files; ranges None: the whole file.");
   module.def(
       "choose_mode",
       [](const std::filesystem::path& path, std::uint64_t whole) {
@@ -247,13 +250,15 @@ void bind_residency(nb::module_& module) {
       [](int descriptor, std::uint64_t offset, std::uint64_t length) {
         return page_cache(descriptor, {offset, length});
       },
-      nb::arg("descriptor"), nb::arg("offset"), nb::arg("length"), Release(), "Of an open file; length 0: to its end.");
+      nb::arg("descriptor"), nb::arg("offset"), nb::arg("length"), Release(),
+      "Report the page cache of a range of an open file; length 0: to its end.");
   module.def(
       "mapped_in",
       [](std::uint64_t process, std::uint64_t address, std::uint64_t length) {
         return mapped_in(process, {address, length});
       },
-      nb::arg("process"), nb::arg("address"), nb::arg("length"), Release(), "Of the addresses of a process.");
+      nb::arg("process"), nb::arg("address"), nb::arg("length"), Release(),
+      "Report the page tables of an address range of a process.");
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def("unpin", &with_ranges<unpin>, nb::arg("mapping"), nb::arg("ranges").none());

@@ -108,8 +108,9 @@ void publish_scratch(const ScratchHandle& self, const std::filesystem::path& pat
 }
 
 void bind_scratch_reports(const nb::module_& module) {
-  nb::class_<ScratchMemory>(module, "ScratchMemory",
-                            "What a scratch file holds of memory, in bytes; None: the kernel does not report it.")
+  nb::class_<ScratchMemory>(
+      module, "ScratchMemory",
+      "Memory that a scratch file consumes, in bytes. A number that the kernel does not report is None.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &ScratchMemory::bytes)
       .def_ro("resident", &ScratchMemory::resident)
@@ -120,7 +121,8 @@ void bind_scratch_reports(const nb::module_& module) {
       .def_ro("cap", &ScratchMemory::cap)
       .def_ro("over", &ScratchMemory::over)
       .def_prop_ro("source", [](const ScratchMemory& self) { return to_string(self.source); });
-  nb::class_<ReleaseReport>(module, "ReleaseReport", "What became of a release; None: the kernel does not report it.")
+  nb::class_<ReleaseReport>(module, "ReleaseReport",
+                            "Result of a `release`. A number that the kernel does not report is None.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def(
           "__init__",
@@ -128,10 +130,10 @@ void bind_scratch_reports(const nb::module_& module) {
             new (self) ReleaseReport();
             self->reason = std::move(reason);
           },
-          nb::arg("reason"), "Of nothing.")
-      .def_ro("bytes", &ReleaseReport::bytes, "Asked for, in whole pages.")
-      .def_ro("resident_before", &ReleaseReport::resident_before, "Of these in memory before.")
-      .def_ro("resident_after", &ReleaseReport::resident_after, "Of these, what stayed.")
+          nb::arg("reason"), "A report of no bytes.")
+      .def_ro("bytes", &ReleaseReport::bytes, "Bytes that were requested, in whole pages.")
+      .def_ro("resident_before", &ReleaseReport::resident_before, "Bytes that were in memory before.")
+      .def_ro("resident_after", &ReleaseReport::resident_after, "Bytes that stayed in memory.")
       .def_ro("seconds", &ReleaseReport::seconds)
       .def_ro("reason", &ReleaseReport::reason, "A sentence: where the bytes are, and why some stayed.");
 }

@@ -71,7 +71,7 @@ void bind_store(nb::module_& module) {
         const auto file = self.pin();
         return file->descriptor();
       });
-  nb::class_<Artefact>(module, "Artefact", "What lies in a store.")
+  nb::class_<Artefact>(module, "Artefact", "A file in a store.")
       .def_prop_ro(
           "key", [](const Artefact& self) { return text_of(self.key); }, nb::sig("def key(self) -> str"))
       .def_prop_ro(
@@ -95,7 +95,7 @@ void bind_store(nb::module_& module) {
             return self.file ? std::optional(Shared<const FileHandle>(self.file)) : std::nullopt;
           },
           nb::sig("def handle(self) -> FileHandle | None"));
-  nb::class_<PruneReport>(module, "PruneReport", "What a prune removed.")
+  nb::class_<PruneReport>(module, "PruneReport", "Result of a `prune`.")
       .def_ro("removed", &PruneReport::removed)
       .def_ro("kept", &PruneReport::kept)
       .def_ro("bytes", &PruneReport::bytes);

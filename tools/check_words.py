@@ -13,7 +13,6 @@ from pathlib import Path
 
 CHECKED = [
     "*.md",
-    "packages/bench/**/*.py",
     "Makefile",
     "CMakeLists.txt",
     "packages/bench/**/*.cpp",
@@ -30,7 +29,7 @@ CHECKED = [
     "fuzz/**/*.hpp",
     "include/**/*.hpp",
     "packages/**/*.py",
-    "packages/**/*.md",
+    "packages/*/*.md",
     "python/**/*.py",
     "src/CMakeLists.txt",
     "src/**/*.cpp",

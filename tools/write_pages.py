@@ -1,24 +1,31 @@
 """Write the generated parts of committed pages: `python tools/write_pages.py`. With --check, only report old ones.
 
 The parts stand between `<!-- NAME -->` and `<!-- /NAME -->`, so that they can be read where the site is not built: the
-help of every command in docs/reference/command-line.md, and the list of decisions in docs/decisions/index.md.
+help of commands, and the public names of modules, each with the first sentence of its docstring.
 """
 
+import importlib
+import inspect
+import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 DOCS = Path(__file__).parents[1] / "docs"
+NAMES = "names of "
+HELP = {"help of the command line": False, "help of the benchmarks": True}
+"""The parts with the help of commands; whether a part is about `onecopy bench`, or about all other commands."""
+PART = re.compile(rf"<!-- ({NAMES}[\w.]+|{'|'.join(HELP)}) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 
-def helps() -> str:
-    """Return the help of every command, as the command line prints it."""
+def helps(is_bench: bool) -> str:
+    """Return the help of commands, as the command line prints it."""
     from onecopy.cli.command_line import onecopy
 
-    return "\n\n".join(f"## `{path}`\n\n```text\n{text}\n```" for path, text in help_of(onecopy, "onecopy", None))
+    found = [(path, text) for path, text in help_of(onecopy, "onecopy", None) if is_bench == ("bench" in path)]
+    return "\n\n".join(f"## `{path}`\n\n```text\n{text}\n```" for path, text in found)
 
 
 def help_of(command: click.Command, path: str, parent: click.Context | None) -> list[tuple[str, str]]:
@@ -32,36 +39,43 @@ def help_of(command: click.Command, path: str, parent: click.Context | None) -> 
     return found
 
 
-def decisions() -> str:
-    """Return a list of the decisions, with their titles as links."""
-    lines = []
-    for number, page in enumerate(sorted((DOCS / "decisions").glob("[0-9]*.md")), 1):
-        title = re.sub(r"^# \d+\. ", "", page.read_text().partition("\n")[0])
-        lines.append(f"{number}. [{title}]({page.name})")
+def names(module_name: str) -> str:
+    """Return a table of the public functions and classes of a module, with the first sentence of each docstring."""
+    os.environ["ONECOPY_AUTO"] = "0"  # `onecopy.auto` would replace functions of frameworks here
+    module = importlib.import_module(module_name)
+    lines = ["| name | |", "|---|---|"]
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            lines.append(f"| `{name}` | {first_sentence(inspect.getdoc(value) or '')} |")
     return "\n".join(lines)
 
 
-PARTS: dict[str, tuple[str, Callable[[], str]]] = {
-    "reference/command-line.md": ("help of the command line", helps),
-    "decisions/index.md": ("decisions", decisions),
-}
-"""For each page, the name of its generated part, and what makes it."""
+def first_sentence(docstring: str) -> str:
+    """Return the first paragraph of a docstring up to its first full stop, as a cell of a Markdown table."""
+    paragraph = docstring.partition("\n\n")[0].replace("\n", " ").replace("|", "\\|").replace("``", "`")
+    return re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0].rstrip(".:")
+
+
+def made(name: str) -> str:
+    """Return the text of the part of that name."""
+    return helps(HELP[name]) if name in HELP else names(name.removeprefix(NAMES))
 
 
 def written(page: str) -> str:
-    """Return a page with its generated part as it should be now. ValueError: the page has no such part."""
-    name, make = PARTS[page]
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    before, mark, rest = (DOCS / page).read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    if not mark or not closed:
-        raise ValueError(f"docs/{page}: no part between {begin} and {end}")
-    return f"{before}{begin}\n\n{make()}\n\n{end}{after}"
+    """Return a page with its generated parts as they should be now."""
+    return PART.sub(
+        lambda found: f"<!-- {found[1]} -->\n\n{made(found[1])}\n\n<!-- /{found[1]} -->", (DOCS / page).read_text()
+    )
+
+
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if PART.search(path.read_text()))
+"""The pages that have a generated part."""
 
 
 def main() -> int:
     """Write the pages; with --check, report those that are not as they should be, and return 1 if there are any."""
-    old = [page for page in PARTS if written(page) != (DOCS / page).read_text()]
+    old = [page for page in PAGES if written(page) != (DOCS / page).read_text()]
     for page in old:
         if "--check" in sys.argv[1:]:
             print(f"docs/{page} is not up to date: python tools/write_pages.py")

@@ -275,7 +275,7 @@ void Decoder::expect_characters(Node::Range range) const {
     std::memcpy(&character, bytes.data() + at, sizeof character);
     if (swapped) character = __builtin_bswap32(character);
     if (character > 0x10FFFF)
-      throw FormatError("'" + node_->path() + "': an array of text has a character that is none: the file is damaged");
+      throw FormatError("'" + node_->path() + "': an array of text has an invalid character: the file is damaged");
   }
 }
 
@@ -340,9 +340,9 @@ void Decoder::fail_to_make(nb::python_error& error) const {
   if (!error.matches(PyExc_Exception) || error.matches(format_error) || error.matches(PyExc_MemoryError) ||
       error.matches(PyExc_RecursionError))
     throw;  // what is being handled
-  const nb::object value = format_error(text_of("'" + node_->path() + "': what the file has for a value of the type '" +
-                                                node_->type->name + "' is none: ") +
-                                        nb::str(error.value()));
+  const nb::object value = format_error(
+      text_of("'" + node_->path() + "': the file has an invalid value of the type '" + node_->type->name + "': ") +
+      nb::str(error.value()));
   value.attr("__cause__") = error.value();
   PyErr_SetObject(format_error.ptr(), value.ptr());
   throw nb::python_error();

@@ -95,7 +95,7 @@ class FileHandle:
     def fileno(self) -> int: ...
 
 class Artefact:
-    """What lies in a store."""
+    """A file in a store."""
 
     @property
     def key(self) -> str: ...
@@ -125,7 +125,7 @@ class Artefact:
     def handle(self) -> FileHandle | None: ...
 
 class PruneReport:
-    """What a prune removed."""
+    """Result of a `prune`."""
 
     @property
     def removed(self) -> list[Artefact]: ...
@@ -176,7 +176,7 @@ def end_with_parent(parent: int) -> bool:
 
 class Residency:
     """
-    What of a mapping is in memory, in bytes; None: the kernel does not report it.
+    How much of a mapping is in memory, in bytes; None: the kernel does not report it.
     """
 
     def __repr__(self) -> str: ...
@@ -188,19 +188,19 @@ class Residency:
 
     @property
     def cached(self) -> int | None:
-        """In memory, shared by every process of the machine."""
+        """Bytes in the page cache, whichever process read them."""
 
     @property
     def dirty(self) -> int | None:
-        """Of the cached bytes, those not yet on the disk."""
+        """Cached bytes that are not yet written back to the disk."""
 
     @property
     def mapped(self) -> int | None:
-        """In this process's page tables."""
+        """Bytes in the page tables of this process."""
 
     @property
     def huge(self) -> int | None:
-        """Of the mapped bytes, those in 2 MiB entries."""
+        """Mapped bytes in entries of 2 MiB."""
 
     @property
     def source(self) -> str:
@@ -214,7 +214,7 @@ class Residency:
 
 class PageCache:
     """
-    What the page cache holds of a file, in bytes, in whole pages, for all processes.
+    Bytes of a file in the page cache, in whole pages, whichever process read them.
     """
 
     def __repr__(self) -> str: ...
@@ -222,24 +222,24 @@ class PageCache:
     def __setstate__(self, state: tuple[object, ...]) -> None: ...
     @property
     def cached(self) -> int:
-        """In memory."""
+        """Bytes in memory."""
 
     @property
     def dirty(self) -> int:
-        """Of these, not yet on the disk."""
+        """Bytes in memory that are not yet written back to the disk."""
 
     @property
     def evicted(self) -> int:
-        """Was cached and is not any more, as far as the kernel remembers."""
+        """Bytes that were evicted, as far as the kernel remembers."""
 
     @property
     def recently_evicted(self) -> int:
         """
-        Of these, so lately that to read them again shows that memory is short.
+        Bytes that were evicted so recently that reading them again shows a shortage of memory.
         """
 
 class MappedPages:
-    """What a process has in its page tables, in bytes."""
+    """Bytes of an address range that are in the page tables of a process."""
 
     def __repr__(self) -> str: ...
     def __getstate__(self) -> tuple[object, ...]: ...
@@ -250,10 +250,10 @@ class MappedPages:
 
     @property
     def huge(self) -> int:
-        """Of these, in 2 MiB entries."""
+        """Mapped bytes in entries of 2 MiB."""
 
 class WarmReport:
-    """What a warm did."""
+    """Result of a `warm`. A number that the kernel does not report is None."""
 
     def __repr__(self) -> str: ...
     def __getstate__(self) -> tuple[object, ...]: ...
@@ -264,7 +264,7 @@ class WarmReport:
 
     @property
     def filled(self) -> int:
-        """Of these, brought in by this call."""
+        """Bytes that this call brought into memory."""
 
     @property
     def verified(self) -> int | None:
@@ -273,28 +273,36 @@ class WarmReport:
         """
 
     @property
-    def cached_before(self) -> int | None: ...
-    @property
-    def cached_after(self) -> int | None: ...
-    @property
-    def huge_share(self) -> float | None:
-        """Of what is mapped, the part in 2 MiB entries, 0 to 1."""
+    def cached_before(self) -> int | None:
+        """Bytes in the page cache before the call."""
 
     @property
-    def minor_faults(self) -> int: ...
+    def cached_after(self) -> int | None:
+        """Bytes in the page cache after the call."""
+
+    @property
+    def huge_share(self) -> float | None:
+        """Part of the mapped bytes in entries of 2 MiB, 0 to 1."""
+
+    @property
+    def minor_faults(self) -> int:
+        """Faults that found the page in memory."""
+
     @property
     def major_faults(self) -> int:
         """Faults that waited for the disk."""
 
     @property
-    def seconds(self) -> float: ...
+    def seconds(self) -> float:
+        """Duration of the call."""
+
     @property
     def gib_per_s(self) -> float:
-        """Of the filled bytes; 2**30 bytes a second."""
+        """Rate of the bytes that were brought in; 2**30 bytes a second."""
 
     @property
     def mechanism(self) -> str:
-        """'populate', 'read', 'advise' or 'none'."""
+        """How the bytes were read: 'populate', 'read', 'advise' or 'none'."""
 
     @property
     def huge(self) -> str | None:
@@ -303,46 +311,66 @@ class WarmReport:
         """
 
     @property
-    def threads(self) -> int: ...
+    def threads(self) -> int:
+        """Number of threads that read."""
+
     @property
     def complete(self) -> bool:
         """True when all bytes of the ranges are in memory."""
 
     @property
     def reason(self) -> str:
-        """What was chosen, and why."""
+        """A sentence: what was done, and why."""
 
 class EvictReport:
-    """What an evict did."""
+    """
+    Result of an `evict`. A number that the kernel does not report is None.
+    """
 
     def __repr__(self) -> str: ...
     def __getstate__(self) -> tuple[object, ...]: ...
     def __setstate__(self, state: tuple[object, ...]) -> None: ...
     @property
-    def bytes(self) -> int: ...
+    def bytes(self) -> int:
+        """Bytes of the ranges, in whole pages."""
+
     @property
-    def cached_before(self) -> int | None: ...
+    def cached_before(self) -> int | None:
+        """Bytes in the page cache before the call."""
+
     @property
-    def cached_after(self) -> int | None: ...
+    def cached_after(self) -> int | None:
+        """Bytes that stayed: other processes map or lock them."""
+
     @property
-    def seconds(self) -> float: ...
+    def seconds(self) -> float:
+        """Duration of the call."""
+
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """A sentence: what was evicted, and why bytes stayed."""
 
 class PinReport:
-    """What a pin did."""
+    """Result of a `pin`."""
 
     def __repr__(self) -> str: ...
     def __getstate__(self) -> tuple[object, ...]: ...
     def __setstate__(self, state: tuple[object, ...]) -> None: ...
     @property
-    def bytes(self) -> int: ...
+    def bytes(self) -> int:
+        """Bytes of the ranges, in whole pages."""
+
     @property
-    def pinned(self) -> int: ...
+    def pinned(self) -> int:
+        """Bytes that are locked."""
+
     @property
-    def outcome(self) -> str: ...
+    def outcome(self) -> str:
+        """The kernel's answer: 'applied', 'refused' or 'unsupported'."""
+
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """A sentence: what was locked, and what limited it."""
 
 class Inspector:
     """Inspects bytes in the pass that reads them into memory."""
@@ -373,7 +401,7 @@ def start_warm(
     mechanism: str,
     in_order: bool,
 ) -> WarmJob:
-    """Of each file the ranges; None: all of it."""
+    """Start to read ranges of files; ranges None: the whole file."""
 
 def choose_mode(path: str | os.PathLike, *, whole: int = 0) -> tuple[bool, bool, str]:
     """
@@ -385,10 +413,12 @@ def total_evicted(reports: Sequence[EvictReport]) -> EvictReport: ...
 def total_pinned(reports: Sequence[PinReport]) -> PinReport: ...
 def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> Residency: ...
 def page_cache(descriptor: int, offset: int, length: int) -> PageCache:
-    """Of an open file; length 0: to its end."""
+    """
+    Report the page cache of a range of an open file; length 0: to its end.
+    """
 
 def mapped_in(process: int, address: int, length: int) -> MappedPages:
-    """Of the addresses of a process."""
+    """Report the page tables of an address range of a process."""
 
 def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> EvictReport: ...
 def pin(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> PinReport: ...
@@ -474,7 +504,7 @@ def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int],
 
 class ScratchMemory:
     """
-    What a scratch file holds of memory, in bytes; None: the kernel does not report it.
+    Memory that a scratch file consumes, in bytes. A number that the kernel does not report is None.
     """
 
     def __repr__(self) -> str: ...
@@ -498,23 +528,25 @@ class ScratchMemory:
     def source(self) -> str: ...
 
 class ReleaseReport:
-    """What became of a release; None: the kernel does not report it."""
+    """
+    Result of a `release`. A number that the kernel does not report is None.
+    """
 
     def __init__(self, reason: str) -> None:
-        """Of nothing."""
+        """A report of no bytes."""
 
     def __repr__(self) -> str: ...
     @property
     def bytes(self) -> int:
-        """Asked for, in whole pages."""
+        """Bytes that were requested, in whole pages."""
 
     @property
     def resident_before(self) -> int | None:
-        """Of these in memory before."""
+        """Bytes that were in memory before."""
 
     @property
     def resident_after(self) -> int | None:
-        """Of these, what stayed."""
+        """Bytes that stayed in memory."""
 
     @property
     def seconds(self) -> float: ...

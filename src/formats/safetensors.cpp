@@ -48,7 +48,7 @@ class Parser {
   std::uint64_t data_size() const noexcept { return file_size_ - parts_.data_offset; }
 
   void read_metadata() {
-    if (std::exchange(has_metadata_, true)) reader_.fail("__metadata__ stands in the header twice");
+    if (std::exchange(has_metadata_, true)) reader_.fail("__metadata__ occurs twice in the header");
     reader_.object([this](std::string_view key) {
       const auto value = reader_.string();
       if (key == metadata::key) ours_end_ = reader_.position();

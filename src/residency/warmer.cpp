@@ -108,7 +108,8 @@ bool Warmer::visit_piece(const WarmPiece& piece) noexcept {
   const std::uint64_t end = piece.range.offset + piece.range.length;
   // The disk has written these pages, and no CPU has read them yet. On a virtual machine that gets its memory on first
   // access, that access costs 1 to 2 us a page: better here, beside the reading, than in the caller's first pass
-  // (docs/decisions/0007). Pages that another process brought in were accessed there; an inspector accesses them, too.
+  // (docs/decisions/reading-and-warming.md). Pages that another process brought in were accessed there; an inspector
+  // accesses them, too.
   const bool is_first = piece.missing && file.inspector() == nullptr && !file.is_cached(piece.range);
   const Touch touch = is_first ? Touch::yes : Touch::no;
   for (std::uint64_t at = piece.range.offset; at < end && !cancelled_.load(std::memory_order_relaxed);) {

@@ -135,7 +135,7 @@ void Expectation::expect_elements(const Type& type, const std::string& path, Row
 std::uint64_t Expectation::expect_offsets(const std::string& path, Rows rows) {
   const std::string name = named(path, ".offsets");
   if (file_.index().find(name) == nullptr) throw FormatError("'" + name + "': the file has no such array");
-  if (rows.count == UINT64_MAX) throw FormatError("'" + name + "': more values than can be counted");
+  if (rows.count == UINT64_MAX) throw FormatError("'" + name + "': the number of values exceeds 64 bits");
   expect_array(name, named(path), "offsets", DType::u64, {rows.count + 1}, alignof(std::uint64_t));
   columns_.push_back(entry(name).range());
   return read_number(name, rows.count);

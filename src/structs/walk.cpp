@@ -144,7 +144,7 @@ DType dtype_of(const Type& fixed) {
 
 std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path) {
   std::uint64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) throw FormatError("'" + path + "': more values than can be counted");
+  if (__builtin_mul_overflow(a, b, &product)) throw FormatError("'" + path + "': the number of values exceeds 64 bits");
   return product;
 }
 

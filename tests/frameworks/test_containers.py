@@ -13,7 +13,7 @@ from tests.support.places import ROOT
 
 import onecopy as oc
 
-PAGE = ROOT / "docs/howto/share-python-data.md"
+PAGE = ROOT / "docs/howto/share-data.md"
 ROW = re.compile(r"\| (.*`(.+)`) \| (List|Table|Dict|refused) \| (same|refused) \| (same|refused) \|")
 ROWS = {match[2]: match.groups()[2:] for match in map(ROW.fullmatch, PAGE.read_text().splitlines()) if match}
 

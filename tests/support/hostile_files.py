@@ -152,17 +152,17 @@ JSON = {
 }
 
 ENTRIES = {
-    "a name twice": file(f"{{{entry()},{entry(shape=[0], data_offsets=[4, 4])}}}", "'a' stands in the header twice"),
+    "a name twice": file(f"{{{entry()},{entry(shape=[0], data_offsets=[4, 4])}}}", "'a' occurs twice in the header"),
     "a name twice, once by an escape": file(
-        f'{{{entry()},"\\u0061":{{"dtype":"U8","shape":[0],"data_offsets":[4,4]}}}}', "'a' stands in the header twice"
+        f'{{{entry()},"\\u0061":{{"dtype":"U8","shape":[0],"data_offsets":[4,4]}}}}', "'a' occurs twice in the header"
     ),
     "a name of 1 MB twice": file(
         f"{{{entry('n' * 1_000_000)},{entry('n' * 1_000_000, shape=[0], data_offsets=[4, 4])}}}",
-        f"'{'n' * 200}...' stands in the header twice",
+        f"'{'n' * 200}...' occurs twice in the header",
     ),
     "a name with a line break twice": file(
         f"{{{entry(chr(10))},{entry(chr(10), shape=[0], data_offsets=[4, 4])}}}",
-        "'\\u000a' stands in the header twice",
+        "'\\u000a' occurs twice in the header",
     ),
     "no elements, by a shape that overflows": file(
         "{" + entry(shape=[0, 2**64 - 1, 2**64 - 1], data_offsets=[0, 0]) + "}",
@@ -270,7 +270,7 @@ METADATA = {
         '{"__metadata__":{"a":"1","\\u0061":"2"}}', "JSON at byte 37: metadata 'a' occurs twice"
     ),
     "metadata twice": file(
-        '{"__metadata__":{},"__metadata_\\u005f":{}}', "JSON at byte 39: __metadata__ stands in the header twice"
+        '{"__metadata__":{},"__metadata_\\u005f":{}}', "JSON at byte 39: __metadata__ occurs twice in the header"
     ),
     "a later version of ours": told(
         '{"version":2,"kind":"arrays"}', f"the file was written by format version 2, {KNOWN_VERSIONS}"

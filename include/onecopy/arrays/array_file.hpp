@@ -1,7 +1,7 @@
-// arrays: where a path becomes data. A file of named arrays, opened by mapping and looked at in place.
+// arrays: where a path becomes data. A file of named arrays, opened by mapping and used in place.
 //
 //     const auto model = ArrayFile::open("model.safetensors");
-//     Bytes weights = model.bytes("encoder.weight");   // throws std::out_of_range when there is none
+//     Bytes weights = model.bytes("encoder.weight");   // throws std::out_of_range if the name is missing
 //
 // Ownership: a copy shares mapping and index, so that views and jobs can outlive the ArrayFile they came from. Opening
 // reads the header (with pread: a file truncated meanwhile is an error, not a signal) and touches no data. Threads:

@@ -1,4 +1,4 @@
-// Removes artefacts by age, size and source, and files that ended builders left.
+// Removes artefacts by age, size and source, and files of abandoned builds.
 #pragma once
 
 #include <chrono>

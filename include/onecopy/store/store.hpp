@@ -77,7 +77,7 @@ class Store {
   // FileChanged when the source changed while it was read.
   Artefact get_or_build(const std::string& key, const Build& build, const BuildOptions& options = {}) const;
 
-  // Every entry of the folder, including artefacts that are being built and files that ended builders left.
+  // Every entry of the folder, including artefacts that are being built and files of abandoned builds.
   std::vector<Artefact> list() const;
 
  private:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--include",
     multiple=True,
     metavar="GLOB",
-    help="Of a URL that ends with /: only objects with such names. Repeatable.",
+    help="Only objects whose names match, for a URL that ends with /. Repeatable.",
 )
 @click.option(
     "--connections",

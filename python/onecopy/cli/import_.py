@@ -71,7 +71,7 @@ def options_for(form: str, source: str, **given: Any) -> dict[str, Any]:
 @click.option("--types", type=click.Choice(["infer"]), help="CSV: infer column types (needs pyarrow); default: text.")
 @click.option("--delimiter", metavar="CHARACTER", help="CSV: separator of fields.")
 def command(*, source: str, target: str, form: str, **given: Any) -> None:
-    """Write the rows of SOURCE to TARGET, a file of records that `onecopy.open` opens in place."""
+    """Write the rows of SOURCE to TARGET, a file of records, which `onecopy.open_records` maps."""
     form = format_of(source) if form == "auto" else form
     options = options_for(form, source, **given)
     with screen.progress_bar(screen.err(), DownloadColumn()) as bar:

@@ -37,8 +37,8 @@ SAMPLING_SECONDS = 0.25
 @click.option(
     "--map-writable",
     is_flag=True,
-    help="Map files themselves, without a copy. Who writes to a file changes what the processes have loaded, and who "
-    "truncates it ends them.",
+    help="Map files themselves, without a copy. A write to a file then changes what the processes have loaded, and "
+    "truncating it ends them.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 def command(*, output: str | None, quiet: bool, keep: bool, map_writable: bool, command: tuple[str, ...]) -> None:

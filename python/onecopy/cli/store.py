@@ -108,7 +108,7 @@ def command() -> None:
 @click.option("--long", "whole", is_flag=True, help="Show full keys, as prune --key takes them.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -> None:
-    """List artefacts, the last used first, with unfinished ones of running and of ended builders.
+    """List artefacts by last use; unfinished builds have a state (building, partial, stale claim).
 
     Keys are shown without folders, sizes, times, inodes and entity tags; --long shows them in full. Below the table is
     the size from which on a build removes the least recently used artefacts: ONECOPY_MAX_BYTES, such as 50GiB, 10% of
@@ -150,10 +150,10 @@ def limited(limit: int | None) -> str:
 @click.option("--yes", is_flag=True, help="Remove without a confirmation.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; needs --yes or --dry-run.")
 def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, as_json: bool, **chosen: Any) -> None:
-    """Remove the artefacts that the options select, and files that ended builders left.
+    """Remove the artefacts that the options select, and files of abandoned builds.
 
-    Without such an option, only those left files are removed. What is being built is never removed. Processes that have
-    a removed file mapped keep its memory.
+    Without such an option, only files of abandoned builds are removed. Builds that are running are never removed.
+    Processes that have a removed file mapped keep its memory.
     """
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json cannot ask for a confirmation: add --yes or --dry-run")

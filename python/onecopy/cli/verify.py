@@ -79,7 +79,7 @@ def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None,
     """Compare each FILE with the checksums that onecopy.save stored in it.
 
     The exit status is 0 if every byte of every file is as it was written; 1 if a file is damaged or cannot be read;
-    else 3, if a file has no checksums. All files are verified, also after one that is damaged.
+    else 3, if a file has no checksums. All files are verified, even after a damaged one.
     """
     results = []
     for file in files:

@@ -63,13 +63,17 @@ def warm(
 @click.command("warm")
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option("--names", "pattern", metavar="GLOB", help="Only arrays whose names match.")
-@click.option("--threads", type=click.IntRange(min=1), help="Number of threads; default: by size and CPUs.")
+@click.option("--threads", type=click.IntRange(min=1), help="Number of threads; default: 8.")
 @click.option(
     "--max-bytes",
     type=SIZE,
     help="Maximum bytes of all FILEs in memory, assigned in their order.",
 )
-@click.option("--huge/--no-huge", default=None, help="Use huge pages, or not; default: by the size.")
+@click.option(
+    "--huge/--no-huge",
+    default=None,
+    help="Use huge pages, or not; default: if a file is at most half of the available memory.",
+)
 @click.option("--verify", is_flag=True, help="Verify the stored checksums in the same pass.")
 @click.option("--hold", is_flag=True, help="Stay, and keep the FILEs in memory until SIGTERM or Ctrl-C.")
 @click.option(

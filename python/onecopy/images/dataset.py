@@ -95,7 +95,7 @@ class Images(Closeable):
                 "index several at once"
             ) from None
         if not -len(shapes) <= number < len(shapes):
-            raise IndexError(f"image {number} of {len(shapes)}")
+            raise IndexError(f"image index {number} is out of range: there are {len(shapes)} images")
         number %= len(shapes)
         one: NDArray[Any] = pixels[int(offsets[number]) : int(offsets[number + 1])].reshape(shapes[number])
         return one

@@ -12,7 +12,7 @@ of the machine share one copy, and code may write to what it loaded: a page that
 process, and the file never changes. ``save_file`` writes a file that is laid out for mapping (`onecopy.save`).
 
 **When not to use it.** In new programs: `onecopy.open` and `onecopy.torch` do more, with reports. Where the programs
-must not be edited: ``onecopy run`` (`onecopy.auto`). docs/howto/replace-safetensors.md lists what differs.
+must not be edited: ``onecopy run`` (`onecopy.auto`). docs/howto/coming-from.md lists what differs.
 """
 
 from __future__ import annotations

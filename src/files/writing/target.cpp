@@ -86,7 +86,7 @@ void Target::check() const {
   const auto there = os::facts_of_entry(at(name_));
   if (there && there.value.kind == os::FileKind::folder) fail(saving, EISDIR);
   if (there && there.value.kind == os::FileKind::other)
-    fail(saving, EEXIST, "a FIFO, socket or device stands there, and is not to be replaced");
+    fail(saving, EEXIST, "the target is a FIFO, socket or device, which is not replaced");
   if (!there && there.error != ENOENT) fail(saving, there.error);
 }
 

@@ -190,7 +190,7 @@ void TensorReader::read_axes(FoundArray& array, const Call& call) const {
 // The type named by the call; null: an unknown type.
 const ElementType* TensorReader::own_type(Id id, const std::string& name) {
   const auto type = global(id);
-  if (!type) throw FormatError("torch: the type of " + describe(name) + " is none");
+  if (!type) throw FormatError("torch: the type of " + describe(name) + " is unknown");
   const ElementType* known = element_type(*type);
   if (known == nullptr) objects_.add(type->module, type->name);
   return known;

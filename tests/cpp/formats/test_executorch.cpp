@@ -240,7 +240,7 @@ TEST_CASE("segments, constants and layouts that do not fit are refused, with the
   CHECK(says(bad(one().table(5, constants(1, {0, 4}))), "a constant lies in segment 1"));
   CHECK(says(bad(one().table(5, constants(0, {0, 4, 2}))), "'constant.1' would be bytes [4, 2) of a segment of 8"));
   CHECK(says(bad(one().table(5, constants(0, {0, 9}))), "'constant.0' would be bytes [0, 9)"));
-  CHECK(says(bad(one().tables(7, {named("w", 0), named("w", 0)})), "'w' stands in the header twice"));
+  CHECK(says(bad(one().tables(7, {named("w", 0), named("w", 0)})), "'w' occurs twice in the header"));
 
   const auto laid = [](const TableOf& its) {
     return error_of(flat_tensor(TableOf().tables(1, {segment(0, 8)}).tables(2, {named("w", 0).table(2, its)}),

@@ -234,7 +234,7 @@ TEST_CASE("what does not fit into a GGUF file is refused, with its name and the 
       says(error_of(File{.tensors = {tensor("a", {16}, 0, 0), tensor("b", {1}, 0, 32)}, .data = std::string(64, 'x')}),
            "'b' begins at byte "));
   CHECK(says(error_of(File{.tensors = {tensor("a", {1}, 0, 0), tensor("a", {1}, 0, 32)}, .data = std::string(64, 'x')}),
-             "'a' stands in the header twice"));
+             "'a' occurs twice in the header"));
   auto cut = File{.tensors = {tensor("w", {0}, 0, 0)}, .alignment = 1}.bytes();
   CHECK(says(error_of(cut), "the data would begin after "));
 }

@@ -115,7 +115,7 @@ TEST_CASE("the name of a tensor is the path to it") {
                  "u") == "a");
   CHECK(names_in(dict({text(""), dict({text("a"), w})})) == ".a");
   CHECK(contains(error_of(checkpoint(dict({text("a.b"), w, text("a"), dict({text("b"), w})}))),
-                 "'a.b' stands in the header twice"));
+                 "'a.b' occurs twice in the header"));
 }
 
 TEST_CASE("parameters, subclasses and newer types are tensors") {

@@ -68,7 +68,7 @@ def test_images_of_different_shapes_are_each_as_pillow_reads_them(tmp_path):
     with pytest.raises(TypeError, match="indexed by one number, not by slice"):
         images[:2]
     for wrong in (4, -5):
-        with pytest.raises(IndexError, match=f"image {wrong} of 4"):
+        with pytest.raises(IndexError, match=f"image index {wrong} is out of range: there are 4 images"):
             images[wrong]
 
 

@@ -20,7 +20,15 @@ def check_cpp(root: Path, tool: str = "check_layers.py") -> subprocess.Completed
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for folder in ("include", "src", "bindings", "python", "packages/bench/src", "packages/monitor/src", "packages/mosaic/src"):
+    for folder in (
+        "include",
+        "src",
+        "bindings",
+        "python",
+        "packages/bench/src",
+        "packages/monitor/src",
+        "packages/mosaic/src",
+    ):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path

@@ -21,10 +21,7 @@ from onecopy import _core
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PROJECT["project"]["version"]
 GROUPS = PROJECT["dependency-groups"]
-PACKAGES = [
-    tomllib.loads(path.read_text())["project"]
-    for path in sorted(ROOT.glob("packages/*/pyproject.toml"))
-]
+PACKAGES = [tomllib.loads(path.read_text())["project"] for path in sorted(ROOT.glob("packages/*/pyproject.toml"))]
 
 
 def citation() -> dict[str, str]:
