@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onecopy import _core
+from onecopy._core import ReleaseReport
 from onecopy.arguments import byte_count, non_negative, path_text
 from onecopy.arrays.entries import is_raw, of_numpy, to_numpy
 from onecopy.arrays.saving import CHUNK
@@ -446,7 +447,7 @@ class Scratch(ArrayProtocol):
         """
         self._core.write_direct(non_negative("offset", offset), as_bytes(values))
 
-    def release(self, region: Region = None) -> _core.ReleaseReport:
+    def release(self, region: Region = None) -> ReleaseReport:
         """Write a part to disk and evict its pages, rounded outwards to whole pages.
 
         Regions of more than 16384 separate ranges include the bytes between them. Pages that the kernel does not evict
@@ -738,12 +739,12 @@ class HeapArray(ArrayProtocol):
             raise OSError(errno.EINVAL, f"bytes [{start}, +{len(given)}) of {len(whole)}")
         whole[start : start + len(given)] = given
 
-    def release(self, region: Region = None) -> _core.ReleaseReport:
+    def release(self, region: Region = None) -> ReleaseReport:
         """Do nothing, and return a report with the reason: heap memory cannot be evicted."""
         box_of(region, self.shape)
-        return _core.ReleaseReport(self.reason)
+        return ReleaseReport(self.reason)
 
-    def prefetch(self, region: Region = None) -> _core.ReleaseReport:
+    def prefetch(self, region: Region = None) -> ReleaseReport:
         """Do nothing, and return a report with the reason."""
         return self.release(region)
 
