@@ -51,7 +51,7 @@ def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, reques
         pytest.importorskip("imagecodecs")
     if module == "images.registering":
         pytest.importorskip("scipy")
-    if module in ("records._arrow_unions", "records.table", "records.tabular"):
+    if module in ("records._arrow_unions", "records.rows", "records.sources"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not kernel_has_memfd():  # to the examples any new file is as good
