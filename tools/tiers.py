@@ -109,8 +109,8 @@ def nightly(folder: Path) -> list[Step]:
         pytest(folder, f"order-{order}", everywhere, "not slow and not nightly", "--order", order)
         for order in ("reverse", "1", "2")
     ]
-    kills = ["store_kills", "store_exchange", "writer_kills", "scratch_kills", "image_kills", "run_kills"]
-    killed = [*(f"tests/processes/test_{name}.py" for name in kills), "packages/mosaic/tests/test_mosaic_kills.py"]
+    kills = [*ROOT.glob("tests/processes/*/test_*_kills.py"), *ROOT.glob("packages/*/tests/test_*_kills.py")]
+    killed = [*sorted(map(str, kills)), "tests/processes/store/test_store_exchange.py"]
     torture = pytest(folder, "torture", killed, "not nightly", "--timeout=3600")
     tsan = ["env", f"LD_PRELOAD={library('libtsan.so')} {library('libstdc++.so')}", "TSAN_OPTIONS=halt_on_error=1"]
     return [

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.fallbacks.settings import Setting, settings
 
 LOGS = Path("build/fallbacks")
-MODULES = ["arrays", "records", "page_cache", "scratch", "store"]
+MODULES = ["arrays", "records", "page_cache", "scratch_arrays", "store", "top"]
 TESTS = [*(f"tests/python/{module}" for module in MODULES), "tests/processes", "tests/hostile"]
 
 

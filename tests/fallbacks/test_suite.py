@@ -14,35 +14,35 @@ MODULES = [
     "python/page_cache/test_residency.py",
     "python/arrays/test_arrays_residency.py",
     "python/page_cache/test_jobs.py",
-    "python/page_cache/test_files.py",
+    "python/top/test_files.py",
 ]
-SAVING = ["python/arrays/test_saving_files.py", "processes/test_save_streams.py"]
-STORE = ["python/store/test_store.py", "processes/test_store_races.py"]
+SAVING = ["python/arrays/test_saving_files.py", "processes/arrays/test_save_streams.py"]
+STORE = ["python/store/test_store.py", "processes/store/test_store_races.py"]
 SCRATCH = [
-    "python/scratch/test_scratch_arrays.py",
-    "processes/test_scratch_disks.py",
-    "processes/test_scratch_sharing.py",
+    "python/scratch_arrays/test_scratch_arrays.py",
+    "processes/scratch_arrays/test_scratch_disks.py",
+    "processes/scratch_arrays/test_scratch_sharing.py",
 ]
 IMAGES = [
     "python/images/test_image_opening.py",
-    "processes/test_image_processes.py",
+    "processes/images/test_image_processes.py",
     "../packages/mosaic/tests/test_mosaic_processes.py",
-    "processes/test_image_sharing_processes.py",
+    "processes/images/test_image_sharing_processes.py",
 ]
-PROCESSES = [f"processes/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
+PROCESSES = [f"processes/arrays/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
 # Where each of them matters; what is left out is what could not notice.
 MATTERS = {
-    "no cachestat": ["python/page_cache/test_residency.py", "processes/test_other_users.py", *SCRATCH],
+    "no cachestat": ["python/page_cache/test_residency.py", "processes/arrays/test_other_users.py", *SCRATCH],
     "cachestat forbidden": ["python/page_cache/test_residency.py"],
-    "no MADV_POPULATE_READ": ["python/page_cache/test_residency.py", "processes/test_truncation.py"],
+    "no MADV_POPULATE_READ": ["python/page_cache/test_residency.py", "processes/arrays/test_truncation.py"],
     "no O_TMPFILE": [*SAVING, *SCRATCH],
     "no memfd_create": ["python/project/test_examples.py"],
-    "process_vm_readv forbidden": ["processes/test_truncation.py"],
-    "no PAGEMAP_SCAN": ["processes/test_sharing.py", "processes/test_other_users.py"],
-    "no MADV_HUGEPAGE": ["processes/test_sharing.py"],
+    "process_vm_readv forbidden": ["processes/arrays/test_truncation.py"],
+    "no PAGEMAP_SCAN": ["processes/arrays/test_sharing.py", "processes/arrays/test_other_users.py"],
+    "no MADV_HUGEPAGE": ["processes/arrays/test_sharing.py"],
     "no O_DIRECT": [
-        "python/page_cache/test_files.py",
-        "python/scratch/test_scratch_arrays.py",
+        "python/top/test_files.py",
+        "python/scratch_arrays/test_scratch_arrays.py",
         "../packages/mosaic/tests/test_image_window.py",
     ],
     "no F_OFD_SETLK": STORE,

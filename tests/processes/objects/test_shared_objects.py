@@ -23,7 +23,7 @@ MB = 1_000_000
 WORKER = """
 import json, sys
 import onecopy as oc
-from tests.processes import test_shared_objects as here
+from tests.processes.objects import test_shared_objects as here
 model = oc.share_object(here.build, "model", store=sys.argv[1])
 total = float(model["weights"].sum())
 print(json.dumps({"total": total, **here.memory_of(sys.argv[1])}), flush=True)
