@@ -231,7 +231,7 @@ def csv_rows(
     """
     if not (types is None or types == "infer" or isinstance(types, Mapping)):
         raise ValueError(f"types must be None, 'infer' or a mapping from column to function, not {types!r}")
-    options = {"columns": columns, "encoding": encoding}
+    options: dict[str, Any] = {"columns": columns, "encoding": encoding}
     if types != "infer":
         options |= {"types": types or {}, "dialect": {"strict": True, **dialect}}
         return RowSource(source, _read_csv, options, progress)
