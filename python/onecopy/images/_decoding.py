@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import struct
@@ -19,7 +18,7 @@ from onecopy.arguments import cpu_count, thread_count
 from onecopy.arrays.entries import of_numpy
 from onecopy.errors import FileChanged
 from onecopy.images import codecs
-from onecopy.images.facts import CodecError
+from onecopy.images.image import CodecError
 from onecopy.remote.pieces import PartialFile
 from onecopy.store import report_progress
 
@@ -57,6 +56,7 @@ class Layout:
     """
 
     def __init__(self, paths: Sequence[str], shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> None:
+        self.shapes, self.dtype = shapes, dtype
         sizes = np.array([prod(shape) for shape in shapes], np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         self.small: dict[str, NDArray[Any]] = {}
@@ -175,9 +175,7 @@ class Job(NamedTuple):
 
     def _expect_unchanged(self, number: int, cause: Exception | None) -> None:
         path = self.paths[number]
-        if codecs.identity_of(path) != self.identities[number]:
-            text = "the image was replaced or written while its dataset was being decoded"
-            raise FileChanged(errno.ESTALE, text, path) from cause
+        codecs.expect_identity(path, self.identities[number], "its dataset was being decoded", cause)
 
     def _transformed(self, path: str, pixels: NDArray[Any]) -> NDArray[Any]:
         assert self.transform is not None
@@ -192,15 +190,6 @@ class Job(NamedTuple):
         return made
 
 
-class _Plan(NamedTuple):
-    """What is known before the images are decoded."""
-
-    shapes: list[tuple[int, ...]]
-    dtype: np.dtype[Any]
-    errors: dict[int, str]
-    """The reason by the number of each image that cannot be decoded."""
-
-
 def build(target: Path, key: str, job: Job, threads: int | None, progress: Callable[[int, int], object] | None) -> None:
     """Decode all images into the file at `target`, which appears when it is complete.
 
@@ -212,10 +201,9 @@ def build(target: Path, key: str, job: Job, threads: int | None, progress: Calla
     try:
         with _no_size_warnings(), ThreadPoolExecutor(count, "onecopy-images") as pool:
             work = _Work(pool, 2 * count)
-            plan = _planned(job, work)
-            layout = Layout(job.paths, plan.shapes, plan.dtype)
+            layout, errors = _planned(job, work)
             partial = PartialFile(target, key, layout.size)
-            filling = _Build(partial, layout, plan, job)
+            filling = _Build(partial, layout, job, errors)
             try:
                 filling.reserve()
                 filling.decode(work, progress)
@@ -263,8 +251,11 @@ class _Work(NamedTuple):
             wait([future for future in pending if not future.cancel()])  # else they write into a closed file
 
 
-def _planned(job: Job, work: _Work) -> _Plan:
-    """Return shapes and dtype of all images; damaged ones have the shape of the first one that can be read."""
+def _planned(job: Job, work: _Work) -> tuple[Layout, dict[int, str]]:
+    """Return the layout of the images, and the reason by the number of each image that cannot be decoded.
+
+    Damaged images have the shape of the first one that can be read.
+    """
     kinds: list[Kind | None] = []
     errors: dict[int, str] = {}
     made: dict[Kind, Kind] = {}  # by the transform, from images of one kind
@@ -290,7 +281,8 @@ def _planned(job: Job, work: _Work) -> _Plan:
                 f"images must have one dtype and number of axes, but {job.paths[first]} has {_as_text(expected)} and "
                 f"{job.paths[number]} has {_as_text(other)}: give color='RGB', or share them apart"
             )
-    return _Plan([expected[0] if kind is None else kind[0] for kind in kinds], expected[1], errors)
+    shapes = [expected[0] if kind is None else kind[0] for kind in kinds]
+    return Layout(job.paths, shapes, expected[1]), errors
 
 
 def _as_text(kind: Kind) -> str:
@@ -302,8 +294,8 @@ class _Build(NamedTuple):
 
     partial: PartialFile
     layout: Layout
-    plan: _Plan
     job: Job
+    errors: dict[int, str]
 
     def reserve(self) -> None:
         """Reserve the space of the file; OSError if there is not enough."""
@@ -316,7 +308,7 @@ class _Build(NamedTuple):
 
     def decode(self, work: _Work, progress: Callable[[int, int], object] | None) -> None:
         """Decode the images that the file does not have, and add those that cannot be decoded to the errors."""
-        total, errors = len(self.job.paths), self.plan.errors
+        total, errors = len(self.job.paths), self.errors
         missing = [
             number
             for number in range(total)
@@ -336,7 +328,7 @@ class _Build(NamedTuple):
             pixels = self.job.decode(number)
         except CodecError as error:
             return number, str(error)
-        found, expected = (pixels.shape, pixels.dtype), (self.plan.shapes[number], self.plan.dtype)
+        found, expected = (pixels.shape, pixels.dtype), (self.layout.shapes[number], self.layout.dtype)
         if found != expected:
             wrong = ValueError(
                 f"{self.job.paths[number]}: decoded as {_as_text(found)}, but another image of its shape as "
@@ -351,7 +343,7 @@ class _Build(NamedTuple):
         """Write the other arrays, then the header."""
         for begin, array in self.layout.places():
             self.partial.write(begin, array.view(np.uint8).data.cast("B"))
-        errors = json.dumps(dict(sorted(self.plan.errors.items()))).encode() if self.plan.errors else b""
+        errors = json.dumps(dict(sorted(self.errors.items()))).encode() if self.errors else b""
         if errors:
             self.partial.write(self.layout.size, errors)
         self.partial.write(0, self.layout.header(len(errors)))

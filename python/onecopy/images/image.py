@@ -1,60 +1,108 @@
-"""`Image`: an image as a mapped array, from an artefact of the store or from an uncompressed image file."""
+"""`Image`: an image as a mapped array; `Facts`: what its header says; the errors of images that cannot be read."""
 
 from __future__ import annotations
 
 import json
-import math
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onecopy.arrays.entries import TYPES
 from onecopy.errors import FormatError
 from onecopy.files import Closeable, Mapping
-from onecopy.images.facts import PALETTE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays import ArrayFile
-    from onecopy.images.facts import Facts
     from onecopy.store import Artefact
 
 NAME = "data"
 """Name of the one array in an artefact."""
+PALETTE = "palette indices"
+"""Suffix of `Facts.codec` for pixels that are indices into a palette, which is not read."""
 
 
-class About(NamedTuple):
-    """Metadata of the pixels: level, axes, codec, and their place in an image file."""
+class CodecError(FormatError):
+    """No installed library can read an image: its format is not supported, or its bytes are damaged.
 
-    level: int
-    levels: tuple[tuple[int, ...], ...]
-    axes: str
+    The message has the path of the file and the error of each library.
+    """
+
+
+class DamagedError(CodecError):
+    """An image file is truncated, or its header claims an implausible size.
+
+    No other library is tried: some fill in missing pixels, and all need the memory.
+    """
+
+
+class NoLevelError(ValueError):
+    """The image has no such level."""
+
+
+def no_level(path: str, level: int, levels: int) -> NoLevelError:
+    """Return the error for a missing level."""
+    have = "one level, 0" if levels == 1 else f"levels 0 to {levels - 1}"
+    return NoLevelError(f"{path}: no level {level}: the image has {have}")
+
+
+class InPlace(NamedTuple):
+    """The place of uncompressed pixels in a file, which can be mapped."""
+
+    offset: int
+    """Offset of the first pixel in bytes."""
+    dtype: str
+    """Element type in numpy's notation, in the byte order of the file: ">u2"."""
+
+
+class Facts(NamedTuple):
+    """The facts that the header of an image has about one level."""
+
     codec: str
-    in_place: tuple[int, str, tuple[int, ...]] | None = None
-    """(offset, dtype, shape) of pixels in an image file; None for the array of an artefact."""
+    """The decoding library with versions: "tifffile 2026.3.3, imagecodecs 2026.3.6"; for palette images "pillow
+    12.0.0, palette indices"."""
+    shape: tuple[int, ...]
+    """Shape of the level, in elements."""
+    dtype: str
+    """Element type in numpy's notation, little-endian."""
+    axes: str
+    """One letter per axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
+    level: int
+    """Number of the level; 0 is the largest."""
+    levels: tuple[tuple[int, ...], ...]
+    """Shapes of all levels; the first one is the largest."""
+    in_place: InPlace | None = None
+    """Place of the pixels in the file if they are uncompressed; None if they have to be decoded."""
+    at_once: int = 0
+    """Bytes of the largest strip or tile of a TIFF, which is decoded in memory beside the pixels."""
+    decoded: int = 0
+    """Bytes of all strips or tiles of a TIFF when decoded, with what lies outside the image."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the decoded level in bytes."""
+        import numpy as np
+
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @classmethod
-    def of_facts(cls, facts: Facts) -> About:
-        """Return the metadata of an image with these facts."""
-        place = None if facts.in_place is None else (*facts.in_place, facts.shape)
-        return cls(facts.level, facts.levels, facts.axes, facts.codec, place)
-
-    @classmethod
-    def of_file(cls, file: ArrayFile) -> About:
-        """Return the metadata that `metadata` wrote, or defaults for an array file without them.
+    def of_file(cls, file: ArrayFile) -> Facts:
+        """Return the facts of an array file: those that `metadata` wrote, or defaults for a file without them.
 
         FormatError if the file has several arrays and none is called "data", or if the metadata are damaged.
         """
         if len(file) != 1 and NAME not in file:
             raise FormatError(f"{file.path}: not an image: {len(file)} arrays, and none is called {NAME!r}")
-        name = NAME if NAME in file else next(iter(file))
-        shape = file.entry(name).shape
-        axes = ("YX", "YXS")[len(shape) - 2] if len(shape) in (2, 3) else "?" * len(shape)
+        entry = file.entry(NAME if NAME in file else next(iter(file)))
+        dtype = {one.name: one.numpy for one in TYPES}.get(entry.dtype) or entry.dtype
+        axes = ("YX", "YXS")[len(entry.shape) - 2] if len(entry.shape) in (2, 3) else "?" * len(entry.shape)
         text = file.metadata.get("image")
         if text is None:
-            return cls(0, (shape,), axes, "")
+            return cls("", entry.shape, dtype, axes, 0, (entry.shape,))
         try:
-            found = json.loads(text)
-            levels = tuple(tuple(map(int, one)) for one in found["levels"])
-            return cls(int(found["level"]), levels, str(found["axes"]), str(found["codec"]))
+            about = json.loads(text)
+            levels = tuple(tuple(map(int, one)) for one in about["levels"])
+            return cls(str(about["codec"]), entry.shape, dtype, str(about["axes"]), int(about["level"]), levels)
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{file.path}: the image metadata are damaged: {error!r}") from None
 
@@ -72,28 +120,28 @@ class Image(Closeable):
     """
 
     def __init__(
-        self, path: str, file: ArrayFile | Mapping, about: About, reason: str, artefact: Artefact | None = None
+        self, path: str, file: ArrayFile | Mapping, facts: Facts, reason: str, artefact: Artefact | None = None
     ) -> None:
         self.file = file
         """The mapped file, for `onecopy.warm`, `evict`, `pin` and `residency`."""
         self.path = path
         """Path of the image file, as given."""
-        self.level = about.level
+        self.level = facts.level
         """Level of the image pyramid; 0 is the largest."""
-        self.levels = about.levels
+        self.levels = facts.levels
         """Shapes of all levels; the first one is the largest."""
-        self.axes = about.axes
+        self.axes = facts.axes
         """One letter per axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
-        self.codec = about.codec
+        self.codec = facts.codec
         """The library that decoded the image, with versions; empty if nothing was decoded."""
         self.reason = reason
         """A sentence on where the pixels come from: decoded by this call, decoded before, or mapped from the file.
         For palette images it adds that the pixels are palette indices."""
         self.artefact = artefact
         """The decoded image in the store; None if the image file itself is mapped."""
-        if about.codec.endswith(PALETTE) and PALETTE not in reason:  # after unpickling, the reason has it already
+        if facts.codec.endswith(PALETTE) and PALETTE not in reason:  # after unpickling, the reason has it already
             self.reason += f"; its pixels are {PALETTE}, not colours"
-        self._about = about
+        self._facts = facts
         self._array: NDArray[Any] | None = None  # numpy is imported by the first access
 
     @property
@@ -102,7 +150,14 @@ class Image(Closeable):
         if self.file.closed:
             raise ValueError(f"{self.path}: the image is closed")
         if self._array is None:
-            self._array = _array_of(self.file, self._about)
+            if isinstance(self.file, Mapping):
+                import numpy as np
+
+                assert self._facts.in_place is not None
+                view = self.file.view(0, self._facts.nbytes)  # the mapping begins with the pixels
+                self._array = np.ndarray(self._facts.shape, self._facts.in_place.dtype, view)
+            else:
+                self._array = self.file[NAME if NAME in self.file else next(iter(self.file))]
         return self._array
 
     @property
@@ -129,14 +184,10 @@ class Image(Closeable):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         import numpy as np
 
-        array = self.array
-        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
-            raise ValueError(
-                f"{self.path}: a conversion from {array.dtype} to {np.dtype(dtype)} needs a copy, and copy is False"
-            )
-        if copy:
-            return np.array(array, dtype)
-        return array if dtype is None else array.astype(dtype, copy=False)
+        if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
+            conversion = f"from {self.dtype} to {np.dtype(dtype)}"
+            raise ValueError(f"{self.path}: a conversion {conversion} needs a copy, and copy is False")
+        return np.array(self.array, dtype) if copy else np.asarray(self.array, dtype)
 
     def close(self) -> None:
         """Close the image. The mapping is released with the last view of it. Closing twice has no effect."""
@@ -149,21 +200,10 @@ class Image(Closeable):
         return self.file.closed
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.path, self.file, self._about, self.reason, self.artefact)
+        return type(self), (self.path, self.file, self._facts, self.reason, self.artefact)
 
     def __repr__(self) -> str:
         if self.closed:
             return f"<onecopy.images.Image {self.path!r} closed>"
         shape = " x ".join(map(str, self.shape))
         return f"<onecopy.images.Image {self.path!r} level {self.level}, {shape} {self.dtype}, {self.reason}>"
-
-
-def _array_of(file: ArrayFile | Mapping, about: About) -> NDArray[Any]:
-    import numpy as np
-
-    if isinstance(file, Mapping):
-        assert about.in_place is not None
-        _, dtype, shape = about.in_place  # the mapping begins there
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        return np.ndarray(shape, dtype, file.view(0, size))
-    return file[NAME if NAME in file else next(iter(file))]

@@ -9,7 +9,7 @@ from onecopy.arguments import path_text
 from onecopy.arrays.file import OneFile
 from onecopy.images.codecs import LIBRARIES, PILLOW, installed
 from onecopy.images.dataset import Images
-from onecopy.images.facts import CodecError
+from onecopy.images.image import CodecError
 from onecopy.store import Store, keys
 from onecopy.store.identity import settled_identity
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.images.facts import Facts
+    from onecopy.images.image import Facts
     from onecopy.store.identity import FileIdentity
 
 _SAMPLES = {"L": 1, "RGB": 3, "RGBA": 4}

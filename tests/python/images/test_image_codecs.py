@@ -74,7 +74,7 @@ def test_other_files_are_what_pillow_reads(tmp_path, mode, suffix):
         image.save(path)
     except (OSError, ValueError, KeyError) as error:
         pytest.skip(f"{suffix} has no {mode}: {error}")
-    codec = next(one for one in codecs.codecs_for(path) if one.name == "pillow")
+    codec = next(one for one in codecs.each_for(path) if one.name == "pillow")
     facts = codecs.facts_of(codec, path, 0)
     pixels = np.empty(facts.shape, facts.dtype)
     codecs.fill(codec, path, facts, pixels)
@@ -88,7 +88,7 @@ def test_libvips_reads_what_pillow_does(tmp_path, samples):
     path = tmp_path / "a.png"
     image = noise((3000, 500, 3), "u1") if samples == 3 else noise((3000, 500), "u2")
     pictures.fromarray(image).save(path)
-    codec = next(one for one in codecs.codecs_for(path) if one.name == "pyvips")
+    codec = next(one for one in codecs.each_for(path) if one.name == "pyvips")
     facts = codecs.facts_of(codec, path, 0)
     pixels, seen = np.empty(facts.shape, facts.dtype), []
     codecs.fill(codec, path, facts, pixels, progress=lambda done, total: seen.append((done, total)))
@@ -278,7 +278,7 @@ def kind_of_refusal(path: Path, error: CodecError) -> str:
         assert int(found[2]) > int(found[3]) == path.stat().st_size
         return "truncated"
     assert type(error) is CodecError
-    versions = [codec.version for codec in codecs.codecs_for(path)]
+    versions = [codec.version for codec in codecs.each_for(path)]
     each = "; ".join(f"{re.escape(version)}: .{{1,500}}?" for version in versions)
     assert re.fullmatch(f"no installed library can read it: {each}", reason), reason
     return "unreadable"
@@ -301,7 +301,7 @@ def test_other_files_that_are_cut_off_are_errors(tmp_path, suffix, part):
     path = tmp_path / f"a.{suffix}"
     pictures.fromarray(noise((200, 160, 3), "u1")).save(path)
     os.truncate(path, int(part * path.stat().st_size))
-    if len(codecs.codecs_for(path)) < 2:
+    if len(list(codecs.each_for(path))) < 2:
         pytest.skip("pyvips is not installed: the error of one library alone is its own")
     with pytest.raises(CodecError) as raised:
         decoded(path)
