@@ -166,6 +166,8 @@ def test_parquet_rows_are_those_of_to_pylist(tmp_path):
     assert list(imported) == rows
     assert told[-1] == (path.stat().st_size, path.stat().st_size)
     assert list(records.parquet_rows(path, columns=["id"])) == [{"id": row["id"]} for row in rows]
+    with pytest.raises(FileNotFoundError):
+        list(records.parquet_rows(tmp_path / "missing.parquet"))
 
 
 def test_parquet_types_that_only_python_has_come_back_too(tmp_path):
