@@ -146,10 +146,10 @@ def share(
     transform
         A function from an array, which it may change, to an array with any dtype of array files. It is called in
         threads of the process that decodes. The shape of its result may depend only on the shape of its argument; it is
-        called twice for the first image of each shape. Its code, defaults and closed-over values are part of the key,
-        but functions that it calls are not: change `version` with them.
+        called twice for the first image of each shape. The key has all of the program's own code and values that it
+        reaches, as for `onecopy.cached`.
     version
-        Any text that is part of the key.
+        Any text that is part of the key: change it for what the key does not see.
     on_error
         What happens if images are damaged. "raise": after the others are decoded, CodecError, which names them.
         "skip": their pixels are zeros, and `Images.errors` has the reasons by number. Both make the same file, so that
