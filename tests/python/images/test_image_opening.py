@@ -267,13 +267,6 @@ def test_a_header_that_claims_more_memory_than_there_is_is_damaged(reserving, tm
         oc.images.decode(path)
 
 
-def test_the_folder_of_the_store_may_be_another_one(tmp_path, cache):
-    path = write(tmp_path / "a.tif", noise((300, 200)))
-    image = oc.images.open(path, store=tmp_path / "mine")
-    assert image.artefact.path.parent == tmp_path / "mine"
-    assert not cache.exists()
-
-
 def test_a_decoded_image_may_be_written(reserving, tmp_path):
     pixels = noise((300, 200))
     path = write(tmp_path / "a.tif", pixels)
