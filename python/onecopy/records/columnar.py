@@ -235,7 +235,7 @@ class Origin:
         return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
 
     def handle(self, rows: tuple[int, int, int] | bytes | None, fields: tuple[str | int, ...] = ()) -> tuple[Any, ...]:
-        """Return the arguments with which `onecopy.records.attach` opens these rows in another process."""
+        """Return the arguments with which `onecopy.records.rows.attach` opens these rows in another process."""
         handle = (self.path(), self.core.mapping.identity, rows)
         return (*handle, fields, self.trusted) if fields or self.trusted else handle
 

@@ -12,6 +12,7 @@ records from a source.
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,11 +23,10 @@ from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError, NotShareable
 from onecopy.files import Mapping as FileMapping
 from onecopy.files import open_regular
-from onecopy.records.rows import Chain, Dict, List, open_records
+from onecopy.records.rows import Chain, Dict, List, of_path, open_records
 from onecopy.records.types import plain_of
 
 if TYPE_CHECKING:
-    import os
     from types import TracebackType
     from typing import Self
 
@@ -89,9 +89,13 @@ class RowSource:
         return self._read(self.path, builder, registry, report, **self._options)
 
     def __iter__(self) -> Iterator[Any]:
-        from onecopy.records.sharing import share  # here, because it imports this module
-
-        rows: Any = share(self)
+        builder = _core.RecordBuilder(spool_folder(Path(tempfile.gettempdir())), self.container, {})
+        self.add_to(builder, plain_of, None)
+        descriptor = builder.save_nameless(spool_folder(Path(tempfile.gettempdir())))
+        try:
+            rows = of_path(f"/proc/self/fd/{descriptor}", trusted=False)
+        finally:
+            os.close(descriptor)  # the mapping keeps the file
         return iter(rows.items() if self.container == "dict" else rows)
 
     def __repr__(self) -> str:
@@ -510,8 +514,9 @@ def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
 class Writer:
     """Writes rows to a records file, which appears complete when the writer is closed, or not at all.
 
-    Rows are first written to an unnamed spool file, because the last row can change the width and the type of a column;
-    closing copies them to the target in order. While closing, the data takes twice its space.
+    Rows are first written to an unnamed spool file in the folder of the target (on disk if that is in memory), because
+    the last row can change the width and the type of a column; closing copies them to the target in order. While
+    closing, the data takes twice its space.
 
     Parameters
     ----------
@@ -519,8 +524,6 @@ class Writer:
         Path of the file; an existing file is replaced atomically.
     container
         "list", or "dict" for rows that are pairs (key, value) and are looked up by key.
-    spool
-        The folder for the spool file; None: the folder of `path`, or a folder on disk if that is in memory.
 
     Raises
     ------
@@ -543,15 +546,9 @@ class Writer:
     4
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        container: Container = "list",
-        spool: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, container: Container = "list") -> None:
         self._path = path_text(path)
-        folder = path_text(spool) if spool is not None else spool_folder(Path(self._path).parent)
+        folder = spool_folder(Path(self._path).parent)
         self._core: _core.RecordBuilder | None = _core.RecordBuilder(folder, container, {})
 
     def _builder(self) -> _core.RecordBuilder:
