@@ -1,4 +1,4 @@
-"""What the tests of images in several processes share: pixels, and a compressed image."""
+"""What the tests of images share: pixels, and files with them."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 
-def noise(shape: tuple[int, ...]) -> np.ndarray:
-    """Return random pixels of 16 bits, the same for each call with the same shape."""
-    return np.random.default_rng(7).integers(0, 60000, shape, np.uint16)
+def noise(shape: tuple[int, ...], dtype: str = "u2") -> np.ndarray:
+    """Return random pixels, the same for each call with the same arguments."""
+    return np.random.default_rng(7).integers(0, 60000 if dtype == "u2" else 100, shape, np.uint16).astype(dtype)
 
 
 def save_compressed(path: Path, pixels: np.ndarray) -> Path:
@@ -25,6 +25,13 @@ def photo(seed: int, shape: tuple[int, int]) -> Any:
 
     low = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
     return Image.fromarray(low).resize(shape[::-1], Image.Resampling.BICUBIC)
+
+
+def expected(path: str | Path, mode: str = "RGB") -> np.ndarray:
+    """Return the pixels of a file as Pillow reads and converts them."""
+    from PIL import Image
+
+    return np.asarray(Image.open(path).convert(mode))
 
 
 def save_photos(folder: Path, shapes: list[tuple[int, int]]) -> list[Path]:

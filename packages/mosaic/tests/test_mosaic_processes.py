@@ -157,28 +157,38 @@ def test_where_nothing_goes_past_the_page_cache_a_window_does_the_same(reserving
         assert stays <= 1 << 20
 
 
-def test_a_mosaic_stays_within_its_cap(reserving, python, tmp_path, tells_dirty):
+CAPPED = """
+    import sys, concurrent.futures.thread, numpy as np, onecopy as oc, onecopy_mosaic.stitching
+
+    def held():
+        if canvas is not None:
+            return canvas.memory().resident
+        with open("/proc/self/status") as file:
+            found = dict(line.split(":") for line in file)
+        return sum(int(found[name].split()[0]) for name in ("RssAnon", "RssFile", "RssShmem")) << 10
+
+    canvas = oc.scratch((24 * 512, 12 * 512), "u2", sys.argv[1], max_resident="32 MiB") if len(sys.argv) > 2 else None
+    tile = np.random.default_rng(1).integers(0, 60000, (512, 512), np.uint16)
+    positions = [(500 * row, 500 * column) for row in range(24) for column in range(12)]
+    most = before = held()
+
+    def look(done, total):
+        global most
+        most = max(most, held())
+
+    options = {"folder": sys.argv[1], "max_resident": "32 MiB"} if canvas is None else {"out": canvas}
+    whole = onecopy_mosaic.mosaic([tile] * len(positions), positions, threads=2, progress=look, **options)
+    for number in (0, 100, len(positions) - 1):
+        y, x = positions[number]
+        assert (whole.array[y + 12 : y + 500, x + 12 : x + 500] == tile[12:500, 12:500]).all()
+    print(most - before)
+"""
+
+
+def test_a_mosaic_in_a_scratch_of_the_caller_stays_within_its_cap(reserving, python, tmp_path, tells_dirty):
     if not tells_dirty:
         pytest.skip("the kernel does not tell of the page cache")
-    code = """
-        import sys, threading, numpy as np, onecopy as oc, onecopy_mosaic
-
-        tile = np.random.default_rng(1).integers(0, 60000, (512, 512), np.uint16)
-        positions = [(500 * row, 500 * column) for row in range(24) for column in range(12)]
-        most = 0
-        with oc.scratch((24 * 512, 12 * 512), "u2", sys.argv[1], max_resident="32 MiB") as canvas:
-
-            def look(done, total):
-                global most
-                most = max(most, canvas.memory().resident)
-
-            onecopy_mosaic.mosaic([tile] * len(positions), positions, canvas, threads=2, progress=look)
-            for number in (0, 100, len(positions) - 1):
-                y, x = positions[number]
-                assert (canvas.array[y + 12 : y + 500, x + 12 : x + 500] == tile[12:500, 12:500]).all()
-        print(most)
-    """
-    most = int(python(code, tmp_path))
+    most = int(python(CAPPED, tmp_path, "caller"))
     # Of 151 MB. A fault reads around its page, up to 8 MiB where the disk reads ahead that far: before and after the
     # rows that are being written.
     assert 8 << 20 < most <= (32 + 16) << 20
@@ -187,31 +197,7 @@ def test_a_mosaic_stays_within_its_cap(reserving, python, tmp_path, tells_dirty)
 def test_a_window_and_its_canvas_stay_within_the_cap(reserving, python, tmp_path):
     if not os.access("/proc/self/status", os.R_OK):
         pytest.skip("there is no /proc/self/status")
-    code = """
-        import sys, numpy as np, concurrent.futures.thread, onecopy_mosaic.stitching
-
-        def held():
-            with open("/proc/self/status") as file:
-                found = dict(line.split(":") for line in file)
-            return sum(int(found[name].split()[0]) for name in ("RssAnon", "RssFile", "RssShmem")) / 1024
-
-        tile = np.random.default_rng(1).integers(0, 60000, (512, 512), np.uint16)
-        positions = [(500 * row, 500 * column) for row in range(24) for column in range(12)]
-        before, most = held(), 0
-
-        def look(done, total):
-            global most
-            most = max(most, held())
-
-        with onecopy_mosaic.mosaic(
-            [tile] * len(positions), positions, folder=sys.argv[1], max_resident="32 MiB", threads=2, progress=look
-        ) as whole:
-            for number in (0, 100, len(positions) - 1):
-                y, x = positions[number]
-                assert (whole.array[y + 12 : y + 500, x + 12 : x + 500] == tile[12:500, 12:500]).all()
-        print(most - before)
-    """
-    assert 8 < float(python(code, tmp_path)) <= 40  # MiB, of 144
+    assert 8 << 20 < int(python(CAPPED, tmp_path)) <= 40 << 20  # of 144 MiB
 
 
 def test_where_nothing_can_be_reserved_the_heap_or_calls_do_the_work(picture, tmp_path, in_child):

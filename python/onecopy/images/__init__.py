@@ -28,16 +28,12 @@ from onecopy import _loader
 
 if TYPE_CHECKING:
     from onecopy.images import codecs
-    from onecopy.images.dataset import Images
-    from onecopy.images.facts import CodecError, DamagedError
-    from onecopy.images.image import Image
+    from onecopy.images.image import CodecError, DamagedError, Image, Images
     from onecopy.images.opening import decode, open  # noqa: A004 - oc.images.open, as in gzip.open
     from onecopy.images.sharing import share
 
 _HOMES = {
-    "facts": ("CodecError", "DamagedError"),
-    "image": ("Image",),
-    "dataset": ("Images",),
+    "image": ("CodecError", "DamagedError", "Image", "Images"),
     "opening": ("decode", "open"),
     "sharing": ("share",),
 }

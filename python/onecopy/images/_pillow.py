@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from onecopy.images.facts import PALETTE, CodecError, Facts, no_level
+from onecopy.images.image import PALETTE, CodecError, Facts, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tifffile
 
-from onecopy.images.facts import PALETTE, CodecError, DamagedError, Facts, InPlace, no_level
+from onecopy.images.image import PALETTE, CodecError, DamagedError, Facts, InPlace, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable

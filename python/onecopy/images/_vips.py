@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyvips
 
-from onecopy.images.facts import CodecError, Facts, no_level
+from onecopy.images.image import CodecError, Facts, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable

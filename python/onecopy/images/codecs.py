@@ -21,14 +21,13 @@ import errno
 import os
 from functools import cache
 from importlib import import_module, util
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from onecopy.arguments import byte_count, decoder_threads, non_negative, path_text
 from onecopy.arrays.entries import of_numpy
 from onecopy.errors import FileChanged, FormatError
 from onecopy.files import open_regular
-from onecopy.images.facts import CodecError, DamagedError, Facts, InPlace, NoLevelError
+from onecopy.images.image import CodecError, DamagedError, Facts, InPlace, NoLevelError
 from onecopy.page_cache import available_memory
 from onecopy.store.fork import trim_heap
 from onecopy.store.identity import FileIdentity, file_identity
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "codecs_for", "decode", "read_facts"]
+__all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "decode", "read_facts"]
 
 
 class Reader(Protocol):
@@ -51,83 +50,66 @@ class Reader(Protocol):
 
 
 class Codec(NamedTuple):
-    """A library that is installed, and its versions."""
+    """A library that reads images."""
 
     name: str
-    version: str
-    """Name and version of the library and of what it decodes with. Part of store keys: pixels may differ by version."""
+    package: str
+    """Name of the package that is imported."""
     module: str
     """Name of the module that implements `Reader`."""
+    decoder: tuple[str, str] | None = None
+    """(distribution, package) that the library decodes with."""
+    only_tiff: bool = False
+    """True if the library reads TIFF files only."""
+    version: str = ""
+    """Name and version of the library and of its decoder. Part of store keys: pixels may differ by version."""
 
     def reader(self) -> Reader:
         """Import the library and return its reader."""
         return cast("Reader", import_module(self.module))
 
 
-class Library(NamedTuple):
-    """A library that may be installed."""
-
-    name: str
-    package: str
-    """Name of the package that is imported."""
-    also: tuple[tuple[str, str], ...]
-    """(distribution, package) of the packages that it decodes with."""
-    module: str
-    """Name of the module that implements `Reader`."""
-    only_tiff: bool
-    """True if the library reads TIFF files only."""
-
-
-PILLOW = Library("pillow", "PIL", (), "onecopy.images._pillow", False)
+PILLOW = Codec("pillow", "PIL", "onecopy.images._pillow")
 LIBRARIES = (
-    Library("tifffile", "tifffile", (("imagecodecs", "imagecodecs"),), "onecopy.images._tiff", True),
+    Codec("tifffile", "tifffile", "onecopy.images._tiff", ("imagecodecs", "imagecodecs"), only_tiff=True),
     PILLOW,
-    Library("pyvips", "pyvips", (("pyvips_binary", "_libvips"),), "onecopy.images._vips", False),
+    Codec("pyvips", "pyvips", "onecopy.images._vips", ("pyvips_binary", "_libvips")),
 )
+"""The libraries in the order in which they are tried."""
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """First bytes of TIFF files (the first pair) and of BigTIFF files (the second pair)."""
 
 
-def installed(library: Library) -> Codec | None:
-    """Return the codec of a library with its versions; None if it is not installed."""
+def installed(library: Codec) -> Codec | None:
+    """Return a library with its version; None if it is not installed."""
     own = _version_of(library.name, library.package)
     if own is None:
         return None
-    words = [f"{library.name} {own}"]
-    for name, package in library.also:
-        if (version := _version_of(name, package)) is not None:
-            words.append(f"{name} {version}")
-    return Codec(library.name, ", ".join(words), library.module)
+    decoder = library.decoder and _version_of(*library.decoder)
+    more = f", {library.decoder[0]} {decoder}" if library.decoder and decoder is not None else ""
+    return library._replace(version=f"{library.name} {own}{more}")
 
 
 def _version_of(name: str, package: str) -> str | None:
-    """Return the version of an installed package without importing it: "?" if unknown, None if it is not installed.
-
-    The version is in the name of the .dist-info folder: reading that takes a tenth of importing `importlib.metadata`.
-    """
+    """Return the version of an installed package without importing it: "?" if unknown, None if it is not installed."""
     try:
         spec = util.find_spec(package)
     except ValueError:  # sys.modules has None for it: imports are blocked
         return None
     if spec is None:
         return None
-    return _version_beside(name, spec.origin, spec.submodule_search_locations is not None)
+    folders = spec.submodule_search_locations
+    return _version_in(name, os.path.dirname(folders[0] if folders else spec.origin or ""))  # noqa: PTH120 - text
 
 
 @cache
-def _versions_in(folder: str) -> dict[str, str]:
-    """Return the versions in the names of .dist-info folders, by the names of the distributions in lower case."""
-    entries = (entry.partition("-") for entry in os.listdir(folder) if entry.endswith(".dist-info"))  # noqa: PTH208
-    return {stem.lower(): rest.removesuffix(".dist-info") for stem, _, rest in entries}
-
-
-@cache
-def _version_beside(name: str, origin: str | None, is_folder: bool) -> str:
-    if (
-        origin is not None
-        and (version := _versions_in(str(Path(origin).parents[int(is_folder)])).get(name)) is not None
-    ):
-        return version
+def _version_in(name: str, folder: str) -> str:
+    """Return the version in the name of a .dist-info folder, else that of `importlib.metadata`, which is slow."""
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(folder):  # noqa: PTH208
+            stem, _, rest = entry.partition("-")
+            if stem.lower() == name and rest.endswith(".dist-info"):
+                return rest.removesuffix(".dist-info")
     from importlib import metadata
 
     with contextlib.suppress(metadata.PackageNotFoundError):
@@ -144,23 +126,12 @@ _PLAUSIBLE, _RATIO = 256 << 20, 1400
 1,400th of that size, which is about the highest ratio of LZW, deflate and JPEG."""
 
 
-def codecs_for(path: str | os.PathLike[str]) -> list[Codec]:
-    """Return the installed libraries that may read a file, in the order in which they are tried.
-
-    The first 16 bytes of the file are read.
-
-    Raises
-    ------
-    OSError
-        There is no such file, or it cannot be read.
-    CodecError
-        No library is installed that could.
-    """
-    return list(each_for(path))
-
-
 def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
-    """Yield the codecs of `codecs_for` one by one; a library is searched for when the iteration reaches it."""
+    """Yield the installed libraries that may read a file, in the order in which they are tried.
+
+    A library is searched for when the iteration reaches it. The first 16 bytes of the file are read. CodecError if no
+    library is installed that could read the file.
+    """
     text = path_text(path)
     with open_regular(text) as file:
         head = file.read(16)
@@ -355,20 +326,14 @@ def fill(
     except Exception as error:
         if raised:
             raise raised[0] from None
-        if identity_of(text) != before:
-            raise _changed(text) from error
+        expect_identity(text, before, cause=error)
         left = available_memory()
         if isinstance(error, MemoryError) and left is not None and 4 * (facts.nbytes + facts.at_once) < left:
             raise DamagedError(f"{error}: damaged: more memory is needed than {size(facts.nbytes)}") from error
         raise
     finally:
         trim_heap()  # of all threads, those of the library too
-    if identity_of(text) != before:
-        raise _changed(text)
-
-
-def _changed(path: str) -> FileChanged:
-    return FileChanged(errno.ESTALE, "the image was replaced or written while it was being decoded", path)
+    expect_identity(text, before)
 
 
 def identity_of(path: str) -> FileIdentity:
@@ -377,6 +342,14 @@ def identity_of(path: str) -> FileIdentity:
         return file_identity(path)[0]
     except FileNotFoundError:
         return FileIdentity(0, 0, 0, 0, 0)
+
+
+def expect_identity(
+    path: str, expected: FileIdentity, doing: str = "it was being decoded", cause: Exception | None = None
+) -> None:
+    """Raise FileChanged, with its `cause`, if a file has another identity than before."""
+    if identity_of(path) != expected:
+        raise FileChanged(errno.ESTALE, f"the image was replaced or written while {doing}", path) from cause
 
 
 @contextlib.contextmanager

@@ -1,60 +1,114 @@
-"""`Image`: an image as a mapped array, from an artefact of the store or from an uncompressed image file."""
+"""`Image` and `Images`: mapped pixels; `Facts`: what a header says; the errors of images that cannot be read."""
 
 from __future__ import annotations
 
 import json
-import math
+import operator
+import os
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onecopy.arrays.entries import TYPES
 from onecopy.errors import FormatError
 from onecopy.files import Closeable, Mapping
-from onecopy.images.facts import PALETTE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Unpack
+
     from numpy.typing import NDArray
 
     from onecopy.arrays import ArrayFile
-    from onecopy.images.facts import Facts
+    from onecopy.page_cache import WarmJob, WarmOptions, WarmReport
     from onecopy.store import Artefact
 
 NAME = "data"
 """Name of the one array in an artefact."""
+PALETTE = "palette indices"
+"""Suffix of `Facts.codec` for pixels that are indices into a palette, which is not read."""
 
 
-class About(NamedTuple):
-    """Metadata of the pixels: level, axes, codec, and their place in an image file."""
+class CodecError(FormatError):
+    """No installed library can read an image: its format is not supported, or its bytes are damaged.
 
-    level: int
-    levels: tuple[tuple[int, ...], ...]
-    axes: str
+    The message has the path of the file and the error of each library.
+    """
+
+
+class DamagedError(CodecError):
+    """An image file is truncated, or its header claims an implausible size.
+
+    No other library is tried: some fill in missing pixels, and all need the memory.
+    """
+
+
+class NoLevelError(ValueError):
+    """The image has no such level."""
+
+
+def no_level(path: str, level: int, levels: int) -> NoLevelError:
+    """Return the error for a missing level."""
+    have = "one level, 0" if levels == 1 else f"levels 0 to {levels - 1}"
+    return NoLevelError(f"{path}: no level {level}: the image has {have}")
+
+
+class InPlace(NamedTuple):
+    """The place of uncompressed pixels in a file, which can be mapped."""
+
+    offset: int
+    """Offset of the first pixel in bytes."""
+    dtype: str
+    """Element type in numpy's notation, in the byte order of the file: ">u2"."""
+
+
+class Facts(NamedTuple):
+    """The facts that the header of an image has about one level."""
+
     codec: str
-    in_place: tuple[int, str, tuple[int, ...]] | None = None
-    """(offset, dtype, shape) of pixels in an image file; None for the array of an artefact."""
+    """The decoding library with versions: "tifffile 2026.3.3, imagecodecs 2026.3.6"; for palette images "pillow
+    12.0.0, palette indices"."""
+    shape: tuple[int, ...]
+    """Shape of the level, in elements."""
+    dtype: str
+    """Element type in numpy's notation, little-endian."""
+    axes: str
+    """One letter per axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
+    level: int
+    """Number of the level; 0 is the largest."""
+    levels: tuple[tuple[int, ...], ...]
+    """Shapes of all levels; the first one is the largest."""
+    in_place: InPlace | None = None
+    """Place of the pixels in the file if they are uncompressed; None if they have to be decoded."""
+    at_once: int = 0
+    """Bytes of the largest strip or tile of a TIFF, which is decoded in memory beside the pixels."""
+    decoded: int = 0
+    """Bytes of all strips or tiles of a TIFF when decoded, with what lies outside the image."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the decoded level in bytes."""
+        import numpy as np
+
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @classmethod
-    def of_facts(cls, facts: Facts) -> About:
-        """Return the metadata of an image with these facts."""
-        place = None if facts.in_place is None else (*facts.in_place, facts.shape)
-        return cls(facts.level, facts.levels, facts.axes, facts.codec, place)
-
-    @classmethod
-    def of_file(cls, file: ArrayFile) -> About:
-        """Return the metadata that `metadata` wrote, or defaults for an array file without them.
+    def of_file(cls, file: ArrayFile) -> Facts:
+        """Return the facts of an array file: those that `metadata` wrote, or defaults for a file without them.
 
         FormatError if the file has several arrays and none is called "data", or if the metadata are damaged.
         """
         if len(file) != 1 and NAME not in file:
             raise FormatError(f"{file.path}: not an image: {len(file)} arrays, and none is called {NAME!r}")
-        name = NAME if NAME in file else next(iter(file))
-        shape = file.entry(name).shape
-        axes = ("YX", "YXS")[len(shape) - 2] if len(shape) in (2, 3) else "?" * len(shape)
+        entry = file.entry(NAME if NAME in file else next(iter(file)))
+        dtype = {one.name: one.numpy for one in TYPES}.get(entry.dtype) or entry.dtype
+        axes = ("YX", "YXS")[len(entry.shape) - 2] if len(entry.shape) in (2, 3) else "?" * len(entry.shape)
         text = file.metadata.get("image")
         if text is None:
-            return cls(0, (shape,), axes, "")
+            return cls("", entry.shape, dtype, axes, 0, (entry.shape,))
         try:
-            found = json.loads(text)
-            levels = tuple(tuple(map(int, one)) for one in found["levels"])
-            return cls(int(found["level"]), levels, str(found["axes"]), str(found["codec"]))
+            about = json.loads(text)
+            levels = tuple(tuple(map(int, one)) for one in about["levels"])
+            return cls(str(about["codec"]), entry.shape, dtype, str(about["axes"]), int(about["level"]), levels)
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{file.path}: the image metadata are damaged: {error!r}") from None
 
@@ -72,28 +126,28 @@ class Image(Closeable):
     """
 
     def __init__(
-        self, path: str, file: ArrayFile | Mapping, about: About, reason: str, artefact: Artefact | None = None
+        self, path: str, file: ArrayFile | Mapping, facts: Facts, reason: str, artefact: Artefact | None = None
     ) -> None:
         self.file = file
         """The mapped file, for `onecopy.warm`, `evict`, `pin` and `residency`."""
         self.path = path
         """Path of the image file, as given."""
-        self.level = about.level
+        self.level = facts.level
         """Level of the image pyramid; 0 is the largest."""
-        self.levels = about.levels
+        self.levels = facts.levels
         """Shapes of all levels; the first one is the largest."""
-        self.axes = about.axes
+        self.axes = facts.axes
         """One letter per axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
-        self.codec = about.codec
+        self.codec = facts.codec
         """The library that decoded the image, with versions; empty if nothing was decoded."""
         self.reason = reason
         """A sentence on where the pixels come from: decoded by this call, decoded before, or mapped from the file.
         For palette images it adds that the pixels are palette indices."""
         self.artefact = artefact
         """The decoded image in the store; None if the image file itself is mapped."""
-        if about.codec.endswith(PALETTE) and PALETTE not in reason:  # after unpickling, the reason has it already
+        if facts.codec.endswith(PALETTE) and PALETTE not in reason:  # after unpickling, the reason has it already
             self.reason += f"; its pixels are {PALETTE}, not colours"
-        self._about = about
+        self._facts = facts
         self._array: NDArray[Any] | None = None  # numpy is imported by the first access
 
     @property
@@ -102,7 +156,14 @@ class Image(Closeable):
         if self.file.closed:
             raise ValueError(f"{self.path}: the image is closed")
         if self._array is None:
-            self._array = _array_of(self.file, self._about)
+            if isinstance(self.file, Mapping):
+                import numpy as np
+
+                assert self._facts.in_place is not None
+                view = self.file.view(0, self._facts.nbytes)  # the mapping begins with the pixels
+                self._array = np.ndarray(self._facts.shape, self._facts.in_place.dtype, view)
+            else:
+                self._array = self.file[NAME if NAME in self.file else next(iter(self.file))]
         return self._array
 
     @property
@@ -129,14 +190,10 @@ class Image(Closeable):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         import numpy as np
 
-        array = self.array
-        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
-            raise ValueError(
-                f"{self.path}: a conversion from {array.dtype} to {np.dtype(dtype)} needs a copy, and copy is False"
-            )
-        if copy:
-            return np.array(array, dtype)
-        return array if dtype is None else array.astype(dtype, copy=False)
+        if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
+            conversion = f"from {self.dtype} to {np.dtype(dtype)}"
+            raise ValueError(f"{self.path}: a conversion {conversion} needs a copy, and copy is False")
+        return np.array(self.array, dtype) if copy else np.asarray(self.array, dtype)
 
     def close(self) -> None:
         """Close the image. The mapping is released with the last view of it. Closing twice has no effect."""
@@ -149,7 +206,7 @@ class Image(Closeable):
         return self.file.closed
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.path, self.file, self._about, self.reason, self.artefact)
+        return type(self), (self.path, self.file, self._facts, self.reason, self.artefact)
 
     def __repr__(self) -> str:
         if self.closed:
@@ -158,12 +215,165 @@ class Image(Closeable):
         return f"<onecopy.images.Image {self.path!r} level {self.level}, {shape} {self.dtype}, {self.reason}>"
 
 
-def _array_of(file: ArrayFile | Mapping, about: About) -> NDArray[Any]:
-    import numpy as np
+class Images(Closeable):
+    """A read-only sequence of decoded images, whose pixels are mapped pages that all processes share.
 
-    if isinstance(file, Mapping):
-        assert about.in_place is not None
-        _, dtype, shape = about.in_place  # the mapping begins there
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        return np.ndarray(shape, dtype, file.view(0, size))
-    return file[NAME if NAME in file else next(iter(file))]
+    ``images[i]`` is an array of shape (height, width) or (height, width, samples) without a copy. If all images have
+    one shape, ``images[2:5]`` and ``images[[7, 1]]`` are arrays with one more axis, the first as a view, the second as
+    a copy. Arrays keep the mapping alive after `close`.
+
+    A pickle has the path and the identity of the file, a few hundred bytes: another process (fork, spawn or forkserver)
+    maps the same pages. Unpickling raises `onecopy.FileChanged` if the file was replaced or written since.
+
+    Raises
+    ------
+    FormatError
+        The file is not one of a dataset of images.
+    """
+
+    report: Artefact | None = None
+    """Whether this call decoded the images, the path, and the time; None after unpickling."""
+
+    mapped_by_onecopy = True  # `onecopy.torch.share_dataset` leaves it as it is
+
+    def __init__(self, file: ArrayFile) -> None:
+        if "pixels" not in file or "paths" not in file or ("offsets" in file) != ("shapes" in file):
+            raise FormatError(f"{file.path}: not a dataset of images: arrays 'pixels' and 'paths' are missing")
+        self.file = file
+        """The mapped file, for `onecopy.warm`, `evict`, `pin` and `residency`."""
+        self._pixels: NDArray[Any] | None = file["pixels"]
+        self._ragged = (file["offsets"], file["shapes"]) if "offsets" in file else None
+        self._paths: list[str] | None = None
+        self._errors: dict[int, str] | None = None
+        self._check()
+
+    def _check(self) -> None:
+        """Raise FormatError unless the offsets and shapes are those of the pixels."""
+        if self._ragged is None:
+            return
+        offsets, shapes = self._ragged
+        right = (
+            offsets.shape == (len(shapes) + 1,)
+            and shapes.ndim == 2
+            and self._all.ndim == 1
+            and offsets[0] == 0
+            and offsets[-1] == len(self._all)
+            and (shapes >= 0).all()
+            and (shapes.prod(axis=1) == offsets[1:] - offsets[:-1]).all()
+        )
+        if not right:
+            raise FormatError(f"{self.file.path}: the offsets and shapes of the images do not agree with the pixels")
+
+    @property
+    def _all(self) -> NDArray[Any]:
+        if self._pixels is None:
+            raise ValueError(f"{self.file.path}: the images are closed")
+        return self._pixels
+
+    # --- images ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._all) if self._ragged is None else len(self._ragged[1])
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        pixels = self._all
+        if self._ragged is None:
+            image: NDArray[Any] = pixels[index]
+            return image
+        offsets, shapes = self._ragged
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"images of different shapes are indexed by one number, not by {index!r}: share them with a size to "
+                "index several at once"
+            ) from None
+        if not -len(shapes) <= number < len(shapes):
+            raise IndexError(f"image index {number} is out of range: there are {len(shapes)} images")
+        number %= len(shapes)
+        one: NDArray[Any] = pixels[int(offsets[number]) : int(offsets[number + 1])].reshape(shapes[number])
+        return one
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return map(self.__getitem__, range(len(self)))
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """All images as one array of shape (images, height, width[, samples]); ValueError if shapes differ."""
+        if self._ragged is not None:
+            raise ValueError(f"{self.file.path}: the images have different shapes: share them with a size")
+        return self._all
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        import numpy as np
+
+        return np.array(self.array, dtype) if copy else np.asarray(self.array, dtype)
+
+    @property
+    def shapes(self) -> NDArray[Any]:
+        """Shapes of the images, as int64 of shape (images, axes)."""
+        import numpy as np
+
+        if self._ragged is not None:
+            return self._ragged[1]
+        count, *shape = self._all.shape
+        return np.broadcast_to(np.array(shape, np.int64), (count, len(shape)))
+
+    @property
+    def dtype(self) -> Any:
+        """Numpy dtype of the pixels."""
+        return self._all.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the pixels in bytes."""
+        return self._all.nbytes
+
+    @property
+    def paths(self) -> list[str]:
+        """Absolute paths of the image files, in the order in which they were shared first."""
+        if self._paths is None:
+            names = bytes(self.file["paths"]).split(b"\0")
+            self._paths = [os.fsdecode(name) for name in names[: len(self)]]
+        return self._paths
+
+    @property
+    def errors(self) -> dict[int, str]:
+        """The reason by the number of each image that could not be decoded; its pixels are zeros."""
+        if self._errors is None:
+            text = bytes(self.file["errors"]) if "errors" in self.file else b"{}"
+            try:
+                self._errors = {int(number): str(reason) for number, reason in json.loads(text).items()}
+            except (ValueError, AttributeError) as error:
+                raise FormatError(f"{self.file.path}: the list of damaged images is damaged: {error}") from None
+        return self._errors
+
+    # --- the file -------------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return self.file.path
+
+    def warm(self, **options: Unpack[WarmOptions]) -> WarmReport | WarmJob:
+        """Read the pixels into memory before they are accessed; options are those of `onecopy.warm`."""
+        return self.file.warm(**options)
+
+    def close(self) -> None:
+        """Close the file. The mapping is released with the last array of it. Closing twice has no effect."""
+        self._pixels = self._ragged = None  # these references would keep the mapping alive
+        self.file.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self.file.closed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.file,)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<onecopy.images.Images {self.file.path!r} closed>"
+        shape = "of different shapes" if self._ragged is not None else " x ".join(map(str, self._all.shape[1:]))
+        return f"<onecopy.images.Images {self.file.path!r} {len(self)} images {shape}, {self.dtype}>"

@@ -10,8 +10,7 @@ from onecopy.arrays.file import OneFile
 from onecopy.errors import FileChanged
 from onecopy.files import Mapping
 from onecopy.images import codecs
-from onecopy.images.facts import no_level
-from onecopy.images.image import NAME, About, Image
+from onecopy.images.image import NAME, Facts, Image, no_level
 from onecopy.remote import local
 from onecopy.store import Store, file_key, report_progress
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onecopy.images.codecs import Codec
-    from onecopy.images.facts import Facts
     from onecopy.scratch_arrays import HeapArray, Scratch
     from onecopy.store import Artefact
     from onecopy.store.identity import FileIdentity
@@ -190,12 +188,11 @@ def _build(
         if progress is not None:
             progress(done, total)
 
-    metadata = About.of_facts(facts).metadata(path)
     with _reserved(facts, target) as pixels:
         codecs.fill(codec, path, facts, pixels.array, threads=threads, progress=report)
         if _key(path, facts.level, codec) != key:  # the key would lead to pixels of another file
             raise FileChanged(errno.ESTALE, "the image was replaced or written while it was being decoded", path)
-        pixels.save(target, NAME, metadata, durable=False)
+        pixels.save(target, NAME, facts.metadata(path), durable=False)
 
 
 def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
@@ -212,24 +209,24 @@ def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
 
 def _of_artefact(path: str, artefact: Artefact) -> Image:
     file = OneFile(artefact.path, handle=artefact.handle)
-    try:
-        return Image(path, file, About.of_file(file), artefact.reason, artefact.without_handle())
-    except BaseException:
-        file.close()
-        raise
+    return Image(path, file, _facts_of(file), artefact.reason, artefact.without_handle())
 
 
 def _of_file(path: str, level: int) -> Image:
     file = OneFile(path)
+    facts = _facts_of(file)
+    if level == facts.level:
+        return Image(path, file, facts, "mapped: it is an array file")
+    file.close()
+    if facts.level == 0:
+        raise no_level(path, level, 1)
+    raise ValueError(f"{path}: no level {level}: the file has level {facts.level} only")
+
+
+def _facts_of(file: OneFile) -> Facts:
+    """Return the facts of an array file; after an error the file is closed."""
     try:
-        about = About.of_file(file)
-        if level != about.level:
-            raise (
-                no_level(path, level, 1)
-                if not about.level
-                else ValueError(f"{path}: no level {level}: the file has level {about.level} only")
-            )
-        return Image(path, file, about, "mapped: it is an array file")
+        return Facts.of_file(file)
     except BaseException:
         file.close()
         raise
@@ -242,4 +239,4 @@ def _in_place(path: str, facts: Facts, expected: FileIdentity) -> Image:
         mapping.close()
         raise FileChanged(errno.ESTALE, "the image was replaced or written while it was being opened", path)
     reason = f"mapped from the image file, which has uncompressed pixels from byte {facts.in_place.offset}"
-    return Image(path, mapping, About.of_facts(facts), reason)
+    return Image(path, mapping, facts, reason)

@@ -13,7 +13,7 @@ from onecopy import _loader
 
 if TYPE_CHECKING:
     from onecopy.records.columnar import Ragged, Schema
-    from onecopy.records.rows import Chain, Dict, List, Table, attach, open_records
+    from onecopy.records.rows import Chain, Dict, List, Table, open_records
     from onecopy.records.sharing import share
     from onecopy.records.sources import (
         RowSource,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onecopy.records.types import Unloaded, register
 
 _HOMES = {
-    "rows": ("Chain", "Dict", "List", "Table", "attach", "open_records"),
+    "rows": ("Chain", "Dict", "List", "Table", "open_records"),
     "types": ("Unloaded", "register"),
     "columnar": ("Ragged", "Schema"),
     "sources": (
@@ -63,7 +63,6 @@ __all__ = [
     "Unloaded",
     "Writer",
     "arrow_rows",
-    "attach",
     "csv_rows",
     "import_csv",
     "import_json",

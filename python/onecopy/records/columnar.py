@@ -56,12 +56,12 @@ class Schema(NamedTuple):
     """Types of the elements, fields or alternatives."""
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self)) if self.kind == "record" and self.fields else _text(self)
+        return "\n".join(self._lines()) if self.kind == "record" and self.fields else self.line
 
     @property
     def line(self) -> str:
         """The type as one line of text, without the fields of dicts."""
-        return _text(self)
+        return f"{self._word()} | None" if self.nullable and self.kind != "null" else self._word()
 
     def field(self, name: str) -> Schema:
         """Return the type of a field of a record; KeyError if there is no such field."""
@@ -69,56 +69,44 @@ class Schema(NamedTuple):
             raise KeyError(name)
         return self.children[self.fields.index(name)]
 
+    def _lines(self) -> list[str]:
+        """Return one line per field of a record, each followed by the indented lines of its own fields."""
+        lines = []
+        for field, child in zip(self.fields, self.children, strict=True):
+            lines.append(f"{field}: {child.line}")
+            while child.kind in {"list", "tuple", "extension"}:
+                child = child.children[0]  # noqa: PLW2901
+            if child.kind == "record":
+                lines += [f"  {line}" for line in child._lines()]
+        return lines
+
+    def _word(self) -> str:
+        below = [child.line for child in self.children]
+        if self.kind == "choice":
+            return " | ".join(below)
+        if self.kind == "tuple":
+            return f"tuple[{below[0]}, ...]"
+        words = {
+            "null": "None",
+            "boolean": "bool",
+            "integer": f"int{8 * self.width}",
+            "bigint": "int",
+            "real": "float",
+            "fixed": "tuple",
+            "record": "dict",
+            "map": "dict",
+            "array": f"array[{self.name}, {self.ndim}d]",
+            "extension": self.name,
+        }
+        word = words.get(self.kind, self.kind)
+        return f"{word}[{', '.join(below)}]" if below and self.kind in {"list", "fixed", "map"} else word
+
 
 def schema_of(parts: tuple[Any, ...]) -> Schema:
     """Return the schema for the nested tuples of the compiled module."""
     kind, nullable, width, name, ndim, fields, children = parts
     below = tuple(schema_of(child) for child in children)
     return Schema(kind, nullable, width if kind == "integer" else 0, name, ndim, tuple(fields), below)
-
-
-def _lines(record: Schema) -> list[str]:
-    """Return one line per field of a record, each followed by the indented lines of its own fields."""
-    lines = []
-    for field, child in zip(record.fields, record.children, strict=True):
-        lines.append(f"{field}: {_text(child)}")
-        nested = _innermost(child)
-        if nested.kind == "record":
-            lines += [f"  {line}" for line in _lines(nested)]
-    return lines
-
-
-def _innermost(schema: Schema) -> Schema:
-    while schema.kind in {"list", "tuple", "extension"}:
-        schema = schema.children[0]
-    return schema
-
-
-def _text(schema: Schema) -> str:
-    text = _name(schema)
-    return f"{text} | None" if schema.nullable and schema.kind != "null" else text
-
-
-def _name(schema: Schema) -> str:
-    below = [_text(child) for child in schema.children]
-    names = {
-        "null": "None",
-        "boolean": "bool",
-        "integer": f"int{8 * schema.width}",
-        "bigint": "int",
-        "real": "float",
-        "record": "dict",
-        "array": f"array[{schema.name}, {schema.ndim}d]",
-        "extension": schema.name,
-    }
-    if schema.kind in names:
-        return names[schema.kind]
-    if schema.kind == "choice":
-        return " | ".join(below)
-    if schema.kind == "tuple":
-        return f"tuple[{below[0]}, ...]"
-    word = {"fixed": "tuple", "map": "dict"}.get(schema.kind, schema.kind)
-    return f"{word}[{', '.join(below)}]" if below else word
 
 
 Out = Literal["numpy", "torch"]
@@ -159,23 +147,19 @@ class Columnar(_core.Rows):
         >>> oc.share([{"id": 7}, {"id": 300}]).column("id").numpy()
         array([  7, 300], dtype=int16)
         """
-        why = self._reason_against_view()
+        schema, why = self.schema, ""
+        if schema.kind not in {"integer", "real", "number"}:
+            why = f"its type is {schema}, and only numbers are stored contiguously"
+        elif schema.nullable:
+            why = "it contains None; take() converts None to NaN"
+        elif self._rows_places is not None:
+            why = "its rows are a selection; take() copies them"
         if why:
             raise TypeError(f"cannot view this column as an array: {why}")
         start, step, size = self._rows_range
         rows = range(start, start + step * size, step)
         whole: NDArray[Any] = self._rows_view()
         return whole[start : rows.stop if rows.stop >= 0 else None : step]
-
-    def _reason_against_view(self) -> str:
-        schema = self.schema
-        if schema.kind not in {"integer", "real", "number"}:
-            return f"its type is {schema}, and only numbers are stored contiguously"
-        if schema.nullable:
-            return "it contains None; take() converts None to NaN"
-        if self._rows_places is not None:
-            return "its rows are a selection; take() copies them"
-        return ""
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
         """Return several rows as a list, prefetching the memory of each row while the one before is decoded.
@@ -218,36 +202,7 @@ def wrapper_of(out: Out) -> Any:
     raise ValueError(f"out must be 'numpy' or 'torch', not {out!r}")
 
 
-_WRITERS = {
-    "append",
-    "clear",
-    "extend",
-    "insert",
-    "pop",
-    "popitem",
-    "remove",
-    "reverse",
-    "setdefault",
-    "sort",
-    "update",
-}
 _ADVICE = "shared data is read-only: change it before it is shared, or change a copy, list(data) or dict(data)"
-
-
-class ReadOnly:
-    """Base class whose errors for writing methods give advice; `hasattr` is False for these methods."""
-
-    if not TYPE_CHECKING:  # a type checker would accept every attribute
-
-        def __getattr__(self, name: str) -> Any:
-            text = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(f"{text}: {_ADVICE}" if name in _WRITERS else text, name=name, obj=self)
-
-        def __setitem__(self, index: Any, value: Any) -> None:
-            raise TypeError(f"{type(self).__name__!r} object does not support item assignment: {_ADVICE}")
-
-        def __delitem__(self, index: Any) -> None:
-            raise TypeError(f"{type(self).__name__!r} object does not support item deletion: {_ADVICE}")
 
 
 class Origin:
@@ -280,17 +235,30 @@ class Origin:
         return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
 
     def handle(self, rows: tuple[int, int, int] | bytes | None, fields: tuple[str | int, ...] = ()) -> tuple[Any, ...]:
-        """Return the arguments with which `onecopy.records.attach` opens these rows in another process."""
+        """Return the arguments with which `onecopy.records.rows.attach` opens these rows in another process."""
         handle = (self.path(), self.core.mapping.identity, rows)
         return (*handle, fields, self.trusted) if fields or self.trusted else handle
 
 
-class Backed(ReadOnly, Closeable):
-    """Base class of lists and dicts of records: access to their file."""
+class Backed(Closeable):
+    """Base class of lists and dicts of records: access to their file; errors of writing methods give advice."""
 
     _origin: Origin
     report: Artefact | None = None
     """The artefact that `onecopy.share` found or built; None for data without a key."""
+
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            is_method = hasattr(list, name) or hasattr(dict, name)
+            raise AttributeError(f"{text}: {_ADVICE}" if is_method else text, name=name, obj=self)
+
+        def __setitem__(self, index: Any, value: Any) -> None:
+            raise TypeError(f"{type(self).__name__!r} object does not support item assignment: {_ADVICE}")
+
+        def __delitem__(self, index: Any) -> None:
+            raise TypeError(f"{type(self).__name__!r} object does not support item deletion: {_ADVICE}")
 
     @property
     def path(self) -> str:

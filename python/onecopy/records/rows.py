@@ -21,6 +21,7 @@ str, bytes, int, float, bool, None, and tuples of these.
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import operator
 import reprlib
@@ -61,7 +62,8 @@ class Joined(Base[T]):
         return Chain(self, *others)
 
     def __add__(self, other: Sequence[T]) -> Chain[T]:
-        return self.concat(other) if _is_sequence(other) else NotImplemented
+        is_sequence = isinstance(other, Sequence) and not isinstance(other, (str, bytes))
+        return self.concat(other) if is_sequence else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (List, Chain, list)):
@@ -162,7 +164,8 @@ class List(Columnar, Backed, Joined[T]):
         name = type(self).__name__
         if self.closed:
             return f"<onecopy.{name}, closed>"
-        return f"<onecopy.{name} of {len(self):,} rows in {size(self.nbytes)}, {self.path}: {_start(self)}>"
+        start = _start(map(_SHORT.repr, self), len(self), "[]")
+        return f"<onecopy.{name} of {len(self):,} rows in {size(self.nbytes)}, {self.path}: {start}>"
 
     def close(self) -> None:
         """Release the file; slices and views made from this list stay valid."""
@@ -208,7 +211,8 @@ class Chain(Joined[T], Sequence[T]):
         return [self[i] for i in indices]
 
     def __repr__(self) -> str:
-        return f"<onecopy.Chain of {len(self):,} rows in {len(self._parts)} parts: {_start(self)}>"
+        start = _start(map(_SHORT.repr, self), len(self), "[]")
+        return f"<onecopy.Chain of {len(self):,} rows in {len(self._parts)} parts: {start}>"
 
 
 class _Short(reprlib.Repr):
@@ -225,21 +229,16 @@ class _Short(reprlib.Repr):
         return "{" + ", ".join(shown + ["..."] * (len(x) > self.maxdict)) + "}"
 
 
-SHORT = _Short()
-"""Formatter of values in the `repr` of lists and dicts."""
+_SHORT = _Short()
 
 
-def _is_sequence(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-
-
-def _start(rows: Sequence[Any]) -> str:
-    """Return the first rows as shortened text; the message of the error if a row cannot be decoded."""
+def _start(shown: Iterator[str], count: int, brackets: str) -> str:
+    """Return the first two of `count` texts in brackets; the message of the error if one cannot be decoded."""
     try:
-        shown = [SHORT.repr(rows[i]) for i in range(min(len(rows), 2))]
+        first = list(itertools.islice(shown, 2))
     except FormatError as error:
         return f"<{error}>"
-    return "[" + ", ".join(shown + ["..."] * (len(rows) > len(shown))) + "]"
+    return brackets[0] + ", ".join(first + ["..."] * (count > len(first))) + brackets[1]
 
 
 class Table(List[T]):
@@ -442,17 +441,9 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
     def __repr__(self) -> str:
         if self.closed:
             return "<onecopy.Dict, closed>"
+        pairs = (f"{_SHORT.repr(key)}: {_SHORT.repr(value)}" for key, value in self.items())
         about = f"{len(self):,} keys in {size(self.nbytes)}, {self._origin.given}"
-        return f"<onecopy.Dict of {about}: {self._start()}>"
-
-    def _start(self) -> str:
-        """Return the first pairs as shortened text; the message of the error if a pair cannot be decoded."""
-        try:
-            first = itertools.islice(self.items(), 2)
-            shown = [f"{SHORT.repr(key)}: {SHORT.repr(value)}" for key, value in first]
-        except FormatError as error:
-            return f"<{error}>"
-        return "{" + ", ".join(shown + ["..."] * (len(self) > len(shown))) + "}"
+        return f"<onecopy.Dict of {about}: {_start(pairs, len(self), '{}')}>"
 
     def close(self) -> None:
         """Release the file; lists and views made from this dict stay valid."""
@@ -529,19 +520,18 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     return opened
 
 
-def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None) -> Any:
-    """Open a file, by its path or its open `handle`, as a List, a Table or a Dict."""
-    return _whole(_origin_of(_mapped(path, handle=handle), path, trusted=trusted))
+def of_path(
+    path: str, *, trusted: bool, identity: Identity | None = None, handle: _core.FileHandle | None = None
+) -> Any:
+    """Open all rows of a file, by its path or its open `handle`, as a List, a Table or a Dict.
 
-
-def _mapped(path: str, identity: Identity | None = None, handle: _core.FileHandle | None = None) -> _core.ArrayFile:
-    return _core.open_arrays(path, expected=identity, handle=handle)[0]
-
-
-def _whole(origin: Origin) -> Any:
-    if origin.source.container == "dict":
-        return Dict(origin)
-    return list_of(_core.Rows(origin.source), origin)
+    `trusted` is True for files that this job wrote for itself. FileChanged if the file has another identity.
+    """
+    core = _core.open_arrays(path, expected=identity, handle=handle)[0]
+    pickles = trusted and core.metadata().get("codec") == "pickle"  # types.CODEC
+    source = _core.open_records(core, functools.partial(_maker_of, pickles=pickles))
+    origin = Origin(core, path, source, trusted=trusted)
+    return Dict(origin) if source.container == "dict" else list_of(_core.Rows(source), origin)
 
 
 def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
@@ -552,22 +542,10 @@ def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()
     return List(rows, origin, fields)
 
 
-def _maker_of(name: str, kinds: tuple[str, ...]) -> Any:
+def _maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool) -> Any:
     from onecopy.records import types  # here, because it imports many modules, and most rows have no such objects
 
-    return types.maker_of(name, kinds)
-
-
-def _maker_with_pickles(name: str, kinds: tuple[str, ...]) -> Any:
-    from onecopy.records import types
-
-    return types.maker_with_pickles(name, kinds)
-
-
-def _origin_of(core: _core.ArrayFile, given: str, *, trusted: bool) -> Origin:
-    pickles = trusted and core.metadata().get("codec") == "pickle"  # types.CODEC
-    source = _core.open_records(core, _maker_with_pickles if pickles else _maker_of)
-    return Origin(core, given, source, trusted=trusted)
+    return types.maker_of(name, kinds, pickles=pickles)
 
 
 def attach(
@@ -587,17 +565,16 @@ def attach(
         The file was removed; for data without a key: the process that shared it has ended or closed it.
     """
     try:
-        core = _mapped(path, identity)
+        whole: List[Any] | Dict[Any, Any] = of_path(path, trusted=trusted, identity=identity)
     except FileNotFoundError as error:
         if not path.startswith("/proc/"):
             raise
         gone = f"the process that shared the data (pid {path.split('/')[2]}) has ended or closed it"
         raise FileNotFoundError(error.errno, gone, path) from None
-    origin = _origin_of(core, path, trusted=trusted)
     if rows is None:
-        whole: Dict[Any, Any] = _whole(origin)
         return whole
-    part = _core.Rows(origin.source) if isinstance(rows, bytes) else _core.Rows(origin.source, *rows)
+    source = whole._origin.source
+    part = _core.Rows(source) if isinstance(rows, bytes) else _core.Rows(source, *rows)
     for field in fields:
         part = part._rows_field(field)
-    return list_of(part._rows_select(array("q", rows)) if isinstance(rows, bytes) else part, origin, fields)
+    return list_of(part._rows_select(array("q", rows)) if isinstance(rows, bytes) else part, whole._origin, fields)

@@ -11,9 +11,8 @@ records from a source.
 
 from __future__ import annotations
 
-import abc
 import io
-import stat
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,11 +23,10 @@ from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError, NotShareable
 from onecopy.files import Mapping as FileMapping
 from onecopy.files import open_regular
-from onecopy.records.rows import Chain, Dict, List, open_records
+from onecopy.records.rows import Chain, Dict, List, of_path, open_records
 from onecopy.records.types import plain_of
 
 if TYPE_CHECKING:
-    import os
     from types import TracebackType
     from typing import Self
 
@@ -40,86 +38,82 @@ OnRows = Callable[[int], object]
 """Called with the number of rows so far."""
 
 
-class RowSource(abc.ABC):
+Reader = Callable[..., int]
+"""Appends the rows of a file to a builder: (path, builder, registry, report, **options) -> number of rows."""
+Report = Callable[[int, int], None]
+"""Called with (rows of the builder, bytes of the source done)."""
+
+
+class RowSource:
     """The rows of a file; created by `json_rows`, `jsonl_rows`, `csv_rows` and `parquet_rows`.
 
     Iterating imports the whole file into unnamed records and yields their rows (pairs for a dict), so it raises the
     errors of an import.
     """
 
-    container: Container = "list"
-
-    def __init__(self, source: str | os.PathLike[str], progress: OnProgress | None) -> None:
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        read: Reader,
+        options: dict[str, Any],
+        progress: OnProgress | None,
+        container: Container = "list",
+    ) -> None:
         if is_url(source):
             from onecopy.remote import local
 
             source = local(source)
-        self._path = path_text(source)
-        self._on_progress = progress
-
-    @property
-    def path(self) -> str:
+        self.path = path_text(source)
         """Path of the file."""
-        return self._path
+        self.container = container
+        """"list", or "dict" for rows that are pairs (key, value)."""
+        self._read, self._options, self._on_progress = read, options, progress
 
     def name(self) -> str:
         """Return text that changes with the kind of the source, the selected part of the file and the options."""
         from onecopy.store import keys
 
-        facts = {name: value for name, value in vars(self).items() if name != "_on_progress"}
-        return f"{type(self).__qualname__} {keys.digest_of(facts, 'an option of the source')}"
+        options = {"path": self.path, "container": self.container, **self._options}
+        return f"{self._read.__name__} {keys.digest_of(options, 'an option of the source')}"
 
-    @abc.abstractmethod
     def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
         """Append all rows to a builder and return their number."""
+        nbytes = Path(self.path).stat().st_size
+
+        def report(rows: int, done: int) -> None:
+            if self._on_progress is not None:
+                self._on_progress(done, nbytes)
+            if on_rows is not None:
+                on_rows(rows)
+
+        return self._read(self.path, builder, registry, report, **self._options)
 
     def __iter__(self) -> Iterator[Any]:
-        from onecopy.records.sharing import share  # here, because it imports this module
-
-        rows: Any = share(self)
+        builder = _core.RecordBuilder(spool_folder(Path(tempfile.gettempdir())), self.container, {})
+        self.add_to(builder, plain_of, None)
+        descriptor = builder.save_nameless(spool_folder(Path(tempfile.gettempdir())))
+        try:
+            rows = of_path(f"/proc/self/fd/{descriptor}", trusted=False)
+        finally:
+            os.close(descriptor)  # the mapping keeps the file
         return iter(rows.items() if self.container == "dict" else rows)
 
     def __repr__(self) -> str:
-        return f"<onecopy.{type(self).__name__} of {self._path}>"
-
-    def _report(self, done: int, total: int) -> None:
-        if self._on_progress is not None:
-            self._on_progress(done, total)
+        return f"<onecopy.records.RowSource of {self.path}>"
 
 
-class JsonRows(RowSource):
-    """Rows of a JSON file."""
-
-    def __init__(
-        self,
-        source: str | os.PathLike[str],
-        path: Sequence[str],
-        lines: bool,
-        container: Container,
-        progress: OnProgress | None,
-    ) -> None:
-        super().__init__(source, progress)
-        if container not in ("list", "dict"):
-            raise ValueError(f"container must be 'list' or 'dict', not {container!r}")
-        self.container = container
-        self._members = list(path)
-        self._lines = lines
-
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:  # noqa: ARG002 - JSON has only plain values
-        """Append all rows to a builder and return their number."""
-        about, before = Path(self._path).stat(), builder.length
-
-        def on_progress(rows: int, done: int) -> None:
-            self._report(done, about.st_size)
-            if on_rows is not None:
-                on_rows(before + rows)
-
-        if stat.S_ISREG(about.st_mode) and about.st_size == 0:  # an empty file cannot be mapped
-            if self._lines:
-                return 0
-            raise FormatError(f"{self._path}: not JSON: the file is empty")
-        with FileMapping(self._path) as text:
-            return builder.extend_json(text.core, path=self._members, lines=self._lines, progress=on_progress)
+def _read_json(
+    path: str, builder: _core.RecordBuilder, _registry: Any, report: Report, *, members: Sequence[str], lines: bool
+) -> int:
+    before = builder.length
+    if Path(path).is_file() and not Path(path).stat().st_size:  # an empty file cannot be mapped
+        if lines:
+            return 0
+        raise FormatError(f"{path}: not JSON: the file is empty")
+    with FileMapping(path) as text:
+        return builder.extend_json(
+            text.core, path=list(members), lines=lines, progress=lambda rows, done: report(before + rows, done)
+        )
 
 
 def json_rows(
@@ -166,8 +160,10 @@ def json_rows(
     >>> oc.share(records.json_rows(path, "annotations"))[0]
     {'id': 7, 'bbox': [1, 2.5]}
     """
-    members = path.split(".") if isinstance(path, str) else path
-    return JsonRows(source, members, False, container, progress)
+    if container not in ("list", "dict"):
+        raise ValueError(f"container must be 'list' or 'dict', not {container!r}")
+    members = path.split(".") if isinstance(path, str) else list(path)
+    return RowSource(source, _read_json, {"members": members, "lines": False}, progress, container)
 
 
 def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = None) -> RowSource:
@@ -184,7 +180,7 @@ def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = 
     >>> oc.share(records.jsonl_rows(path))[1]
     {'id': 2}
     """
-    return JsonRows(source, [], True, "list", progress)
+    return RowSource(source, _read_json, {"members": [], "lines": True}, progress)
 
 
 Converter = Callable[[str], Any]
@@ -239,9 +235,15 @@ def csv_rows(
     """
     if not (types is None or types == "infer" or isinstance(types, Mapping)):
         raise ValueError(f"types must be None, 'infer' or a mapping from column to function, not {types!r}")
-    if types == "infer":
-        return InferredCsvRows(source, columns, encoding, dialect, progress)
-    return CsvRows(source, types or {}, columns, encoding, {"strict": True, **dialect}, progress)
+    options: dict[str, Any] = {"columns": columns, "encoding": encoding}
+    if types != "infer":
+        options |= {"types": types or {}, "dialect": {"strict": True, **dialect}}
+        return RowSource(source, _read_csv, options, progress)
+    if unknown := dialect.keys() - _ARROW_DIALECT.keys():
+        known = ", ".join(_ARROW_DIALECT)
+        raise TypeError(f"option {min(unknown)!r} is not supported with types='infer': pyarrow.csv has {known}")
+    options["dialect"] = {_ARROW_DIALECT[name]: value for name, value in dialect.items()}
+    return RowSource(source, _read_inferred_csv, options, progress)
 
 
 def parquet_rows(
@@ -266,145 +268,59 @@ def parquet_rows(
     ImportError
         When the rows are read: pyarrow is not installed. Errors of pyarrow are passed on.
     """
-    return ParquetRows(source, columns, progress)
+    return RowSource(source, _read_parquet, {"columns": columns}, progress)
 
 
-class CsvRows(RowSource):
-    """Rows of a CSV file, read by Python's `csv`."""
+def _read_csv(
+    path: str,
+    builder: _core.RecordBuilder,
+    registry: Any,
+    report: Report,
+    *,
+    types: Mapping[str, Converter],
+    columns: Sequence[str] | None,
+    encoding: str,
+    dialect: dict[str, Any],
+) -> int:
+    import csv
 
-    def __init__(
-        self,
-        source: str | os.PathLike[str],
-        types: Mapping[str, Converter],
-        columns: Sequence[str] | None,
-        encoding: str,
-        dialect: dict[str, Any],
-        progress: OnProgress | None,
-    ) -> None:
-        super().__init__(source, progress)
-        self._types = types
-        self._columns = columns
-        self._encoding = encoding
-        self._dialect = dialect
+    with open_regular(path) as binary, io.TextIOWrapper(binary, encoding, newline="") as text:
+        reader = csv.reader(text, **dialect)
 
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
-        """Append all rows to a builder and return their number."""
-        lines = _Lines(self._path, self._encoding, self._dialect, self._columns)
-        before, size = builder.length, Path(self._path).stat().st_size
+        def error(what: object) -> FormatError:
+            return FormatError(f"{path}: line {reader.line_num}: {what}")
 
-        def report(rows: int) -> None:
-            self._report(lines.done, size)
-            if on_rows is not None:
-                on_rows(rows)
-
-        count = builder.extend(lines.rows(self._types), registry, progress=report)
-        report(before + count)
+        rows = _csv_rows(reader, types, columns, error)
+        try:
+            count = builder.extend(rows, registry, progress=lambda done: report(done, binary.tell()))
+        except (UnicodeDecodeError, csv.Error) as wrong:
+            raise error(wrong) from wrong
+        report(builder.length, binary.tell())
         return count
 
 
-class _Lines:
-    """The lines of a CSV file."""
-
-    def __init__(self, path: str, encoding: str, dialect: dict[str, Any], columns: Sequence[str] | None) -> None:
-        self._path = path
-        self._encoding = encoding
-        self._dialect = dialect
-        self._columns = columns
-        self._line = 0
-        self.done = 0  # bytes read so far
-
-    def rows(self, types: Mapping[str, Converter]) -> Iterator[dict[str, Any]]:
-        """Yield the rows with converted values."""
-        converters: list[tuple[str, Converter]] | None = None
-        for header, fields in self._fields():
-            if converters is None:
-                if missing := types.keys() - set(header):
-                    raise self._error(f"no column {min(missing)!r}: the columns are {', '.join(header)}")
-                converters = list(types.items())
+def _csv_rows(
+    lines: Iterator[list[str]],
+    types: Mapping[str, Converter],
+    columns: Sequence[str] | None,
+    error: Callable[[object], FormatError],
+) -> Iterator[dict[str, Any]]:
+    header = columns or next(lines, [])
+    if len(set(header)) < len(header):
+        raise error(f"duplicate column names: {', '.join(header)}")
+    if header and (missing := types.keys() - set(header)):
+        raise error(f"no column {min(missing)!r}: the columns are {', '.join(header)}")
+    for fields in lines:
+        if len(fields) == len(header):
             row: dict[str, Any] = dict(zip(header, fields, strict=True))
-            for name, convert in converters:
+            for name, convert in types.items():
                 try:
                     row[name] = convert(row[name])
-                except (ArithmeticError, TypeError, ValueError) as error:
-                    raise self._error(f"column {name!r}: {error}") from error
+                except (ArithmeticError, TypeError, ValueError) as wrong:
+                    raise error(f"column {name!r}: {wrong}") from wrong
             yield row
-
-    def _fields(self) -> Iterator[tuple[Sequence[str], list[str]]]:
-        """Yield the names of the columns and the fields of each row."""
-        import csv
-
-        header = self._columns
-        with open_regular(self._path) as binary, io.TextIOWrapper(binary, self._encoding, newline="") as text:
-            reader = csv.reader(text, **self._dialect)
-            try:
-                for fields in reader:
-                    self._line, self.done = reader.line_num, binary.tell()
-                    if header is None:
-                        header = fields
-                        if len(set(header)) < len(header):
-                            raise self._error(f"duplicate column names: {', '.join(header)}")
-                    elif len(fields) == len(header):
-                        yield header, fields
-                    elif fields:
-                        raise self._error(f"{len(fields)} fields, but {len(header)} columns")
-            except (UnicodeDecodeError, csv.Error) as error:
-                raise self._error(str(error)) from error
-
-    def _error(self, what: str) -> FormatError:
-        return FormatError(f"{self._path}: line {self._line}: {what}")
-
-
-class InferredCsvRows(RowSource):
-    """Rows of a CSV file whose column types pyarrow infers."""
-
-    def __init__(
-        self,
-        source: str | os.PathLike[str],
-        columns: Sequence[str] | None,
-        encoding: str,
-        dialect: dict[str, Any],
-        progress: OnProgress | None,
-    ) -> None:
-        super().__init__(source, progress)
-        if unknown := dialect.keys() - _ARROW_DIALECT.keys():
-            known = ", ".join(_ARROW_DIALECT)
-            raise TypeError(f"option {min(unknown)!r} is not supported with types='infer': pyarrow.csv has {known}")
-        self._columns = columns
-        self._encoding = encoding
-        self._dialect = dialect
-
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
-        """Append all rows to a builder and return their number."""
-        size = Path(self._path).stat().st_size
-        if size == 0:
-            return 0
-        table = self._read()
-        names = table.column_names
-        if len(set(names)) < len(names):
-            raise FormatError(f"{self._path}: duplicate column names: {', '.join(names)}")
-        before, count = builder.length, 0
-        for batch in table.to_batches(max_chunksize=_BATCH):
-            count += _extend(builder, batch, registry)
-            self._report(size * count // len(table), size)
-            if on_rows is not None:
-                on_rows(before + count)
-        return count
-
-    def _read(self) -> Any:
-        try:
-            from pyarrow import csv as arrow_csv
-        except ImportError as error:
-            raise ImportError("types='infer' needs pyarrow: pip install pyarrow") from error
-        given = {_ARROW_DIALECT[name]: value for name, value in self._dialect.items()}
-        try:
-            with open_regular(self._path) as file:
-                return arrow_csv.read_csv(
-                    file,
-                    arrow_csv.ReadOptions(column_names=self._columns, encoding=self._encoding),
-                    arrow_csv.ParseOptions(newlines_in_values=True, **given),
-                )
-        except (UnicodeDecodeError, ValueError) as error:  # ArrowInvalid is a ValueError
-            raise FormatError(f"{self._path}: {error}") from error
+        elif fields:
+            raise error(f"{len(fields)} fields, but {len(header)} columns")
 
 
 _ARROW_DIALECT = {
@@ -417,36 +333,60 @@ _ARROW_DIALECT = {
 _BATCH = 1 << 16  # rows between two reports of progress
 
 
-class ParquetRows(RowSource):
-    """Rows of a Parquet file."""
+def _read_inferred_csv(
+    path: str,
+    builder: _core.RecordBuilder,
+    registry: Any,
+    report: Report,
+    *,
+    columns: Sequence[str] | None,
+    encoding: str,
+    dialect: dict[str, Any],
+) -> int:
+    try:
+        from pyarrow import csv
+    except ImportError as error:
+        raise ImportError("types='infer' needs pyarrow: pip install pyarrow") from error
+    size = Path(path).stat().st_size
+    if size == 0:
+        return 0
+    try:
+        with open_regular(path) as file:
+            table = csv.read_csv(
+                file,
+                csv.ReadOptions(column_names=columns, encoding=encoding),
+                csv.ParseOptions(newlines_in_values=True, **dialect),
+            )
+    except (UnicodeDecodeError, ValueError) as error:  # ArrowInvalid is a ValueError
+        raise FormatError(f"{path}: {error}") from error
+    names = table.column_names
+    if len(set(names)) < len(names):
+        raise FormatError(f"{path}: duplicate column names: {', '.join(names)}")
+    return _extend(builder, registry, report, table.to_batches(max_chunksize=_BATCH), len(table), size)
 
-    def __init__(
-        self, source: str | os.PathLike[str], columns: Sequence[str] | None, progress: OnProgress | None
-    ) -> None:
-        super().__init__(source, progress)
-        self._columns = columns
 
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
-        """Append all rows to a builder and return their number."""
-        try:
-            from pyarrow import parquet
-        except ImportError as error:
-            raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
-        size = Path(self._path).stat().st_size
-        before, count = builder.length, 0
-        with parquet.ParquetFile(self._path) as file:
-            for batch in file.iter_batches(columns=self._columns):
-                count += _extend(builder, batch, registry)
-                self._report(size * count // file.metadata.num_rows, size)
-                if on_rows is not None:
-                    on_rows(before + count)
-        return count
+def _read_parquet(
+    path: str, builder: _core.RecordBuilder, registry: Any, report: Report, *, columns: Sequence[str] | None
+) -> int:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
+    with parquet.ParquetFile(path) as file:
+        rows, size = file.metadata.num_rows, Path(path).stat().st_size
+        return _extend(builder, registry, report, file.iter_batches(columns=columns), rows, size)
 
 
-def _extend(builder: _core.RecordBuilder, batch: Any, registry: Any) -> int:
-    """Append the rows of a record batch, from the memory of Arrow if all types allow it, else as Python objects."""
-    plain = all(_is_plain(column.type) for column in batch.columns)
-    return builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry)
+def _extend(
+    builder: _core.RecordBuilder, registry: Any, report: Report, batches: Iterable[Any], total: int, size: int
+) -> int:
+    """Append the rows of record batches, from the memory of Arrow if all types allow it, else as Python objects."""
+    count = 0
+    for batch in batches:
+        plain = all(_is_plain(column.type) for column in batch.columns)
+        count += builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry)
+        report(builder.length, size * count // total)
+    return count
 
 
 def _is_plain(kind: Any) -> bool:
@@ -574,8 +514,9 @@ def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
 class Writer:
     """Writes rows to a records file, which appears complete when the writer is closed, or not at all.
 
-    Rows are first written to an unnamed spool file, because the last row can change the width and the type of a column;
-    closing copies them to the target in order. While closing, the data takes twice its space.
+    Rows are first written to an unnamed spool file in the folder of the target (on disk if that is in memory), because
+    the last row can change the width and the type of a column; closing copies them to the target in order. While
+    closing, the data takes twice its space.
 
     Parameters
     ----------
@@ -583,8 +524,6 @@ class Writer:
         Path of the file; an existing file is replaced atomically.
     container
         "list", or "dict" for rows that are pairs (key, value) and are looked up by key.
-    spool
-        The folder for the spool file; None: the folder of `path`, or a folder on disk if that is in memory.
 
     Raises
     ------
@@ -607,15 +546,9 @@ class Writer:
     4
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        container: Container = "list",
-        spool: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, container: Container = "list") -> None:
         self._path = path_text(path)
-        folder = path_text(spool) if spool is not None else spool_folder(Path(self._path).parent)
+        folder = spool_folder(Path(self._path).parent)
         self._core: _core.RecordBuilder | None = _core.RecordBuilder(folder, container, {})
 
     def _builder(self) -> _core.RecordBuilder:

@@ -165,12 +165,14 @@ def plain_or_pickle(value: Any) -> Named:
     return found or ("pickle", pickle.dumps(value, protocol=5))
 
 
-def maker_of(name: str, kinds: Kinds) -> FromPlain:
+def maker_of(name: str, kinds: Kinds, *, pickles: bool = False) -> FromPlain:
     """Return the function that converts plain values to a type, given its name in the file; imports no module.
 
-    FormatError if the type is a pickle, or cannot be made from plain values of these kinds.
+    FormatError if the type is a pickle and `pickles` is False, or cannot be made from plain values of these kinds.
     """
     if name == "pickle":
+        if pickles:
+            return pickle.loads
         raise FormatError("cannot read a pickled value: only the job that wrote it may, because it can execute code")
     if name in _FROM_PLAIN:
         expected = _KINDS.get(name)
@@ -186,11 +188,6 @@ def maker_of(name: str, kinds: Kinds) -> FromPlain:
     return make
 
 
-def maker_with_pickles(name: str, kinds: Kinds) -> FromPlain:
-    """Return the same as `maker_of`, or `pickle.loads` for pickles, which this job has written."""
-    return pickle.loads if name == "pickle" else maker_of(name, kinds)
-
-
 def _loaded(name: str) -> FromPlain | None:
     """Return the function that makes values of a class or registered type; None if this program has not loaded it."""
     if name in _FROM_PLAIN:
@@ -204,9 +201,10 @@ def _loaded(name: str) -> FromPlain | None:
         return None
     for part in qualname.split("."):
         found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
-    if not (isinstance(found, type) and _IS[kind](found)):
+    is_kind, make = _CLASSES[kind]
+    if not (isinstance(found, type) and is_kind(found)):
         raise FormatError(f"a value has the type {module}.{qualname}, which is no {kind} in this program")
-    return _CLASSES[kind](found)
+    return make(found)
 
 
 def _of_class(kind: str, cls: type) -> str:
@@ -249,16 +247,12 @@ def _make_namedtuple(cls: Any) -> FromPlain:
     return make
 
 
-_CLASSES: dict[str, Callable[[Any], FromPlain]] = {
-    "enum": _make_enum,
-    "namedtuple": _make_namedtuple,
-    "dataclass": _make_dataclass,
+_CLASSES: dict[str, tuple[Callable[[type], bool], Callable[[Any], FromPlain]]] = {
+    "enum": (lambda cls: issubclass(cls, enum.Enum), _make_enum),
+    "namedtuple": (lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"), _make_namedtuple),
+    "dataclass": (dataclasses.is_dataclass, _make_dataclass),
 }
-_IS: dict[str, Callable[[type], bool]] = {
-    "enum": lambda cls: issubclass(cls, enum.Enum),
-    "namedtuple": lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"),
-    "dataclass": dataclasses.is_dataclass,
-}
+"""Whether a class is of a kind, and the function that returns the maker of its values, by kind."""
 
 
 def _plain_datetime(value: dt.datetime) -> Any:

@@ -4,9 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.support.children import fork, status_of
 from tests.support.images import noise, save_compressed
 from tests.support.places import SLIDE, needs
 from tests.support.small_disks import blocks_used
@@ -28,28 +26,6 @@ pytestmark = [
 def picture(tmp_path) -> Path:
     """Give a compressed image of 12 MB in many strips."""
     return save_compressed(tmp_path / "picture.tif", noise((3000, 2000)))
-
-
-@pytest.mark.slow
-def test_of_a_hundred_processes_that_ask_at_once_exactly_one_decodes(picture, tmp_path):
-    expected, log = noise((3000, 2000)), tmp_path / "log"
-    go, start = os.pipe()
-
-    def ask() -> bool:
-        os.close(start)
-        os.read(go, 1)  # until all are there
-        image = oc.images.open(picture, store=oc.Store(tmp_path / "store", on_wait=None))
-        with log.open("a") as file:
-            file.write("built\n" if image.artefact.built else "attached\n")
-        return np.array_equal(image.array, expected)
-
-    pids = [fork(ask) for _ in range(100)]
-    os.close(start)
-    os.close(go)
-    assert [status_of(pid) for pid in pids] == [0] * 100
-    words = log.read_text().split()
-    assert (words.count("built"), words.count("attached")) == (1, 99)
-    assert suffixes(oc.Store(tmp_path / "store")) == [".about", ".oc"]
 
 
 # --- full disks -------------------------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ def test_decoding_takes_the_memory_of_a_few_images_and_not_of_all(python, tmp_pa
             """
             import resource, sys
             import PIL.Image, onecopy as oc
-            from onecopy.images import _decoding, _pillow
+            from onecopy.images import _pillow, sharing
             with oc.images.share([sys.argv[1] + "/00.png"], store=sys.argv[1] + "/store", threads=2) as one:
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             store = oc.Store(sys.argv[1] + "/store", where="here")

@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 from tests.support import shared_rows
-from tests.support.children import descriptors, fork, is_alive, run_python, status_of
+from tests.support.children import descriptors, fork, run_python, status_of
 from tests.support.places import ROOT
 from tests.support.waiting import until
 
@@ -103,22 +102,6 @@ def test_a_rank_that_is_killed_while_it_builds_is_replaced(expected, tmp_path):
     left = sorted(path.suffix for path in (tmp_path / "cache").iterdir())
     assert ".claim" not in left
     assert len([suffix for suffix in left if suffix != ".about"]) == 1
-
-
-def test_the_child_that_builds_ends_with_the_rank_it_builds_for(tmp_path):
-    log = tmp_path / "log"
-
-    def build() -> bool:
-        oc.share(lambda: shared_rows.slow_rows(log, 60), "k", store=oc.Store(tmp_path / "cache", where="fork"))
-        return True
-
-    leader = fork(build)
-    until(lambda: log.exists() and log.read_text().endswith("\n"))
-    child = int(log.read_text())
-    assert child != leader
-    os.kill(leader, signal.SIGKILL)
-    assert status_of(leader) == -signal.SIGKILL
-    until(lambda: not is_alive(child))
 
 
 def test_a_nameless_share_needs_its_owner_only_until_it_is_attached(expected):
@@ -223,20 +206,6 @@ def test_what_does_not_fit_into_shared_memory_goes_to_the_disk(tmp_path, small_d
     assert status_of(fork(share)) == 0
 
 
-def test_few_descriptors_are_enough_for_many_keys(tmp_path):
-    def share() -> bool:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        for i in range(200):
-            with oc.share([i], f"key {i}", store=tmp_path / "cache") as data:
-                assert data[0] == i
-        held = [oc.share([i], f"key {i}", store=tmp_path / "cache") for i in range(30)]
-        with pytest.raises(OSError, match="Too many open files"):
-            held += [oc.share([i]) for i in range(100)]
-        return all(data[0] == i for i, data in enumerate(held))
-
-    assert status_of(fork(share)) == 0
-
-
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_damaged_artefact_is_built_anew_or_named(noticed, tmp_path):
     path = Path(oc.share(["a", "b"], "k", store=tmp_path / "cache").path)
@@ -253,16 +222,6 @@ def test_a_damaged_artefact_is_built_anew_or_named(noticed, tmp_path):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # the disk did
     with pytest.raises(oc.FormatError, match=path.name):
         oc.share(["a", "b"], "k", store=tmp_path / "cache")
-
-
-def test_other_data_under_a_changed_source_is_built_anew(tmp_path):
-    source = tmp_path / "labels.json"
-    for content in ("[1, 2]", "[1, 2, 3]"):
-        source.write_text(content)
-        data = oc.share(
-            lambda: json.loads(source.read_text()), oc.file_key(source), source=source, store=tmp_path / "c"
-        )
-        assert list(data) == json.loads(content)
 
 
 def test_two_jobs_of_one_key_do_not_read_each_others_pickles(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from tests.support.rounds import rounds
 import onecopy as oc
 import onecopy.records
 from onecopy import _core
-from onecopy.records import sources, types
+from onecopy.records import rows, sources, types
 
 pytestmark = [
     pytest.mark.processes,
@@ -101,9 +101,7 @@ def test_what_is_planted_would_run_in_a_folder_of_ours(team: Path, tmp_path: Pat
     """Without this, the other tests could pass because nothing is dangerous."""
     mark = team / "mark"
     save_pickles(tmp_path / "x.oc", mark)
-    repr(
-        list(onecopy.records.attach(str(tmp_path / "x.oc"), oc.Mapping(tmp_path / "x.oc").identity, None, trusted=True))
-    )
+    repr(list(rows.attach(str(tmp_path / "x.oc"), oc.Mapping(tmp_path / "x.oc").identity, None, trusted=True)))
     assert mark.exists()
 
 

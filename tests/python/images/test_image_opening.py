@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.images import expected, noise
 from tests.support.places import SLIDE, needs
+from tests.support.store_processes import suffixes
 
 import onecopy as oc
 from onecopy.images import CodecError, Image
@@ -18,28 +20,9 @@ pictures = pytest.importorskip("PIL.Image")
 slide = needs(SLIDE)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    """Keep what is decoded out of the usual folder."""
-    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def noise(shape: tuple[int, ...], dtype: str = "u2") -> np.ndarray:
-    return np.random.default_rng(7).integers(0, 100, shape).astype(dtype)
-
-
 def write(path: Path, image: np.ndarray, **options) -> Path:
     tifffile.imwrite(path, image, **{"compression": "zlib", "rowsperstrip": 20, **options})
     return path
-
-
-def listed(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.suffix for path in folder.iterdir())
 
 
 def test_the_first_decodes_and_the_second_attaches(tmp_path, cache):
@@ -55,7 +38,7 @@ def test_the_first_decodes_and_the_second_attaches(tmp_path, cache):
         assert not one.array.flags.writeable
         assert one.codec.startswith("tifffile ")
         assert one.reason == one.artefact.reason
-    assert names_in(cache) == [".about", ".oc"]
+    assert suffixes(oc.Store(cache)) == [".about", ".oc"]
 
 
 def test_the_artefact_is_a_file_of_arrays_that_can_be_verified(tmp_path):
@@ -87,7 +70,7 @@ def test_levels_are_artefacts_of_their_own(tmp_path, cache):
         file.write(image[::2, ::2], subfiletype=1, tile=(64, 64), compression="zlib")
     assert np.array_equal(oc.images.open(tmp_path / "a.tif").array, image)
     assert np.array_equal(oc.images.open(tmp_path / "a.tif", level=1).array, image[::2, ::2])
-    assert names_in(cache) == [".about", ".about", ".oc", ".oc"]
+    assert suffixes(oc.Store(cache)) == [".about", ".about", ".oc", ".oc"]
     with pytest.raises(ValueError, match="no level 2: the image has levels 0 to 1"):
         oc.images.open(tmp_path / "a.tif", 2)
 
@@ -123,25 +106,16 @@ def test_plain_pixels_that_are_misaligned_are_copied_through_the_store(tmp_path)
     assert opened.array.flags.aligned
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpg", "webp"])
-def test_pictures_are_decoded_by_pillow(tmp_path, suffix):
-    path = tmp_path / f"a.{suffix}"
-    pictures.fromarray(noise((60, 50, 3), "u1")).save(path)
-    image = oc.images.open(path)
-    with pictures.open(path) as judge:
-        assert np.array_equal(image.array, np.asarray(judge))
-    assert image.codec.startswith("pillow ")
-    assert image.axes == "YXS"
-
-
 @pytest.mark.parametrize("where", ["here", "fork"])
-def test_pillow_reports_progress_of_this_process_too(tmp_path, where):
+def test_pillow_decodes_pictures_and_reports_progress_of_this_process(tmp_path, where):
     pictures.fromarray(noise((3000, 900, 3), "u1")).save(tmp_path / "a.png")
     seen = []
     store = oc.Store(tmp_path / "store", where=where)
     image = oc.images.open(tmp_path / "a.png", store=store, progress=lambda *done: seen.append(done))
     assert seen[-1] == (image.nbytes, image.nbytes)
     assert len(seen) > 1
+    assert np.array_equal(image.array, expected(tmp_path / "a.png"))
+    assert (image.codec[:7], image.axes) == ("pillow ", "YXS")
 
 
 def test_an_image_is_an_array_to_numpy(tmp_path):
@@ -249,7 +223,7 @@ def test_more_than_is_allowed_is_refused_before_anything_is_made(tmp_path, cache
     path = write(tmp_path / "a.tif", noise((300, 200)))
     with pytest.raises(CodecError, match=r"120 kB, more than the limit of 100 kB"):
         oc.images.open(path, max_bytes="100 kB")
-    with pytest.raises(CodecError, match="allowed"):
+    with pytest.raises(CodecError, match=r"120 kB, more than the limit of 0 B"):
         oc.images.decode(path, max_bytes=0)
     assert list(cache.iterdir()) == []
 
@@ -293,13 +267,6 @@ def test_a_header_that_claims_more_memory_than_there_is_is_damaged(reserving, tm
         oc.images.decode(path)
 
 
-def test_the_folder_of_the_store_may_be_another_one(tmp_path, cache):
-    path = write(tmp_path / "a.tif", noise((300, 200)))
-    image = oc.images.open(path, store=tmp_path / "mine")
-    assert image.artefact.path.parent == tmp_path / "mine"
-    assert not cache.exists()
-
-
 def test_a_decoded_image_may_be_written(reserving, tmp_path):
     pixels = noise((300, 200))
     path = write(tmp_path / "a.tif", pixels)
@@ -309,7 +276,7 @@ def test_a_decoded_image_may_be_written(reserving, tmp_path):
         canvas.array[0] = 7
         assert int(canvas.array[0].sum()) == 1400
     assert seen[-1] == (pixels.nbytes, pixels.nbytes)
-    assert listed(tmp_path) == ["a.tif"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]
 
 
 def test_a_file_of_one_array_is_an_image(tmp_path):

@@ -9,27 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.images import photo, save_photos
+from tests.support.images import expected, photo, save_photos
+from tests.support.store_processes import suffixes
 
 import onecopy as oc
 from onecopy.images import CodecError, Images
 
 pictures = pytest.importorskip("PIL.Image")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    """Keep what is decoded out of the usual folder."""
-    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def expected(path: str | Path, mode: str = "RGB") -> np.ndarray:
-    return np.asarray(pictures.open(path).convert(mode))
-
-
-def suffixes(folder: Path) -> list[str]:
-    return sorted(path.suffix for path in folder.iterdir())
 
 
 # --- what is decoded --------------------------------------------------------------------------------------------------
@@ -52,7 +38,7 @@ def test_images_of_one_shape_are_one_array(tmp_path, cache):
         assert (images.dtype, images.nbytes, images.errors) == (np.uint8, 5 * 40 * 60 * 3, {})
         with pytest.raises(IndexError):
             images[5]
-    assert suffixes(cache) == [".about", ".oc"]
+    assert suffixes(oc.Store(cache)) == [".about", ".oc"]
 
 
 def test_images_of_different_shapes_are_each_as_pillow_reads_them(tmp_path):
@@ -99,7 +85,7 @@ def test_a_second_call_decodes_nothing_and_a_changed_file_makes_a_new_artefact(t
     assert third.report.built
     assert np.array_equal(third[1], expected(paths[1]))
     assert not np.array_equal(third[1], first[1])
-    assert suffixes(cache).count(".oc") == 4
+    assert suffixes(oc.Store(cache)).count(".oc") == 4
 
 
 def test_relative_paths_and_links_to_folders_name_the_same_images(tmp_path, monkeypatch):
@@ -265,7 +251,7 @@ def test_errors_of_a_transform_are_passed_on_with_the_path(tmp_path, cache):
         pictures.new("RGB", (8, 40), (grey,) * 3).save(tmp_path / f"{number}.png")
     with pytest.raises(ValueError, match=r"1\.png: decoded as uint8 of shape \(20, 8, 3\), but .* \(30, 8, 3\)"):
         oc.images.share(tmp_path / "*.png", transform=crops)
-    assert suffixes(cache) == []  # a corrected function has another key
+    assert suffixes(oc.Store(cache)) == []  # a corrected function has another key
 
 
 def test_progress_counts_images(tmp_path):

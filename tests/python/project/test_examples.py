@@ -52,7 +52,7 @@ def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, reques
         pytest.importorskip("imagecodecs")
     if module == "onecopy_mosaic.registering":
         pytest.importorskip("scipy")
-    if module in ("onecopy.records._arrow_unions", "onecopy.records.table", "onecopy.records.tabular"):
+    if module in ("onecopy.records._arrow_unions", "onecopy.records.rows", "onecopy.records.sources"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not kernel_has_memfd():  # to the examples any new file is as good

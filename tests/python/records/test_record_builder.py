@@ -6,7 +6,6 @@ import itertools
 import math
 import os
 import signal
-import struct
 import sys
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.rows import INTEGERS, same
 
 from onecopy import NotShareable, _core
 from onecopy.arrays import open_arrays
@@ -55,24 +55,6 @@ def kept(rows: Any, registry: Any = registry) -> list[Any]:
     return [back[i] for i in range(len(back))]
 
 
-def same(mine: Any, theirs: Any) -> bool:  # noqa: PLR0911
-    """Tell whether two values are the same: types, order of keys and bits of floats included."""
-    if type(mine) is not type(theirs):
-        return False
-    if isinstance(mine, float):
-        return struct.pack("d", mine) == struct.pack("d", theirs)
-    if isinstance(mine, complex):
-        return same((mine.real, mine.imag), (theirs.real, theirs.imag))
-    if isinstance(mine, (list, tuple)):
-        return len(mine) == len(theirs) and all(map(same, mine, theirs))
-    if isinstance(mine, dict):
-        return same(list(mine.items()), list(theirs.items()))
-    if isinstance(mine, (np.ndarray, np.generic)):
-        return mine.dtype == theirs.dtype and mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
-    return bool(mine == theirs)
-
-
-EDGES = [sign * 2**bits + more for bits in (7, 8, 15, 31, 53, 63, 64, 200) for sign in (1, -1) for more in (-1, 0, 1)]
 DTYPES = ["?", "u1", "<i2", ">i4", "<u8", "<f2", ">f8", "<c16", "<U3", "S2", "M8[ns]", "m8[D]"]
 
 
@@ -91,7 +73,7 @@ LEAVES = (
     st.none()
     | st.booleans()
     | st.integers(-300, 300)
-    | st.sampled_from(EDGES)
+    | st.sampled_from(INTEGERS)
     | st.floats()
     | st.text(st.characters(), max_size=6)  # lone surrogates among them
     | st.binary(max_size=6)
@@ -127,7 +109,9 @@ def test_rows_come_back_as_they_were(rows, repeats):
     assert same(kept(rows), rows)
 
 
-@given(st.lists(st.none() | st.sampled_from(EDGES) | st.sampled_from([0.0, -0.0, 0.5, 2.0**53, math.inf]), max_size=12))
+@given(
+    st.lists(st.none() | st.sampled_from(INTEGERS) | st.sampled_from([0.0, -0.0, 0.5, 2.0**53, math.inf]), max_size=12)
+)
 @settings(max_examples=200)
 def test_numbers_of_every_width_and_sort_in_any_order(rows):
     assert same(kept(rows), rows)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import onecopy as oc
 import onecopy.records
-from onecopy.records import Writer, arrow_rows, parquet_rows
+from onecopy.records import Writer, arrow_rows
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -309,19 +309,6 @@ def test_progress_of_an_import_may_stop_it(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         Writer(tmp_path / "other.oc").extend(arrow_rows(table), progress=stop)
-
-
-def test_parquet_is_read_batch_by_batch(tmp_path):
-    from pyarrow import parquet
-
-    rows = [{"id": i, "name": f"n{i}", "box": [i / 2] * (i % 4)} for i in range(1000)]
-    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    assert oc.share(parquet_rows(tmp_path / "rows.parquet")) == rows
-    some = oc.share(parquet_rows(tmp_path / "rows.parquet", columns=["name"]))
-    assert some.columns == ("name",)
-    assert some[999] == {"name": "n999"}
-    with pytest.raises(FileNotFoundError):
-        oc.share(parquet_rows(tmp_path / "missing.parquet"))
 
 
 def test_polars_reads_a_table():

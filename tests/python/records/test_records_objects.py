@@ -93,28 +93,6 @@ def test_arrays_come_back_with_dtype_and_shape_as_private_copies():
         assert not isinstance(view, np.ndarray) or not view.flags.writeable
 
 
-@pytest.mark.parametrize(
-    ("rows", "path"),
-    [
-        ([1, object()], r"\[1\]: an object of type object"),
-        ([{"a": [1, {"b c": {1: open}}]}], r"\[0\].a\[1\]\[.b c.\]\[1\]: "),
-        ([(1, 2, lambda: 0)], r"\[0\]\[2\]: an object of type function"),
-        ([np.array([object()])], r"\[0\]: "),
-        ([np.zeros(1, [("x", "i4")])], r"\[0\]: "),
-    ],
-)
-def test_what_cannot_be_stored_is_refused_with_its_path(rows, path):
-    with pytest.raises(oc.NotShareable, match=path):
-        oc.share(rows)
-
-
-def test_what_contains_itself_is_refused():
-    rows: list[Any] = [[]]
-    rows[0].append(rows)
-    with pytest.raises(oc.NotShareable, match=r"\[0\]\[0\]\[0\]"):
-        oc.share(rows)
-
-
 def test_a_subclass_is_not_taken_for_its_base():
     class Name(str):
         __slots__ = ()

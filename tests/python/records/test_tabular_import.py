@@ -124,7 +124,7 @@ def test_without_rows_no_types_are_inferred(written):
         ("a,b\n1,2,3\n", {}, "line 2: 3 fields, but 2 columns"),
         ("a,a\n1,2\n", {}, "line 1: duplicate column names: a, a"),
         ("a\nx\n", {"types": {"a": int}}, "line 2: column 'a': invalid literal for int"),
-        ("a\nx\n", {"types": {"b": int}}, "line 2: no column 'b': the columns are a"),
+        ("a\nx\n", {"types": {"b": int}}, "line 1: no column 'b': the columns are a"),
         ('a\n"x\n', {}, "unexpected end of data"),
         ("a\n\x80\n", {"encoding": "ascii"}, "can't decode byte"),
     ],
@@ -166,6 +166,8 @@ def test_parquet_rows_are_those_of_to_pylist(tmp_path):
     assert list(imported) == rows
     assert told[-1] == (path.stat().st_size, path.stat().st_size)
     assert list(records.parquet_rows(path, columns=["id"])) == [{"id": row["id"]} for row in rows]
+    with pytest.raises(FileNotFoundError):
+        list(records.parquet_rows(tmp_path / "missing.parquet"))
 
 
 def test_parquet_types_that_only_python_has_come_back_too(tmp_path):

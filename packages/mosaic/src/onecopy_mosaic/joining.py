@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
+from scipy.sparse.linalg import lsqr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,67 +32,27 @@ def joined(count: int, edges: Sequence[Edge], tolerance: int) -> tuple[NDArray[n
     """Return the positions of `count` tiles, and the numbers of those that no verified edge joins to the largest group.
 
     The spanning tree uses verified edges before others. A verified edge takes part in the least squares if it differs
-    from the tree by at most `tolerance` pixels. The graph of all edges must be connected.
+    from the tree by at most `tolerance` pixels. The graph of all edges must be connected, with one edge per pair.
     """
-    tree = _tree(count, edges)
-    groups = _groups(count, [edge for edge in tree if edge.verified])
-    start = max(range(count), key=lambda tile: (groups.count(groups[tile]), -tile)) if count else 0
-    positions = _along(count, tree, start)
-    positions = _balanced(positions, [edge for edge in edges if edge.verified], tolerance)
-    guessed = tuple(tile for tile in range(count) if groups[tile] != groups[start])
-    return positions - positions.min(axis=0, initial=2**62), guessed
-
-
-def _tree(count: int, edges: Sequence[Edge]) -> list[Edge]:
-    """Return the edges of a maximum spanning tree (Kruskal): verified edges first, then by weight."""
-    group = list(range(count))
-
-    def root(tile: int) -> int:
-        while group[tile] != tile:
-            group[tile] = group[group[tile]]
-            tile = group[tile]
-        return tile
-
-    tree = []
-    for edge in sorted(edges, key=lambda edge: (not edge.verified, -edge.weight)):
-        one, other = root(edge.first), root(edge.second)
-        if one != other:
-            group[one] = other
-            tree.append(edge)
-    return tree
-
-
-def _groups(count: int, edges: Sequence[Edge]) -> list[int]:
-    """Return a group number for each tile: tiles have the same number if edges connect them."""
-    near: list[list[int]] = [[] for _ in range(count)]
-    for edge in edges:
-        near[edge.first].append(edge.second)
-        near[edge.second].append(edge.first)
-    group = [-1] * count
-    for tile in range(count):
-        waiting = [tile] if group[tile] < 0 else []
-        while waiting:
-            at = waiting.pop()
-            group[at] = tile
-            waiting += [other for other in near[at] if group[other] < 0]
-    return group
-
-
-def _along(count: int, tree: Sequence[Edge], start: int) -> NDArray[np.int64]:
-    near: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
-    for first, second, (y, x), _, _ in tree:
-        near[first].append((second, y, x))
-        near[second].append((first, -y, -x))
+    ranked = sorted(edges, key=lambda edge: (not edge.verified, -edge.weight))
+    costs = _graph(count, [(edge.first, edge.second) for edge in ranked], range(1, len(ranked) + 1))
+    tree = minimum_spanning_tree(costs)  # the rank of an edge is its cost, so that no two costs are equal
+    kept = [ranked[int(rank) - 1] for rank in tree.data]
+    pairs = [(edge.first, edge.second) for edge in kept if edge.verified]
+    _, groups = connected_components(_graph(count, pairs, [1] * len(pairs)), directed=False)
+    largest = np.bincount(groups).argmax()
+    shifts = {(edge.first, edge.second): np.array(edge.shift) for edge in kept}
+    shifts |= {(second, first): -shift for (first, second), shift in shifts.items()}
     positions = np.zeros((count, 2), np.int64)
-    seen, waiting = {start}, [start]
-    while waiting:
-        at = waiting.pop()
-        for other, y, x in near[at]:
-            if other not in seen:
-                seen.add(other)
-                waiting.append(other)
-                positions[other] = positions[at] + (y, x)
-    return positions
+    order, before = breadth_first_order(tree, int(np.flatnonzero(groups == largest)[0]), directed=False)
+    for tile in order[1:]:
+        positions[tile] = positions[before[tile]] + shifts[int(before[tile]), int(tile)]
+    positions = _balanced(positions, [edge for edge in edges if edge.verified], tolerance)
+    return positions - positions.min(axis=0), tuple(np.flatnonzero(groups != largest).tolist())
+
+
+def _graph(count: int, pairs: Sequence[tuple[int, int]], values: Sequence[float]) -> csr_array:
+    return csr_array((values, np.array(pairs, np.int32).reshape(-1, 2).T), shape=(count, count))
 
 
 def _balanced(positions: NDArray[np.int64], edges: Sequence[Edge], tolerance: int) -> NDArray[np.int64]:
@@ -98,15 +61,11 @@ def _balanced(positions: NDArray[np.int64], edges: Sequence[Edge], tolerance: in
         return positions
     first = np.array([edge.first for edge in edges])
     second = np.array([edge.second for edge in edges])
-    shifts = np.array([edge.shift for edge in edges])
-    error = shifts - (positions[second] - positions[first])
+    error = np.array([edge.shift for edge in edges]) - (positions[second] - positions[first])
     near = np.abs(error).max(axis=1) <= tolerance
     first, second, error = first[near], second[near], error[near]
     if not error.any():
         return positions
-    from scipy.sparse import csr_array
-    from scipy.sparse.linalg import lsqr
-
     rows = np.arange(len(error))
     signs = np.r_[np.ones(len(error)), -np.ones(len(error))]
     difference = csr_array((signs, (np.r_[rows, rows], np.r_[second, first])), shape=(len(error), len(positions)))

@@ -8,51 +8,43 @@ too; that of a Zarr array is not known before it is compressed.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-from abc import ABC, abstractmethod
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakSet
 
 import numpy as np
 
 from onecopy.arguments import path_text
 from onecopy.atomic_files import path_beside, remove, replace
-from onecopy.images.image import NAME, About
+from onecopy.files import Closeable
+from onecopy.images.image import NAME, Facts
 from onecopy.page_cache import available_memory
 from onecopy.scratch_arrays import Scratch, scratch
-from onecopy_mosaic.files import max_tiff_bytes, write_tiff, write_zarr
 from onecopy_mosaic.regions import covered_rows, in_bands, span_of
-from onecopy_mosaic.row_evictor import RowEvictor
 from onecopy_mosaic.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
-    from typing import Self
 
     from numpy.typing import NDArray
 
     from onecopy_mosaic.regions import Rectangle, Share
 
-_CHUNK = (512, 512)
+_TILE = (512, 512)
 _USUAL_CAP = 512 << 20
 """Bytes of a large canvas that may be in memory by default."""
-_SPARSE: WeakSet[Scratch] = WeakSet()
-"""Canvases without reserved space: they are written by system calls, as a full disk would be SIGBUS in a mapping."""
 _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
 
 
 class Finished(NamedTuple):
     """Where the pixels are after `Output.finish`."""
 
-    array: NDArray[Any] | None
-    path: str | None
-    scratch: Scratch | None
-    close: Callable[[], None]
+    array: NDArray[Any] | None = None
+    path: str | None = None
+    scratch: Scratch | None = None
+    close: Callable[[], None] = lambda: None
 
 
 class Work(NamedTuple):
@@ -64,47 +56,19 @@ class Work(NamedTuple):
     """Returns whether a tile may be loaded more than once."""
 
 
-class Output(ABC):
-    """A canvas that is filled once, by any number of threads. Leaving the context after an error removes the output."""
+class Output(Closeable):
+    """An array of the caller that is filled once, by any number of threads.
 
-    shares: list[Share]
-    """The shares to write, in this order; they may be cut into smaller ones than those of the `Work`."""
+    Closing an output removes what `finish` has not returned.
+    """
 
-    @abstractmethod
-    def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Write pixels into a rectangle."""
+    window: Window | None = None
+    """The rows that are in memory; the caller of `put` asks it for space. None if all rows may be."""
 
-    def has_room(self, bottom: int) -> bool:  # noqa: ARG002 - memory of the caller has no bound
-        """Return whether `expect` finds space for rows up to this one without another row being finished before."""
-        return True
-
-    def expect(self, bottom: int) -> None:  # noqa: B027
-        """Announce writes up to this row; waits until there is space."""
-
-    def finished(self, row: int) -> None:  # noqa: B027
-        """Declare the rows above this one final."""
-
-    @abstractmethod
-    def finish(self) -> Finished:
-        """Complete the output."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.give_up()
-
-    def give_up(self) -> None:  # noqa: B027 - there need not be anything
-        """Release what `finish` has not taken over."""
-
-
-class ArrayOutput(Output):
-    """Output into an array of the caller."""
-
-    def __init__(self, array: NDArray[Any], work: Work) -> None:
-        self._array, self.shares = array, work.shares
+    def __init__(self, array: NDArray[Any], shares: list[Share]) -> None:
+        self._array = array
+        self.shares = shares
+        """The shares to write, in this order; they may be cut into smaller ones than those of the `Work`."""
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
@@ -112,103 +76,98 @@ class ArrayOutput(Output):
 
     def finish(self) -> Finished:
         """Complete the output."""
-        return Finished(self._array, None, None, lambda: None)
+        return Finished(self._array)
+
+    def close(self) -> None:
+        """Remove what `finish` has not returned."""
 
 
 class ScratchOutput(Output):
-    """Output into a scratch file, of the caller or created here."""
+    """A scratch file, of the caller or created here."""
 
-    def __init__(self, canvas: Scratch, work: Work, *, ours: bool) -> None:
+    def __init__(self, canvas: Scratch, work: Work, *, ours: bool, reserved: bool = True) -> None:
         self._canvas, self._ours = canvas, ours
-        self.shares, self._rows = _rows_at_a_time(canvas, work, ours=ours)
-        self._through_memory = canvas.memory_cap is None and canvas not in _SPARSE
+        self.shares, self.window = _rows_at_a_time(canvas, work, ours=ours)
+        # A full disk would be SIGBUS in a mapping without reserved space.
+        self._through_memory = canvas.memory_cap is None and reserved
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle: through the mapping, or by system calls with a memory cap or without space."""
-        if self._rows is not None:
-            self._rows.put(place, pixels)
+        if self.window is not None:
+            self.window.put(place, pixels)
         elif self._through_memory:
             self._canvas.array[place.top : place.bottom, place.left : place.right] = pixels
         else:
             self._canvas.write((slice(place.top, place.bottom), slice(place.left, place.right)), pixels)
 
-    def has_room(self, bottom: int) -> bool:
-        """Return whether `expect` finds space for rows up to this one without another row being finished before."""
-        return self._rows is None or self._rows.has_room(bottom)
-
-    def expect(self, bottom: int) -> None:
-        """Announce writes up to this row; waits until there is space."""
-        if self._rows is not None:
-            self._rows.expect(bottom)
-
-    def finished(self, row: int) -> None:
-        """Declare the rows above this one final."""
-        if self._rows is not None:
-            self._rows.finished(row)
-
     def finish(self) -> Finished:
         """Complete the output."""
-        if self._rows is not None:
-            self._rows.finish()
-        ours, self._ours = self._ours, False
-        return Finished(self._canvas.array, None, self._canvas, self._canvas.close if ours else lambda: None)
+        if self.window is not None:
+            self.window.finish()
+        if not self._ours:
+            return Finished(self._canvas.array, scratch=self._canvas)
+        self._ours = False
+        return Finished(self._canvas.array, scratch=self._canvas, close=self._canvas.close)
 
-    def give_up(self) -> None:
-        """Release what `finish` has not taken over."""
-        if self._rows is not None:
-            self._rows.close()
+    def close(self) -> None:
+        """Remove what `finish` has not returned."""
+        if self.window is not None:
+            self.window.close()
         if self._ours:
             self._canvas.close()
 
 
 class FileOutput(ScratchOutput):
-    """Output into a file: a scratch file that becomes it, or that it is encoded from."""
+    """A file: a scratch file becomes it, or it is encoded from one."""
 
-    def __init__(self, canvas: Scratch, work: Work, target: Path, tile: tuple[int, int], *, overwrite: bool) -> None:
-        super().__init__(canvas, work, ours=True)
+    def __init__(
+        self, canvas: Scratch, work: Work, target: Path, tile: tuple[int, int], *, reserved: bool, overwrite: bool
+    ) -> None:
+        super().__init__(canvas, work, ours=True, reserved=reserved)
         self._target, self._tile, self._overwrite = target, tile, overwrite
         self._beside = path_beside(target)
-        if target.suffix in _TIFF and canvas not in _SPARSE:
+        if target.suffix in _TIFF and reserved:
             try:
-                with self._errors_name_the_target(), self._beside.open("wb") as file:
+                with self._beside.open("wb") as file:
                     os.posix_fallocate(file.fileno(), 0, max_tiff_bytes(canvas, tile))
-            except BaseException:
-                self.give_up()
-                raise
+            except BaseException as error:
+                self.close()
+                raise self._named(error) from None
 
     def finish(self) -> Finished:
         """Write the file, and release the scratch file."""
-        if self._rows is not None:
-            self._rows.finish()
+        if self.window is not None:
+            self.window.finish()
         path, suffix = str(self._target), self._target.suffix
         if suffix in _OURS:
-            return self._save(path)
-        with self._errors_name_the_target():
-            (write_zarr if suffix in _ZARR else write_tiff)(self._canvas, self._beside, self._target.name, self._tile)
-        replace(self._beside, self._target, overwrite=self._overwrite)
-        return Finished(None, path, None, lambda: None)
+            from onecopy.images import open as open_image
 
-    def give_up(self) -> None:
-        """Release what `finish` has not taken over."""
-        super().give_up()
-        remove(self._beside)
-
-    @contextlib.contextmanager
-    def _errors_name_the_target(self) -> Iterator[None]:
+            shape = self._canvas.shape
+            facts = Facts("", shape, self._canvas.dtype.str, "YXS"[: len(shape)], 0, (shape,))
+            self._canvas.save(path, NAME, facts.metadata(""))
+            image = open_image(path)
+            return Finished(image.array, path, close=image.close)
         try:
-            yield
-        except OSError as error:  # errors of encoders have no file name, or that of the temporary file
+            if suffix in _ZARR:
+                write_zarr(self._canvas, self._beside, self._tile)
+            else:
+                is_ome = path.endswith((".ome.tif", ".ome.tiff"))
+                write_tiff(self._canvas, self._beside, self._tile, is_ome=is_ome)
+        except OSError as error:
+            raise self._named(error) from None
+        replace(self._beside, self._target, overwrite=self._overwrite)
+        return Finished(path=path)
+
+    def _named(self, error: BaseException) -> BaseException:
+        """Return an error with the name of the target: those of encoders have none, or that of the temporary file."""
+        if isinstance(error, OSError):
             error.filename = str(self._target)
-            raise
+        return error
 
-    def _save(self, path: str) -> Finished:
-        from onecopy.images.opening import open as open_image
-
-        shape = self._canvas.shape
-        about = About(0, (shape,), "YXS"[: len(shape)], "")
-        self._canvas.save(path, NAME, about.metadata(""))
-        image = open_image(path)
-        return Finished(image.array, path, None, image.close)
+    def close(self) -> None:
+        """Remove what `finish` has not returned."""
+        super().close()
+        remove(self._beside)
 
 
 def output_for(
@@ -237,13 +196,13 @@ def output_for(
     """
     if out is None or isinstance(out, str | os.PathLike):
         if out is None:
-            return ScratchOutput(_canvas(shape, dtype, folder, max_resident, anywhere=False), work, ours=True)
+            canvas, reserved = _canvas(shape, dtype, folder, max_resident, anywhere=False)
+            return ScratchOutput(canvas, work, ours=True, reserved=reserved)
         target = Path(path_text(out))
         _check_target(target, tile, overwrite)
-        beside = target.absolute().parent
         cap = _usual_cap(shape, dtype, work) if max_resident is None else max_resident
-        canvas = _canvas(shape, dtype, folder or beside, cap, anywhere=folder is None)
-        return FileOutput(canvas, work, target, tile or _CHUNK, overwrite=overwrite)
+        canvas, reserved = _canvas(shape, dtype, folder or target.absolute().parent, cap, anywhere=folder is None)
+        return FileOutput(canvas, work, target, tile or _TILE, reserved=reserved, overwrite=overwrite)
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
     if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
         raise ValueError(
@@ -254,7 +213,7 @@ def output_for(
         return ScratchOutput(out, work, ours=False)
     if not out.flags.writeable:
         raise ValueError("out is a read-only array: give a writable one")
-    return ArrayOutput(out, work)
+    return Output(out, work.shares)
 
 
 def _canvas(
@@ -264,23 +223,21 @@ def _canvas(
     max_resident: int | str | None,
     *,
     anywhere: bool,
-) -> Scratch:
-    """Return a scratch file; a sparse one if the file system cannot reserve space."""
+) -> tuple[Scratch, bool]:
+    """Return a scratch file, and whether its space is reserved, which not every file system can do."""
     try:
-        return scratch(shape, dtype, folder, max_resident=max_resident, anywhere=anywhere)
+        return scratch(shape, dtype, folder, max_resident=max_resident, anywhere=anywhere), True
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise
-        sparse = scratch(shape, dtype, folder, False, max_resident, anywhere=anywhere)
-        _SPARSE.add(sparse)
-        return sparse
+        return scratch(shape, dtype, folder, False, max_resident, anywhere=anywhere), False
 
 
-def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | RowEvictor | None]:
-    """Return the shares in the order of writing, and the object that limits the rows in memory.
+def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | None]:
+    """Return the shares in the order of writing, and a window if only some rows of the canvas may be in memory.
 
-    The second is None if the canvas fits, or if too many rows are partly written at a time; tiles in memory are cut to
-    avoid that.
+    There is no window if too many rows are partly written at a time; tiles in memory are cut to avoid that. Neither is
+    there one if it would overwrite pixels of the caller that no tile covers.
     """
     held, shares = canvas.memory_cap, work.shares
     if held is None and ours:
@@ -290,13 +247,12 @@ def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Sh
     rows = held * canvas.shape[0] // canvas.nbytes
     if span_of(shares) > rows * 3 // 4:
         shares = in_bands(shares, max(1, rows // 8), work.may_be_cut)
-    if span_of(shares) > rows * 3 // 4:
-        return work.shares, None
     covered = covered_rows(shares, canvas.shape[0])
     filled = np.flatnonzero(covered)
-    if ours or (covered[filled[0] : filled[-1] + 1] == canvas.shape[1]).all():
-        return shares, Window(canvas, covered, held * 7 // 8)
-    return shares, RowEvictor(canvas, shares[0].top, rows * 7 // 8)
+    is_whole = bool((covered[filled[0] : filled[-1] + 1] == canvas.shape[1]).all())
+    if span_of(shares) > rows * 3 // 4 or not (ours or is_whole):
+        return work.shares, None
+    return shares, Window(canvas, covered, held * 7 // 8)
 
 
 def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], work: Work) -> int | None:
@@ -325,3 +281,58 @@ def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -
         import tifffile  # noqa: F401 - a missing library is an error before the work
     elif suffix in _ZARR:
         import zarr  # noqa: F401
+
+
+def write_tiff(canvas: Scratch, path: Path, tile: tuple[int, int], *, is_ome: bool) -> None:
+    """Write a tiled TIFF or OME-TIFF, releasing the rows of the canvas that are written."""
+    import tifffile
+
+    shape = canvas.shape
+    with path.open("wb") as file:
+        tifffile.imwrite(
+            file,
+            _blocks(canvas, tile),
+            shape=shape,
+            dtype=canvas.dtype,
+            tile=tile,
+            ome=is_ome,
+            photometric="rgb" if shape[2:] in ((3,), (4,)) else "minisblack",
+            planarconfig="contig" if len(shape) == 3 else None,
+            metadata={"axes": "YXS"[: len(shape)]},
+            bigtiff=canvas.nbytes > 2**32 - 2**25,
+        )
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def max_tiff_bytes(canvas: Scratch, tile: tuple[int, int]) -> int:
+    """Return an upper bound of the bytes of a TIFF file of a canvas: tiles, two numbers per tile, and a header."""
+    tiles = prod(-(-extent // side) for extent, side in zip(canvas.shape[:2], tile, strict=True))
+    return int(tiles * (prod(tile) * prod(canvas.shape[2:]) * canvas.dtype.itemsize + 16 + 16)) + (1 << 16)
+
+
+def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
+    """Yield the tiles of a canvas in row-major order, padded with zeros; release each row of tiles when it is done."""
+    for top in range(0, canvas.shape[0], tile[0]):
+        for left in range(0, canvas.shape[1], tile[1]):
+            block = canvas.array[top : top + tile[0], left : left + tile[1]]
+            whole = np.zeros((*tile, *canvas.shape[2:]), canvas.dtype)
+            whole[: block.shape[0], : block.shape[1]] = block
+            del block  # the traceback of an error would keep the canvas alive through this view
+            yield whole
+        canvas.release(slice(top, min(top + tile[0], canvas.shape[0])))
+
+
+def write_zarr(canvas: Scratch, path: Path, tile: tuple[int, int]) -> None:
+    """Write a Zarr array with a chunk for each tile, releasing the rows of the canvas that are written."""
+    import zarr
+
+    shape = canvas.shape
+    chunks = (*(min(one, extent) for one, extent in zip(tile, shape[:2], strict=True)), *shape[2:])
+    array = zarr.create_array(store=str(path), shape=shape, dtype=canvas.dtype, chunks=chunks)
+    for top in range(0, shape[0], chunks[0]):
+        rows = slice(top, min(top + chunks[0], shape[0]))
+        for left in range(0, shape[1], chunks[1]):
+            columns = slice(left, min(left + chunks[1], shape[1]))
+            array[rows, columns] = canvas.array[rows, columns]
+        canvas.release(rows)

@@ -18,6 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from scipy import fft
+
+from onecopy_mosaic.joining import Edge, joined
 from onecopy_mosaic.tiles import Tiles
 
 if TYPE_CHECKING:
@@ -141,10 +145,6 @@ def register(
     return _joined(len(sources), links, sources.shape_and_dtype(0)[0], shares)
 
 
-def _number(row: int, column: int, grid: tuple[int, int], columns_first: bool) -> int:
-    return column * grid[0] + row if columns_first else row * grid[1] + column
-
-
 def _links(
     tiles: Tiles,
     grid: tuple[int, int],
@@ -158,7 +158,7 @@ def _links(
     for row in range(grid[0]):
         edges: list[_Edges] = []
         for column in range(grid[1]):
-            number = _number(row, column, grid, columns_first)
+            number = column * grid[0] + row if columns_first else row * grid[1] + column
             edges.append(_Edges.of(tiles, number, shares))
             if column:
                 yield _measured(edges[-2], edges[-1], 1, shares, min_correlation)
@@ -181,8 +181,6 @@ class _Edges(NamedTuple):
 
     @classmethod
     def of(cls, tiles: Tiles, number: int, shares: tuple[float, float]) -> _Edges:
-        import numpy as np
-
         shape = tiles.shape_and_dtype(number)[0]
         if shape != tiles.shape_and_dtype(0)[0] or len(shape) not in (2, 3):
             raise ValueError(
@@ -216,9 +214,6 @@ def _measured(first: _Edges, second: _Edges, axis: int, shares: tuple[float, flo
 
 def _likely(one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> Iterator[tuple[int, int]]:
     """Yield the shifts (along the axis, aside) at the peaks of the phase correlation of two strips."""
-    import numpy as np
-
-    fft = _fft()
     product = fft.rfft2(one - one.mean()) * np.conj(fft.rfft2(other - other.mean()))
     size = np.abs(product)
     phases = np.divide(product, size, out=np.zeros_like(product), where=size > 0)
@@ -232,16 +227,6 @@ def _likely(one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> It
         yield row, int(aside[column])
 
 
-def _fft() -> Any:
-    """Return `scipy.fft`, which transforms float32 without converting to float64."""
-    try:
-        from scipy import fft
-    except ModuleNotFoundError as error:
-        how = "onecopy_mosaic.register needs SciPy: pip install scipy"
-        raise ModuleNotFoundError(how, name=error.name) from None
-    return fft
-
-
 class _Seam:
     """Two strips that may overlap, and a cache of their correlations by shift.
 
@@ -249,8 +234,6 @@ class _Seam:
     """
 
     def __init__(self, one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> None:
-        import numpy as np
-
         # float64 without the mean: sums of squares of bright pixels would hide small differences
         self._one, self._other = (
             np.subtract(strip if axis == 0 else strip.T, strip.mean(dtype=np.float64), dtype=np.float64)
@@ -295,8 +278,6 @@ class _Seam:
 
 def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float:
     """Return the normalised correlation of two arrays; 0 if one of them is constant."""
-    import numpy as np
-
     count, sums = a.size, (float(a.sum()), float(b.sum()))
     squares = [float(np.einsum("ij,ij", each, each)) for each in (a, b)]
     spread = [square - total * total / count for square, total in zip(squares, sums, strict=True)]
@@ -310,8 +291,6 @@ def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 def _joined(count: int, links: list[Link], shape: tuple[int, ...], shares: tuple[float, float]) -> Registration:
     """Place all tiles by the verified links, and tiles without one by the usual shift."""
-    from onecopy_mosaic.joining import Edge, joined
-
     edges = [
         Edge(link.first, link.second, link.shift, link.correlation, verified=True) for link in links if link.verified
     ]
@@ -325,8 +304,6 @@ def _joined(count: int, links: list[Link], shape: tuple[int, ...], shares: tuple
 
 def _usual(links: list[Link], axis: int, shape: tuple[int, ...], shares: tuple[float, float]) -> tuple[int, int]:
     """Return the median of the shifts along an axis; without links, the shift of the expected overlap."""
-    import numpy as np
-
     if links:
         y, x = np.median([link.shift for link in links], axis=0)
         return round(float(y)), round(float(x))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from onecopy.arguments import decoder_threads, non_negative, thread_count
+from onecopy.files import Closeable
 from onecopy.text import size
 from onecopy_mosaic.outputs import Output, Work, output_for
 from onecopy_mosaic.regions import Share, downwards, shares, within
@@ -29,8 +30,6 @@ from onecopy_mosaic.tiles import Tiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from numpy.typing import NDArray
 
@@ -43,7 +42,7 @@ Out: TypeAlias = "NDArray[Any] | Scratch | str | os.PathLike[str] | None"
 
 
 @dataclass(frozen=True)
-class Mosaic:
+class Mosaic(Closeable):
     """A finished mosaic. `str` gives a one-line summary."""
 
     shape: tuple[int, ...]
@@ -69,14 +68,6 @@ class Mosaic:
     def close(self) -> None:
         """Release the scratch file or the mapping of the pixels; an `out` of the caller stays open."""
         self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __str__(self) -> str:
         pixels = self.shape[0] * self.shape[1]
@@ -218,6 +209,15 @@ class _Plan:
         found = [piece for share in self.shares if (piece := within(share, first, last)) is not None]
         return _Plan(self.tiles, self.shape, self.dtype, downwards(found))
 
+    def paste(self, share: Share, output: Output) -> int:
+        """Load a tile, and write its visible part; return the number of bytes."""
+        pixels = self.tiles.load(share.tile)
+        for piece in share.shown:
+            rows = slice(piece.top - share.place.top, piece.bottom - share.place.top)
+            columns = slice(piece.left - share.place.left, piece.right - share.place.left)
+            output.put(piece, pixels[rows, columns])
+        return sum(piece.pixels for piece in share.shown) * self.pixel_bytes
+
 
 def _plan(
     tiles: Tiles,
@@ -278,34 +278,26 @@ def _paste(plan: _Plan, output: Output, threads: int, progress: Callable[[int, i
     """Paste the tiles from top to bottom, a few at a time; the first error cancels the others."""
     total, done = plan.pixels * plan.pixel_bytes, 0
 
-    def paste(share: Share) -> int:
-        pixels = plan.tiles.load(share.tile)
-        for piece in share.shown:
-            inside = pixels[
-                piece.top - share.place.top : piece.bottom - share.place.top,
-                piece.left - share.place.left : piece.right - share.place.left,
-            ]
-            output.put(piece, inside)
-        return sum(piece.pixels for piece in share.shown) * plan.pixel_bytes
-
+    window = output.window
     under_way: deque[tuple[Share, Future[int]]] = deque()
 
     def settle(behind: Share | None) -> None:
         nonlocal done
         done += under_way.popleft()[1].result()
         oldest = under_way[0][0] if under_way else behind
-        if oldest is not None:
-            output.finished(oldest.top)
+        if window is not None and oldest is not None:
+            window.finished(oldest.top)
         if progress is not None:
             progress(done, total)
 
     with ThreadPoolExecutor(threads) as pool:
         try:
             for share in output.shares:
-                while len(under_way) > threads or (under_way and not output.has_room(share.bottom)):
+                while len(under_way) > threads or (under_way and window and not window.has_room(share.bottom)):
                     settle(share)
-                output.expect(share.bottom)
-                under_way.append((share, pool.submit(paste, share)))
+                if window is not None:
+                    window.expect(share.bottom)
+                under_way.append((share, pool.submit(plan.paste, share, output)))
             while under_way:
                 settle(None)
         finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -39,8 +41,6 @@ def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True
     array([[ 2,  4],
            [10, 12]], dtype=uint8)
     """
-    import numpy as np
-
     shape: tuple[int, ...] = array.shape
     if len(shape) not in (2, 3) or 0 in shape:
         raise ValueError(f"an image must have shape (y, x) or (y, x, samples), with pixels, not {shape}")
@@ -65,8 +65,6 @@ def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True
 
 def _to_bytes(small: NDArray[Any], dtype: Any, stretch: bool) -> NDArray[Any]:
     """Scale means to 0 to 255."""
-    import numpy as np
-
     if dtype == np.uint8:
         return small.clip(0, 255).astype(np.uint8)
     if dtype.kind == "b":

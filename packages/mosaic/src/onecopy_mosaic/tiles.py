@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from onecopy.images import codecs
 
 if TYPE_CHECKING:
@@ -51,8 +53,6 @@ class Tiles:
         return self._facts[number]
 
     def _facts_of(self, tile: Any) -> tuple[tuple[int, ...], Any]:
-        import numpy as np
-
         if isinstance(tile, str | os.PathLike):
             facts = codecs.read_facts(tile)
             return facts.shape, np.dtype(facts.dtype)
@@ -67,14 +67,10 @@ class Tiles:
 
     def is_in_memory(self, number: int) -> bool:
         """Return whether a tile is a numpy array, so that `load` is cheap and may be called repeatedly."""
-        import numpy as np
-
         return isinstance(self._tiles[number], np.ndarray)
 
     def load(self, number: int) -> NDArray[Any]:
         """Return a tile as an array, decoding files; ValueError if it does not agree with `shape_and_dtype`."""
-        import numpy as np
-
         tile, (shape, dtype) = self._tiles[number], self.shape_and_dtype(number)
         if isinstance(tile, str | os.PathLike):
             pixels = np.empty(shape, dtype)

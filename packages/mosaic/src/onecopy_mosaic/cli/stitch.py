@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from math import prod
@@ -17,7 +18,9 @@ from onecopy.cli import screen
 from onecopy.cli.words import SIZE, significant, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.progress import ProgressColumn
 
     from onecopy_mosaic import Mosaic, Registration
 
@@ -117,29 +120,12 @@ def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) 
     return in_order_of_names(names)
 
 
-def found_positions(paths: Sequence[Path], grid: tuple[int, int], overlap: float, column_major: bool) -> Registration:
-    """Register the tiles with a progress bar, or with one line if stderr is not a terminal."""
-    rows, columns = grid
-    if not (console := screen.err()).is_terminal:
-        screen.show_line(console, f"onecopy: registering {len(paths)} tiles, {rows} rows x {columns} columns")
-    with screen.progress_bar(screen.err()) as bar:
-        task = bar.add_task("register", total=len(paths))
-
-        def watch(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        return onecopy_mosaic.register(paths, (rows, columns), overlap, columns_first=column_major, progress=watch)
-
-
-def pasted(paths: Sequence[Path], positions: Any, target: str, **options: Any) -> Mosaic:
-    """Paste the tiles with a progress bar."""
-    with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
-        task = bar.add_task("stitch", total=None)
-
-        def watch(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        return onecopy_mosaic.mosaic(paths, positions, target, progress=watch, **options)
+@contextlib.contextmanager
+def progress(name: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar, and yield the function that updates it with what is done and the total."""
+    with screen.progress_bar(screen.err(), *columns) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
@@ -212,20 +198,25 @@ def stitch(
         positions: Any = [place[name] for name in names]
     else:
         assert grid is not None
-        registration = found_positions(paths, grid, overlap, column_major)
+        if not (console := screen.err()).is_terminal:
+            screen.show_line(console, f"onecopy: registering {len(paths)} tiles, {grid[0]} rows x {grid[1]} columns")
+        with progress("register") as watch:
+            registration = onecopy_mosaic.register(paths, grid, overlap, columns_first=column_major, progress=watch)
         positions = registration.positions.tolist()
     registering = monotonic() - start
-    done = pasted(
-        paths,
-        positions,
-        target,
-        order=order_of(names, first),
-        shape=None if extent is None else extent[::-1],
-        tile=None if tile is None else tile[::-1],
-        max_resident=max_resident,
-        threads=threads,
-        overwrite=force,
-    )
+    with progress("stitch", DownloadColumn(), screen.RateColumn()) as watch:
+        done = onecopy_mosaic.mosaic(
+            paths,
+            positions,
+            target,
+            order=order_of(names, first),
+            shape=None if extent is None else extent[::-1],
+            tile=None if tile is None else tile[::-1],
+            max_resident=max_resident,
+            threads=threads,
+            overwrite=force,
+            progress=watch,
+        )
     done.close()
     show(done, names, positions, None if registration is None else (registration, registering), as_json)
 
