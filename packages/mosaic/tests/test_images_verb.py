@@ -99,7 +99,7 @@ def test_the_rate_counts_all_channels():
         (["--grid", "3x3"], 1, "grid of 3 rows and 3 columns needs 9 tiles, not 6"),
         (["--grid", "2x4"], 1, "grid of 2 rows and 4 columns needs 8 tiles, not 6"),
         (["--grid", "2x3", "--first", "t1.tif"], 1, "--first 't1.tif': no such tile"),
-        (["--grid", "2x3", "--glob", "*.png"], 1, "the folder has no images that match '*.png'"),
+        (["--grid", "2x3", "--names", "*.png"], 1, "the folder has no images that match '*.png'"),
         (["--grid", "2x3", "--size", "100x100"], 1, "beyond the canvas of shape (100, 100)"),
         (["--positions", "missing.txt"], 1, "missing.txt: No such file or directory"),
     ],
@@ -156,7 +156,7 @@ def test_a_picture_beside_its_image_is_no_tile(onecopy_process, folder, tmp_path
     assert viewed.returncode == 0, viewed.stderr
     assert (folder / "t7.view.png").exists()
     assert not (folder / "t7.png.png").exists()
-    for options in ([], ["--glob", "*.png"]):
+    for options in ([], ["--names", "*.png"]):
         target = tmp_path / f"out{len(options)}.oc"
         done = onecopy_process("images", "stitch", folder, "-o", target, "--grid", "2x3", *options)
         assert done.returncode == 0, done.stderr

@@ -43,7 +43,7 @@ def fetch(
     url: str,
     *,
     store: Store | str | os.PathLike[str] | None = None,
-    include: Sequence[str] = ("*",),
+    names: Sequence[str] = ("*",),
     named: bool = True,
     connections: int = CONNECTIONS,
     peers: Peers = None,
@@ -64,7 +64,7 @@ def fetch(
         directly below it, and the result is the path of a folder; not for HTTP, which has no listing.
     store
         A store or its folder; None: the default store.
-    include
+    names
         Patterns as in `fnmatch`, one of which the name of an object must match; of a URL that ends with "/".
     named
         Whether to fetch the files that an index or a model names, too.
@@ -125,7 +125,7 @@ def fetch(
     many = Several(store, connections, progress)
     origin = Origin(url)
     if url.endswith("/"):
-        return _folder(many, origin, include, peers)
+        return _folder(many, origin, names, peers)
     [version] = versions_of([origin])
     many.expect(version.size)
     with many.together(peers):
@@ -150,14 +150,14 @@ def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, peers: Peers
     return view / name
 
 
-def _folder(many: Several, origin: Origin, include: Sequence[str], peers: Peers) -> Path:
+def _folder(many: Several, origin: Origin, names: Sequence[str], peers: Peers) -> Path:
     """Fetch all objects below a URL; the view is that of the names and versions that it has now."""
-    names = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in include)]
-    if not names:
-        raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", origin.shown)
-    view = _view(many.store, f"{origin.shown} {sorted(names)}")
+    found = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in names)]
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(names)}", origin.shown)
+    view = _view(many.store, f"{origin.shown} {sorted(found)}")
     with many.together(peers):
-        _fetch_beside(many, origin, names, view)
+        _fetch_beside(many, origin, found, view)
     return view
 
 

@@ -106,11 +106,11 @@ def test_ls_of_a_dict_and_of_rows_that_are_no_dicts(onecopy_process, tmp_path):
 def test_ls_shows_the_arrays_of_records_on_request(onecopy_process, tmp_path):
     path = tmp_path / "rows.oc"
     onecopy.records.save(path, ROWS)
-    shown = onecopy_process("ls", path, "--arrays", "--match", "records.0.id.*").stdout
+    shown = onecopy_process("ls", path, "--arrays", "--names", "records.0.id.*").stdout
     assert shown.splitlines()[2].split()[:3] == ["records.0.id.data", "I16", "2"]
     done = onecopy_process("ls", path, "--sort", "size")
     assert done.returncode == 2
-    assert "--sort and --match are for arrays: add --arrays" in done.stderr
+    assert "--sort and --names are for arrays: add --arrays" in done.stderr
 
 
 def test_ls_of_hostile_fields_repaints_nothing(onecopy_process, tmp_path):

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from onecopy.cli import screen
-from onecopy.cli.words import escape
+from onecopy.text import escape
 from onecopy_monitor import FileReading, ProcessReading, Sampler, Totals
 from onecopy_monitor.cli import groups, keys, top_screen
 
@@ -55,7 +55,7 @@ def command(
     tree: bool,
     sort: str,
     limit: int | None,
-    every: float,
+    interval: float,
     once: bool,
     as_json: bool,
     as_csv: str | None,
@@ -65,14 +65,14 @@ def command(
     """Show the memory of processes, and the big files that they map, each page counted once.
 
     REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is the part of
-    one process. Without a PID, --match, --cgroup or --file, all processes of this machine are sampled.
+    one process. Without a PID, --regex, --cgroup or --file, all processes of this machine are sampled.
 
     Needs no privileges: numbers that cannot be read are shown as unknown. No process is stopped.
     """
     single = once or as_json or as_csv is not None or not sys.stdout.isatty()
     with groups.sampler_of(pids, tree=tree, budget=budget, huge=True, **options) as sampler:
         if not single:
-            _live(sampler, top_screen.View(sort, tree, limit), every, budget / 100)
+            _live(sampler, top_screen.View(sort, tree, limit), interval, budget / 100)
             return
         snapshot = sampler.sample()
         if as_json:
@@ -119,12 +119,12 @@ def _cell(value: object) -> object:
     return "" if value is None else value
 
 
-def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) -> None:
+def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: float) -> None:
     """Sample and show until q or Ctrl-C, at a rate that keeps the CPU time of both within the budget."""
     limit = view.limit
     console = screen.out()
     start, spent = time.monotonic(), time.process_time()
-    wait = every
+    wait = interval
     with (
         contextlib.suppress(KeyboardInterrupt, EOFError),
         keys.single_keys() as listening,
@@ -142,7 +142,7 @@ def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) 
                 if listening:
                     lines.append(Text(HELP, style="dim"))
                 live.update(Text("\n", no_wrap=True, overflow="crop").join(lines), refresh=True)
-                wait = max(every, sampler.pause, (time.process_time() - before) / budget)
+                wait = max(interval, sampler.pause, (time.process_time() - before) / budget)
                 typed = keys.keys_within(wait, listening=listening)
                 if typed is None:
                     break

@@ -55,10 +55,10 @@ class Sampler(Closeable):
     Parameters
     ----------
     pids
-        Process ids; None: all processes of this machine, or those that match `match`, `group` and `mapping`.
+        Process ids; None: all processes of this machine, or those that match `regex`, `group` and `mapping`.
     children
         Whether to include descendants.
-    match
+    regex
         A regular expression that is searched in names and command lines.
     group
         A control group, for the processes in it or in groups below.
@@ -80,7 +80,7 @@ class Sampler(Closeable):
     ProcessLookupError
         None of `pids` exists.
     ValueError
-        `budget` is out of range, or `match` is not a regular expression.
+        `budget` is out of range, or `regex` is not a regular expression.
     FileNotFoundError
         The file `mapping` does not exist.
 
@@ -98,7 +98,7 @@ class Sampler(Closeable):
         pids: Sequence[int] | None = None,
         *,
         children: bool = False,
-        match: str | None = None,
+        regex: str | None = None,
         group: str | None = None,
         mapping: str | os.PathLike[str] | None = None,
         files: bool = True,
@@ -109,7 +109,7 @@ class Sampler(Closeable):
     ) -> None:
         self._selection = Selection(
             None if pids is None else tuple(pids),
-            _expression(match),
+            _expression(regex),
             group,
             None if mapping is None else os.path.realpath(path_text(mapping)),
             children,
@@ -128,7 +128,7 @@ class Sampler(Closeable):
         self._last: Snapshot | None = None
         self._last_at = -1e9
         self._join(self._selection.find())
-        if pids is not None and not self._members and match is group is mapping is None:
+        if pids is not None and not self._members and regex is group is mapping is None:
             raise ProcessLookupError(f"there is no process {', '.join(map(str, pids))}")
 
     def close(self) -> None:

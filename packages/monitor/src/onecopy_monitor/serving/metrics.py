@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from onecopy.memory.containers import Container
+    from onecopy.memory.cgroup import Container
     from onecopy_monitor.snapshots import Snapshot
 
 __all__ = ["FILES", "Metrics"]

@@ -14,7 +14,8 @@ from rich.progress import DownloadColumn
 
 import onecopy_mosaic
 from onecopy.cli import screen
-from onecopy.cli.words import SIZE, significant, size
+from onecopy.cli.options import SIZE
+from onecopy.text import significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +129,7 @@ def found_positions(paths: Sequence[Path], grid: tuple[int, int], overlap: float
         def watch(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return onecopy_mosaic.register(paths, (rows, columns), overlap, columns_first=column_major, progress=watch)
+        return onecopy_mosaic.register(paths, (rows, columns), overlap, column_major=column_major, progress=watch)
 
 
 def pasted(paths: Sequence[Path], positions: Any, target: str, **options: Any) -> Mosaic:
@@ -166,7 +167,7 @@ def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
     help="Expected overlap of neighbours; with --grid.",
 )
 @click.option("--column-major", is_flag=True, help="Tiles are in the order of columns, not of rows.")
-@click.option("--glob", "pattern", metavar="GLOB", help="Only files whose names match; default: all images.")
+@click.option("--names", "pattern", metavar="GLOB", help="Only files whose names match; default: all images.")
 @click.option("--first", multiple=True, metavar="NAME", help="Paste this tile first, under the others. Repeatable.")
 @click.option(
     "--size",
