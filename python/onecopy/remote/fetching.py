@@ -1,10 +1,13 @@
-"""`fetch`: a file behind a URL, once per machine."""
+"""`fetch`: a file behind a URL, or several, fetched into a store once per machine."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fnmatch
+import functools
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,18 +17,19 @@ from onecopy.arguments import is_url
 from onecopy.errors import FormatError
 from onecopy.named_files import is_inside, names_in
 from onecopy.remote.origin import Origin, shown, versions_of
-from onecopy.remote.pieces import Ranges
-from onecopy.remote.several import InPartError, Several
-from onecopy.remote.steps import waited
-from onecopy.remote.transfer import CONNECTIONS
-from onecopy.store import Store, views
+from onecopy.remote.peers import Partners, PeerLostError, together
+from onecopy.remote.pieces import PartialFile, Ranges
+from onecopy.remote.steps import nothing, waited
+from onecopy.remote.transfer import CONNECTIONS, received, transfer
+from onecopy.store import Store, report_progress, views
+from onecopy.text import size
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from onecopy.remote.origin import Version
-    from onecopy.remote.partners import Peers
+    from onecopy.remote.peers import Peers
     from onecopy.store import Artefact
 
 __all__ = ["fetch", "fetch_ranges", "fetch_versions"]
@@ -35,6 +39,7 @@ _FIRST_BYTES = 256 << 10
 _LONGEST_HEADER = 100_000_008
 _LARGEST_GAP = 1 << 20
 """Bytes that are fetched rather than asking for what is behind them with another request."""
+_FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
 
 T = TypeVar("T")
 
@@ -127,7 +132,7 @@ def fetch(
     if url.endswith("/"):
         return _folder(many, origin, names, peers)
     [version] = versions_of([origin])
-    many.expect(version.size)
+    many.total += version.size
     with many.together(peers):
         path = _linked(many.store, origin, many.one(origin, version))
         if named:
@@ -169,7 +174,7 @@ def _fetch_beside(many: Several, origin: Origin, names: Iterable[str], view: Pat
 
 
 def _fetch_into(many: Several, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
-    many.expect(sum(version.size for _, _, version in files))
+    many.total += sum(version.size for _, _, version in files)
     used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
     for name, origin, version in files:
         if not is_inside(name):
@@ -204,21 +209,23 @@ def fetch_ranges(
     """
     many = Several()
 
-    def steps(path: Path, first: Callable[[int], bytes]) -> Iterator[list[tuple[int, int]]]:
-        yield [(0, min(_FIRST_BYTES, version.size))]
-        header = 8 + int.from_bytes(first(8), "little")
+    def steps(partial: PartialFile) -> Iterator[list[tuple[int, int]]]:
+        many.total = min(_FIRST_BYTES, version.size)
+        yield [(0, many.total)]
+        header = 8 + int.from_bytes(partial.read(0, 8), "little")
         ranges = [(0, version.size)]
         if header <= min(version.size, _LONGEST_HEADER):
             yield [(0, header)]
             with contextlib.suppress(FormatError):  # not a safetensors file
-                ranges = merged([(at, at + length) for at, length in ranges_of(path)])
+                ranges = merged([(at, at + length) for at, length in ranges_of(partial.path)])
+        many.total = sum(stop - start for start, stop in ranges)
         yield ranges
 
     found = many.store.find(origin.key(version))
     if found is None:
         used: list[T] = []
         try:
-            found = many.some(origin, version, steps, lambda path: used.append(use(path)))
+            found = many.built(origin, version, steps, lambda path: used.append(use(path)))
         except InPartError:
             return used[0]
     return use(_linked(many.store, origin, found))
@@ -243,3 +250,128 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         left -= gap
         found.add(start, stop)
     return list(found)
+
+
+class InPartError(Exception):
+    """Ends a build whose file is not whole, so that it is not published."""
+
+
+class Several:
+    """One or several files of known versions, fetched into a store with one account of the progress.
+
+    Parameters are those of `fetch`; the option `on_wait` of a store says whether a long fetch is announced.
+    """
+
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str] | None = None,
+        connections: int = CONNECTIONS,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        self.store = Store.of(store).with_options(where="here", durable=False)
+        """Where the files are kept."""
+        self.total = 0
+        """Bytes of the files, for the progress."""
+        self._connections = connections
+        self._progress = progress if progress is not None else _announced(self.store)
+        self._done = 0
+        self._partners = Partners(None, nothing)
+
+    @contextlib.contextmanager
+    def together(self, peers: Peers) -> Iterator[None]:
+        """Fetch inside the block with other nodes."""
+        with together(peers, self.store, lambda: self._report(0)) as self._partners:
+            yield
+
+    def one(self, origin: Origin, version: Version) -> Artefact:
+        """Return the artefact of a file, fetched here if no process has."""
+        key = origin.key(version)
+
+        def steps(partial: PartialFile) -> Iterator[list[tuple[int, int]]]:
+            partial.expect_room(version.size - partial.have.size)
+            part = functools.partial(transfer, origin, version, partial, connections=self._connections)
+            differs = functools.partial(_differs, origin, version)
+            self._partners.exchange(key, partial, part, differs, self._report, patient=not origin.serves)
+            yield [(0, version.size)]
+
+        found = self.built(origin, version, steps)
+        self._partners.found(key, found.path)
+        self._done += version.size
+        return found
+
+    def built(
+        self,
+        origin: Origin,
+        version: Version,
+        steps: Callable[[PartialFile], Iterator[list[tuple[int, int]]]],
+        use: Callable[[Path], object] | None = None,
+    ) -> Artefact:
+        """Return the artefact of a file of which ranges are fetched in steps.
+
+        `steps` yields the ranges, as (start, stop), of which each step is fetched before the next is asked for. If the
+        file is not whole then, `use` is called with its path under the claim, and InPartError is raised.
+        """
+
+        def build(path: Path) -> None:
+            partial = PartialFile(path, origin.key(version), version.size)
+            try:
+                for ranges in steps(partial):
+                    missing = sum(stop - start for one in ranges for start, stop in partial.have.missing(*one))
+                    before = sum(stop - start for start, stop in ranges) - missing
+                    partial.expect_room(missing)
+                    report = functools.partial(self._report, before)
+                    transfer(origin, version, partial, ranges, report, connections=self._connections)
+                if use is not None and not partial.is_whole:
+                    use(partial.path)
+                    raise InPartError
+                partial.publish(path)
+            finally:
+                partial.close()
+
+        return self.store.get_or_build(origin.key(version), build)
+
+    def _report(self, before: int, arrived: int = 0) -> None:
+        report_progress(before + arrived)
+        if self._progress is not None:
+            self._progress(self._done + before + arrived, self.total)
+
+
+def _differs(
+    origin: Origin, version: Version, parts: Sequence[tuple[int, memoryview]], check: Callable[[], object]
+) -> bool:
+    """Return whether the origin has other bytes than some parts of a file; `check` is called meanwhile."""
+    if not origin.serves:
+        return False
+    expected = [(start, memoryview(bytearray(len(view)))) for start, view in parts]
+
+    async def bring() -> None:
+        await asyncio.gather(*(received(origin, version, start, view) for start, view in expected))
+
+    try:
+        waited(bring(), check)
+    except NotImplementedError:
+        raise PeerLostError("the origin has no ranges to compare with") from None
+    return any(found != view for (_, found), (_, view) in zip(expected, parts, strict=True))
+
+
+def _announced(store: Store) -> Callable[[int, int], object] | None:
+    """Return a `progress` that warns of a long fetch, as `Store.on_wait` "announce" does of a long wait."""
+    if store.on_wait != "announce":
+        return None
+    begun = time.monotonic()
+    due = begun + _FIRST_LINE_S
+    first: int | None = None
+
+    def progress(done: int, total: int) -> None:
+        nonlocal due, first
+        now = time.monotonic()
+        first = done if first is None else first
+        if now < due:
+            return
+        due = now + _LINE_INTERVAL_S
+        import logging
+
+        speed = size(int((done - first) / (now - begun)))
+        logging.getLogger("onecopy").warning("onecopy: fetching: %s of %s, %s/s", size(done), size(total), speed)
+
+    return progress
