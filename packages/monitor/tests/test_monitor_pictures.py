@@ -17,7 +17,7 @@ from onecopy_monitor import COLUMNS, End, FileSample, ProcessSample, Recorder, S
 from onecopy_monitor.pictures import draw, drawn
 from onecopy_monitor.pictures.figures import LIGHT, figure_of
 from onecopy_monitor.pictures.panels import BANDS, picture_of
-from onecopy_monitor.recording.comparing import compare
+from onecopy_monitor.recording import compare
 
 MB = 1_000_000
 EVIL = "</title></svg></script><script>alert(1)</script><b onload='x'>&amp;\x1b[2J\n\udc80]]>"

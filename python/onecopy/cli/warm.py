@@ -58,7 +58,7 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
 @click.command("warm")
 @options.FILES
 @options.names("Only arrays whose names match.")
-@options.threads("Number of threads; default: 8, fewer if little memory is available.")
+@options.threads("Number of threads; default: 8.")
 @click.option("--max-bytes", type=options.SIZE, help="Maximum bytes of all FILEs in memory, assigned in their order.")
 @click.option(
     "--huge/--no-huge",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from onecopy_monitor.cli.plot import check_output, processes_option, read, show, theme_option
-from onecopy_monitor.recording.comparing import compare, facts_of
+from onecopy_monitor.recording import compare, facts_of
 
 
 @click.command("diff")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
+import select
 import sys
 import time
 from dataclasses import asdict, fields
@@ -17,10 +19,10 @@ from rich.text import Text
 from onecopy.cli import screen
 from onecopy.text import escape
 from onecopy_monitor import FileReading, ProcessReading, Sampler, Totals
-from onecopy_monitor.cli import groups, keys, top_screen
+from onecopy_monitor.cli import groups, top_screen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -127,7 +129,7 @@ def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: floa
     wait = interval
     with (
         contextlib.suppress(KeyboardInterrupt, EOFError),
-        keys.single_keys() as listening,
+        single_keys() as listening,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
@@ -143,7 +145,7 @@ def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: floa
                     lines.append(Text(HELP, style="dim"))
                 live.update(Text("\n", no_wrap=True, overflow="crop").join(lines), refresh=True)
                 wait = max(interval, sampler.pause, (time.process_time() - before) / budget)
-                typed = keys.keys_within(wait, listening=listening)
+                typed = keys_within(wait, listening=listening)
                 if typed is None:
                     break
                 for key in typed:
@@ -151,6 +153,42 @@ def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: floa
                         return
                     view.sort = top_screen.SORT_KEYS.get(key, view.sort)
                     view.tree = not view.tree if key == "t" else view.tree
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[bool]:
+    """Read keys without Enter inside the block; yield whether stdin is a terminal. Ctrl-C still interrupts."""
+    import termios
+    import tty
+
+    if not sys.stdin.isatty():
+        yield False
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield True
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def keys_within(seconds: float, *, listening: bool) -> str | None:
+    """Wait for keys and return those typed so far; None after `seconds`, and always None if not `listening`.
+
+    Keys that a terminal sends as several characters, such as arrows, end what is returned and are not part of it.
+    EOFError: the terminal is gone.
+    """
+    if not listening:
+        time.sleep(seconds)
+        return None
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    if not ready:
+        return None
+    typed = os.read(sys.stdin.fileno(), 256)
+    if not typed:
+        raise EOFError
+    return typed.decode("utf-8", "replace").partition("\x1b")[0]
 
 
 def _rows_that_fit(snapshot: Snapshot, height: int) -> int:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from onecopy.cli import screen
 from onecopy.memory.proc import label_of
-from onecopy.text import escape, significant, size
+from onecopy.text import escape, share, significant, size
 from onecopy_monitor.history import History, trend
 
 if TYPE_CHECKING:
@@ -215,11 +215,9 @@ def resident(file: FileReading) -> str:
     """Return a bar and the resident percentage of the mapped part of a file; never 0 % or 100 % by rounding."""
     if file.cached is None or file.mapped <= 0:
         return f"{'?':{BAR}} unknown"
-    share = min(file.cached / file.mapped, 1.0)
-    full = BAR if share == 1 else min(round(BAR * share), BAR - 1) if share > 0 else 0
-    percent = (
-        "100 %" if share == 1 else ">99 %" if share > 0.99 else "<1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
-    )
+    part = min(file.cached / file.mapped, 1.0)
+    full = BAR if part == 1 else min(round(BAR * part), BAR - 1) if part > 0 else 0
+    percent = share(min(file.cached, file.mapped), file.mapped)
     return "█" * full + "░" * (BAR - full) + f" {percent:>5}"
 
 
