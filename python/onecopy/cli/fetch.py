@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 256),
     default=remote.CONNECTIONS,
     show_default=True,
-    help="Number of requests at a time.",
+    help="Maximum number of concurrent requests.",
 )
 @click.option(
     "--peer",
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="ADDRESS",
     help="Address of a node that runs the same command at the same time: the origin sends each file once, and the nodes"
-    " pass it on. Repeatable: all nodes, this one too, in the same order everywhere. All need the same"
+    " exchange the pieces. Repeatable: all nodes, including this one, in the same order everywhere. All need the same"
     " $ONECOPY_PEERS_SECRET, or one home folder.",
 )
 @click.option("--verify", is_flag=True, help="Compare each file with the checksums that it contains.")

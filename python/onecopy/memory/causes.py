@@ -209,23 +209,9 @@ def _of_heap(memory: proc.Rollup, shared: int, *, own: bool) -> Iterator[Cause]:
 
 
 class _Mallinfo(ctypes.Structure):
-    """The struct that mallinfo2 of glibc returns (from 2.33)."""
+    """The struct that mallinfo2 of glibc returns (from 2.33); its field 8 is ``fordblks``."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
-    )
+    _fields_ = tuple((f"field_{number}", ctypes.c_size_t) for number in range(10))
 
 
 def _kept_by_malloc() -> int | None:
@@ -233,7 +219,7 @@ def _kept_by_malloc() -> int | None:
     with suppress(AttributeError, OSError):
         mallinfo = ctypes.CDLL(None).mallinfo2
         mallinfo.restype = _Mallinfo
-        return int(mallinfo().fordblks)
+        return int(mallinfo().field_8)
     return None
 
 

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["fetch", "fetch_ranges", "fetch_versions"]
 
 _FIRST_BYTES = 256 << 10
-"""Fetched first where the header is needed: that of most models, in one request."""
+"""Size of the first request for a header, which contains that of most models."""
 _LONGEST_HEADER = 100_000_008
 _LARGEST_GAP = 1 << 20
-"""Bytes that are fetched rather than asking for what is behind them with another request."""
+"""Maximum gap between two ranges that is fetched too, because that is faster than another request."""
 _FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
 
 T = TypeVar("T")
@@ -56,11 +56,11 @@ def fetch(
 ) -> Path:
     """Fetch a file behind a URL into a store, unless the store has its current version, and return its local path.
 
-    Of all processes of the machine that request a URL at the same time, one fetches; the others wait for it. The path
-    ends with the name of the object, and leads to the file of the store, the same for all processes. The files that
-    an index of shards or an ONNX model names are fetched too, beside it. The current version is asked
-    for in each call. The file is not flushed to the disk (``Store(durable=False)``), because
-    it can be fetched again.
+    If several processes of the machine request a URL at the same time, one of them fetches it and the others wait. The
+    path ends with the name of the object and leads to the file in the store, which is the same for all processes. The
+    files that an index of shards or an ONNX model names are fetched too, into the same folder. Each call asks the
+    server for the current version. The file is not flushed to the disk (``Store(durable=False)``), because it can be
+    fetched again.
 
     Parameters
     ----------
@@ -70,23 +70,23 @@ def fetch(
     store
         A store or its folder; None: the default store.
     names
-        Patterns as in `fnmatch`, one of which the name of an object must match; of a URL that ends with "/".
+        Patterns of `fnmatch`, for a URL that ends with "/": only objects whose names match one of them are fetched.
     named
         Whether to fetch the files that an index or a model names, too.
     connections
-        Number of requests at a time.
+        Maximum number of concurrent requests.
     peers
-        Nodes that fetch together: each fetches other pieces from the origin, and passes them on to the others, so that
-        the origin sends the file once, not once per node. What is passed on is authenticated with a secret, and some
-        bytes of each piece are compared with the origin; it is not encrypted. A node that fails, lies or does not come
-        is reported with a warning of the logger "onecopy", and each other node fetches from the origin what it still
-        lacks. None: each node fetches all.
+        Nodes that fetch together: each fetches different pieces from the origin and sends them to the others, so that
+        the origin sends the file once, not once per node. Pieces between nodes are authenticated with a secret, and
+        some bytes of each are compared with the origin; they are not encrypted. If a node fails, sends wrong bytes or
+        does not join, the logger "onecopy" warns of it, and the other nodes fetch what they lack from the origin. None:
+        each node fetches everything.
 
         "torchrun": the nodes of the job in which torchrun started this process. A list: the addresses of all nodes, in
         the same order on all of them, of which exactly one is of this machine; the first serves a port (":PORT" behind
         it, 29600) until its process ends. For both, each node must make the same call, within 60 seconds, and know the
-        same secret: that of ``$ONECOPY_PEERS_SECRET``, else that of a file in the home folder, which is made if it is
-        missing. One process of a node takes part, the others wait for it.
+        same secret: that of ``$ONECOPY_PEERS_SECRET``, else that of a file in the home folder, which is created if it
+        is missing. One process per node takes part, the others wait for it.
 
         "ray": the nodes of the Ray cluster that lack the file and call within a second of each other; a node that comes
         later receives the file from these, or from nodes that have it. The secret is one of the cluster.
@@ -98,8 +98,8 @@ def fetch(
     ------
     OSError
         FileNotFoundError, PermissionError, ConnectionError (the server cannot be reached or keeps failing), or the disk
-        is full; ``filename`` is the URL without user, password and query, or the path. What arrived is kept for the
-        next call.
+        is full; ``filename`` is the URL without user, password and query, or the path. The next call continues with
+        what has arrived.
     FileChanged
         The object was replaced while it was fetched.
     ModuleNotFoundError
@@ -109,7 +109,7 @@ def fetch(
     ValueError
         The URL names no file, or `peers` is invalid.
     FormatError
-        The file is an index or a model that is damaged, or names files outside its folder.
+        The file is an index or a model, and is damaged or names files outside its folder.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def fetch(
 
 
 def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, peers: Peers = None) -> Path:
-    """Fetch files of known versions into the default store; the origins are not asked for their current versions.
+    """Fetch files of known versions into the default store; the servers are not asked for their current versions.
 
     Each file is given by its name relative to the first, its origin and its version. The result is the path of the
     first file; the others are beside it, under their names. Errors are those of `fetch`, and `FileChanged` if a file

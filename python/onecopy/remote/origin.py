@@ -48,7 +48,7 @@ _SIGNATURES = (
     ("sig sv", "saoid scid sdd se ses si sip skoid sks skt sktid ske skv sp spr sr srt ss st suoid"),
 )
 """Parameters of a query by which S3, Google Cloud, CloudFront and Azure know a signed request: those that it must have,
-and those that it may have. Where one of the former is missing, all select the content."""
+and those that it may have. If one of the former is missing, all parameters select the content."""
 _AWS_IN_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SKIP_SIGNATURE",
@@ -58,10 +58,10 @@ _AWS_IN_ENVIRONMENT = (
 )
 _RETRIES, _RETRY_S = 5, 60
 _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days", "pool_max_idle_per_host": "64"}
-"""A connection may be slow, but not silent: `timeout` is that of a whole request, and a slow link takes hours."""
+"""A connection may be slow, but not silent: `timeout` is for a whole request, which takes hours on a slow link."""
 _CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
 _CHUNK_S = 30.0
-"""Seconds in which the next chunk must arrive: a request that is slower ends, and the next one takes smaller chunks."""
+"""Seconds within which the next chunk must arrive; a slower request ends, and the next one uses smaller chunks."""
 _AT_A_TIME = 16
 _BAD_REQUEST, _NO_SUCH_RANGE = "400 Bad Request", "416 Range Not Satisfiable"
 _REFUSALS = {
@@ -189,7 +189,7 @@ class Origin:
     def key(self, version: Version) -> str:
         """Return the key of a version in a store: it has no credentials, and changes with the content.
 
-        OSError if the server reports neither an entity tag nor a time, so that a change would not be noticed.
+        OSError if the server reports neither an entity tag nor a time, so that a change could not be detected.
         """
         if not version.etag and not version.modified:
             raise OSError(
