@@ -137,9 +137,9 @@ def convert(
     }
 
 
-def show(facts: dict[str, Any]) -> None:
+def show(report: dict[str, Any]) -> None:
     """Print the report, and on stderr the arrays that were omitted, written as bytes or written twice."""
-    left_out, as_bytes, tied_names = facts["left_out"], facts["as_bytes"], facts["tied"]
+    left_out, as_bytes, tied_names = report["left_out"], report["as_bytes"], report["tied"]
     notes = [f"left out: {name} ({dtype})" for name, dtype in list(left_out.items())[:SHOWN]]
     if as_bytes:
         name, form = next(iter(as_bytes.items()))
@@ -149,17 +149,17 @@ def show(facts: dict[str, Any]) -> None:
         notes.append(f"left out: {len(left_out) - SHOWN} more; --json has them all")
     if tied_names:
         name, first = next(iter(tied_names.items()))
-        done = "written once, and named in the metadata" if facts["tied_dropped"] else "written again"
-        advice = "" if facts["tied_dropped"] else ": --drop-tied writes it once"
-        words = f"{done} ({size(facts['tied_nbytes'])}){advice}"
+        done = "written once, and named in the metadata" if report["tied_dropped"] else "written again"
+        advice = "" if report["tied_dropped"] else ": --drop-tied writes it once"
+        words = f"{done} ({size(report['tied_nbytes'])}){advice}"
         notes.append(f"{name} is {first} in the source{_more(tied_names)}: {words}")
     for note in notes:
         screen.show_line(screen.err(), f"onecopy: {note}")
-    speed = significant(facts["nbytes"] / 2**30 / facts["seconds"])
+    speed = significant(report["nbytes"] / 2**30 / report["seconds"])
     screen.show_line(
         screen.out(),
-        f"{facts['target']}: {counted(facts['arrays'], 'array')}, {size(facts['nbytes'])}, from {facts['container']}"
-        f" in {significant(facts['seconds'])} s ({speed} GiB/s)",
+        f"{report['target']}: {counted(report['arrays'], 'array')}, {size(report['nbytes'])}, "
+        f"from {report['container']} in {significant(report['seconds'])} s ({speed} GiB/s)",
     )
 
 
@@ -213,8 +213,8 @@ def command(
         raise IsADirectoryError(errno.EISDIR, "TARGET must be a file, not a folder", target)
     if not force and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "the file exists: --force replaces it", target)
-    facts = convert(source, target, pattern=pattern, unknown=unknown, drop_tied=drop_tied, align=align)
+    report = convert(source, target, pattern=pattern, unknown=unknown, drop_tied=drop_tied, align=align)
     if as_json:
-        options.show_json(facts)
+        options.show_json(report)
     else:
-        show(facts)
+        show(report)

@@ -16,12 +16,12 @@ def command(*, files: tuple[str, ...], as_json: bool) -> None:
 
     Pages that a process has mapped stay in memory; the report has their share.
     """
-    facts = []
+    evicted = []
     for file in files:
         with reports.opened(file) as target:
             report = onecopy.evict(target)
-        facts.append({"file": file, **reports.facts_of(report)})
+        evicted.append({"file": file, **reports.attributes_of(report)})
         if not as_json:
             screen.show_line(screen.out(), reports.evict_sentence(file, report))
     if as_json:
-        options.show_json(facts)
+        options.show_json(evicted)

@@ -70,17 +70,17 @@ def command(
         if verify:
             with open_arrays(path) as file:
                 file.verify()
-        facts = facts_of(url, path, time.monotonic() - start)
-        fetched.append(facts)
+        report = report_of(url, path, time.monotonic() - start)
+        fetched.append(report)
         if not as_json:
-            words = f"{escape(facts['url'])}: {size(facts['bytes'])} in {facts['seconds']:.3g} s"
+            words = f"{escape(report['url'])}: {size(report['bytes'])} in {report['seconds']:.3g} s"
             screen.show_line(screen.err(), words)
             click.echo(str(path))
     if as_json:
         options.show_json(fetched)
 
 
-def facts_of(url: str, path: Path, seconds: float) -> dict[str, Any]:
+def report_of(url: str, path: Path, seconds: float) -> dict[str, Any]:
     """Return what is printed as JSON."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     return {

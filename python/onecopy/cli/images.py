@@ -58,7 +58,7 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
     start = monotonic()
     with opened(path, level, store=folder, max_bytes=max_bytes) as image:
         shape, nbytes = " x ".join(map(str, image.shape)), image.nbytes
-        facts = {
+        report = {
             "source": path,
             "path": str(image.file.path),
             "level": image.level,
@@ -73,11 +73,11 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
             "seconds": monotonic() - start,
         }
     if as_json:
-        options.show_json(facts)
+        options.show_json(report)
         return
-    click.echo(escape(str(facts["path"])))
+    click.echo(escape(str(report["path"])))
     screen.show_line(
         screen.err(),
-        f"onecopy: {path}: level {level} of {len(image.levels)}, {shape} {facts['dtype']}, {size(nbytes)}: "
+        f"onecopy: {path}: level {level} of {len(image.levels)}, {shape} {report['dtype']}, {size(nbytes)}: "
         f"{image.reason} ({significant(monotonic() - start)} s)",
     )

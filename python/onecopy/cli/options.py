@@ -99,6 +99,6 @@ def as_json(help_text: str = "JSON on stdout.") -> Callable[[_Command], _Command
     return click.option("--json", "as_json", is_flag=True, help=help_text)
 
 
-def show_json(facts: object) -> None:
-    """Print facts on stdout as JSON."""
-    click.echo(json.dumps(facts, indent=1))
+def show_json(value: object) -> None:
+    """Print a value on stdout as JSON."""
+    click.echo(json.dumps(value, indent=1))

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
 
 
-def facts_of(report: object) -> dict[str, Any]:
+def attributes_of(report: object) -> dict[str, Any]:
     """Return the public attributes of a report that are numbers, text or None."""
-    facts = {name: getattr(report, name) for name in dir(report) if not name.startswith("_")}
-    return {name: fact for name, fact in facts.items() if isinstance(fact, bool | int | float | str | None)}
+    values = {name: getattr(report, name) for name in dir(report) if not name.startswith("_")}
+    return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str | None)}
 
 
 def warm_sentences(name: str, report: Any) -> list[str]:

@@ -46,7 +46,7 @@ def stores(meant: Sequence[Path]) -> list[Store]:
     return [Store(folder) for folder in meant if folder.is_symlink() or folder.exists()]
 
 
-def facts_of(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
+def as_dicts(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
     """Return the attributes of artefacts for JSON."""
     return [asdict(artefact) | {"path": str(artefact.path)} for artefact in artefacts]
 
@@ -106,7 +106,7 @@ def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -
     found = stores(meant)
     artefacts = [artefact for store in found for artefact in store.ls()]
     if as_json:
-        options.show_json(facts_of(artefacts))
+        options.show_json(as_dicts(artefacts))
         return
     if artefacts:
         show(artefacts, whole=whole)
@@ -156,7 +156,7 @@ def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, 
     removed = [artefact for report in reports for artefact in report.removed]
     kept = [artefact for report in reports for artefact in report.kept]
     if as_json:
-        options.show_json({"removed": facts_of(removed), "kept": facts_of(kept)})
+        options.show_json({"removed": as_dicts(removed), "kept": as_dicts(kept)})
         return
     for artefact in kept:
         screen.show_line(screen.err(), f"onecopy: kept {artefact.key or artefact.path.name}: {artefact.reason}")

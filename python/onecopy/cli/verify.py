@@ -32,29 +32,29 @@ def block_line(block: BadBlock) -> str:
 
 def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any]:
     """Verify one file; return a report with the status "ok", "damaged", "no checksums" or "error"."""
-    facts: dict[str, Any] = {"file": path}
+    report: dict[str, Any] = {"file": path}
     try:
         with open_arrays(path) as file, screen.progress("verify") as watch:
             names = None if pattern is None else names_matching(file, pattern)
-            report = file.verify(names, threads=threads, progress=watch)
-        return {**facts, "status": "ok", **report._asdict()}
+            verified = file.verify(names, threads=threads, progress=watch)
+        return {**report, "status": "ok", **verified._asdict()}
     except onecopy.ChecksumError as error:
         blocks = [block._asdict() for block in error.blocks]
-        return {**facts, "status": "damaged", "reason": str(error), "blocks": blocks}
+        return {**report, "status": "damaged", "reason": str(error), "blocks": blocks}
     except onecopy.NoChecksum as error:
-        return {**facts, "status": "no checksums", "reason": str(error)}
+        return {**report, "status": "no checksums", "reason": str(error)}
     except (OSError, ValueError) as error:
-        return {**facts, "status": "error", "reason": describe(error)}
+        return {**report, "status": "error", "reason": describe(error)}
 
 
-def show(facts: dict[str, Any]) -> None:
+def show(report: dict[str, Any]) -> None:
     """Print the report of one file."""
-    if facts["status"] == "ok":
-        speed = f"{size(facts['bytes'])} in {facts['seconds']:.3g} s, {facts['gib_per_s']:.3g} GiB/s"
-        screen.show_line(screen.out(), f"{escape(facts['file'])}: every byte is as it was written ({speed})")
+    if report["status"] == "ok":
+        speed = f"{size(report['bytes'])} in {report['seconds']:.3g} s, {report['gib_per_s']:.3g} GiB/s"
+        screen.show_line(screen.out(), f"{escape(report['file'])}: every byte is as it was written ({speed})")
         return
-    screen.show_line(screen.err(), f"onecopy: {escape(facts['reason'])}", "red")
-    blocks = facts.get("blocks", [])
+    screen.show_line(screen.err(), f"onecopy: {escape(report['reason'])}", "red")
+    blocks = report.get("blocks", [])
     for block in blocks[:SHOWN] if len(blocks) > 1 else ():
         screen.show_line(screen.err(), block_line(onecopy.errors.BadBlock(**block)))
     if len(blocks) > SHOWN:
@@ -79,6 +79,6 @@ def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None,
             show(results[-1])
     if as_json:
         options.show_json(results)
-    states = {facts["status"] for facts in results} - {"ok"}
+    states = {report["status"] for report in results} - {"ok"}
     if states:
         raise click.exceptions.Exit(UNKNOWN if states == {"no checksums"} else 1)

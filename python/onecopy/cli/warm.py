@@ -98,7 +98,7 @@ def command(
     for file in dict.fromkeys(files):
         report = warm(file, pattern, verify, {**settings, "max_bytes": left})
         left = None if left is None else max(left - report.filled, 0)
-        warmed.append({"file": file, **reports.facts_of(report)})
+        warmed.append({"file": file, **reports.attributes_of(report)})
         if not as_json:
             for sentence in reports.warm_sentences(escape(file), report):
                 screen.show_line(screen.out(), sentence)

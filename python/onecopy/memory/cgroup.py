@@ -156,7 +156,7 @@ class Container:
         return "\n".join(self.sentences())
 
     def sentences(self) -> Iterator[str]:
-        """Yield the facts as sentences, the most important first."""
+        """Yield the measurements as sentences, the most important first."""
         held = f"{size(self.anonymous)} anonymous, {size(self.shmem)} shmem"
         held += "" if self.kernel is None else f", {size(self.kernel)} kernel"
         cannot = f"{size(self.unreclaimable)} cannot be dropped ({held})"

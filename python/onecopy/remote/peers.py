@@ -461,9 +461,9 @@ class JobNodes:
 
     def __init__(self, job: Job, store: Store, board: Board) -> None:
         self.board, self.host, self._size = board, job.address(), job.size
-        facts = store.folder.stat()
+        status = store.folder.stat()
         # nodes that use the same folder of the same machine are one
-        self.node = board.name("node", f"{boot_identity()} {facts.st_dev} {facts.st_ino}")
+        self.node = board.name("node", f"{boot_identity()} {status.st_dev} {status.st_ino}")
         self._process = f"{os.getpid()} {start_of(os.getpid())} {_PID_SPACE.stat().st_ino} {next(_calls)}"
         self._own: set[str] = set()  # files that this process fetches for its node
         board.update(board.name("nodes"), lambda now: {**(now or {}), str(job.rank): self.node})

@@ -218,8 +218,8 @@ class PartialFile:
 
 def _opened(path: Path) -> int:
     fd = os.open(path, _FLAGS, 0o600)
-    facts = os.fstat(fd)
-    if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         os.close(fd)
         raise PermissionError(errno.EPERM, "not a regular file of this user", str(path))
     return fd

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from onecopy_monitor.samples import Row
 
-__all__ = ["FORMAT", "VERSION", "End", "Machine", "Recorder", "Recording", "compare", "facts_of", "read_recording"]
+__all__ = ["FORMAT", "VERSION", "End", "Machine", "Recorder", "Recording", "compare", "read_recording", "resources_of"]
 
 FORMAT, VERSION = "onecopy memory", 1
 _MAX_LINE = 64 << 20
@@ -110,16 +110,16 @@ class End:
 
 @dataclass
 class _Numbering:
-    """The numbers that identify processes or files in a recording, and the facts written for each of them."""
+    """The numbers that identify processes or files in a recording, and the values written for each of them."""
 
     numbers: dict[Any, int] = field(default_factory=dict)
-    facts: dict[int, object] = field(default_factory=dict)
+    written: dict[int, object] = field(default_factory=dict)
 
-    def number(self, key: object, facts: object) -> tuple[int, bool]:
-        """Return the number of a key, and whether its facts have changed since they were written."""
+    def number(self, key: object, values: object) -> tuple[int, bool]:
+        """Return the number of a key, and whether its values have changed since they were written."""
         number = self.numbers.setdefault(key, len(self.numbers))
-        new = self.facts.get(number) != facts
-        self.facts[number] = facts
+        new = self.written.get(number) != values
+        self.written[number] = values
         return number, new
 
 
@@ -208,14 +208,14 @@ class Recorder(Closeable):
     def end(self, end: End) -> None:
         """Write the last line."""
         self.begin()
-        facts = _plain_dict(end)
-        self._write({"end": round(facts.pop("seconds"), 4), **facts})
+        values = _plain_dict(end)
+        self._write({"end": round(values.pop("seconds"), 4), **values})
 
     def _process(self, one: ProcessSample, lines: list[dict[str, object]]) -> list[object]:
         number, new = self._processes.number((one.pid, one.started), (one.name, one.parent))
         if new:
-            facts = {"pid": one.pid, "started": one.started, "parent": one.parent, "name": one.name}
-            lines.append({"process": number, **facts})
+            values = {"pid": one.pid, "started": one.started, "parent": one.parent, "name": one.name}
+            lines.append({"process": number, **values})
         return [number, one.row, one.peak_rss, one.minor_faults, one.major_faults, round(one.cpu_s, 3)]
 
     def _file(self, one: FileSample, lines: list[dict[str, object]]) -> list[int | None]:
@@ -493,16 +493,16 @@ def _short(value: object) -> str:
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 
-def facts_of(recording: Recording) -> dict[str, Fact]:
+def resources_of(recording: Recording) -> dict[str, Fact]:
     """Return the peaks of a recording and the resources that the command used, by the labels of `compare`.
 
     ValueError if the recording has no samples.
     """
     series, end = recording.series, recording.end
     peak = series.peak
-    facts = {f"{LABELS[name]}, peak": _fact(getattr(peak, name).bytes, size) for name in LABELS}
+    resources = {f"{LABELS[name]}, peak": _fact(getattr(peak, name).bytes, size) for name in LABELS}
     one = max(peak.high_water, (end.max_rss if end else None) or 0)
-    facts["largest process, peak of RSS"] = _fact(one or None, size)
+    resources["largest process, peak of RSS"] = _fact(one or None, size)
     processes = series.processes
     minor = sum(process.minor_faults for process in processes)
     major = sum(process.major_faults for process in processes)
@@ -510,12 +510,12 @@ def facts_of(recording: Recording) -> dict[str, Fact]:
     if end is not None and end.user_s is not None and end.system_s is not None:
         minor, major = max(minor, end.minor_faults or 0), max(major, end.major_faults or 0)
         cpu = max(cpu, end.user_s + end.system_s)
-    facts["page faults"] = _fact(minor + major, str)
-    facts["major page faults (disk)"] = _fact(major, str)
-    facts["processes"] = _fact(len(processes) + series.dropped, str)
-    facts["seconds"] = _fact(end.seconds if end else series.seconds, significant)
-    facts["CPU seconds"] = _fact(cpu, significant)
-    return facts
+    resources["page faults"] = _fact(minor + major, str)
+    resources["major page faults (disk)"] = _fact(major, str)
+    resources["processes"] = _fact(len(processes) + series.dropped, str)
+    resources["seconds"] = _fact(end.seconds if end else series.seconds, significant)
+    resources["CPU seconds"] = _fact(cpu, significant)
+    return resources
 
 
 def compare(before: Recording, after: Recording) -> str:
@@ -529,7 +529,7 @@ def compare(before: Recording, after: Recording) -> str:
     ValueError
         One of the recordings has no samples.
     """
-    first, second = facts_of(before), facts_of(after)
+    first, second = resources_of(before), resources_of(after)
     lines = [f"* {name}: {_code(run)}{_ended(run)}" for name, run in (("before", before), ("after", after))]
     lines += ["", "| | before | after | ratio |", "|---|---:|---:|---:|"]
     lines += [

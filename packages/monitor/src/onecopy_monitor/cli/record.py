@@ -66,19 +66,19 @@ class Recording:
 
     def end(self, status: int | None = None, used: Sequence[float] | None = None) -> None:
         """Write the last line; `used` is the resource usage of the command from `os.wait4`."""
-        facts: dict[str, Any] = {}
+        resources: dict[str, Any] = {}
         if used is not None:
-            facts = {
+            resources = {
                 "max_rss": int(used[2]) << 10 if int(used[2]) << 10 > self._own_rss else None,
                 "minor_faults": int(used[6]),
                 "major_faults": int(used[7]),
                 "user_s": round(used[0], 6),
                 "system_s": round(used[1], 6),
             }
-        facts |= {"looks": self.series.samples, "look_cpu_s": round(self._cpu_s, 6), "put_off": self._deferred}
+        resources |= {"looks": self.series.samples, "look_cpu_s": round(self._cpu_s, 6), "put_off": self._deferred}
         if not self.failed:
             try:
-                self._recorder.end(End(self.series.seconds, status, **facts))
+                self._recorder.end(End(self.series.seconds, status, **resources))
             except OSError as error:
                 self._fail(error)
 

@@ -87,8 +87,8 @@ def command(
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
     """Return a snapshot for JSON, with the total first."""
-    facts = snapshot.as_dict()
-    return {"total": facts.pop("totals"), **facts}
+    values = snapshot.as_dict()
+    return {"total": values.pop("totals"), **values}
 
 
 def _print(console: Console, snapshot: Snapshot, view: top_screen.View) -> None:
@@ -108,8 +108,8 @@ def _write_csv(snapshot: Snapshot, what: str) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
     for row in rows:
-        facts = asdict(row)
-        writer.writerow([_cell(facts[name]) for name in names])
+        cells = asdict(row)
+        writer.writerow([_cell(cells[name]) for name in names])
 
 
 def _cell(value: object) -> object:

@@ -152,12 +152,12 @@ def _facts(snapshot: Snapshot, group: str) -> dict[str, Any]:
     from onecopy.memory.proc import label_of
 
     shown = sorted(snapshot.processes, key=lambda one: (-one.share, one.pid))[:_SHOWN]
-    facts = snapshot.as_dict()
+    values = snapshot.as_dict()
     return {
         "group": _text(group),
         "time": snapshot.time,
-        "total": facts["totals"],
-        "cost": facts["cost"],
+        "total": values["totals"],
+        "cost": values["cost"],
         "count": len(snapshot.processes),
         "processes": [
             {
