@@ -175,9 +175,7 @@ def test_progress_ends_at_the_total_and_its_exception_ends_the_fetch(objects, st
 
 
 def test_a_long_fetch_is_announced_without_its_query(objects, store, small_pieces, monkeypatch, caplog):
-    from onecopy.remote import several
-
-    monkeypatch.setattr(several, "_FIRST_LINE_S", 0.0)
+    monkeypatch.setattr("onecopy.remote.fetching._FIRST_LINE_S", 0.0)
     with caplog.at_level(logging.WARNING, "onecopy"):
         fetch(objects.put("x", CONTENT) + "?sig=s3cret", store=store)
     assert "fetching: " in caplog.text

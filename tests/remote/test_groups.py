@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from tests.support.waiting import PATIENCE, until
 
-from onecopy.remote import boards, fetch, partners, peers
+from onecopy.remote import boards, fetch, peers
 from onecopy.remote.boards import Board, Job
 from onecopy.remote.channels import Channel, Listener, PeerLostError
 from onecopy.remote.origin import Origin, versions_of
-from onecopy.remote.partners import JobNodes
-from onecopy.remote.peers import SAMPLE, Group
+from onecopy.remote.peers import SAMPLE, Group, JobNodes
 from onecopy.store import Store
 
 CONTENT = os.urandom((1 << 20) + 12345)
@@ -54,7 +53,7 @@ def cluster(tmp_path, monkeypatch, small_pieces) -> Iterator[Cluster]:
     def nodes(of: Any, store: Store, _: Any) -> JobNodes | None:
         return found.nodes(int(store.folder.name.rpartition("-")[2])) if of else None
 
-    monkeypatch.setattr(partners, "_nodes", nodes)
+    monkeypatch.setattr(peers, "_nodes", nodes)
     yield found
     found.pool.shutdown()
 
@@ -208,7 +207,7 @@ def test_an_interrupt_while_the_board_is_waited_for_ends_the_fetch(objects, stor
 
     monkeypatch.setenv("ONECOPY_PEERS_SECRET", SECRET.decode())
     monkeypatch.setattr(Channel, "to", never)
-    monkeypatch.setattr(partners, "job_of_addresses", lambda _: Job(1, 2, "127.0.0.1", 9, "127.0.0.1", "job"))
+    monkeypatch.setattr(peers, "job_of_addresses", lambda _: Job(1, 2, "127.0.0.1", 9, "127.0.0.1", "job"))
     with pytest.raises(InterruptedError):
         fetch(objects.put("x", CONTENT), store=store, peers=["a", "b"], progress=stop)
     until(lambda: not [one for one in threading.enumerate() if one.name == "onecopy-step"])
@@ -320,7 +319,7 @@ def test_a_board_at_a_port_of_another_user_is_left(objects, store, monkeypatch, 
     others = Listener("127.0.0.1", 0, b"another secret of theirs", lambda _: None)
     monkeypatch.setenv("ONECOPY_PEERS_SECRET", SECRET.decode())
     job = Job(0, 2, "127.0.0.1", others.port, "127.0.0.1", "job")
-    monkeypatch.setattr(partners, "job_of_addresses", lambda _: job)
+    monkeypatch.setattr(peers, "job_of_addresses", lambda _: job)
     url = objects.put("x", CONTENT)
     with caplog.at_level(logging.WARNING):
         assert fetch(url, store=store, peers=["a", "b"]).read_bytes() == CONTENT

@@ -166,15 +166,15 @@ except OSError as error:
     assert objects.served <= 2
 
 
-def test_the_verb_prints_the_path_and_no_secret(objects, onecopy_process):
+def test_the_verb_prints_the_path_and_no_secret(objects, onecopy_command):
     objects.put("m.safetensors", b"\2\0\0\0\0\0\0\0{}")
-    done = onecopy_process("fetch", f"{objects.url}/m.safetensors?sv=1&sig=s3cret")
+    done = onecopy_command("fetch", f"{objects.url}/m.safetensors?sv=1&sig=s3cret")
     assert Path(done.stdout.strip()).read_bytes() == b"\2\0\0\0\0\0\0\0{}"
     assert done.stderr.startswith(f"{objects.url}/m.safetensors: 10 B in ")
     assert "s3cret" not in done.stdout + done.stderr
-    facts = json.loads(onecopy_process("fetch", "--json", f"{objects.url}/m.safetensors").stdout)
+    facts = json.loads(onecopy_command("fetch", "--json", f"{objects.url}/m.safetensors").stdout)
     assert facts[0]["path"] == done.stdout.strip()
-    failed = onecopy_process("fetch", f"{objects.url}/missing?sig=s3cret")
+    failed = onecopy_command("fetch", f"{objects.url}/missing?sig=s3cret")
     assert failed.returncode == 1
     assert failed.stderr == f"onecopy: {objects.url}/missing: the server answers 404 Not Found\n"
-    assert onecopy_process("fetch", "/etc/passwd").returncode == 2
+    assert onecopy_command("fetch", "/etc/passwd").returncode == 2

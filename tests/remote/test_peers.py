@@ -221,7 +221,7 @@ from pathlib import Path
 from types import SimpleNamespace
 import torch.distributed as dist
 import obstore.store
-from onecopy.remote import Origin, boards, partners, peers, versions_of
+from onecopy.remote import Origin, boards, peers, versions_of
 from onecopy.remote.channels import Channel, PeerLostError
 url = sys.argv[1]
 os.setgroups([])
@@ -235,7 +235,7 @@ while not (lists := [text for name in texts.list_keys() if b'"members"' in (text
 print("read", [(name, texts.get(name)) for name in texts.list_keys()])
 [[node, host, port, *_]] = json.loads(lists[0].partition(b" ")[2])["members"]
 job = boards.job_of_torchrun()
-nodes = partners.JobNodes(job, SimpleNamespace(folder=Path(".")), job.board())
+nodes = peers.JobNodes(job, SimpleNamespace(folder=Path(".")), job.board())
 try:
     Channel.to(host, port, nodes.board.secret)
 except PeerLostError as error:

@@ -81,12 +81,12 @@ def test_a_folder_is_fetched_by_the_names_of_its_objects(bucket):
     bucket("model/model.safetensors", b"\2\0\0\0\0\0\0\0{}")
     bucket("model/pytorch_model.bin", b"not wanted")
     url = bucket("model/below/x.json", b"{}").rpartition("below/")[0]
-    folder = fetch(url, include=["*.json", "*.safetensors"])
+    folder = fetch(url, names=["*.json", "*.safetensors"])
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
-    assert fetch(url, include=["*.json", "*.safetensors"]) == folder
+    assert fetch(url, names=["*.json", "*.safetensors"]) == folder
     assert len(list(fetch(url).iterdir())) == 3
     with pytest.raises(FileNotFoundError, match=r"no object has a name like \*.gguf"):
-        fetch(url, include=["*.gguf"])
+        fetch(url, names=["*.gguf"])
 
 
 def test_a_model_of_transformers_is_loaded_from_a_bucket(bucket, tmp_path):

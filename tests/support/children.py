@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import io
 import os
 import pickle
 import signal
@@ -45,6 +46,26 @@ def onecopy_process() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(
             command, capture_output=True, text=True, env=environment, check=False, timeout=CHILD_SECONDS, **settings
         )
+
+    return run
+
+
+@pytest.fixture
+def onecopy_command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Give a function like that of `onecopy_process`, without `env`, which runs the command in this process: faster."""
+
+    def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        from onecopy.cli import command_line
+
+        out, err = io.StringIO(), io.StringIO()
+        with monkeypatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            patch.setenv("COLUMNS", "80")
+            patch.delenv("ONECOPY_TRACEBACK", raising=False)
+            if cwd is not None:
+                patch.chdir(cwd)
+            words = [str(argument) for argument in arguments]
+            return_code = command_line.run(words)
+        return subprocess.CompletedProcess(words, return_code, out.getvalue(), err.getvalue())
 
     return run
 

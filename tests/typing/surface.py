@@ -57,7 +57,7 @@ reveal_type(oc.pin(mapping).pinned)  # revealed: int
 
 reveal_type(oc.explain())  # revealed: onecopy.memory.explaining.Explanation
 reveal_type(oc.explain(file).private)  # revealed: int
-reveal_type(oc.explain(4711, seconds=0.5).bad)  # revealed: tuple[onecopy.memory.causes.Cause, ...]
+reveal_type(oc.explain(4711, interval=0.5).bad)  # revealed: tuple[onecopy.memory.causes.Cause, ...]
 reveal_type(oc.file_key("x", version="2"))  # revealed: str
 oc.explain(file, 5)  # refused: call-arg
 
@@ -144,13 +144,13 @@ with canvas as entered_canvas:
     reveal_type(entered_canvas)  # revealed: onecopy.scratch_arrays.Scratch
 
 # Memory of a block.
-with onecopy_monitor.watch([1], children=False, hz=20) as watched:
+with onecopy_monitor.watch([1], children=False, interval=0.05) as watched:
     reveal_type(watched)  # revealed: onecopy_monitor.watching.Watch
 reveal_type(watched.peak.anonymous.bytes)  # revealed: int
 reveal_type(watched.series.total.numbers("real"))  # revealed: list[float]
 watched.assert_peak(anonymous="200 MiB", real=10**9)
 watched.assert_peak(rss="1 GB")  # refused: call-arg
-onecopy_monitor.watch(hz="10")  # refused: arg-type
+onecopy_monitor.watch(interval="10")  # refused: arg-type
 
 # Objects and cached functions.
 

@@ -147,7 +147,7 @@ def mosaic(folder: Path) -> bytes:
     """Stitch the tutorial's tiles."""
     (folder / "make.py").write_text(program("tutorials/images.md", "make.py"))
     run(folder, "python", "make.py")
-    stitch = ["images", "stitch", ".", "-o", "whole.oc", "--glob", "tile*.tif", "--grid", "4x3", "--overlap", "18%"]
+    stitch = ["images", "stitch", ".", "-o", "whole.oc", "--names", "tile*.tif", "--grid", "4x3", "--overlap", "18%"]
     run(folder, "onecopy", *stitch)
     run(folder, "onecopy", "images", "view", "whole.oc", "--max-side", "400", "-o", "whole.png")
     return (folder / "whole.png").read_bytes()

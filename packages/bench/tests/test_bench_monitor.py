@@ -15,7 +15,14 @@ from onecopy_bench.scenarios.monitor.scenario import SCENARIO
 
 MIB = 1 << 20
 SMALL = monitor.Options(
-    rounds=1, idle_wait=0.0, timeout=60.0, size=32 * MIB, seconds=0.3, hz=20.0, processes=4, ways=(ways.OURS, ways.PSS)
+    rounds=1,
+    idle_wait=0.0,
+    timeout=60.0,
+    size=32 * MIB,
+    seconds=0.3,
+    interval=0.05,
+    processes=4,
+    ways=(ways.OURS, ways.PSS),
 )
 
 

@@ -86,7 +86,7 @@ def written(tmp_path):
     row = tuple(range(10, 10 + len(COLUMNS)))
     process = ProcessSample(7, 1.5, 1, "na\x1bme</script>", row, 99, 1, 2, 0.5)
     file = FileSample((1, 2), "/big\udc80", "file", 50, 5, 40, 0, 1)
-    with Recorder(path, ["python", "x.py"], options={"hz": 10}) as recorder:
+    with Recorder(path, ["python", "x.py"], options={"interval": 0.1}) as recorder:
         recorder.add(Sample(0.0, row, (process,), (file,)))
         recorder.add(Sample(1.0, row, (process,), (file,)))
         recorder.end(End(1.0, exit=0))

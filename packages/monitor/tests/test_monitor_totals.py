@@ -304,7 +304,7 @@ def test_there_is_no_such_process():
 
 def test_a_group_of_names_grows(tmp_path):
     mark = f"mark-{os.getpid()}-{tmp_path.name}"
-    with Watched("", mark) as one, Sampler(match=mark) as sampler:
+    with Watched("", mark) as one, Sampler(regex=mark) as sampler:
         assert [process.pid for process in sampler.sample().processes] == one.pids
         with Watched("", mark) as other:
             both = {*one.pids, *other.pids}

@@ -19,7 +19,7 @@ MB = 1_000_000
 
 
 def recorder(path: Path, *words: object, **options: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "onecopy", "record", "--hz", "50", "-o", path, *words]
+    command = [sys.executable, "-m", "onecopy", "record", "--interval", "20ms", "-o", path, *words]
     return subprocess.Popen(
         [str(word) for word in command],
         stdin=subprocess.DEVNULL,
@@ -203,7 +203,7 @@ def on_a_full_disk(small_disk: Callable[[str], Path]) -> tuple[int, str, str, by
     folder = small_disk("tmpfs")
     (folder / "ballast").write_bytes(bytes(8 * 1024 * 1024 - 3 * 4096))
     code = "import time; time.sleep(2.0); print('went on')"
-    found = run(folder / "x", "--hz", "1000", "--budget", "100", "-q", *python(code))
+    found = run(folder / "x", "--interval", "1ms", "--budget", "100", "-q", *python(code))
     return *found, (folder / "x").read_bytes()
 
 

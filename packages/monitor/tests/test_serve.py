@@ -46,7 +46,7 @@ def server(*arguments: object) -> Iterator[str]:
 @contextmanager
 def listening(*arguments: object) -> Iterator[str]:
     """Serve on a port that is free; give the line that says where."""
-    command = [sys.executable, "-m", "onecopy", "serve", "--port", "0", "--every", "0.1", *map(str, arguments)]
+    command = [sys.executable, "-m", "onecopy", "serve", "--port", "0", "--interval", "0.1", *map(str, arguments)]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None
     try:

@@ -82,7 +82,7 @@ def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path):
     ) as group:
         (pid,) = group.pids
         found = [{one["pid"] for one in json.loads(top("--json", *how))["processes"]} for how in (
-            ("--match", mark), ("--file", path), ("--tree", pid), (pid,),
+            ("--regex", mark), ("--file", path), ("--tree", pid), (pid,),
         )]  # fmt: skip
         text = top("--once", "--tree", pid)
     both = found[2]
@@ -116,9 +116,9 @@ def test_what_is_wrong_is_reported_in_a_line():
     with Watched("") as group:
         gone = group.pids[0]
     assert top("--once", gone, status=1) == f"onecopy: there is no process {gone}\n"
-    assert "is not a regular expression" in top("--match", "(", status=1)
+    assert "is not a regular expression" in top("--regex", "(", status=1)
     assert "No such file" in top("--file", "/nothing/there", status=1)
-    assert "Invalid value for '--every'" in top("--every", "soon", status=2)
+    assert "Invalid value for '--interval'" in top("--interval", "soon", status=2)
 
 
 def test_live_it_takes_keys_and_gives_the_terminal_back():
@@ -126,7 +126,7 @@ def test_live_it_takes_keys_and_gives_the_terminal_back():
         pid, terminal = pty.fork()
         if pid == 0:
             os.environ.update(COLUMNS="100", LINES="24", TERM="xterm")
-            command = [sys.executable, "-m", "onecopy", "top", "--every", "0.2", *map(str, group.pids)]
+            command = [sys.executable, "-m", "onecopy", "top", "--interval", "0.2", *map(str, group.pids)]
             os.execv(sys.executable, command)
         with killed_at_the_end([pid]):
             for typed, wanted in (("", "2 processes"), ("c", "q quit"), ("t", "SHARE"), ("tq", "\x1b[?1049l")):

@@ -67,7 +67,7 @@ def test_the_order_may_go_by_columns_and_colours_are_averaged():
     tiles, corners = cut(scene(3, (400, 400)), (2, 3), (120, 110), (100, 95), 2, 3)
     by_columns = [row * 3 + column for column in range(3) for row in range(2)]
     coloured = [np.stack([tiles[number]] * 3, axis=-1) for number in by_columns]
-    found = onecopy_mosaic.register(coloured, (2, 3), (0.17, 0.14), columns_first=True)
+    found = onecopy_mosaic.register(coloured, (2, 3), (0.17, 0.14), column_major=True)
     assert found.positions.tolist() == (corners - corners.min(axis=0))[by_columns].tolist()
 
 
@@ -186,7 +186,7 @@ def test_the_tiles_of_mist_are_found_where_they_are_listed_but_for_two(overlap):
     text = (REAL / "global-positions-1.txt").read_text()
     listed = {name: (int(y), int(x)) for name, x, y in re.findall(r"file: (\S+);.*position: \((\d+), (\d+)\)", text)}
     names = sorted(listed)
-    found = onecopy_mosaic.register([REAL / name for name in names], (5, 5), overlap, columns_first=True)
+    found = onecopy_mosaic.register([REAL / name for name in names], (5, 5), overlap, column_major=True)
     moved = found.positions - [listed[name] for name in names]
     moved -= np.median(moved, axis=0).astype(int)
     expected = np.zeros((25, 2), int)

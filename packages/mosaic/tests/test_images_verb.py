@@ -67,10 +67,10 @@ def test_tiles_are_put_together(onecopy_process, folder, tmp_path, how, name):
         assert np.array_equal(image.array, scene())
 
 
-def test_json_has_the_positions(onecopy_process, folder, tmp_path):
+def test_json_has_the_positions(onecopy_command, folder, tmp_path):
     needs_scipy()
     target = tmp_path / "out.oc"
-    done = onecopy_process("images", "stitch", folder, "-o", target, "--grid", "2x3", "--json")
+    done = onecopy_command("images", "stitch", folder, "-o", target, "--grid", "2x3", "--json")
     facts = json.loads(done.stdout)
     assert facts["path"] == str(target)
     assert facts["tiles"]["t12.tif"] == {"row": 90, "column": 180}
@@ -99,93 +99,93 @@ def test_the_rate_counts_all_channels():
         (["--grid", "3x3"], 1, "grid of 3 rows and 3 columns needs 9 tiles, not 6"),
         (["--grid", "2x4"], 1, "grid of 2 rows and 4 columns needs 8 tiles, not 6"),
         (["--grid", "2x3", "--first", "t1.tif"], 1, "--first 't1.tif': no such tile"),
-        (["--grid", "2x3", "--glob", "*.png"], 1, "the folder has no images that match '*.png'"),
+        (["--grid", "2x3", "--names", "*.png"], 1, "the folder has no images that match '*.png'"),
         (["--grid", "2x3", "--size", "100x100"], 1, "beyond the canvas of shape (100, 100)"),
         (["--positions", "missing.txt"], 1, "missing.txt: No such file or directory"),
     ],
 )
-def test_what_is_wrong_is_one_line(onecopy_process, folder, tmp_path, options, status, words):
+def test_what_is_wrong_is_one_line(onecopy_command, folder, tmp_path, options, status, words):
     if "--first" in options or "--size" in options:  # found when the tiles are registered
         needs_scipy()
-    done = onecopy_process("images", "stitch", folder, "-o", tmp_path / "out.oc", *options, cwd=tmp_path)
+    done = onecopy_command("images", "stitch", folder, "-o", tmp_path / "out.oc", *options, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr.startswith("onecopy: ")
     assert words in done.stderr
     assert not (tmp_path / "out.oc").exists()
 
 
-def test_a_file_that_is_there_is_replaced_only_with_force(onecopy_process, folder, tmp_path):
+def test_a_file_that_is_there_is_replaced_only_with_force(onecopy_command, folder, tmp_path):
     (tmp_path / "out.oc").write_text("mine")
     arguments = ["images", "stitch", folder, "-o", tmp_path / "out.oc", "--positions", tmp_path / "list.txt"]
-    done = onecopy_process(*arguments)
+    done = onecopy_command(*arguments)
     assert done.returncode == 1
     assert "the path exists" in done.stderr
     assert (tmp_path / "out.oc").read_text() == "mine"
-    assert onecopy_process(*arguments, "--force").returncode == 0
+    assert onecopy_command(*arguments, "--force").returncode == 0
     assert np.array_equal(oc.images.open(tmp_path / "out.oc").array, scene())
 
 
-def test_a_small_picture_is_written(onecopy_process, folder, tmp_path):
-    done = onecopy_process("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png", "--max-side", "25")
+def test_a_small_picture_is_written(onecopy_command, folder, tmp_path):
+    done = onecopy_command("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png", "--max-side", "25")
     assert done.returncode == 0, done.stderr
     assert "a.png: 25 x 25 pixels of 100 x 100" in " ".join(done.stdout.split())
     with pictures.open(tmp_path / "a.png") as picture:
         seen = np.asarray(picture)
     assert np.array_equal(seen, onecopy_mosaic.thumbnail(scene()[:100, :100], 25))
-    again = onecopy_process("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png")
+    again = onecopy_command("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png")
     assert again.returncode == 1
     assert "--force replaces it" in again.stderr
     assert sorted(path.name for path in tmp_path.glob("a.png*")) == ["a.png"]
 
 
-def test_a_zarr_array_is_viewed_too(onecopy_process, folder, tmp_path):
+def test_a_zarr_array_is_viewed_too(onecopy_command, folder, tmp_path):
     pytest.importorskip("zarr")
     target = tmp_path / "out.zarr"
-    onecopy_process("images", "stitch", folder, "-o", target, "--grid", "2x3", "--tile", "64x32")
-    done = onecopy_process("images", "view", target)
+    onecopy_command("images", "stitch", folder, "-o", target, "--grid", "2x3", "--tile", "64x32")
+    done = onecopy_command("images", "view", target)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out.view.png").exists()
 
 
-def test_a_picture_beside_its_image_is_no_tile(onecopy_process, folder, tmp_path):
+def test_a_picture_beside_its_image_is_no_tile(onecopy_command, folder, tmp_path):
     needs_scipy()
     for path in sorted(folder.iterdir()):
         pictures.fromarray((tifffile.imread(path) >> 8).astype(np.uint8)).save(path.with_suffix(".png"))
         path.unlink()
-    viewed = onecopy_process("images", "view", folder / "t7.png")
+    viewed = onecopy_command("images", "view", folder / "t7.png")
     assert viewed.returncode == 0, viewed.stderr
     assert (folder / "t7.view.png").exists()
     assert not (folder / "t7.png.png").exists()
-    for options in ([], ["--glob", "*.png"]):
+    for options in ([], ["--names", "*.png"]):
         target = tmp_path / f"out{len(options)}.oc"
-        done = onecopy_process("images", "stitch", folder, "-o", target, "--grid", "2x3", *options)
+        done = onecopy_command("images", "stitch", folder, "-o", target, "--grid", "2x3", *options)
         assert done.returncode == 0, done.stderr
 
 
-def test_a_palette_is_reported(onecopy_process, tmp_path):
+def test_a_palette_is_reported(onecopy_command, tmp_path):
     pictures.fromarray(np.zeros((8, 9), np.uint8)).convert("P").save(tmp_path / "a.png")
-    done = onecopy_process("images", "open", tmp_path / "a.png", env={"ONECOPY_CACHE": str(tmp_path / "cache")})
+    done = onecopy_command("images", "open", tmp_path / "a.png", env={"ONECOPY_CACHE": str(tmp_path / "cache")})
     assert "its pixels are palette indices, not colours" in " ".join(done.stderr.split())
 
 
-def test_an_image_is_decoded_into_the_store_once(onecopy_process, folder, tmp_path):
+def test_an_image_is_decoded_into_the_store_once(onecopy_command, folder, tmp_path):
     environment = {"ONECOPY_CACHE": str(tmp_path / "cache")}
-    first = onecopy_process("images", "open", folder / "t7.tif", env=environment)
+    first = onecopy_command("images", "open", folder / "t7.tif", env=environment)
     assert first.returncode == 0, first.stderr
     path = Path(first.stdout.strip())
     assert path.parent == tmp_path / "cache"
     assert "level 0 of 1, 100 x 100 uint16, 20.0 kB: built here" in " ".join(first.stderr.split())
-    second = json.loads(onecopy_process("images", "open", folder / "t7.tif", "--json", env=environment).stdout)
+    second = json.loads(onecopy_command("images", "open", folder / "t7.tif", "--json", env=environment).stdout)
     assert (second["path"], second["built"], second["shape"]) == (str(path), False, [100, 100])
-    listed = json.loads(onecopy_process("store", "ls", "--json", env=environment).stdout)
+    listed = json.loads(onecopy_command("store", "ls", "--json", env=environment).stdout)
     assert [one["source"] for one in listed] == [str(folder / "t7.tif")]
-    assert "1 artefact, " in onecopy_process("store", "prune", "--max-age", "0s", "--yes", env=environment).stdout
+    assert "1 artefact, " in onecopy_command("store", "prune", "--max-age", "0s", "--yes", env=environment).stdout
     assert not path.exists()
 
 
-def test_an_image_that_is_none_is_one_line(onecopy_process, tmp_path):
+def test_an_image_that_is_none_is_one_line(onecopy_command, tmp_path):
     (tmp_path / "a.tif").write_text("II*\0 and nothing more")
-    done = onecopy_process("images", "open", tmp_path / "a.tif", "--max-bytes", "1MB")
+    done = onecopy_command("images", "open", tmp_path / "a.tif", "--max-bytes", "1MB")
     assert (done.returncode, done.stdout) == (1, "")
     lines = done.stderr.splitlines()
     assert lines[-1].startswith(f"onecopy: {tmp_path / 'a.tif'}: no installed library can read it: ")
@@ -193,10 +193,10 @@ def test_an_image_that_is_none_is_one_line(onecopy_process, tmp_path):
 
 
 @mist
-def test_mist_is_stitched_without_a_differing_pixel(onecopy_process, tmp_path):
+def test_mist_is_stitched_without_a_differing_pixel(onecopy_command, tmp_path):
     needs_scipy()
     options = ["--positions", REAL / "global-positions-1.txt", "--first", "ImageName_t01_p05.tif", "--size", "1187x890"]
-    done = onecopy_process("images", "stitch", REAL, "-o", tmp_path / "out.oc", *options)
+    done = onecopy_command("images", "stitch", REAL, "-o", tmp_path / "out.oc", *options)
     assert done.returncode == 0, done.stderr
     reference = tifffile.imread(REAL / "img-stitched-1.tif")
     assert np.count_nonzero(oc.images.open(tmp_path / "out.oc").array != reference) == 0

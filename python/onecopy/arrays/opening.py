@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import ArraysMode
-    from onecopy.remote.partners import Peers
+    from onecopy.remote.peers import Peers
     from onecopy.store import Artefact
 
 

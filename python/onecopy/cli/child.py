@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onecopy.cli.words import escape
+from onecopy.text import escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onecopy.cli.packages import ExtensibleGroup, entry_points_of
-from onecopy.cli.words import escape
+from onecopy.text import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 
 import click
 
-from onecopy.cli import screen
+from onecopy.cli import options, screen
 from onecopy.memory import container
 
 
 @click.command("container")
 @click.argument("pid", required=False, type=click.IntRange(min=1))
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, in bytes.")
+@options.as_json("JSON on stdout, in bytes.")
 def command(*, pid: int | None, as_json: bool) -> int:
     """Show the memory of the control group (cgroup v1 or v2) of PID, or of this shell.
 
@@ -26,8 +25,7 @@ def command(*, pid: int | None, as_json: bool) -> int:
     if found is None:
         raise click.ClickException("the memory control group of the process cannot be read")
     if as_json:
-        facts = {**asdict(found), "unreclaimable": found.unreclaimable, "left": found.left}
-        click.echo(json.dumps(facts, indent=1))
+        options.show_json({**asdict(found), "unreclaimable": found.unreclaimable, "left": found.left})
     else:
         console = screen.out()
         screen.show_heading(console, f"{found.directory} (cgroup v{found.version})")

@@ -9,18 +9,17 @@ import errno
 import fnmatch
 import json
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sized
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
-from rich.progress import DownloadColumn
 
 import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.arrays.saving import not_savable
-from onecopy.cli import screen
-from onecopy.cli.words import SIZE, counted, significant, size
+from onecopy.cli import options, screen
+from onecopy.text import counted, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,10 +102,7 @@ def convert(
     """Write the target and return a report for JSON."""
     onecopy.guard()  # a source that is truncated meanwhile raises DataLost; otherwise zeros would be written
     start = monotonic()
-    with (
-        open_arrays(source) as file,
-        screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar,
-    ):
+    with open_arrays(source) as file, screen.progress("convert") as show_progress:
         names, lacking = choose(file, pattern, unknown)
         again = tied(file, names)
         nbytes_again = sum(file.entry(name).nbytes for name in again)
@@ -118,11 +114,10 @@ def convert(
         as_bytes = {entry.name: {"dtype": entry.dtype, "shape": entry.shape} for entry in kept}  # for their readers
         if as_bytes:
             metadata = {**metadata, UNKNOWN_TYPES: json.dumps(as_bytes)}
-        task = bar.add_task("convert", total=None)
 
         def watch(done: int, total: int) -> None:
             onecopy.check()
-            bar.update(task, completed=done, total=total)
+            show_progress(done, total)
 
         onecopy.save(target, Chosen(file, names, as_bytes), metadata, align, progress=watch)
         nbytes = sum(file.entry(name).nbytes for name in names)
@@ -142,45 +137,43 @@ def convert(
     }
 
 
-def show(facts: dict[str, Any]) -> None:
+def show(report: dict[str, Any]) -> None:
     """Print the report, and on stderr the arrays that were omitted, written as bytes or written twice."""
-    left_out, as_bytes = facts["left_out"], facts["as_bytes"]
+    left_out, as_bytes, tied_names = report["left_out"], report["as_bytes"], report["tied"]
+    notes = [f"left out: {name} ({dtype})" for name, dtype in list(left_out.items())[:SHOWN]]
     if as_bytes:
         name, form = next(iter(as_bytes.items()))
-        more = f" and {len(as_bytes) - 1} more" if len(as_bytes) > 1 else ""
-        screen.show_line(
-            screen.err(),
-            f"onecopy: {name} ({form['dtype']}){more}: written as bytes; dtype and shape are in the metadata, under "
-            f"{UNKNOWN_TYPES!r}",
-        )
-    for name, dtype in list(left_out.items())[:SHOWN]:
-        screen.show_line(screen.err(), f"onecopy: left out: {name} ({dtype})")
+        where = f"written as bytes; dtype and shape are in the metadata, under {UNKNOWN_TYPES!r}"
+        notes.insert(0, f"{name} ({form['dtype']}){_more(as_bytes)}: {where}")
     if len(left_out) > SHOWN:
-        screen.show_line(screen.err(), f"onecopy: left out: {len(left_out) - SHOWN} more; --json has them all")
-    if facts["tied"]:
-        name, first = next(iter(facts["tied"].items()))
-        more = f" and {len(facts['tied']) - 1} more" if len(facts["tied"]) > 1 else ""
-        done = "written once, and named in the metadata" if facts["tied_dropped"] else "written again"
-        advice = "" if facts["tied_dropped"] else ": --drop-tied writes it once"
-        screen.show_line(
-            screen.err(),
-            f"onecopy: {name} is {first} in the source{more}: {done} ({size(facts['tied_nbytes'])}){advice}",
-        )
-    speed = significant(facts["nbytes"] / 2**30 / facts["seconds"])
+        notes.append(f"left out: {len(left_out) - SHOWN} more; --json has them all")
+    if tied_names:
+        name, first = next(iter(tied_names.items()))
+        done = "written once, and named in the metadata" if report["tied_dropped"] else "written again"
+        advice = "" if report["tied_dropped"] else ": --drop-tied writes it once"
+        words = f"{done} ({size(report['tied_nbytes'])}){advice}"
+        notes.append(f"{name} is {first} in the source{_more(tied_names)}: {words}")
+    for note in notes:
+        screen.show_line(screen.err(), f"onecopy: {note}")
+    speed = significant(report["nbytes"] / 2**30 / report["seconds"])
     screen.show_line(
         screen.out(),
-        f"{facts['target']}: {counted(facts['arrays'], 'array')}, {size(facts['nbytes'])}, from {facts['container']}"
-        f" in {significant(facts['seconds'])} s ({speed} GiB/s)",
+        f"{report['target']}: {counted(report['arrays'], 'array')}, {size(report['nbytes'])}, "
+        f"from {report['container']} in {significant(report['seconds'])} s ({speed} GiB/s)",
     )
+
+
+def _more(names: Sized) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
 @click.command("convert")
 @click.argument("source", type=click.Path())
 @click.argument("target", type=click.Path())
-@click.option("--names", "pattern", metavar="GLOB", default="*", help="Only arrays whose names match.")
+@options.names("Only arrays whose names match.", default="*")
 @click.option(
     "--align",
-    type=SIZE,
+    type=options.SIZE,
     help="Align every array to SIZE, from 64 to 2MiB, by fillers named #0, #1, ... that other readers show. Default: "
     "no fillers; most arrays are aligned to 64 bytes, all to their item size.",
 )
@@ -199,7 +192,7 @@ def show(facts: dict[str, Any]) -> None:
     "safetensors.torch.save_model does.",
 )
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@options.as_json()
 def command(
     *,
     source: str,
@@ -220,8 +213,8 @@ def command(
         raise IsADirectoryError(errno.EISDIR, "TARGET must be a file, not a folder", target)
     if not force and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "the file exists: --force replaces it", target)
-    facts = convert(source, target, pattern=pattern, unknown=unknown, drop_tied=drop_tied, align=align)
+    report = convert(source, target, pattern=pattern, unknown=unknown, drop_tied=drop_tied, align=align)
     if as_json:
-        click.echo(json.dumps(facts, indent=1))
+        options.show_json(report)
     else:
-        show(facts)
+        show(report)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from typing import get_args
 
 import click
 
-from onecopy.cli import screen
+from onecopy.cli import options, screen
 from onecopy.memory.causes import Code
 from onecopy.memory.explaining import Explanation, explain
 from onecopy.runs.report import causes_of_run
@@ -28,38 +27,28 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
 
 @click.command("explain")
 @click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0, 3600),
-    default=1.0,
-    show_default=True,
-    help="Time between two samples, which show growth and refaults; 0: one sample.",
-)
+@options.interval("1s", "Time between two samples, which show growth and refaults; 0: one sample.", least="0")
 @click.option(
     "--fail-on", callback=codes, metavar="CODE,...", help="Codes that make the exit status 3; default: lines marked !."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with one object per process.")
-def command(*, pids: tuple[int, ...], seconds: float, fail_on: tuple[str, ...] | None, as_json: bool) -> int:
+@options.as_json("JSON on stdout: a list with one object per process.")
+def command(*, pids: tuple[int, ...], interval: float, fail_on: tuple[str, ...] | None, as_json: bool) -> int:
     """Explain in sentences what the memory of each PID consists of, and what is wrong.
 
     Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container,
     copies, run. The exit status is 3 if something is wrong. Reading PSS walks page tables, which may delay the process:
     6 to 22 ms per GiB. Those of other processes of the same program are walked as well, for the code copies.
     """
-    found = [_explained(pid, seconds) for pid in pids]
+    explained = [(pid, explain(pid, interval=interval)) for pid in pids]
+    found = [replace(one, causes=(*one.causes, *causes_of_run(pid))) for pid, one in explained]
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=1))
+        options.show_json([asdict(one) for one in found])
     else:
         console = screen.out()
         for one in found:
             for number, line in enumerate(str(one).splitlines()):
                 (screen.show_line if number else screen.show_heading)(console, line)
     return WRONG if any(_wrong(one, fail_on) for one in found) else 0
-
-
-def _explained(pid: int, seconds: float) -> Explanation:
-    found = explain(pid, seconds=seconds)
-    return replace(found, causes=(*found.causes, *causes_of_run(pid)))
 
 
 def _wrong(found: Explanation, fail_on: tuple[str, ...] | None) -> bool:

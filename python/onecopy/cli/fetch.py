@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import DownloadColumn
 
 from onecopy import remote
 from onecopy.arguments import is_url
 from onecopy.arrays import open_arrays
-from onecopy.cli import screen
-from onecopy.cli.words import escape, size
+from onecopy.cli import options, screen
 from onecopy.store import Store
+from onecopy.text import escape, size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,19 +20,14 @@ if TYPE_CHECKING:
 
 @click.command("fetch")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
-@click.option("--folder", type=click.Path(), metavar="FOLDER", help="Folder of the store.  [default: that on disk]")
-@click.option(
-    "--include",
-    multiple=True,
-    metavar="GLOB",
-    help="Only objects whose names match, for a URL that ends with /. Repeatable.",
-)
+@options.folder("Folder of the store.  [default: that on disk]")
+@options.names("Only objects whose names match, for a URL that ends with /. Repeatable.", multiple=True, default=("*",))
 @click.option(
     "--connections",
     type=click.IntRange(1, 256),
     default=remote.CONNECTIONS,
     show_default=True,
-    help="Number of requests at a time.",
+    help="Maximum number of concurrent requests.",
 )
 @click.option(
     "--peer",
@@ -42,16 +35,16 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="ADDRESS",
     help="Address of a node that runs the same command at the same time: the origin sends each file once, and the nodes"
-    " pass it on. Repeatable: all nodes, this one too, in the same order everywhere. All need the same"
+    " exchange the pieces. Repeatable: all nodes, including this one, in the same order everywhere. All need the same"
     " $ONECOPY_PEERS_SECRET, or one home folder.",
 )
 @click.option("--verify", is_flag=True, help="Compare each file with the checksums that it contains.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@options.as_json()
 def command(
     *,
     urls: tuple[str, ...],
     folder: str | None,
-    include: tuple[str, ...],
+    pattern: tuple[str, ...],
     connections: int,
     peers: tuple[str, ...],
     verify: bool,
@@ -70,21 +63,24 @@ def command(
     fetched = []
     for url in urls:
         start = time.monotonic()
-        path = with_bar(url, store, include or ("*",), connections, peers)
+        with screen.progress("fetch") as watch:
+            path = remote.fetch(
+                url, store=store, names=pattern, connections=connections, peers=peers or None, progress=watch
+            )
         if verify:
             with open_arrays(path) as file:
                 file.verify()
-        seconds = time.monotonic() - start
-        fetched.append(facts_of(url, path, seconds))
+        report = report_of(url, path, time.monotonic() - start)
+        fetched.append(report)
         if not as_json:
-            facts = fetched[-1]
-            screen.show_line(screen.err(), f"{escape(remote.shown(url))}: {size(facts['bytes'])} in {seconds:.3g} s")
+            words = f"{escape(report['url'])}: {size(report['bytes'])} in {report['seconds']:.3g} s"
+            screen.show_line(screen.err(), words)
             click.echo(str(path))
     if as_json:
-        click.echo(json.dumps(fetched, indent=1))
+        options.show_json(fetched)
 
 
-def facts_of(url: str, path: Path, seconds: float) -> dict[str, Any]:
+def report_of(url: str, path: Path, seconds: float) -> dict[str, Any]:
     """Return what is printed as JSON."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     return {
@@ -93,16 +89,3 @@ def facts_of(url: str, path: Path, seconds: float) -> dict[str, Any]:
         "bytes": sum(file.stat().st_size for file in files),
         "seconds": seconds,
     }
-
-
-def with_bar(url: str, store: Store, include: tuple[str, ...], connections: int, peers: tuple[str, ...]) -> Path:
-    """Fetch with a progress bar, and return the path."""
-    with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
-        task = bar.add_task("fetch", total=None)
-
-        def watch(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        return remote.fetch(
-            url, store=store, include=include, connections=connections, peers=peers or None, progress=watch
-        )

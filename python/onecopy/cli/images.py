@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import DownloadColumn
 
 from onecopy import images
-from onecopy.cli import screen
+from onecopy.cli import options, screen
 from onecopy.cli.packages import ExtensibleGroup
-from onecopy.cli.words import SIZE, escape, significant, size
+from onecopy.text import escape, significant, size
 
 if TYPE_CHECKING:
     from onecopy.images import Image
@@ -39,23 +37,18 @@ def command() -> None:
         logging.getLogger(library).addHandler(logging.NullHandler())
 
 
-def opened(path: str, level: int, **options: Any) -> Image:
+def opened(path: str, level: int, **settings: Any) -> Image:
     """Open an image with a progress bar."""
-    with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
-        task = bar.add_task("decode", total=None)
-
-        def watch(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        return images.open(path, level, progress=watch, **options)
+    with screen.progress("decode") as watch:
+        return images.open(path, level, progress=watch, **settings)
 
 
 @command.command("open")
 @click.argument("path", metavar="IMAGE", type=click.Path())
 @click.option("--level", type=click.IntRange(min=0), default=0, help="Level of a pyramid; default: 0, the largest.")
-@click.option("--store", "folder", type=click.Path(), metavar="FOLDER", help="Folder of the store.")
-@click.option("--max-bytes", type=SIZE, help="Maximum size of the decoded image.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@options.folder("Folder of the store.")
+@click.option("--max-bytes", type=options.SIZE, help="Maximum size of the decoded image.")
+@options.as_json()
 def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, as_json: bool) -> None:
     """Decode IMAGE into the store of this machine unless the store has it, and print the path of the pixels.
 
@@ -65,7 +58,7 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
     start = monotonic()
     with opened(path, level, store=folder, max_bytes=max_bytes) as image:
         shape, nbytes = " x ".join(map(str, image.shape)), image.nbytes
-        facts = {
+        report = {
             "source": path,
             "path": str(image.file.path),
             "level": image.level,
@@ -80,11 +73,11 @@ def open_(*, path: str, level: int, folder: str | None, max_bytes: int | None, a
             "seconds": monotonic() - start,
         }
     if as_json:
-        click.echo(json.dumps(facts, indent=1))
+        options.show_json(report)
         return
-    click.echo(escape(str(facts["path"])))
+    click.echo(escape(str(report["path"])))
     screen.show_line(
         screen.err(),
-        f"onecopy: {path}: level {level} of {len(image.levels)}, {shape} {facts['dtype']}, {size(nbytes)}: "
+        f"onecopy: {path}: level {level} of {len(image.levels)}, {shape} {report['dtype']}, {size(nbytes)}: "
         f"{image.reason} ({significant(monotonic() - start)} s)",
     )

@@ -10,8 +10,8 @@ from rich.progress import DownloadColumn
 
 from onecopy import records
 from onecopy.cli import screen
-from onecopy.cli.words import size
 from onecopy.errors import FormatError
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,27 +35,6 @@ TAKES = {"path": "json", "container": "json", "types": "csv", "delimiter": "csv"
 """The format that each option is for."""
 
 
-def format_of(source: str) -> str:
-    """Return the format by the suffix of the name; raises click.UsageError for an unknown suffix."""
-    suffix = Path(source).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise click.UsageError(f"unknown suffix {suffix or source!r}: give the format with --format")
-    return SUFFIXES[suffix]
-
-
-def options_for(form: str, source: str, **given: Any) -> dict[str, Any]:
-    """Return the options of the import; raises click.UsageError for an option of another format."""
-    options = {name: value for name, value in given.items() if value is not None}
-    for name in options:
-        if TAKES[name] != form:
-            raise click.UsageError(
-                f"--{'dict' if name == 'container' else name} is for {TAKES[name]}, and this is {form}"
-            )
-    if form == "csv" and source.lower().endswith(".tsv"):
-        options.setdefault("delimiter", "\t")
-    return options
-
-
 @click.command("import")
 @click.argument("source", type=click.Path())
 @click.argument("target", type=click.Path())
@@ -72,14 +51,17 @@ def options_for(form: str, source: str, **given: Any) -> dict[str, Any]:
 @click.option("--delimiter", metavar="CHARACTER", help="CSV: separator of fields.")
 def command(*, source: str, target: str, form: str, **given: Any) -> None:
     """Write the rows of SOURCE to TARGET, a file of records, which `onecopy.open_records` maps."""
-    form = format_of(source) if form == "auto" else form
-    options = options_for(form, source, **given)
-    with screen.progress_bar(screen.err(), DownloadColumn()) as bar:
-        task = bar.add_task("import", total=None)
-
-        def watch(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
+    suffix = Path(source).suffix.lower()
+    if form == "auto" and (form := SUFFIXES.get(suffix, "")) == "":
+        raise click.UsageError(f"unknown suffix {suffix or source!r}: give the format with --format")
+    options = {name: value for name, value in given.items() if value is not None}
+    for name in options:
+        if TAKES[name] != form:
+            option = "dict" if name == "container" else name
+            raise click.UsageError(f"--{option} is for {TAKES[name]}, and this is {form}")
+    if form == "csv" and suffix == ".tsv":
+        options.setdefault("delimiter", "\t")
+    with screen.progress("import", DownloadColumn()) as watch:
         try:
             imported = IMPORTS[form](source, target, progress=watch, **options)
         except FormatError as error:

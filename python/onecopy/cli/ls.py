@@ -1,4 +1,4 @@
-"""`onecopy ls FILE`: names, dtypes, shapes, sizes, alignment and resident share of the arrays in a file.
+"""`onecopy ls FILE`: the arrays in a file, or the types of its records, with sizes and resident shares.
 
 It reads the header alone and queries residency from the kernel; it reads no data, so that it warms nothing.
 """
@@ -6,22 +6,24 @@ It reads the header alone and queries residency from the kernel; it reads no dat
 from __future__ import annotations
 
 import fnmatch
-import json
+import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy import objects
+from onecopy import _core, objects
 from onecopy.arrays import open_arrays
 from onecopy.arrays.file import OneFile
-from onecopy.cli import record_tree, screen
-from onecopy.cli.words import counted, escape, share, size
+from onecopy.cli import options, screen
 from onecopy.errors import FormatError
+from onecopy.records.columnar import Schema, schema_of
+from onecopy.records.types import maker_of
+from onecopy.text import counted, escape, share, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from onecopy.arrays import ArrayFile
 
@@ -29,9 +31,44 @@ MAX_ALIGNMENT = 2 << 20
 """Maximum alignment that is reported in bytes, the size of a huge page; a larger one is a coincidence."""
 
 
+def resident(cached: int | None, nbytes: int) -> str:
+    """Return the resident share as text; "-" of nothing."""
+    return share(cached, nbytes) if nbytes else "-"
+
+
+def cached_of(file: Any, entry: Any) -> int | None:
+    """Return the cached bytes of an array, at most its size: the kernel counts whole pages."""
+    cached = file.residency([entry.name]).cached if entry.nbytes else 0
+    return None if cached is None else min(cached, entry.nbytes)
+
+
+def heading_of(file: Any) -> str:
+    """Return the first line: path, container, kind of a file of onecopy or class of an object, and files of a set."""
+    words = [f"{file.path}: {file.container}"]
+    if objects.METADATA in file.metadata:
+        with suppress(FormatError):
+            words.append(f"object of the class {escape(objects.about_of(file).type)}")
+    if file.kind != "foreign":
+        words.append(f"{file.kind} of onecopy")
+    if len(file.files) > 1:
+        words.append(f"{len(file.files)} files")
+    return ", ".join(words)
+
+
+def show(heading: str, grid: screen.Grid, summary: str) -> None:
+    """Print a table with a line above and below."""
+    console = screen.out()
+    screen.show_heading(console, heading)
+    grid.show(console)
+    screen.show_line(console, summary)
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Facts of one array."""
+    """One array."""
 
     name: str
     dtype: str
@@ -66,14 +103,8 @@ def alignment_of(offset: int) -> int:
     return min(offset & -offset, MAX_ALIGNMENT) if offset else MAX_ALIGNMENT
 
 
-def cached_of(file: Any, entry: Any) -> int | None:
-    """Return the cached bytes of an array, at most its size: the kernel counts whole pages."""
-    cached = file.residency([entry.name]).cached if entry.nbytes else 0
-    return None if cached is None else min(cached, entry.nbytes)
-
-
 def lines_of(file: Any, pattern: str) -> list[Line]:
-    """Return the facts of the arrays of an open file whose names match the pattern."""
+    """Return the arrays of an open file whose names match the pattern."""
     return [
         Line(
             name=entry.name,
@@ -90,38 +121,14 @@ def lines_of(file: Any, pattern: str) -> list[Line]:
     ]
 
 
-COLUMNS = (
-    screen.Column("name", folds=True),
-    screen.Column("dtype"),
-    screen.Column("shape", folds=True),
-    screen.Column("size", right=True),
-    screen.Column("align", right=True),
-    screen.Column("resident", right=True),
-)
-
-
 def grid_of(lines: Sequence[Line]) -> screen.Grid:
     """Return the table of the arrays; names and shapes may fold, numbers do not."""
-    grid = screen.Grid(COLUMNS)
+    grid = screen.Grid.of("name~ dtype shape~ >size >align >resident")
     for line in lines:
         shape = "x".join(str(length) for length in line.shape) or "scalar"
-        resident = share(line.cached, line.nbytes) if line.nbytes else "-"
-        cells = (line.name, line.dtype, shape, size(line.nbytes), str(line.alignment), resident)
-        grid.rows.append(tuple(escape(cell) for cell in cells))
+        share_of_line = resident(line.cached, line.nbytes)
+        grid.add(line.name, line.dtype, shape, size(line.nbytes), str(line.alignment), share_of_line)
     return grid
-
-
-def heading_of(file: Any) -> str:
-    """Return the first line: path, container, kind of a file of onecopy or class of an object, and files of a set."""
-    words = [f"{file.path}: {file.container}"]
-    if objects.METADATA in file.metadata:
-        with suppress(FormatError):
-            words.append(f"object of the class {escape(objects.about_of(file).type)}")
-    if file.kind != "foreign":
-        words.append(f"{file.kind} of onecopy")
-    if len(file.files) > 1:
-        words.append(f"{len(file.files)} files")
-    return ", ".join(words)
 
 
 def summary_of(file: Any, lines: Sequence[Line]) -> str:
@@ -134,7 +141,7 @@ def summary_of(file: Any, lines: Sequence[Line]) -> str:
         words.append(f"aligned to {min(filled)} bytes or more")
     cached = [line.cached for line in lines]
     known = sum(part for part in cached if part is not None)
-    words.append(f"{share(None if None in cached else known, total) if total else '-'} resident")
+    words.append(f"{resident(None if None in cached else known, total)} resident")
     residency = file.residency()
     if residency.mapped and residency.huge is not None:
         words.append(f"{share(residency.huge, residency.mapped)} of mapped bytes in huge pages")
@@ -145,39 +152,112 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
     """Print the arrays of an open file."""
     lines = sorted(lines_of(file, pattern), key=ORDERS[sort])
     if as_json:
-        facts = {
-            "container": file.container,
-            "kind": str(file.kind),
-            "nbytes": file.nbytes,
-            "metadata": dict(file.metadata),
-            "arrays": [asdict(line) for line in lines],
-        }
-        click.echo(json.dumps(facts, indent=1))
-        return
-    console = screen.out()
-    screen.show_heading(console, heading_of(file))
-    grid_of(lines).show(console)
-    screen.show_line(console, summary_of(file, lines))
+        options.show_json(
+            {
+                "container": file.container,
+                "kind": str(file.kind),
+                "nbytes": file.nbytes,
+                "metadata": dict(file.metadata),
+                "arrays": [asdict(line) for line in lines],
+            }
+        )
+    else:
+        show(heading_of(file), grid_of(lines), summary_of(file, lines))
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+_BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "extension": ("storage",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node of the tree of types: the rows, a field of a dict or an item of a tuple."""
+
+    depth: int
+    """Depth in the tree; 0 for the rows."""
+    name: str
+    """Name of the field, or index in the tuple."""
+    type: str
+    """Type of the values."""
+    nbytes: int
+    """Size in bytes, with all nodes below."""
+    cached: int | None
+    """Bytes in the page cache, with all nodes below; None if unknown."""
+
+
+_Held = dict[tuple[str, ...], tuple[int, int | None]]
+
+
+def tree_of(file: OneFile) -> tuple[str, int, list[Place]]:
+    """Return container, number of rows and tree of types of an open records file, parents first.
+
+    FormatError if the file has no records.
+    """
+    source = _core.open_records(file.compiled, maker_of)
+    rows = _core.Rows(source)
+    schema = schema_of(rows._rows_type)
+    held = _held_by(file)
+    places = [Place(0, source.container, schema.line, *held.get((), (0, 0))), *_places(held, (), schema, 1)]
+    if source.container == "dict":
+        words = {"0": "key", "1": "value"}
+        places = [replace(place, name=words[place.name]) if place.depth == 1 else place for place in places]
+    return source.container, len(rows), places
+
+
+def _held_by(file: OneFile) -> _Held:
+    """Return sizes and cached bytes of nodes by path. Cached bytes are of whole pages, which neighbours may share."""
+    held: _Held = {}
+    for entry in file.entries:
+        if not entry.nbytes:
+            continue
+        cached = cached_of(file, entry)
+        path = tuple(entry.name.removeprefix("records.0.").split(".")[:-1])  # the last part names the buffer
+        for depth in range(len(path) + 1):
+            nbytes, known = held.get(path[:depth], (0, 0))
+            both = None if cached is None or known is None else known + cached
+            held[path[:depth]] = nbytes + entry.nbytes, both
+    return held
+
+
+def _places(held: _Held, path: tuple[str, ...], schema: Schema, depth: int) -> Iterator[Place]:
+    """Yield the fields of dicts and the items of tuples at any depth below `schema`."""
+    named = schema.kind in {"record", "fixed"}
+    names = schema.fields if schema.kind == "record" else _BELOW.get(schema.kind, map(str, range(len(schema.children))))
+    for name, child in zip(names, schema.children, strict=True):
+        # escaped as in paths: see docs/formats/records.md
+        below = (*path, re.sub(r"[%.#\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name))
+        if named:
+            yield Place(depth, name, child.line, *held.get(below, (0, 0)))
+        yield from _places(held, below, child, depth + named)
 
 
 def show_records(file: OneFile, as_json: bool) -> None:
-    """Print the types of the rows of an open file."""
-    tree = record_tree.tree_of(file)
+    """Print the types of the rows of an open file: an indented line for each field, or one for rows without fields."""
+    container, rows, places = tree_of(file)
+    whole, *fields = places
     if as_json:
-        click.echo(json.dumps(tree.facts(), indent=1))
+        tree = {"container": container, "rows": rows, "places": [asdict(place) for place in places]}
+        options.show_json({"kind": "records", **tree})
         return
-    console = screen.out()
-    screen.show_heading(console, heading_of(file))
-    record_tree.grid_of(tree).show(console)
-    screen.show_line(console, record_tree.summary_of(tree))
+    grid = screen.Grid.of("rows type~ >size >resident")
+    for place in fields or [replace(whole, depth=1, name="row")]:
+        grid.add(
+            "  " * (place.depth - 1) + place.name,
+            place.type,
+            size(place.nbytes),
+            resident(place.cached, place.nbytes),
+        )
+    words = f"{container} of {rows:,} rows, {size(whole.nbytes)}, {resident(whole.cached, whole.nbytes)} resident"
+    show(heading_of(file), grid, words)
 
 
 @click.command("ls")
 @click.argument("file", type=click.Path())
 @click.option("--sort", type=click.Choice(list(ORDERS)), help="Order of the arrays; default: offset.")
-@click.option("--match", "pattern", metavar="GLOB", help="Only arrays whose names match.")
+@options.names("Only arrays whose names match.")
 @click.option("--arrays", "as_arrays", is_flag=True, help="List the arrays of a file of records, instead of its types.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@options.as_json()
 def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool, as_json: bool) -> None:
     """List the arrays of FILE, or the types of its records, with sizes and resident shares.
 
@@ -187,6 +267,6 @@ def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool
         if as_arrays or arrays.kind != "records" or not isinstance(arrays, OneFile):
             show_arrays(arrays, sort or "offset", pattern or "*", as_json)
         elif sort or pattern:
-            raise click.UsageError("--sort and --match are for arrays: add --arrays")
+            raise click.UsageError("--sort and --names are for arrays: add --arrays")
         else:
             show_records(arrays, as_json)

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy.arrays import open_arrays
 from onecopy.arrays.entries import READ_SUFFIXES
-from onecopy.cli.words import share, significant, size
 from onecopy.errors import FormatError
 from onecopy.files import Mapping
 from onecopy.named_files import SetError
+from onecopy.text import counted, share, significant, size
 
 if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
 
 
-def facts_of(report: object) -> dict[str, Any]:
+def attributes_of(report: object) -> dict[str, Any]:
     """Return the public attributes of a report that are numbers, text or None."""
-    facts = {name: getattr(report, name) for name in dir(report) if not name.startswith("_")}
-    return {name: fact for name, fact in facts.items() if isinstance(fact, bool | int | float | str | None)}
+    values = {name: getattr(report, name) for name in dir(report) if not name.startswith("_")}
+    return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str | None)}
 
 
 def warm_sentences(name: str, report: Any) -> list[str]:
@@ -36,26 +36,22 @@ def warm_sentences(name: str, report: Any) -> list[str]:
         f"{name}: {size(report.bytes)} in {significant(report.seconds)} s"
         f" ({significant(report.gib_per_s)} GiB/s); resident before {before}, now {after}."
     )
-    threads = f"{report.threads} thread{'' if report.threads == 1 else 's'}"
     huge = "unknown" if report.huge_share is None else f"{100 * report.huge_share:.0f} %"
     second = (
-        f"By {report.mechanism}, {threads}; {size(report.filled)} filled; {report.minor_faults} minor and"
-        f" {report.major_faults} major faults; in huge pages: {huge}."
+        f"By {report.mechanism}, {counted(report.threads, 'thread')}; {size(report.filled)} filled; "
+        f"{report.minor_faults} minor and {report.major_faults} major faults; in huge pages: {huge}."
     )
-    third = [] if report.complete else ["Not complete."]
-    fourth = [] if report.verified is None else [f"Checksums agree over {size(report.verified)}."]
-    return [first, second, *third, *fourth, *reason_sentences(report)]
+    more = [] if report.complete else ["Not complete."]
+    more += [] if report.verified is None else [f"Checksums agree over {size(report.verified)}."]
+    return [first, second, *more, *reason_sentences(report)]
 
 
 def evict_sentence(name: str, report: Any) -> str:
     """Return a report of `evict` as a sentence: bytes, resident shares and reason."""
     before = _part(report.cached_before, report.bytes)
     after = _part(report.cached_after, report.bytes)
-    words = [
-        f"{name}: {size(report.bytes)}; resident before {before}, now {after}.",
-        *reason_sentences(report),
-    ]
-    return " ".join(words)
+    first = f"{name}: {size(report.bytes)}; resident before {before}, now {after}."
+    return " ".join([first, *reason_sentences(report)])
 
 
 def reason_sentences(report: Any) -> list[str]:

@@ -7,16 +7,18 @@ terminal folds can be read, a number that was cut cannot. No text is parsed for 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
@@ -27,7 +29,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from onecopy.cli.words import escape, significant
+from onecopy.text import escape, significant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 GAP = 2
 """Spaces between two columns."""
@@ -77,6 +82,23 @@ class Grid:
 
     columns: tuple[Column, ...]
     rows: list[tuple[str, ...]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, titles: str) -> Grid:
+        """Return a table with these titles: ">" before one aligns its cells to the right, "~" behind one folds them.
+
+        "_" is a space in a title.
+        """
+        words = titles.split()
+        return cls(
+            tuple(
+                Column(word.strip(">~").replace("_", " "), word.startswith(">"), word.endswith("~")) for word in words
+            )
+        )
+
+    def add(self, *cells: str) -> None:
+        """Add a row of untrusted text."""
+        self.rows.append(tuple(map(escape, cells)))
 
     def needed(self) -> int:
         """Return the minimum width in characters."""
@@ -202,3 +224,14 @@ def progress_bar(console: Console, *columns: ProgressColumn, left: ProgressColum
         transient=True,
         disable=not console.is_terminal,
     )
+
+
+@contextmanager
+def progress(what: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on stderr inside the block; yield the function to call with what is done, and the total.
+
+    Default columns: bytes and rate.
+    """
+    with progress_bar(err(), *(columns or (DownloadColumn(), RateColumn()))) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -5,7 +5,6 @@ Without --folder or --place, the verbs read both default folders, on disk and in
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from dataclasses import asdict
@@ -14,23 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy.cli import screen
-from onecopy.cli.words import SIZE, TIME, duration, escape, size
+from onecopy.cli import options, screen
 from onecopy.store import Store, default_folder
+from onecopy.text import counted, duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from onecopy.store import Artefact, Place, PruneReport
+    from onecopy.store import Artefact, Place
 
-COLUMNS = (
-    screen.Column("key", folds=True),
-    screen.Column("size", right=True),
-    screen.Column("last use", right=True),
-    screen.Column("source"),
-    screen.Column("place"),
-    screen.Column("state", folds=True),
-)
 PLACES: tuple[Place, ...] = ("disk", "memory")
 SOURCES = {None: "-", True: "present", False: "gone or changed"}
 
@@ -38,8 +29,7 @@ SOURCES = {None: "-", True: "present", False: "gone or changed"}
 def which(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that select the stores."""
     place = click.option("--place", type=click.Choice(PLACES), help="Only the default folder on disk, or in memory.")
-    folder = click.option("--folder", type=click.Path(), metavar="FOLDER", help="This folder instead.")
-    return place(folder(function))
+    return place(options.folder("This folder instead.")(function))
 
 
 def folders(folder: str | None, place: Place | None) -> list[Path]:
@@ -56,7 +46,7 @@ def stores(meant: Sequence[Path]) -> list[Store]:
     return [Store(folder) for folder in meant if folder.is_symlink() or folder.exists()]
 
 
-def facts_of(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
+def as_dicts(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
     """Return the attributes of artefacts for JSON."""
     return [asdict(artefact) | {"path": str(artefact.path)} for artefact in artefacts]
 
@@ -78,9 +68,9 @@ def short(key: str) -> str:
 
 def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
     """Print artefacts as a table; an artefact without a key is shown by its file name."""
-    now, grid = time.time(), screen.Grid(COLUMNS)
+    now, grid = time.time(), screen.Grid.of("key~ >size >last_use source place state~")
     for artefact in artefacts:
-        cells = (
+        grid.add(
             (artefact.key if whole else short(artefact.key)) or artefact.path.name,
             size(artefact.bytes),
             f"{duration(now - artefact.last_used)} ago",
@@ -88,14 +78,12 @@ def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
             artefact.place,
             artefact.reason if artefact.state == "ready" else f"{artefact.state}: {artefact.reason}",
         )
-        grid.rows.append(tuple(escape(cell) for cell in cells))
     grid.show(screen.out())
 
 
-def counted(artefacts: Sequence[Artefact]) -> str:
+def total(artefacts: Sequence[Artefact]) -> str:
     """Return the number of artefacts and their total size as text."""
-    number = f"{len(artefacts)} artefact{'' if len(artefacts) == 1 else 's'}"
-    return f"{number}, {size(sum(artefact.bytes for artefact in artefacts))}"
+    return f"{counted(len(artefacts), 'artefact')}, {size(sum(artefact.bytes for artefact in artefacts))}"
 
 
 @click.group("store", cls=screen.Group)
@@ -106,7 +94,7 @@ def command() -> None:
 @command.command("ls")
 @which
 @click.option("--long", "whole", is_flag=True, help="Show full keys, as prune --key takes them.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@options.as_json()
 def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -> None:
     """List artefacts by last use; unfinished builds have a state (building, partial, stale claim).
 
@@ -118,37 +106,37 @@ def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -
     found = stores(meant)
     artefacts = [artefact for store in found for artefact in store.ls()]
     if as_json:
-        click.echo(json.dumps(facts_of(artefacts), indent=1))
+        options.show_json(as_dicts(artefacts))
         return
     if artefacts:
         show(artefacts, whole=whole)
-    limits = {str(store.folder): store.max_bytes for store in found}
-    where = (f"{one}{limited(limits[str(one)]) if str(one) in limits else ''}" for one in meant)
-    screen.show_line(screen.out(), f"{counted(artefacts)} in {' and '.join(where)}")
-
-
-def limited(limit: int | None) -> str:
-    """Return the limit of the size of a store as text."""
-    return " (size unlimited)" if limit is None else f" (at most {size(limit)})"
+    limits = {
+        str(store.folder): " (size unlimited)" if store.max_bytes is None else f" (at most {size(store.max_bytes)})"
+        for store in found
+    }
+    where = (f"{one}{limits.get(str(one), '')}" for one in meant)
+    screen.show_line(screen.out(), f"{total(artefacts)} in {' and '.join(where)}")
 
 
 @command.command("prune")
 @which
 @click.option(
     "--max-age",
-    type=TIME,
+    type=options.TIME,
     is_flag=False,
     flag_value="60d",
     metavar="AGE",
     help="Remove what was not used for AGE, such as 30d, 12h or 2w; without AGE: 60 days.",
 )
-@click.option("--max-bytes", type=SIZE, help="Remove the least recently used until each folder has at most SIZE.")
+@click.option(
+    "--max-bytes", type=options.SIZE, help="Remove the least recently used until each folder has at most SIZE."
+)
 @click.option("--missing-source", is_flag=True, help="Remove what was built from a file that is gone or has changed.")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Remove the artefact of KEY. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="Remove everything.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Remove without a confirmation.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout; needs --yes or --dry-run.")
+@options.as_json("JSON on stdout; needs --yes or --dry-run.")
 def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, as_json: bool, **chosen: Any) -> None:
     """Remove the artefacts that the options select, and files of abandoned builds.
 
@@ -163,20 +151,16 @@ def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, 
         if not as_json and removed:
             show(removed)
         if not dry_run and removed:
-            click.confirm(f"Remove {counted(removed)}?", abort=True, err=True)
-    show_pruned([store.prune(**chosen, dry_run=dry_run) for store in found], dry_run, as_json)
-
-
-def show_pruned(reports: Sequence[PruneReport], dry_run: bool, as_json: bool) -> None:
-    """Print what was removed, and what was kept with the reason."""
+            click.confirm(f"Remove {total(removed)}?", abort=True, err=True)
+    reports = [store.prune(**chosen, dry_run=dry_run) for store in found]
     removed = [artefact for report in reports for artefact in report.removed]
     kept = [artefact for report in reports for artefact in report.kept]
     if as_json:
-        click.echo(json.dumps({"removed": facts_of(removed), "kept": facts_of(kept)}, indent=1))
+        options.show_json({"removed": as_dicts(removed), "kept": as_dicts(kept)})
         return
     for artefact in kept:
         screen.show_line(screen.err(), f"onecopy: kept {artefact.key or artefact.path.name}: {artefact.reason}")
-    screen.show_line(screen.out(), f"{'would remove' if dry_run else 'removed'} {counted(removed)}")
+    screen.show_line(screen.out(), f"{'would remove' if dry_run else 'removed'} {total(removed)}")
 
 
 @command.command("path")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import DownloadColumn
 
 import onecopy
 from onecopy.arrays import open_arrays
-from onecopy.cli import screen
+from onecopy.cli import options, screen
 from onecopy.cli.command_line import describe
 from onecopy.cli.warm import names_matching
-from onecopy.cli.words import escape, size
+from onecopy.text import escape, size
 
 if TYPE_CHECKING:
     from onecopy.errors import BadBlock
@@ -34,36 +32,29 @@ def block_line(block: BadBlock) -> str:
 
 def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any]:
     """Verify one file; return a report with the status "ok", "damaged", "no checksums" or "error"."""
-    facts: dict[str, Any] = {"file": path}
+    report: dict[str, Any] = {"file": path}
     try:
-        with (
-            open_arrays(path) as file,
-            screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar,
-        ):
-            task = bar.add_task("verify", total=None)
-            report = file.verify(
-                None if pattern is None else names_matching(file, pattern),
-                threads=threads,
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
-            )
-        return {**facts, "status": "ok", **report._asdict()}
+        with open_arrays(path) as file, screen.progress("verify") as watch:
+            names = None if pattern is None else names_matching(file, pattern)
+            verified = file.verify(names, threads=threads, progress=watch)
+        return {**report, "status": "ok", **verified._asdict()}
     except onecopy.ChecksumError as error:
         blocks = [block._asdict() for block in error.blocks]
-        return {**facts, "status": "damaged", "reason": str(error), "blocks": blocks}
+        return {**report, "status": "damaged", "reason": str(error), "blocks": blocks}
     except onecopy.NoChecksum as error:
-        return {**facts, "status": "no checksums", "reason": str(error)}
+        return {**report, "status": "no checksums", "reason": str(error)}
     except (OSError, ValueError) as error:
-        return {**facts, "status": "error", "reason": describe(error)}
+        return {**report, "status": "error", "reason": describe(error)}
 
 
-def show(facts: dict[str, Any]) -> None:
+def show(report: dict[str, Any]) -> None:
     """Print the report of one file."""
-    if facts["status"] == "ok":
-        speed = f"{size(facts['bytes'])} in {facts['seconds']:.3g} s, {facts['gib_per_s']:.3g} GiB/s"
-        screen.show_line(screen.out(), f"{escape(facts['file'])}: every byte is as it was written ({speed})")
+    if report["status"] == "ok":
+        speed = f"{size(report['bytes'])} in {report['seconds']:.3g} s, {report['gib_per_s']:.3g} GiB/s"
+        screen.show_line(screen.out(), f"{escape(report['file'])}: every byte is as it was written ({speed})")
         return
-    screen.show_line(screen.err(), f"onecopy: {escape(facts['reason'])}", "red")
-    blocks = facts.get("blocks", [])
+    screen.show_line(screen.err(), f"onecopy: {escape(report['reason'])}", "red")
+    blocks = report.get("blocks", [])
     for block in blocks[:SHOWN] if len(blocks) > 1 else ():
         screen.show_line(screen.err(), block_line(onecopy.errors.BadBlock(**block)))
     if len(blocks) > SHOWN:
@@ -71,10 +62,10 @@ def show(facts: dict[str, Any]) -> None:
 
 
 @click.command("verify")
-@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@click.option("--names", "pattern", metavar="GLOB", help="Only arrays whose names match, and what shares their blocks.")
-@click.option("--threads", type=click.IntRange(min=1), help="Number of threads; default: 8.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: a list with one report per file.")
+@options.FILES
+@options.names("Only arrays whose names match, and what shares their blocks.")
+@options.threads("Number of threads; default: 8.")
+@options.as_json("JSON on stdout: a list with one report per file.")
 def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None, as_json: bool) -> None:
     """Compare each FILE with the checksums that onecopy.save stored in it.
 
@@ -87,7 +78,7 @@ def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None,
         if not as_json:
             show(results[-1])
     if as_json:
-        click.echo(json.dumps(results, indent=1))
-    states = {facts["status"] for facts in results} - {"ok"}
+        options.show_json(results)
+    states = {report["status"] for report in results} - {"ok"}
     if states:
         raise click.exceptions.Exit(UNKNOWN if states == {"no checksums"} else 1)

@@ -18,26 +18,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from rich.live import Live
-from rich.progress import DownloadColumn
 from rich.text import Text
 
 import onecopy
 from onecopy.arrays import open_arrays
-from onecopy.cli import reports, screen
-from onecopy.cli.words import SIZE, Quantity, escape, parse_duration, share, size
+from onecopy.cli import options, reports, screen
 from onecopy.holding import Hold
+from onecopy.text import counted, escape, share, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from onecopy.holding import Change
 
 
 HOLDS, WARMS = ("interval", "pin"), ("pattern", "verify")
 """Options that need --hold, and options that exclude it."""
-INTERVAL = Quantity(
-    "time", parse_duration, lambda seconds: 0 < seconds <= MAX_INTERVAL, "more than 0 s and at most a year"
-)
 
 
 def names_matching(file: Any, pattern: str) -> list[str]:
@@ -48,27 +44,22 @@ def names_matching(file: Any, pattern: str) -> list[str]:
     return names
 
 
-def warm(
-    path: str, pattern: str | None, verify: bool, options: dict[str, Any], watch: Callable[[int, int], None]
-) -> Any:
-    """Open the file, warm all of it or the arrays that match, and return the report."""
-    if pattern is None and not verify:
-        with reports.opened(path) as target:
-            return onecopy.warm(target, **options, progress=watch)
-    with open_arrays(path) as file:
-        names = None if pattern is None else names_matching(file, pattern)
-        return file.warm(names, verify=verify, **options, progress=watch)
+def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any]) -> Any:
+    """Warm all of a file, or the arrays that match, with a progress bar, and return the report."""
+    with screen.progress("warm") as watch:
+        if pattern is None and not verify:
+            with reports.opened(path) as target:
+                return onecopy.warm(target, **settings, progress=watch)
+        with open_arrays(path) as file:
+            names = None if pattern is None else names_matching(file, pattern)
+            return file.warm(names, verify=verify, **settings, progress=watch)
 
 
 @click.command("warm")
-@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@click.option("--names", "pattern", metavar="GLOB", help="Only arrays whose names match.")
-@click.option("--threads", type=click.IntRange(min=1), help="Number of threads; default: 8.")
-@click.option(
-    "--max-bytes",
-    type=SIZE,
-    help="Maximum bytes of all FILEs in memory, assigned in their order.",
-)
+@options.FILES
+@options.names("Only arrays whose names match.")
+@options.threads("Number of threads; default: 8.")
+@click.option("--max-bytes", type=options.SIZE, help="Maximum bytes of all FILEs in memory, assigned in their order.")
 @click.option(
     "--huge/--no-huge",
     default=None,
@@ -76,19 +67,9 @@ def warm(
 )
 @click.option("--verify", is_flag=True, help="Verify the stored checksums in the same pass.")
 @click.option("--hold", is_flag=True, help="Stay, and keep the FILEs in memory until SIGTERM or Ctrl-C.")
-@click.option(
-    "--interval",
-    default="10s",
-    show_default=True,
-    type=INTERVAL,
-    help="With --hold: time between two checks for evicted pages and replaced files.",
-)
-@click.option(
-    "--pin",
-    type=SIZE,
-    help="With --hold: maximum bytes to lock.  [default: RLIMIT_MEMLOCK]",
-)
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --hold, a line for each change.")
+@options.interval("10s", "With --hold: time between two checks for evicted pages and replaced files.")
+@click.option("--pin", type=options.SIZE, help="With --hold: maximum bytes to lock.  [default: RLIMIT_MEMLOCK]")
+@options.as_json("JSON on stdout; with --hold, a line for each change.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -101,7 +82,7 @@ def command(
     as_json: bool,
     pattern: str | None,
     verify: bool,
-    **options: Any,
+    **settings: Any,
 ) -> int:
     """Read each FILE into memory, with the files that an index or a model names, and report the result.
 
@@ -111,18 +92,18 @@ def command(
     """
     refuse(context, WARMS if hold else HOLDS, "cannot be used" if hold else "can be used only")
     if hold:
-        return hold_files(files, interval, pin=pin, as_json=as_json, **options)
+        return hold_files(files, interval, pin=pin, as_json=as_json, **settings)
     warmed = []
-    left = options.pop("max_bytes")
+    left = settings.pop("max_bytes")
     for file in dict.fromkeys(files):
-        report = warmed_with_bar(file, pattern, verify, {**options, "max_bytes": left})
+        report = warm(file, pattern, verify, {**settings, "max_bytes": left})
         left = None if left is None else max(left - report.filled, 0)
-        warmed.append({"file": file, **reports.facts_of(report)})
+        warmed.append({"file": file, **reports.attributes_of(report)})
         if not as_json:
             for sentence in reports.warm_sentences(escape(file), report):
                 screen.show_line(screen.out(), sentence)
     if as_json:
-        click.echo(json.dumps(warmed[0] if len(warmed) == 1 else warmed, indent=1))
+        options.show_json(warmed[0] if len(warmed) == 1 else warmed)
     return 0
 
 
@@ -134,27 +115,16 @@ def refuse(context: click.Context, names: tuple[str, ...], words: str) -> None:
             raise click.UsageError(f"{parameter.opts[0]} {words} with --hold", context)
 
 
-def warmed_with_bar(file: str, pattern: str | None, verify: bool, options: dict[str, Any]) -> Any:
-    """Warm one file with a progress bar and return the report."""
-    with screen.progress_bar(screen.err(), DownloadColumn(), screen.RateColumn()) as bar:
-        task = bar.add_task("warm", total=None)
-        return warm(file, pattern, verify, options, lambda done, total: bar.update(task, completed=done, total=total))
-
-
-MAX_INTERVAL = 366 * 86_400.0
-"""Maximum seconds between two refreshes."""
-
-
 class Ended(BaseException):
     """SIGTERM was received. A BaseException, so that only `hold` catches it."""
 
 
-def hold_files(files: tuple[str, ...], interval: float, *, as_json: bool, **options: Any) -> int:
+def hold_files(files: tuple[str, ...], interval: float, *, as_json: bool, **settings: Any) -> int:
     """Hold files until SIGTERM and return the exit status 0; Ctrl-C raises KeyboardInterrupt."""
     raise_lock_limit()
     try:
-        with _ending(), Hold(files, **options) as held, _live() as live:
-            if not as_json and options.get("max_bytes") is None:
+        with _ending(), Hold(files, **settings) as held, _live() as live:
+            if not as_json and settings.get("max_bytes") is None:
                 words = f"at most {size(held.max_bytes)}, half of the available memory; --max-bytes sets it"
                 click.echo(f"onecopy: {words}", err=True)
             while True:
@@ -240,7 +210,6 @@ def sentence(change: Change) -> str:
 
 def summary(held: Hold) -> str:
     """Return the status line."""
-    files, resident = held.files, held.resident
-    part = "unknown" if resident is None else size(resident)
-    words = f"{files} file{'' if files == 1 else 's'}, {part} of {size(held.wanted)} in memory"
-    return f"{words} ({share(resident, held.wanted)}), {size(held.locked)} locked"
+    part = "unknown" if held.resident is None else size(held.resident)
+    words = f"{counted(held.files, 'file')}, {part} of {size(held.wanted)} in memory"
+    return f"{words} ({share(held.resident, held.wanted)}), {size(held.locked)} locked"

@@ -115,7 +115,7 @@ def from_pretrained(
     if isinstance(dtype, str) and dtype != "auto":
         dtype = dtype_of(dtype)
     if is_url(folder):
-        folder = remote.fetch(f"{folder.rstrip('/')}/", include=FETCHED)
+        folder = remote.fetch(f"{folder.rstrip('/')}/", names=FETCHED)
     place = Path(folder, given.get("subfolder") or "")
     files = _files_in(place, given.get("variant"))
     wanted = _type_of(dtype, place)

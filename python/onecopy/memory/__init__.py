@@ -5,7 +5,7 @@
     print(explain())        # what the memory of this process consists of, and what is wrong
     print(container())      # how much memory is left before the OOM killer acts
 
-`proc`, `cgroup` and `pressure` parse the files of the kernel. The distribution onecopy-monitor samples, records and
+`proc` and `cgroup` parse the files of the kernel. The distribution onecopy-monitor samples, records and
 draws the memory of groups of processes over time.
 
 Importing this package loads none of its modules, because other modules of the library use the parsers alone.
@@ -18,18 +18,17 @@ from onecopy import _loader
 
 if TYPE_CHECKING:
     from onecopy.memory import cgroup as cgroup
-    from onecopy.memory import pressure as pressure
     from onecopy.memory import proc as proc
     from onecopy.memory.causes import Cause
-    from onecopy.memory.containers import Container, container
+    from onecopy.memory.cgroup import Container, container
     from onecopy.memory.explaining import Explanation, Finding, explain
 
 _HOMES = {
     "causes": ("Cause",),
-    "containers": ("Container", "container"),
+    "cgroup": ("Container", "container"),
     "explaining": ("Explanation", "Finding", "explain"),
 }
-_READERS = ("cgroup", "pressure", "proc")
+_READERS = ("cgroup", "proc")
 
 __all__ = ["Cause", "Container", "Explanation", "Finding", "container", "explain"]
 

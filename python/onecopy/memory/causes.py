@@ -9,24 +9,22 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy.memory import proc
-from onecopy.memory.cgroup import kind_of
-from onecopy.memory.containers import container
-from onecopy.memory.copies import copies_of, shared_anonymous, shared_of
-from onecopy.memory.labels import label_of
-from onecopy.text import size
+from onecopy.memory.cgroup import container, kind_of
+from onecopy.text import escape, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from onecopy.memory.proc import Key
 
-__all__ = ["Cause", "Causes", "Code", "causes_of"]
+__all__ = ["Cause", "Causes", "Code", "Copies", "causes_of", "copies_of"]
 
 Code: TypeAlias = Literal[
     "cache",
@@ -54,6 +52,21 @@ _GROWS = 1 << 20
 """Bytes per second of growth, or of pages read again, beyond which that is reported as wrong."""
 _MAX_FILES = 6
 """Number of files that are reported."""
+FRAMEWORKS = {
+    "libtorch_cpu.so": "torch",
+    "onnxruntime_pybind11_state": "onnxruntime",
+    "_safetensors_rust": "safetensors",
+    "_multiarray_umath": "numpy",
+}
+"""By a part of the name of a shared object that is mapped: the frameworks whose calls `onecopy run` shares."""
+DATA = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npy", ".npz", ".onnx", ".joblib", ".gguf")
+"""Suffixes of files that such calls load."""
+MIN_BYTES = 256 << 20
+"""Anonymous memory of a process below which it is not counted: an interpreter with torch takes 150 MB."""
+MAX_PROCESSES = 64
+"""Processes whose page tables are walked."""
+_SHOWN = 3
+_RUN = b"ONECOPY_RUN="
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +96,14 @@ class Causes(NamedTuple):
     """The causes; problems first, then by size."""
 
 
-def causes_of(pid: int, seconds: float = 0.0) -> Causes:
-    """Return what the memory of a process consists of; with `seconds`, sample twice and report the growth.
+def causes_of(pid: int, interval: float = 0.0) -> Causes:
+    """Return what the memory of a process consists of; with `interval`, sample twice and report the growth.
 
     ProcessLookupError if there is no such process, PermissionError if it belongs to another user.
     """
     before = _Moment(pid)
-    time.sleep(seconds)
-    after = _Moment(pid) if seconds else before
+    time.sleep(interval)
+    after = _Moment(pid) if interval else before
     regions, memory = proc.smaps(pid), proc.rollup(pid)  # read together: one is subtracted from the other
     shared = shared_anonymous(regions)
     causes = [
@@ -100,10 +113,10 @@ def causes_of(pid: int, seconds: float = 0.0) -> Causes:
         *_of_status(after.status, memory),
         *_over_time(before, after),
         *_of_container(pid),
-        *_of_program(pid, regions),
+        *_of_copies(pid, regions),
     ]
     causes.sort(key=lambda one: (not one.bad, -one.bytes))
-    return Causes(label_of(pid, proc.stat(pid).comm), memory.rss, memory.anonymous - shared, tuple(causes))
+    return Causes(proc.label_of(pid, proc.stat(pid).comm), memory.rss, memory.anonymous - shared, tuple(causes))
 
 
 class _Moment:
@@ -196,23 +209,9 @@ def _of_heap(memory: proc.Rollup, shared: int, *, own: bool) -> Iterator[Cause]:
 
 
 class _Mallinfo(ctypes.Structure):
-    """The struct that mallinfo2 of glibc returns (from 2.33)."""
+    """The struct that mallinfo2 of glibc returns (from 2.33); its field 8 is ``fordblks``."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
-    )
+    _fields_ = tuple((f"field_{number}", ctypes.c_size_t) for number in range(10))
 
 
 def _kept_by_malloc() -> int | None:
@@ -220,7 +219,7 @@ def _kept_by_malloc() -> int | None:
     with suppress(AttributeError, OSError):
         mallinfo = ctypes.CDLL(None).mallinfo2
         mallinfo.restype = _Mallinfo
-        return int(mallinfo().fordblks)
+        return int(mallinfo().field_8)
     return None
 
 
@@ -298,7 +297,115 @@ def _of_container(pid: int) -> Iterator[Cause]:
     yield Cause("container", text, found.left, bad=found.left < found.limit // 10)
 
 
-def _of_program(pid: int, regions: list[proc.MappedRegion]) -> Iterator[Cause]:
+def _of_copies(pid: int, regions: list[proc.MappedRegion]) -> Iterator[Cause]:
     found = copies_of(pid, regions)
     if found is not None:
         yield Cause("copies", found.text, sum(found.private[:-1]))
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+# /proc does not show what anonymous memory contains. It does show that several processes run the same program, how much
+# memory each has for itself, and which frameworks and files of data it has loaded or open.
+
+
+class Copies(NamedTuple):
+    """Processes of one program that have much memory for themselves."""
+
+    private: tuple[int, ...]
+    """Anonymous memory of each that no other process shares, in bytes; ascending."""
+    frameworks: tuple[str, ...]
+    """Frameworks that all of them have loaded."""
+    files: tuple[tuple[str, int], ...]
+    """Files of data that are open or mapped, and in how many of the processes; the most processes first."""
+
+    @property
+    def text(self) -> str:
+        """What is known, and what could be tried, as a sentence."""
+        least, most = size(self.private[0]), size(self.private[-1])
+        each = f"{least} each" if least == most else f"{least} to {most} each"
+        files = [f"{escape(Path(path).name)} open or mapped in {count} of them" for path, count in self.files[:_SHOWN]]
+        return (
+            f"{len(self.private)} processes run this program, have {' and '.join(self.frameworks)} loaded, and hold "
+            f"{each} of anonymous memory of their own{''.join(f', with {one}' for one in files)}. /proc does not show "
+            "what this memory contains: if they loaded the same files, `onecopy run -- COMMAND` could hold these once"
+        )
+
+
+def copies_of(pid: int, regions: Sequence[proc.MappedRegion]) -> Copies | None:
+    """Return what the processes of the program of `pid` hold each, if that may be copies; None if it may not.
+
+    Processes that run the same program have the same executable, script and parent; or they are children of `pid`.
+    None for a program that uses onecopy, and for processes of other users. It walks page tables.
+    """
+    if _uses_onecopy(pid, regions):
+        return None
+    found = [(_private(each), each, files) for each, files in _of_program(pid, regions)]
+    found = [one for one in found if one[0] >= MIN_BYTES]
+    loaded = [_frameworks(each) for _, each, _ in found]
+    common = tuple(name for name in FRAMEWORKS.values() if all(name in names for names in loaded))
+    if len(found) < 2 or not common:
+        return None
+    files = Counter(path for _, _, paths in found for path in paths)
+    return Copies(tuple(sorted(private for private, _, _ in found)), common, tuple(files.most_common()))
+
+
+def shared_anonymous(regions: Sequence[proc.MappedRegion]) -> int:
+    """Return the bytes of anonymous memory that other processes map as well."""
+    return sum(shared_of(one.memory) for one in regions if one.memory.anonymous)
+
+
+def shared_of(memory: proc.Rollup) -> int:
+    """Return the bytes of anonymous memory of a region that other processes map as well."""
+    return min(memory.shared_clean + memory.shared_dirty, memory.anonymous)
+
+
+def _private(regions: Sequence[proc.MappedRegion]) -> int:
+    return sum(one.memory.anonymous for one in regions) - shared_anonymous(regions)
+
+
+def _of_program(pid: int, regions: Sequence[proc.MappedRegion]) -> list[tuple[Sequence[proc.MappedRegion], set[str]]]:
+    """Return the regions, and the paths of files of data, of each process that runs the program of `pid`."""
+    program = _program(pid)
+    siblings = [one for one in proc.children_of(proc.stat(pid).ppid) if one != pid and _program(one) == program]
+    others = siblings or [one for one in proc.children_of(pid) if _program(one) == program]
+    found = [(regions, _data(pid, regions))]
+    for other in others[: MAX_PROCESSES - 1]:
+        with suppress(OSError):  # it has ended, or belongs to another user
+            theirs = proc.smaps(other)
+            found.append((theirs, _data(other, theirs)))
+    return found
+
+
+def _program(pid: int) -> tuple[str, str] | None:
+    """Return the executable and the script of a process; None if they cannot be read."""
+    try:
+        executable = os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - text
+        words = proc.process_text(pid, "cmdline").rstrip("\0").split("\0")
+    except OSError:
+        return None
+    option, script = proc.script_of(words)
+    # multiprocessing: the arguments of the call differ
+    return executable, script.partition("(")[0] if option == "-c" else script or words[0]
+
+
+def _frameworks(regions: Sequence[proc.MappedRegion]) -> set[str]:
+    names = {Path(region.path).name for region in regions if region.inode}
+    return {name for part, name in FRAMEWORKS.items() if any(part in each for each in names)}
+
+
+def _data(pid: int, regions: Sequence[proc.MappedRegion]) -> set[str]:
+    paths = {region.path for region in regions if region.inode}
+    with suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                paths.add(os.readlink(link))  # noqa: PTH115 - text
+    return {path for path in paths if path.endswith(DATA) and path.startswith("/")}
+
+
+def _uses_onecopy(pid: int, regions: Sequence[proc.MappedRegion]) -> bool:
+    if any("/onecopy/_core." in region.path for region in regions):
+        return True
+    with suppress(OSError):
+        return any(one.startswith(_RUN) for one in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    return False

@@ -1,14 +1,17 @@
-"""Read the environment of a process: its memory cgroup, the memory of the machine, the disk of a file.
+"""Read the control group of a process and its memory: limits, what can be dropped, and memory shortage.
 
-The memory limit of a container is the tightest limit of its memory cgroup and of all groups above it. `memory_group`
-finds them on cgroup v1, v2 and machines that mount both, from ``/proc/PID/cgroup`` and the mount points in
-``/proc/self/mountinfo``. `meminfo` reads the memory of the machine, and `block_stat` the counters of a disk.
+The limit of a container is the tightest limit of its memory cgroup and of all groups above it. `container` finds them
+on cgroup v1, v2 and machines that mount both, from ``/proc/PID/cgroup`` and the mount points in
+``/proc/self/mountinfo``. A control group is also charged for page cache, of the files that its processes were the first
+to read; most of it can be dropped at any time. Anonymous memory, shared memory and kernel memory cannot be dropped.
+Kubernetes and ``docker stats`` show the *working set*, usage minus inactive file pages, which includes files that are
+read repeatedly. `pressure` reports the time that tasks lost waiting for memory (PSI): Linux reports it from version
+4.20, of groups with cgroup v2 only; it may be disabled unless booted with ``psi=1``.
 
 **Units and None** are those of `onecopy.memory.proc`: bytes, and None where the kernel does not report a number or
 hides it from this container.
 
-**When not to use it.** To measure one process. A group is also charged for kernel memory, and for page cache of every
-file that one of its processes was the *first* to read, including processes that have ended.
+**When not to use it.** To measure one process.
 
 **Errors.** ``parse_x`` raises ValueError with the kind of file and the line; functions of a process raise the errors of
 `onecopy.memory.proc`.
@@ -18,38 +21,45 @@ a group are read one after the other, so its numbers may be slightly inconsisten
 system: ``/``, or a recorded copy with ``proc`` and ``sys``.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import re
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from onecopy.memory.proc import (  # shared with `proc`; two files because of their size
-    Key,
-    _build,
-    _numbers,
-    process_text,
-)
+from onecopy._core import held_by_group
+from onecopy.memory.proc import process_text
+from onecopy.text import significant, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from onecopy.memory.proc import Key
 
 ROOT = Path("/")
 
 _MEMORY_NAMES = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")  # noqa: S108 - as the kernel prints them
+_STALL_LINE = re.compile(r"(some|full) avg10=(\d+\.\d+) avg60=(\d+\.\d+) avg300=(\d+\.\d+) total=(\d+)", re.ASCII)
 _OCTAL = re.compile(r"\\([0-7]{3})")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _STAT_LINE = re.compile(r"([^ ]+) ([0-9]+)")
 _UNLIMITED = 2**63 - 2**16  # v1 prints the last multiple of the page size, and pages have up to 64 KiB
-_SECTOR = 512  # the unit of block statistics, whatever the disk
+_REFAULTS = "workingset_refault_file"
 _V2_NAMES = {
     "rss": "anon",
     "cache": "file",
     "mapped_file": "file_mapped",
     "dirty": "file_dirty",
     "writeback": "file_writeback",
-    "workingset_refault": "workingset_refault_file",  # before Linux 5.9 also in v2
+    "workingset_refault": _REFAULTS,  # before Linux 5.9 also in v2
 }
+_KERNEL = ("slab_reclaimable", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "sock")
+"""The parts of kernel memory, whose total v2 reports from Linux 5.18."""
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes"),
     2: ("memory.max", "memory.current", "memory.peak"),
@@ -72,100 +82,181 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryStat:
-    """The contents of memory.stat with v2 names, including descendants: bytes, but pages for ``workingset_refault_*``.
+class Stall:
+    """Time lost to waiting for memory: shares (0 to 1) of the last 10, 60 and 300 seconds; total seconds since boot."""
 
-    `file` is page cache, including `shmem`. `kernel` is all kernel memory (v2: from Linux 5.18; v1: from another file,
-    which `memory_group` reads). A refault is a page that was read again after its eviction, a sign of memory shortage.
-    `hierarchical_memory_limit` (v1 only) is the tightest limit, including groups that are not visible.
-    """
-
-    anon: int
-    file: int
-    shmem: int | None = None
-    kernel: int | None = None
-    file_mapped: int | None = None
-    file_dirty: int | None = None
-    file_writeback: int | None = None
-    inactive_anon: int | None = None
-    active_anon: int | None = None
-    inactive_file: int | None = None
-    active_file: int | None = None
-    unevictable: int | None = None
-    slab_reclaimable: int | None = None
-    slab_unreclaimable: int | None = None
-    kernel_stack: int | None = None
-    pagetables: int | None = None
-    percpu: int | None = None
-    sock: int | None = None
-    workingset_refault_anon: int | None = None
-    workingset_refault_file: int | None = None
-    hierarchical_memory_limit: int | None = None
+    avg10: float
+    avg60: float
+    avg300: float
+    total_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryGroup:
-    """The memory cgroup that a process is charged to.
+class Pressure:
+    """`some`: at least one task waited for memory. `full`: all tasks that were not idle waited at the same time."""
 
-    Attributes
-    ----------
-    version : int
-        Version of control groups: 1 or 2.
-    directory : Path
-        Directory of the group; of the nearest group above with memory files if that of the process is hidden.
-    limit : int or None
-        The tightest visible limit of the group and of those above, in bytes; None if unlimited.
-    limited_by : Path or None
-        The group that has `limit`; None if unlimited, or if the limit (v1) is that of a group that is not visible.
-    usage, peak : int or None
-        Bytes charged now, including page cache, and their maximum so far. None for the root of v2; the peak is
-        reported by v2 from Linux 5.19.
-    stat : MemoryStat
-        The parts of the usage.
-    """
+    some: Stall
+    full: Stall
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The memory of a control group in bytes; None if unlimited or not reported. Printed, it is sentences."""
 
     version: int
-    directory: Path
+    """Version of control groups: 1 or 2."""
+    directory: str
+    """Directory of the group."""
     limit: int | None
-    limited_by: Path | None
+    """The tightest limit of the group and of those above it."""
+    limited_by: str | None
+    """Directory of the group that has `limit`."""
+    held: int
+    """Unreclaimable bytes charged to the group in `limited_by`, including groups below it: usage minus page cache."""
     usage: int | None
+    """Bytes charged to the group now, including page cache."""
     peak: int | None
-    stat: MemoryStat
-
-
-@dataclass(frozen=True, slots=True)
-class Meminfo:
-    """Memory of the whole machine in bytes, also inside a container; `cached` includes `shmem`.
-
-    `mem_available` (free, or reclaimable without swapping) is None before Linux 3.14. `committed_as` is the private
-    writable memory that programs have allocated, used or not.
-    """
-
-    mem_total: int
-    mem_free: int
-    buffers: int
-    cached: int
-    dirty: int
-    writeback: int
-    anon_pages: int
-    mapped: int
+    """Maximum of `usage` so far."""
+    anonymous: int
+    """Bytes of anonymous memory."""
+    kernel: int | None
+    """Bytes of kernel memory: page tables, stacks, slab."""
+    kernel_reclaimable: int
+    """The part of `kernel` in caches that can be dropped; 0 for v1, which does not report it."""
     shmem: int
-    sreclaimable: int
-    page_tables: int
-    swap_total: int
-    swap_free: int
-    mem_available: int | None = None
-    committed_as: int | None = None
+    """Bytes of shared memory (tmpfs, /dev/shm, memfd), which can only be swapped out."""
+    file_clean: int
+    """Bytes of page cache that can be dropped without writing."""
+    file_dirty: int
+    """Bytes of page cache that must be written before they can be dropped."""
+    working_set: int | None
+    """The number shown by Kubernetes, cAdvisor and ``docker stats``: `usage` minus inactive file pages."""
+    active_file: int | None
+    """Bytes of page cache that the working set includes although they can be dropped."""
+    refaults: int | None
+    """Bytes read again after they had been dropped, so far: a sign of memory shortage."""
+    kills: int | None
+    """Number of processes of the group that the OOM killer has killed."""
+    pressure: Pressure | None
+    """Time lost to waiting for memory (PSI)."""
+    pressure_of: str
+    """"group", or "machine" if the kernel does not report the pressure of groups (v1)."""
+
+    @property
+    def unreclaimable(self) -> int:
+        """Bytes that cannot be dropped: anonymous and shared memory (without swapping), and kernel memory."""
+        return self.anonymous + self.shmem + max((self.kernel or 0) - self.kernel_reclaimable, 0)
+
+    @property
+    def left(self) -> int | None:
+        """Bytes that can still be allocated before the OOM killer acts: `limit` minus `held`; None without a limit."""
+        return None if self.limit is None else max(self.limit - self.held, 0)
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def sentences(self) -> Iterator[str]:
+        """Yield the measurements as sentences, the most important first."""
+        held = f"{size(self.anonymous)} anonymous, {size(self.shmem)} shmem"
+        held += "" if self.kernel is None else f", {size(self.kernel)} kernel"
+        cannot = f"{size(self.unreclaimable)} cannot be dropped ({held})"
+        yield f"{cannot}; there is no limit" if self.limit is None else cannot
+        if self.limit is not None and self.left is not None:
+            where = "" if self.limited_by in (None, self.directory) else f" of {self.limited_by}"
+            share = f"{100 * self.held / self.limit:.0f} % of it is used" if self.limit else "all of it is used"
+            left = f"{size(self.left)} are left before the OOM killer acts"
+            yield f"limit{where}: {size(self.limit)}, {share}: {left}"
+        if self.kills:
+            yield f"the OOM killer has killed {self.kills} processes of this group so far"
+        yield (
+            f"page cache: {size(self.file_clean)} clean, which the kernel drops when memory is short; "
+            f"{size(self.file_dirty)} dirty, which must be written first. It is charged to the group whose process "
+            "read a file first"
+        )
+        if self.working_set is not None and self.usage is not None:
+            yield (
+                f"Kubernetes and docker stats show {size(self.working_set)}: the usage ({size(self.usage)}) minus "
+                f"inactive file pages; {size(self.active_file or 0)} of it are active file pages, which can be dropped "
+                "too"
+            )
+        if self.refaults:
+            yield f"{size(self.refaults)} were read again after they had been dropped, so far"
+        if self.pressure is not None and self.pressure.some.avg60 > 0:
+            some, full = (significant(100 * stall.avg60) for stall in (self.pressure.some, self.pressure.full))
+            yield (
+                f"in the last minute, tasks of this {self.pressure_of} waited for memory {some} % of the time, and "
+                f"all tasks at once {full} %"
+            )
 
 
-@dataclass(frozen=True, slots=True)
-class BlockStat:
-    """Completed requests of a disk or partition since boot, by all processes, and their sizes in bytes."""
+def container(pid: int | None = None, *, root: Path = ROOT) -> Container | None:
+    """Measure the control group that a process is charged to.
 
-    reads: int
-    bytes_read: int
-    writes: int
-    bytes_written: int
+    Parameters
+    ----------
+    pid
+        The process; None: this process.
+    root
+        Root of the file system: ``/``, or a recorded copy.
+
+    Returns
+    -------
+    Container or None
+        None if there are no memory cgroups, or the group is not visible.
+
+    Raises
+    ------
+    ProcessLookupError
+        There is no such process.
+
+    Examples
+    --------
+    >>> from onecopy.memory import container
+    >>> found = container()
+    >>> found is None or found.unreclaimable >= found.anonymous
+    True
+    """
+    membership = parse_membership(process_text(os.getpid() if pid is None else pid, "cgroup", root=root / "proc"))
+    version = 1 if "memory" in membership else 2
+    mounts = parse_mountinfo(Path(root, "proc/self/mountinfo").read_text("utf-8", "surrogateescape"))
+    every = _levels(membership.get("memory", membership.get("")), version, mounts, root)
+    levels = [level for level in every if (level / "memory.stat").exists()]
+    return _measured(version, levels, root) if levels else None
+
+
+def _measured(version: int, levels: list[Path], root: Path) -> Container:
+    """Measure a group, given its directory and those of the groups above."""
+    directory = levels[0]
+    limit_file, usage_file, peak_file = _FILES[version]
+    stat = parse_memory_stat((directory / "memory.stat").read_text())
+    limit, limited_by = _tightest([(parse_limit(_text(at / limit_file) or "max"), at) for at in levels], stat)
+    kernel = _number(directory / "memory.kmem.usage_in_bytes") if version == 1 else stat.get("kernel")
+    if kernel is None and stat.keys() & set(_KERNEL):
+        kernel = sum(stat.get(name, 0) for name in _KERNEL)
+    usage, inactive, refaults = _number(directory / usage_file), stat.get("inactive_file"), stat.get(_REFAULTS)
+    dirty, shmem = stat.get("file_dirty", 0) + stat.get("file_writeback", 0), stat.get("shmem", 0)
+    of_group = pressure(directory, root=root) if version == 2 else None
+    return Container(
+        version=version,
+        directory=str(directory),
+        limit=limit,
+        limited_by=None if limited_by is None else str(limited_by),
+        held=held_by_group(str(limited_by or directory), version),
+        usage=usage,
+        peak=_number(directory / peak_file),
+        anonymous=stat["anon"],
+        kernel=kernel,
+        kernel_reclaimable=stat.get("slab_reclaimable", 0),
+        shmem=shmem,
+        file_clean=max(stat["file"] - shmem - dirty, 0),
+        file_dirty=dirty,
+        working_set=None if usage is None or inactive is None else max(usage - inactive, 0),
+        active_file=stat.get("active_file"),
+        refaults=None if refaults is None else refaults * _PAGE,
+        kills=kills(directory),
+        pressure=of_group or pressure(root=root),
+        pressure_of="group" if of_group else "machine",
+    )
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
@@ -219,10 +310,14 @@ def parse_limit(text: str) -> int | None:
     return limit if limit < _UNLIMITED else None
 
 
-def parse_memory_stat(text: str) -> MemoryStat:
-    r"""Parse the text of memory.stat, of either version.
+def parse_memory_stat(text: str) -> dict[str, int]:
+    r"""Parse the text of memory.stat, of either version: numbers by their v2 names, including those of groups below.
 
-    >>> parse_memory_stat("cache 4096\nrss 0\ntotal_cache 8192\ntotal_rss 0\n").file
+    Bytes, but pages for ``workingset_refault_*``: pages that were read again after their eviction, a sign of memory
+    shortage. ``file`` is page cache, including ``shmem``. ``hierarchical_memory_limit`` (v1 only) is the tightest
+    limit, including groups that are not visible.
+
+    >>> parse_memory_stat("cache 4096\nrss 0\ntotal_cache 8192\ntotal_rss 0\n")["file"]
     8192
     """
     numbers: dict[str, int] = {}
@@ -232,90 +327,65 @@ def parse_memory_stat(text: str) -> MemoryStat:
             raise ValueError(f"memory.stat: cannot read line {line!r}")
         name = match[1].removeprefix("total_")  # v1 only: lines that include descendants come last, and are used
         numbers[_V2_NAMES.get(name, name)] = int(match[2])
-    return _build(MemoryStat, "memory.stat", numbers)
+    if missing := {"anon", "file"} - numbers.keys():
+        raise ValueError(f"memory.stat: no line for {min(missing)!r}")
+    return numbers
 
 
-def memory_group(pid: int, *, root: Path = ROOT) -> MemoryGroup | None:
-    """Measure the memory cgroup of a process; None if none is mounted, or the group is outside of the mount.
+def parse_pressure(text: str) -> Pressure:
+    r"""Parse the text of ``/proc/pressure/memory``, or of memory.pressure of a group.
 
-    >>> group = memory_group(os.getpid())
-    >>> group is None or group.version in (1, 2)
+    >>> stall = "avg10=1.50 avg60=0.00 avg300=0.00 total=2000000"
+    >>> parse_pressure(f"some {stall}\nfull {stall}\n").some
+    Stall(avg10=0.015, avg60=0.0, avg300=0.0, total_s=2.0)
+    """
+    stalls: dict[str, Stall] = {}
+    for line in filter(None, text.split("\n")):
+        match = _STALL_LINE.fullmatch(line)
+        if match is None:
+            raise ValueError(f"pressure: cannot read line {line!r}")
+        stalls[match[1]] = Stall(
+            float(match[2]) / 100, float(match[3]) / 100, float(match[4]) / 100, int(match[5]) / 1e6
+        )
+    if stalls.keys() != {"some", "full"}:
+        raise ValueError("pressure: no line for 'some' or 'full'")
+    return Pressure(stalls["some"], stalls["full"])
+
+
+def pressure(group: Path | None = None, *, root: Path = ROOT) -> Pressure | None:
+    """Read the pressure of a group, given its directory, or of the machine; None if the kernel does not report it.
+
+    >>> found = pressure()
+    >>> found is None or 0 <= found.full.avg10 <= 1
     True
     """
-    membership = parse_membership(process_text(pid, "cgroup", root=root / "proc"))
-    version = 1 if "memory" in membership else 2
-    group = membership.get("memory", membership.get(""))
-    mounts = parse_mountinfo(Path(root, "proc/self/mountinfo").read_text("utf-8", "surrogateescape"))
-    levels = [level for level in _levels(group, version, mounts, root) if (level / "memory.stat").exists()]
-    if not levels:
-        return None
-    limit_file, usage_file, peak_file = _FILES[version]
-    stat = parse_memory_stat((levels[0] / "memory.stat").read_text())
-    if version == 1:
-        stat = replace(stat, kernel=_number(levels[0] / "memory.kmem.usage_in_bytes"))
-    limit, limited_by = _tightest(((parse_limit(_text(at / limit_file) or "max"), at) for at in levels), stat)
-    usage, peak = _number(levels[0] / usage_file), _number(levels[0] / peak_file)
-    return MemoryGroup(version, levels[0], limit, limited_by, usage, peak, stat)
+    text = _text(Path(root, "proc/pressure/memory") if group is None else group / "memory.pressure")
+    return parse_pressure(text) if text else None
 
 
-def parse_meminfo(text: str) -> Meminfo:
-    """Parse the text of meminfo.
+def parse_kills(text: str) -> int | None:
+    r"""Return the number of OOM kills from the text of memory.events (v2) or memory.oom_control (v1).
 
-    >>> parse_meminfo(Path("/proc/meminfo").read_text()).mem_total > 2**20
-    True
+    >>> parse_kills("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\n"), parse_kills("oom_kill_disable 0\n")
+    (1, None)
     """
-    return _build(Meminfo, "meminfo", _numbers("meminfo", text))
+    for line in text.split("\n"):
+        name, _, number = line.partition(" ")
+        if name == "oom_kill":
+            if not number.isdecimal():
+                raise ValueError(f"kills: cannot read line {line!r}")
+            return int(number)
+    return None
 
 
-def meminfo(*, root: Path = ROOT) -> Meminfo:
-    """Read the size and the use of the memory of the machine.
+def kills(group: Path) -> int | None:
+    """Return the number of OOM kills of a group, given its directory; None if the kernel does not report it.
 
-    >>> memory = meminfo()
-    >>> 0 < memory.mem_free < memory.mem_total
-    True
+    >>> kills(Path("/proc"))
     """
-    return parse_meminfo(Path(root, "proc/meminfo").read_text())
-
-
-def parse_block_stat(text: str) -> BlockStat:
-    """Parse the text of ``/sys/dev/block/M:m/stat``: 11 numbers or more, sizes in sectors of 512 bytes.
-
-    >>> parse_block_stat("3 0 8 1 2 0 16 1 0 1 1").bytes_read
-    4096
-    """
-    words = text.split()
-    if len(words) < 11 or not all(word.isdecimal() for word in words):
-        raise ValueError(f"block stat: cannot read line {text!r}")
-    reads, _, sectors_read, _, writes, _, sectors_written = (int(word) for word in words[:7])
-    return BlockStat(reads, sectors_read * _SECTOR, writes, sectors_written * _SECTOR)
-
-
-def block_stat(device: int, *, root: Path = ROOT) -> BlockStat | None:
-    """Read the counters since boot of the disk or partition `device` (an ``st_dev``).
-
-    None for file systems without a single block device: tmpfs, overlayfs, btrfs, network file systems.
-
-    >>> disk = block_stat(Path("/").stat().st_dev)
-    >>> disk is None or disk.bytes_read >= 0
-    True
-    """
-    text = _text(Path(root, f"sys/dev/block/{os.major(device)}:{os.minor(device)}/stat"))
-    return None if text is None else parse_block_stat(text)
-
-
-def read_ahead(device: int, *, root: Path = ROOT) -> int | None:
-    """Return the readahead of `device` (an ``st_dev``) in bytes; None if the kernel does not report it.
-
-    >>> ahead = read_ahead(Path("/").stat().st_dev)
-    >>> ahead is None or ahead % 1024 == 0
-    True
-    """
-    name = f"{os.major(device)}:{os.minor(device)}"
-    # The setting belongs to the disk; a partition is a link into the folder of its disk.
-    for place in (f"class/bdi/{name}", f"dev/block/{name}/queue", f"dev/block/{name}/../queue"):
-        number = _number(Path(root, "sys", place, "read_ahead_kb"))
-        if number is not None:
-            return number * 1024
+    for name in ("memory.events", "memory.oom_control"):
+        if (text := _text(group / name)) is not None:
+            return parse_kills(text)
     return None
 
 
@@ -347,10 +417,10 @@ def _levels(group: str | None, version: int, mounts: list[Mount], root: Path) ->
     return []
 
 
-def _tightest(limits: Iterable[tuple[int | None, Path]], stat: MemoryStat) -> tuple[int | None, Path | None]:
+def _tightest(limits: list[tuple[int | None, Path]], stat: dict[str, int]) -> tuple[int | None, Path | None]:
     known = [(limit, at) for limit, at in limits if limit is not None]
-    if stat.hierarchical_memory_limit is not None:  # of v1: includes hidden groups, and respects use_hierarchy=0
-        tightest = parse_limit(str(stat.hierarchical_memory_limit))
+    if "hierarchical_memory_limit" in stat:  # of v1: includes hidden groups, and respects use_hierarchy=0
+        tightest = parse_limit(str(stat["hierarchical_memory_limit"]))
         return tightest, next((at for limit, at in known if limit == tightest), None)
     return min(known, key=lambda pair: pair[0]) if known else (None, None)
 

@@ -114,7 +114,7 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(target: Any = None, *, seconds: float = 0.0) -> Explanation:
+def explain(target: Any = None, *, interval: float = 0.0) -> Explanation:
     """Report what memory a process or an object holds, how much of it is private and why, and how to save it.
 
     Parameters
@@ -123,7 +123,7 @@ def explain(target: Any = None, *, seconds: float = 0.0) -> Explanation:
         None: this process. An integer: the process with this id, which must belong to this user. Else an object of this
         process: a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, a result of `onecopy.open` or
         `onecopy.open_records`, or a numpy array.
-    seconds
+    interval
         For a process: sample a second time after this number of seconds, and report growth and refaults.
 
     Returns
@@ -136,7 +136,7 @@ def explain(target: Any = None, *, seconds: float = 0.0) -> Explanation:
     TypeError
         `target` is any other object.
     ValueError
-        The file was closed, or `seconds` is given for an object.
+        The file was closed, or `interval` is given for an object.
     ProcessLookupError, PermissionError
         There is no such process, or it belongs to another user.
 
@@ -147,9 +147,9 @@ def explain(target: Any = None, *, seconds: float = 0.0) -> Explanation:
     True
     """
     if target is None or (isinstance(target, int) and not isinstance(target, bool)):
-        return _of_process(os.getpid() if target is None else target, seconds)
-    if seconds:
-        raise ValueError(f"seconds={seconds} is for processes, not for a {type(target).__name__}")
+        return _of_process(os.getpid() if target is None else target, interval)
+    if interval:
+        raise ValueError(f"interval={interval} is for processes, not for a {type(target).__name__}")
     if hasattr(getattr(target, "onecopy", None), "copied"):
         return _of_session(target)
     if hasattr(target, "named_parameters"):
@@ -312,8 +312,8 @@ def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None,
 # --- a process --------------------------------------------------------------------------------------------------------
 
 
-def _of_process(pid: int, seconds: float) -> Explanation:
-    found = causes_of(pid, seconds)
+def _of_process(pid: int, interval: float) -> Explanation:
+    found = causes_of(pid, interval)
     files: dict[str, list[proc.MappedRegion]] = {}
     others: dict[str, int] = {}
     for region in proc.smaps(pid):

@@ -448,6 +448,56 @@ def all_pids() -> list[int]:
     return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
 
 
+_INTERPRETERS = ("python", "pypy", "node", "java", "ruby", "perl", "bash", "sh", "dash")
+
+
+def label_of(pid: int, name: str) -> str:
+    """Return a short name of a process, given its name in the kernel; the result may contain any character.
+
+    That of an interpreter has the name of the script or module that it runs.
+
+    >>> label_of(0, "postgres")
+    'postgres'
+    """
+    with suppress(OSError):
+        return label_from(process_text(pid, "cmdline").rstrip("\0").split("\0"), name)
+    return name
+
+
+def label_from(words: list[str], name: str) -> str:
+    """Return a short name of a process, given the words of its command line and its name in the kernel.
+
+    >>> label_from(["/usr/bin/python3", "-u", "/srv/train.py", "--epochs", "3"], "python3")
+    'python3 train.py'
+    >>> label_from(["python", "-m", "torch.distributed.run", "x"], "pt_main_thread")
+    'pt_main_thread torch.distributed.run'
+    >>> label_from(["python", "-c", "import this"], "python")
+    'python -c'
+    """
+    option, script = script_of(words)
+    if not os.path.basename(words[0] if words else "").startswith(_INTERPRETERS):  # noqa: PTH119
+        return name
+    shown = {"-c": "-c", "-m": script}.get(option, os.path.basename(script))  # noqa: PTH119
+    return f"{name} {shown}".rstrip()
+
+
+def script_of(words: list[str]) -> tuple[str, str]:
+    """Return what an interpreter runs, given the words of its command line: "-m", "-c" or "", and the word behind that.
+
+    >>> script_of(["python", "-X", "dev", "-m", "this"]), script_of(["python", "a.py", "-c"]), script_of(["python"])
+    (('-m', 'this'), ('', 'a.py'), ('', ''))
+    """
+    rest = iter(words[1:])
+    for word in rest:
+        if word in ("-m", "-c"):
+            return word, next(rest, "")
+        if word in ("-W", "-X"):  # with a value
+            next(rest, None)
+        elif not word.startswith("-"):
+            return "", word
+    return "", ""
+
+
 _PRESENT, _SWAPPED, _OF_FILE = 0x80, 0x40, 0x20
 """Flags in the highest byte of an entry of pagemap; _OF_FILE: or of shared memory."""
 _ENTRY_BYTES = 8

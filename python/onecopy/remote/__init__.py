@@ -12,9 +12,9 @@ The connections are those of obstore (``pip install 'onecopy[remote]'``).
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from onecopy import _loader
 from onecopy.arguments import is_url, path_text
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onecopy.remote.origin import beside as beside
     from onecopy.remote.origin import shown
     from onecopy.remote.origin import versions_of as versions_of
-    from onecopy.remote.partners import Peers
+    from onecopy.remote.peers import Peers
     from onecopy.remote.transfer import CONNECTIONS
 
 _HOMES = {
@@ -48,9 +48,4 @@ def local(path: str | os.PathLike[str], peers: Peers = None) -> str:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        for home, names in _HOMES.items():
-            if name in names:
-                return getattr(import_module(f"onecopy.remote.{home}"), name)
-        raise AttributeError(f"module 'onecopy.remote' has no attribute {name!r}")
+    __getattr__ = _loader(__name__, _HOMES)

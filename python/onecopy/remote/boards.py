@@ -218,8 +218,8 @@ def secret_of_user() -> bytes:
             finally:
                 new.unlink()
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:  # noqa: PTH123
-            facts = os.fstat(file.fileno())
-            if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
                 raise PermissionError(errno.EACCES, "it is not this user's alone")
             return file.read().encode()
     except OSError as error:

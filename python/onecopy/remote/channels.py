@@ -183,7 +183,7 @@ class Listener(socketserver.ThreadingTCPServer):
         super().process_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Serve a connection; an end that does not keep to the protocol is left."""
+        """Serve a connection; one that violates the protocol is closed."""
         with contextlib.suppress(OSError, ValueError, TypeError, struct.error):
             self._serve(Channel(request, self._secret, serves=True))
 

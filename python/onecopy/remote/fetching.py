@@ -1,10 +1,13 @@
-"""`fetch`: a file behind a URL, once per machine."""
+"""`fetch`: a file behind a URL, or several, fetched into a store once per machine."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fnmatch
+import functools
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,27 +17,29 @@ from onecopy.arguments import is_url
 from onecopy.errors import FormatError
 from onecopy.named_files import is_inside, names_in
 from onecopy.remote.origin import Origin, shown, versions_of
-from onecopy.remote.pieces import Ranges
-from onecopy.remote.several import InPartError, Several
-from onecopy.remote.steps import waited
-from onecopy.remote.transfer import CONNECTIONS
-from onecopy.store import Store, views
+from onecopy.remote.peers import Partners, PeerLostError, together
+from onecopy.remote.pieces import PartialFile, Ranges
+from onecopy.remote.steps import nothing, waited
+from onecopy.remote.transfer import CONNECTIONS, received, transfer
+from onecopy.store import Store, report_progress, views
+from onecopy.text import size
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from onecopy.remote.origin import Version
-    from onecopy.remote.partners import Peers
+    from onecopy.remote.peers import Peers
     from onecopy.store import Artefact
 
 __all__ = ["fetch", "fetch_ranges", "fetch_versions"]
 
 _FIRST_BYTES = 256 << 10
-"""Fetched first where the header is needed: that of most models, in one request."""
+"""Size of the first request for a header, which contains that of most models."""
 _LONGEST_HEADER = 100_000_008
 _LARGEST_GAP = 1 << 20
-"""Bytes that are fetched rather than asking for what is behind them with another request."""
+"""Maximum gap between two ranges that is fetched too, because that is faster than another request."""
+_FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
 
 T = TypeVar("T")
 
@@ -43,7 +48,7 @@ def fetch(
     url: str,
     *,
     store: Store | str | os.PathLike[str] | None = None,
-    include: Sequence[str] = ("*",),
+    names: Sequence[str] = ("*",),
     named: bool = True,
     connections: int = CONNECTIONS,
     peers: Peers = None,
@@ -51,11 +56,11 @@ def fetch(
 ) -> Path:
     """Fetch a file behind a URL into a store, unless the store has its current version, and return its local path.
 
-    Of all processes of the machine that request a URL at the same time, one fetches; the others wait for it. The path
-    ends with the name of the object, and leads to the file of the store, the same for all processes. The files that
-    an index of shards or an ONNX model names are fetched too, beside it. The current version is asked
-    for in each call. The file is not flushed to the disk (``Store(durable=False)``), because
-    it can be fetched again.
+    If several processes of the machine request a URL at the same time, one of them fetches it and the others wait. The
+    path ends with the name of the object and leads to the file in the store, which is the same for all processes. The
+    files that an index of shards or an ONNX model names are fetched too, into the same folder. Each call asks the
+    server for the current version. The file is not flushed to the disk (``Store(durable=False)``), because it can be
+    fetched again.
 
     Parameters
     ----------
@@ -64,24 +69,24 @@ def fetch(
         directly below it, and the result is the path of a folder; not for HTTP, which has no listing.
     store
         A store or its folder; None: the default store.
-    include
-        Patterns as in `fnmatch`, one of which the name of an object must match; of a URL that ends with "/".
+    names
+        Patterns of `fnmatch`, for a URL that ends with "/": only objects whose names match one of them are fetched.
     named
         Whether to fetch the files that an index or a model names, too.
     connections
-        Number of requests at a time.
+        Maximum number of concurrent requests.
     peers
-        Nodes that fetch together: each fetches other pieces from the origin, and passes them on to the others, so that
-        the origin sends the file once, not once per node. What is passed on is authenticated with a secret, and some
-        bytes of each piece are compared with the origin; it is not encrypted. A node that fails, lies or does not come
-        is reported with a warning of the logger "onecopy", and each other node fetches from the origin what it still
-        lacks. None: each node fetches all.
+        Nodes that fetch together: each fetches different pieces from the origin and sends them to the others, so that
+        the origin sends the file once, not once per node. Pieces between nodes are authenticated with a secret, and
+        some bytes of each are compared with the origin; they are not encrypted. If a node fails, sends wrong bytes or
+        does not join, the logger "onecopy" warns of it, and the other nodes fetch what they lack from the origin. None:
+        each node fetches everything.
 
         "torchrun": the nodes of the job in which torchrun started this process. A list: the addresses of all nodes, in
         the same order on all of them, of which exactly one is of this machine; the first serves a port (":PORT" behind
         it, 29600) until its process ends. For both, each node must make the same call, within 60 seconds, and know the
-        same secret: that of ``$ONECOPY_PEERS_SECRET``, else that of a file in the home folder, which is made if it is
-        missing. One process of a node takes part, the others wait for it.
+        same secret: that of ``$ONECOPY_PEERS_SECRET``, else that of a file in the home folder, which is created if it
+        is missing. One process per node takes part, the others wait for it.
 
         "ray": the nodes of the Ray cluster that lack the file and call within a second of each other; a node that comes
         later receives the file from these, or from nodes that have it. The secret is one of the cluster.
@@ -93,8 +98,8 @@ def fetch(
     ------
     OSError
         FileNotFoundError, PermissionError, ConnectionError (the server cannot be reached or keeps failing), or the disk
-        is full; ``filename`` is the URL without user, password and query, or the path. What arrived is kept for the
-        next call.
+        is full; ``filename`` is the URL without user, password and query, or the path. The next call continues with
+        what has arrived.
     FileChanged
         The object was replaced while it was fetched.
     ModuleNotFoundError
@@ -104,7 +109,7 @@ def fetch(
     ValueError
         The URL names no file, or `peers` is invalid.
     FormatError
-        The file is an index or a model that is damaged, or names files outside its folder.
+        The file is an index or a model, and is damaged or names files outside its folder.
 
     Examples
     --------
@@ -125,9 +130,9 @@ def fetch(
     many = Several(store, connections, progress)
     origin = Origin(url)
     if url.endswith("/"):
-        return _folder(many, origin, include, peers)
+        return _folder(many, origin, names, peers)
     [version] = versions_of([origin])
-    many.expect(version.size)
+    many.total += version.size
     with many.together(peers):
         path = _linked(many.store, origin, many.one(origin, version))
         if named:
@@ -136,7 +141,7 @@ def fetch(
 
 
 def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, peers: Peers = None) -> Path:
-    """Fetch files of known versions into the default store; the origins are not asked for their current versions.
+    """Fetch files of known versions into the default store; the servers are not asked for their current versions.
 
     Each file is given by its name relative to the first, its origin and its version. The result is the path of the
     first file; the others are beside it, under their names. Errors are those of `fetch`, and `FileChanged` if a file
@@ -150,14 +155,14 @@ def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, peers: Peers
     return view / name
 
 
-def _folder(many: Several, origin: Origin, include: Sequence[str], peers: Peers) -> Path:
+def _folder(many: Several, origin: Origin, names: Sequence[str], peers: Peers) -> Path:
     """Fetch all objects below a URL; the view is that of the names and versions that it has now."""
-    names = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in include)]
-    if not names:
-        raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(include)}", origin.shown)
-    view = _view(many.store, f"{origin.shown} {sorted(names)}")
+    found = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in names)]
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(names)}", origin.shown)
+    view = _view(many.store, f"{origin.shown} {sorted(found)}")
     with many.together(peers):
-        _fetch_beside(many, origin, names, view)
+        _fetch_beside(many, origin, found, view)
     return view
 
 
@@ -169,7 +174,7 @@ def _fetch_beside(many: Several, origin: Origin, names: Iterable[str], view: Pat
 
 
 def _fetch_into(many: Several, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
-    many.expect(sum(version.size for _, _, version in files))
+    many.total += sum(version.size for _, _, version in files)
     used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
     for name, origin, version in files:
         if not is_inside(name):
@@ -204,21 +209,23 @@ def fetch_ranges(
     """
     many = Several()
 
-    def steps(path: Path, first: Callable[[int], bytes]) -> Iterator[list[tuple[int, int]]]:
-        yield [(0, min(_FIRST_BYTES, version.size))]
-        header = 8 + int.from_bytes(first(8), "little")
+    def steps(partial: PartialFile) -> Iterator[list[tuple[int, int]]]:
+        many.total = min(_FIRST_BYTES, version.size)
+        yield [(0, many.total)]
+        header = 8 + int.from_bytes(partial.read(0, 8), "little")
         ranges = [(0, version.size)]
         if header <= min(version.size, _LONGEST_HEADER):
             yield [(0, header)]
             with contextlib.suppress(FormatError):  # not a safetensors file
-                ranges = merged([(at, at + length) for at, length in ranges_of(path)])
+                ranges = merged([(at, at + length) for at, length in ranges_of(partial.path)])
+        many.total = sum(stop - start for start, stop in ranges)
         yield ranges
 
     found = many.store.find(origin.key(version))
     if found is None:
         used: list[T] = []
         try:
-            found = many.some(origin, version, steps, lambda path: used.append(use(path)))
+            found = many.built(origin, version, steps, lambda path: used.append(use(path)))
         except InPartError:
             return used[0]
     return use(_linked(many.store, origin, found))
@@ -243,3 +250,128 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         left -= gap
         found.add(start, stop)
     return list(found)
+
+
+class InPartError(Exception):
+    """Ends a build whose file is not whole, so that it is not published."""
+
+
+class Several:
+    """One or several files of known versions, fetched into a store with one account of the progress.
+
+    Parameters are those of `fetch`; the option `on_wait` of a store says whether a long fetch is announced.
+    """
+
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str] | None = None,
+        connections: int = CONNECTIONS,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        self.store = Store.of(store).with_options(where="here", durable=False)
+        """Where the files are kept."""
+        self.total = 0
+        """Bytes of the files, for the progress."""
+        self._connections = connections
+        self._progress = progress if progress is not None else _announced(self.store)
+        self._done = 0
+        self._partners = Partners(None, nothing)
+
+    @contextlib.contextmanager
+    def together(self, peers: Peers) -> Iterator[None]:
+        """Fetch inside the block with other nodes."""
+        with together(peers, self.store, lambda: self._report(0)) as self._partners:
+            yield
+
+    def one(self, origin: Origin, version: Version) -> Artefact:
+        """Return the artefact of a file, fetched here if no process has."""
+        key = origin.key(version)
+
+        def steps(partial: PartialFile) -> Iterator[list[tuple[int, int]]]:
+            partial.expect_room(version.size - partial.have.size)
+            part = functools.partial(transfer, origin, version, partial, connections=self._connections)
+            differs = functools.partial(_differs, origin, version)
+            self._partners.exchange(key, partial, part, differs, self._report, patient=not origin.serves)
+            yield [(0, version.size)]
+
+        found = self.built(origin, version, steps)
+        self._partners.found(key, found.path)
+        self._done += version.size
+        return found
+
+    def built(
+        self,
+        origin: Origin,
+        version: Version,
+        steps: Callable[[PartialFile], Iterator[list[tuple[int, int]]]],
+        use: Callable[[Path], object] | None = None,
+    ) -> Artefact:
+        """Return the artefact of a file of which ranges are fetched in steps.
+
+        `steps` yields the ranges, as (start, stop), of which each step is fetched before the next is asked for. If the
+        file is not whole then, `use` is called with its path under the claim, and InPartError is raised.
+        """
+
+        def build(path: Path) -> None:
+            partial = PartialFile(path, origin.key(version), version.size)
+            try:
+                for ranges in steps(partial):
+                    missing = sum(stop - start for one in ranges for start, stop in partial.have.missing(*one))
+                    before = sum(stop - start for start, stop in ranges) - missing
+                    partial.expect_room(missing)
+                    report = functools.partial(self._report, before)
+                    transfer(origin, version, partial, ranges, report, connections=self._connections)
+                if use is not None and not partial.is_whole:
+                    use(partial.path)
+                    raise InPartError
+                partial.publish(path)
+            finally:
+                partial.close()
+
+        return self.store.get_or_build(origin.key(version), build)
+
+    def _report(self, before: int, arrived: int = 0) -> None:
+        report_progress(before + arrived)
+        if self._progress is not None:
+            self._progress(self._done + before + arrived, self.total)
+
+
+def _differs(
+    origin: Origin, version: Version, parts: Sequence[tuple[int, memoryview]], check: Callable[[], object]
+) -> bool:
+    """Return whether the origin has other bytes than some parts of a file; `check` is called meanwhile."""
+    if not origin.serves:
+        return False
+    expected = [(start, memoryview(bytearray(len(view)))) for start, view in parts]
+
+    async def bring() -> None:
+        await asyncio.gather(*(received(origin, version, start, view) for start, view in expected))
+
+    try:
+        waited(bring(), check)
+    except NotImplementedError:
+        raise PeerLostError("the origin has no ranges to compare with") from None
+    return any(found != view for (_, found), (_, view) in zip(expected, parts, strict=True))
+
+
+def _announced(store: Store) -> Callable[[int, int], object] | None:
+    """Return a `progress` that warns of a long fetch, as `Store.on_wait` "announce" does of a long wait."""
+    if store.on_wait != "announce":
+        return None
+    begun = time.monotonic()
+    due = begun + _FIRST_LINE_S
+    first: int | None = None
+
+    def progress(done: int, total: int) -> None:
+        nonlocal due, first
+        now = time.monotonic()
+        first = done if first is None else first
+        if now < due:
+            return
+        due = now + _LINE_INTERVAL_S
+        import logging
+
+        speed = size(int((done - first) / (now - begun)))
+        logging.getLogger("onecopy").warning("onecopy: fetching: %s of %s, %s/s", size(done), size(total), speed)
+
+    return progress

@@ -1,24 +1,35 @@
-"""`Origin`: an object behind a URL, read in ranges through obstore by coroutines, which `waited` runs."""
+"""`Origin`: an object behind a URL, read in ranges through obstore by coroutines, which `waited` runs.
+
+obstore follows redirects by itself. The first request of an HTTP URL goes through the standard library, which passes on
+each redirect before it is followed: `first_answer` refuses those that lead to where the server may not redirect.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import errno
 import hashlib
+import ipaddress
 import os
 import re
+import socket
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.error import HTTPError
+from urllib.parse import quote, unquote, urljoin
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from onecopy.errors import FileChanged
-from onecopy.remote.redirects import first_answer
 from onecopy.remote.steps import answered, in_thread, waited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
+    from http.client import HTTPMessage
 
     from obstore import Bytes
 
@@ -37,7 +48,7 @@ _SIGNATURES = (
     ("sig sv", "saoid scid sdd se ses si sip skoid sks skt sktid ske skv sp spr sr srt ss st suoid"),
 )
 """Parameters of a query by which S3, Google Cloud, CloudFront and Azure know a signed request: those that it must have,
-and those that it may have. Where one of the former is missing, all select the content."""
+and those that it may have. If one of the former is missing, all parameters select the content."""
 _AWS_IN_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SKIP_SIGNATURE",
@@ -47,10 +58,10 @@ _AWS_IN_ENVIRONMENT = (
 )
 _RETRIES, _RETRY_S = 5, 60
 _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days", "pool_max_idle_per_host": "64"}
-"""A connection may be slow, but not silent: `timeout` is that of a whole request, and a slow link takes hours."""
+"""A connection may be slow, but not silent: `timeout` is for a whole request, which takes hours on a slow link."""
 _CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
 _CHUNK_S = 30.0
-"""Seconds in which the next chunk must arrive: a request that is slower ends, and the next one takes smaller chunks."""
+"""Seconds within which the next chunk must arrive; a slower request ends, and the next one uses smaller chunks."""
 _AT_A_TIME = 16
 _BAD_REQUEST, _NO_SUCH_RANGE = "400 Bad Request", "416 Range Not Satisfiable"
 _REFUSALS = {
@@ -63,6 +74,10 @@ _REFUSALS = {
     "TokenRefreshRequired": "the session token must be refreshed",
 }
 """Codes by which S3 and Azure refuse credentials; some come with 400, not with 403."""
+_MAX_REDIRECTS = 5
+_TIMEOUT_S = 10.0
+_HTTP = re.compile(r"(https?)://(?:([^/?#]*)@)?(\[[^]/?#]*\]|[^:/?#]*)", re.IGNORECASE)
+"""Scheme, user with password, and host of a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +189,7 @@ class Origin:
     def key(self, version: Version) -> str:
         """Return the key of a version in a store: it has no credentials, and changes with the content.
 
-        OSError if the server reports neither an entity tag nor a time, so that a change would not be noticed.
+        OSError if the server reports neither an entity tag nor a time, so that a change could not be detected.
         """
         if not version.etag and not version.modified:
             raise OSError(
@@ -404,3 +419,81 @@ def _reason(error: BaseException) -> str:
     cause = re.findall(r'(?:message|error): "([^"]*)"', str(error))  # of the innermost error that obstore shows
     text = cause[-1] if cause else line.rpartition(" - ")[2]
     return re.sub(r"\b[a-z0-9]+://\S+", "...", text).strip(" :,") or type(error).__name__
+
+
+# --- the first request of HTTP ----------------------------------------------------------------------------------------
+
+
+def first_answer(url: str, shown: str) -> tuple[int, str | None, datetime | None] | None:
+    """Return size, entity tag and time of the object of an HTTP URL; None if there is no answer that reports a size.
+
+    PermissionError, which names `shown`, if the server redirects to where it may not.
+    """
+    found = _HTTP.match(url)
+    if found is None or not url.isascii() or re.search(r"[\s\x00-\x1f]", url):
+        return None
+    user, bare = found[2], f"{url[: found.start(3)].removesuffix(f'{found[2]}@')}{url[found.start(3) :]}"
+    request = Request(bare.partition("#")[0], headers={"Range": "bytes=0-0", "User-Agent": "onecopy"})  # noqa: S310
+    if user:
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(unquote(user).encode()).decode()}")
+    try:
+        with build_opener(_Redirects(shown)).open(request, timeout=_TIMEOUT_S) as answer:
+            return _facts(answer.status, answer.headers)
+    except PermissionError:
+        raise
+    except (HTTPException, OSError, ValueError, ArithmeticError) as error:
+        if isinstance(error, HTTPError):
+            error.close()
+        return None
+
+
+def _facts(status: int, headers: HTTPMessage) -> tuple[int, str | None, datetime | None] | None:
+    time = headers["Last-Modified"]
+    if status == 206:
+        size = re.fullmatch(r"bytes 0-\d+/(\d{1,19})", headers.get("Content-Range", ""))
+    else:
+        size = re.fullmatch(r"(\d{1,19})", headers.get("Content-Length", ""))
+    modified = parsedate_to_datetime(time) if time else None
+    if modified is not None:
+        modified = modified.replace(tzinfo=modified.tzinfo or UTC).astimezone(UTC)
+    return None if size is None else (int(size[1]), headers["ETag"], modified)
+
+
+class _Redirects(HTTPRedirectHandler):
+    max_repeats = max_redirections = _MAX_REDIRECTS + 1
+
+    def __init__(self, shown: str) -> None:
+        self._shown, self._count = shown, 0
+
+    def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: HTTPMessage) -> Any:
+        """Follow a redirect; PermissionError if it may not be followed."""
+        before, after = _HTTP.match(req.full_url), _HTTP.match(urljoin(req.full_url, headers.get("Location", "")))
+        self._count += 1
+        reason = None
+        if before is None or after is None:
+            reason = "to another protocol"
+        elif before[1].lower() == "https" != after[1].lower():
+            reason = "from https to http"
+        elif before[3] != after[3] and (near := _near(after[3]) - _near(before[3])):
+            reason = f"to a {min(near)} address"
+        elif self._count > _MAX_REDIRECTS:
+            reason = f"more than {_MAX_REDIRECTS} times"
+        if reason:
+            fp.close()
+            raise PermissionError(errno.EACCES, f"the server redirects {reason}, which is refused", self._shown)
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+def _near(host: str) -> set[str]:
+    """Return which addresses a host has that other machines do not reach: "link-local", "loopback"."""
+    bare = host.strip("[]").partition("%")[0]
+    try:
+        found = {bare} if ":" in bare else {one[4][0] for one in socket.getaddrinfo(bare, None)}
+        addresses = [ipaddress.ip_address(one) for one in found]
+    except (OSError, ValueError):
+        return set()  # perhaps a proxy knows it
+    addresses = [getattr(one, "ipv4_mapped", None) or one for one in addresses]
+    kinds = {"link-local" for one in addresses if one.is_link_local}
+    return kinds | {"loopback" for one in addresses if one.is_loopback or one.is_unspecified}

@@ -29,7 +29,7 @@ __all__ = ["PartialFile", "Ranges"]
 _ENTRY = struct.Struct("<QQII")
 _BLOCK = 8 << 20
 _WRITTEN = 1 << 20
-"""Bytes that are written at once: for more, the kernel looks for pages of 2 MiB, which took half of the time."""
+"""Bytes per write: for larger writes the kernel searches for pages of 2 MiB, which took half of the time."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -83,7 +83,7 @@ class PartialFile:
     """A file of a known size that is written in pieces, in any order and by several threads of one process.
 
     The caller holds the claim of the key, so that no other process writes. Opening it continues what an earlier process
-    left; what belongs to another key, or is damaged, is begun anew. Both files have the name of the artefact, at the
+    left; what belongs to another key or is damaged is discarded. Both files have the name of the artefact, at the
     path where the store expects it, with other suffixes. OSError if one of them cannot be opened or written, or is not
     a regular file of this user.
     """
@@ -171,7 +171,7 @@ class PartialFile:
             self._changed.notify_all()
 
     def forget(self, pieces: Collection[tuple[int, int]]) -> None:
-        """Let pieces, each as it was written, count as missing, because they have turned out to be wrong."""
+        """Mark pieces, each as it was written, as missing, because their contents turned out to be wrong."""
         with self._changed:
             text = os.pread(self._list, self._end - len(self._head), len(self._head))
             entries = [one for one in _entries(text, self.size) if (one[0], one[0] + one[1]) not in pieces]
@@ -209,7 +209,7 @@ class PartialFile:
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close both files; they remain for the next who fetches."""
+        """Close both files; they remain for the next process that fetches."""
         for fd in (self._fd, self._list):
             if fd >= 0:
                 os.close(fd)
@@ -218,8 +218,8 @@ class PartialFile:
 
 def _opened(path: Path) -> int:
     fd = os.open(path, _FLAGS, 0o600)
-    facts = os.fstat(fd)
-    if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         os.close(fd)
         raise PermissionError(errno.EPERM, "not a regular file of this user", str(path))
     return fd

@@ -1,4 +1,4 @@
-"""Work in threads and coroutines, for which a caller waits who may be interrupted."""
+"""Threads and coroutines that end when the caller that waits for them is interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StoppedError(Exception):
 
 
 def nothing() -> None:
-    """Do nothing: there is nothing to stop, or to report."""
+    """Do nothing."""
 
 
 def run(

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["CONNECTIONS", "PIECE", "pieces_of", "received", "transfer"]
 
 CONNECTIONS = 16
-"""Default number of requests at a time."""
+"""Default number of concurrent requests."""
 PIECE = 8 << 20
 """Bytes of a request, at positions that are multiples of it."""
 _TRIES = 6
-"""Number of requests in a row that may bring next to nothing."""
+"""Number of consecutive requests that may make almost no progress."""
 _PROGRESS = 16 << 10
-"""Bytes that a request must bring, unless they are all that is missing."""
+"""Minimum bytes that a request must bring to count as progress."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 
 
@@ -42,10 +42,10 @@ def transfer(
 ) -> None:
     """Fetch what `ranges` lack in a partial file.
 
-    A request that ends early, or is too slow, is continued where it ended, with growing pauses, until several in a row
-    bring next to nothing. `progress` is called about 10 times per second with the number of bytes that this call has
-    received; an exception that it raises ends the transfer at once, as an interrupt does. Errors are those of
-    `Origin.chunks` and `PartialFile.write`; what arrived remains in the partial file.
+    A request that ends early or is too slow is continued where it ended, after growing pauses, until several
+    consecutive requests make almost no progress. `progress` is called about 10 times per second with the number of
+    bytes that this call has received; an exception that it raises ends the transfer at once, as an interrupt does.
+    Errors are those of `Origin.chunks` and `PartialFile.write`; what arrived remains in the partial file.
     """
     job = _Job(origin, version, partial)
     missing = [part for start, stop in ranges for part in partial.have.missing(start, stop)]
@@ -65,7 +65,7 @@ async def received(
     buffer: memoryview,
     arrived: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Fill a buffer with the bytes from `start`, by as many requests as it takes; errors as those of `transfer`.
+    """Fill a buffer with the bytes from `start`, with as many requests as necessary; errors are those of `transfer`.
 
     `arrived` is called with the bytes of each chunk.
     """
@@ -75,11 +75,11 @@ async def received(
         try:
             async for chunk in origin.chunks(start + at, start + len(buffer), version, slow=in_vain > 0):
                 if len(chunk) > len(buffer) - at:
-                    raise OSError(f"{origin.shown}: the server sent more bytes than asked for")
+                    raise OSError(f"{origin.shown}: the server sent more bytes than requested")
                 buffer[at : at + len(chunk)] = memoryview(chunk)
                 at += len(chunk)
                 arrived(len(chunk))
-            error: Exception = ConnectionError(f"{origin.shown}: the server sent fewer bytes than asked for")
+            error: Exception = ConnectionError(f"{origin.shown}: the server sent fewer bytes than requested")
         except ConnectionError as failed:
             error = failed
         if at == len(buffer):
@@ -118,7 +118,7 @@ class _Job:
             await asyncio.to_thread(self._partial.write, start, buffer)
 
     async def _run_in_one(self) -> None:
-        """Fetch all by one request; for servers without ranges, where a broken connection begins anew."""
+        """Fetch everything with one request, for servers without ranges, where a broken connection starts over."""
         for attempt in range(1, _TRIES + 1):
             self.arrived = 0
             try:

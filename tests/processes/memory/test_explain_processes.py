@@ -131,7 +131,7 @@ def test_growth_is_found_by_looking_twice():
         threading.Thread(target=grow, daemon=True).start()
     """
     with Watched(code) as group:
-        explained = oc.explain(group.pids[0], seconds=0.5)
+        explained = oc.explain(group.pids[0], interval=0.5)
         assert not [one for one in oc.explain(group.pids[0]).causes if one.code == "growing"]
     assert only(explained, "growing").bad
     assert explained.causes[0].bad, "what is wrong comes first"
@@ -149,7 +149,7 @@ def test_what_is_its_own_after_the_wait_is_reported():
     """
     with Watched(code) as group:
         assert oc.explain(group.pids[0]).own < 32 * MIB
-        assert oc.explain(group.pids[0], seconds=2.5).own > 64 * MIB
+        assert oc.explain(group.pids[0], interval=2.5).own > 64 * MIB
 
 
 def test_ended_processes_and_processes_of_another_user_are_errors(nobody, in_child):
@@ -162,7 +162,7 @@ def test_ended_processes_and_processes_of_another_user_are_errors(nobody, in_chi
 
 
 def verb(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "onecopy", "explain", "--seconds", "0", *map(str, arguments)]
+    command = [sys.executable, "-m", "onecopy", "explain", "--interval", "0", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 

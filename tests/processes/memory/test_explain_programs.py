@@ -12,7 +12,7 @@ from tests.support.kernel import needs_memory_files
 from tests.support.watched import Watched
 
 import onecopy as oc
-from onecopy.memory import Cause, copies, proc
+from onecopy.memory import Cause, causes, proc
 from onecopy.runs.report import causes_of_run
 
 pytestmark = pytest.mark.processes
@@ -46,7 +46,7 @@ os.wait()
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Have processes count that a test can afford."""
-    monkeypatch.setattr(copies, "MIN_BYTES", 32 * MIB)
+    monkeypatch.setattr(causes, "MIN_BYTES", 32 * MIB)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def files(tmp_path):
 def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_process):
     with run(*files) as (_, program, child):
         own, inherited = (causes_of_run(pid) for pid in (program, child))
-        printed = onecopy_process("explain", str(program), "--seconds", "0").stdout
+        printed = onecopy_process("explain", str(program), "--interval", "0").stdout
         assert of(program, "copies") == []
     shared = Cause("run", "2.10 MB of a.npy are held once by the processes of `onecopy run`: numpy.load", 1 << 21)
     assert own[0] == shared

@@ -29,7 +29,7 @@ NOT_CALLED: dict[str, str] = {}
 """Names of `onecopy.__all__` that no action uses, and why; there are none at the moment."""
 NOT_CALLED_IN_MODULES = {"parse_": "functions of a text, which hold nothing; the readers of /proc call them"}
 """Beginnings of names in public modules that no action uses, and why."""
-MODULES = sorted({*oc._HOMES, *oc._SUBPACKAGES, "memory.cgroup", "memory.pressure", "memory.proc"})
+MODULES = sorted({*oc._HOMES, *oc._SUBPACKAGES, "memory.cgroup", "memory.proc"})
 
 
 def run_actions(*arguments: object) -> str:

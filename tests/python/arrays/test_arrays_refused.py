@@ -111,12 +111,12 @@ def test_what_is_opened_by_mistake_is_named_in_the_error(tmp_path, begin, what):
         oc.open(path)
 
 
-def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_process):
+def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_command):
     path = tmp_path / "packed.oc"
     path.write_bytes(b"\x7f" + bytes(1000) + b"oc-ort-1")
     with pytest.raises(oc.FormatError, match="weights that were prepacked for ONNX Runtime"):
         oc.open(path)
-    done = onecopy_process("verify", path)
+    done = onecopy_command("verify", path)
     assert done.returncode == 1
     assert f"onecopy: {path}: not an array file: these are weights that were prepacked for ONNX Runtime" in done.stderr
     path.write_bytes(b"oc-ort")

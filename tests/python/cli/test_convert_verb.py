@@ -43,9 +43,9 @@ def same(one, other) -> bool:
         "ort/small.ort",
     ],
 )
-def test_any_file_becomes_an_aligned_safetensors_file(onecopy_process, tmp_path, source):
+def test_any_file_becomes_an_aligned_safetensors_file(onecopy_command, tmp_path, source):
     target = tmp_path / "out.safetensors"
-    done = onecopy_process("convert", GOLDEN / source, target, "--unknown", "skip")
+    done = onecopy_command("convert", GOLDEN / source, target, "--unknown", "skip")
     assert done.returncode == 0, done.stderr
     with oc.open(GOLDEN / source) as before, oc.open(target, verify=True) as after:
         assert after.container == "safetensors"
@@ -58,18 +58,18 @@ def test_any_file_becomes_an_aligned_safetensors_file(onecopy_process, tmp_path,
         assert before.metadata.items() <= after.metadata.items()
 
 
-def test_tied_weights_are_named_and_written_once_on_request(onecopy_process, tmp_path):
+def test_tied_weights_are_named_and_written_once_on_request(onecopy_command, tmp_path):
     source, target = GOLDEN / "torch/tied.pt", tmp_path / "out.safetensors"
     with oc.open(source) as before:
         first, second, *more = before
         assert np.shares_memory(before[first], before[second])
         nbytes = before[first].nbytes
-    done = onecopy_process("convert", source, target)
+    done = onecopy_command("convert", source, target)
     assert f"{second} is {first} in the source: written again" in done.stderr
     assert "--drop-tied" in done.stderr
     with oc.open(target) as file:
         assert list(file) == [first, second, *more]
-    done = onecopy_process("convert", source, target, "--drop-tied", "--force", "--json")
+    done = onecopy_command("convert", source, target, "--drop-tied", "--force", "--json")
     facts = json.loads(done.stdout)
     assert (facts["tied"], facts["tied_nbytes"], facts["tied_dropped"]) == ({second: first}, nbytes, True)
     with oc.open(target) as file:
@@ -89,44 +89,44 @@ def test_a_set_becomes_one_file(onecopy_process, tmp_path, index):
         assert file.metadata["by"] == "them"
 
 
-def test_other_readers_read_it(onecopy_process, tmp_path, index):
+def test_other_readers_read_it(onecopy_command, tmp_path, index):
     safetensors = pytest.importorskip("safetensors.numpy")
-    onecopy_process("convert", index, tmp_path / "one.safetensors")
+    onecopy_command("convert", index, tmp_path / "one.safetensors")
     theirs = safetensors.load_file(tmp_path / "one.safetensors")
     assert sorted(theirs) == ["layer.0", "layer.1", "layer.2"]
 
 
-def test_names_choose(onecopy_process, tmp_path, index):
+def test_names_choose(onecopy_command, tmp_path, index):
     target = tmp_path / "some.safetensors"
-    facts = json.loads(onecopy_process("convert", index, target, "--names", "*.[12]", "--json").stdout)
+    facts = json.loads(onecopy_command("convert", index, target, "--names", "*.[12]", "--json").stdout)
     assert facts["arrays"] == 2
     assert facts["nbytes"] == 2 * 50 * 7 * 4
     assert facts["left_out"] == {}
     assert list(oc.open(target)) == ["layer.1", "layer.2"]
-    done = onecopy_process("convert", index, target, "--force", "--names", "nothing")
+    done = onecopy_command("convert", index, target, "--force", "--names", "nothing")
     assert (done.returncode, done.stdout) == (1, "")
     assert "none of the 3 arrays of " in done.stderr
     assert list(oc.open(target)) == ["layer.1", "layer.2"]
 
 
-def test_a_target_that_exists_is_replaced_only_with_force(onecopy_process, tmp_path, index):
+def test_a_target_that_exists_is_replaced_only_with_force(onecopy_command, tmp_path, index):
     target = tmp_path / "mine"
     target.write_text("mine")
-    done = onecopy_process("convert", index, target)
+    done = onecopy_command("convert", index, target)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"onecopy: {target}: the file exists: --force replaces it\n"
     assert target.read_text() == "mine"
-    assert onecopy_process("convert", index, target, "--force").returncode == 0
+    assert onecopy_command("convert", index, target, "--force").returncode == 0
     assert len(oc.open(target)) == 3
     dangling = tmp_path / "dangling"
     dangling.symlink_to(tmp_path / "nowhere")
-    assert onecopy_process("convert", index, dangling).returncode == 1
+    assert onecopy_command("convert", index, dangling).returncode == 1
 
 
-def test_a_file_can_replace_itself(onecopy_process, tmp_path):
+def test_a_file_can_replace_itself(onecopy_command, tmp_path):
     path = tmp_path / "w.safetensors"
     oc.save(path, {"w": np.arange(1000)})
-    assert onecopy_process("convert", path, path, "--align", "2MiB", "--force").returncode == 0
+    assert onecopy_command("convert", path, path, "--align", "2MiB", "--force").returncode == 0
     with oc.open(path) as file:
         assert file.entry("w").offset == 2 << 20
         assert file["w"].tolist() == list(range(1000))
@@ -136,14 +136,14 @@ def test_a_file_can_replace_itself(onecopy_process, tmp_path):
     ("source", "name", "dtype"),
     [("gguf/small.gguf", "q8_0", "Q8_0"), ("onnx/small.onnx", "i4", "INT4"), ("numpy/complex128.npy", "array", "<c16")],
 )
-def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_process, tmp_path, source, name, dtype):
+def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_command, tmp_path, source, name, dtype):
     target = tmp_path / "out"
-    done = onecopy_process("convert", GOLDEN / source, target)
+    done = onecopy_command("convert", GOLDEN / source, target)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{GOLDEN / source}: safetensors has no type for '{name}', which is {dtype}" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not target.exists()
-    facts = onecopy_process("convert", GOLDEN / source, target, "--unknown", "skip", "--json")
+    facts = onecopy_command("convert", GOLDEN / source, target, "--unknown", "skip", "--json")
     if len(oc.open(GOLDEN / source)) == 1:
         assert facts.returncode == 1
         assert "a type for none of the 1 arrays" in facts.stderr
@@ -154,9 +154,9 @@ def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_
 
 
 @pytest.mark.parametrize("source", ["gguf/small.gguf", "onnx/small.onnx", "numpy/complex128.npy"])
-def test_types_that_safetensors_has_not_are_written_as_bytes(onecopy_process, tmp_path, source):
+def test_types_that_safetensors_has_not_are_written_as_bytes(onecopy_command, tmp_path, source):
     target = tmp_path / "out.safetensors"
-    done = onecopy_process("convert", GOLDEN / source, target, "--unknown", "bytes")
+    done = onecopy_command("convert", GOLDEN / source, target, "--unknown", "bytes")
     assert done.returncode == 0, done.stderr
     with oc.open(GOLDEN / source) as before, oc.open(target, verify=True) as after:
         assert list(after) == list(before)
@@ -185,11 +185,11 @@ def test_types_that_safetensors_has_not_are_written_as_bytes(onecopy_process, tm
         (["w.npy"], 2, "TARGET"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(onecopy_process, tmp_path, arguments, status, words):
+def test_what_cannot_be_done_is_one_line(onecopy_command, tmp_path, arguments, status, words):
     (tmp_path / "text").write_text("once upon a time there was a file")
     onecopy.records.save(tmp_path / "rows.oc", ["a"])
     np.save(tmp_path / "w.npy", np.ones(3))
-    done = onecopy_process("convert", *arguments, cwd=tmp_path)
+    done = onecopy_command("convert", *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (status, "")
     assert words in done.stderr
     assert done.stderr.count("\n") == 1

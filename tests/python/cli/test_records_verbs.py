@@ -28,20 +28,20 @@ def test_import_writes_the_rows_and_reports_them(onecopy_process, source, tmp_pa
     assert list(oc.open_records(tmp_path / "rows.oc")) == ROWS
 
 
-def test_import_of_other_formats_by_name_or_by_word(onecopy_process, tmp_path):
+def test_import_of_other_formats_by_name_or_by_word(onecopy_command, tmp_path):
     (tmp_path / "rows.ndjson").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     (tmp_path / "rows.txt").write_text('{"k": [1], "l": [2]}')
     target = tmp_path / "rows.oc"
-    assert onecopy_process("import", tmp_path / "rows.ndjson", target).returncode == 0
+    assert onecopy_command("import", tmp_path / "rows.ndjson", target).returncode == 0
     assert list(oc.open_records(target)) == ROWS
-    assert onecopy_process("import", tmp_path / "rows.txt", target, "--format", "json", "--dict").returncode == 0
+    assert onecopy_command("import", tmp_path / "rows.txt", target, "--format", "json", "--dict").returncode == 0
     assert dict(oc.open_records(target)) == {"k": [1], "l": [2]}
 
 
-def test_import_of_tab_separated_values_with_inferred_types(onecopy_process, tmp_path):
+def test_import_of_tab_separated_values_with_inferred_types(onecopy_command, tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "rows.tsv").write_text("a\tb\n1\t\n")
-    assert onecopy_process("import", tmp_path / "rows.tsv", tmp_path / "rows.oc", "--types", "infer").returncode == 0
+    assert onecopy_command("import", tmp_path / "rows.tsv", tmp_path / "rows.oc", "--types", "infer").returncode == 0
     assert list(oc.open_records(tmp_path / "rows.oc")) == [{"a": 1, "b": None}]
 
 
@@ -54,26 +54,26 @@ def test_import_of_tab_separated_values_with_inferred_types(onecopy_process, tmp
         (["--format", "jsonl", "--dict"], 2, "--dict is for json, and this is jsonl"),
     ],
 )
-def test_import_refuses_in_one_line(onecopy_process, source, tmp_path, arguments, status, message):
-    done = onecopy_process("import", source, tmp_path / "rows.oc", *arguments)
+def test_import_refuses_in_one_line(onecopy_command, source, tmp_path, arguments, status, message):
+    done = onecopy_command("import", source, tmp_path / "rows.oc", *arguments)
     assert done.returncode == status
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "rows.oc").exists()
 
 
-def test_import_of_an_unknown_name_asks_for_the_format(onecopy_process, tmp_path):
-    done = onecopy_process("import", tmp_path / "rows.bin", tmp_path / "rows.oc")
+def test_import_of_an_unknown_name_asks_for_the_format(onecopy_command, tmp_path):
+    done = onecopy_command("import", tmp_path / "rows.bin", tmp_path / "rows.oc")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "onecopy: unknown suffix '.bin': give the format with --format (see 'onecopy import --help')\n"
     )
 
 
-def test_ls_shows_rows_as_a_tree(onecopy_process, tmp_path):
+def test_ls_shows_rows_as_a_tree(onecopy_command, tmp_path):
     path = tmp_path / "rows.oc"
     onecopy.records.save(path, ROWS)
-    done = onecopy_process("ls", path)
+    done = onecopy_command("ls", path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines.pop(0) == f"{path}: safetensors, records of onecopy"
@@ -85,7 +85,7 @@ def test_ls_shows_rows_as_a_tree(onecopy_process, tmp_path):
         ["a", "text"],
     ]
     assert lines[4].startswith("  a  ")
-    facts = json.loads(onecopy_process("ls", path, "--json").stdout)
+    facts = json.loads(onecopy_command("ls", path, "--json").stdout)
     assert (facts["kind"], facts["container"], facts["rows"]) == ("records", "list", 2)
     places = {place["name"]: place for place in facts["places"]}
     assert places["list"]["nbytes"] == oc.open_records(path).nbytes
@@ -94,29 +94,29 @@ def test_ls_shows_rows_as_a_tree(onecopy_process, tmp_path):
     assert f"list of 2 rows, {places['list']['nbytes']} B, " in lines[5]
 
 
-def test_ls_of_a_dict_and_of_rows_that_are_no_dicts(onecopy_process, tmp_path):
+def test_ls_of_a_dict_and_of_rows_that_are_no_dicts(onecopy_command, tmp_path):
     path = tmp_path / "rows.oc"
     onecopy.records.save(path, {"a": [1], "b": [2]})
-    words = [line.split()[:2] for line in onecopy_process("ls", path).stdout.splitlines()]
+    words = [line.split()[:2] for line in onecopy_command("ls", path).stdout.splitlines()]
     assert words[2:4] == [["key", "text"], ["value", "list[int8]"]]
     onecopy.records.save(path, ["a", None])
-    assert onecopy_process("ls", path).stdout.splitlines()[2].split()[:4] == ["row", "text", "|", "None"]
+    assert onecopy_command("ls", path).stdout.splitlines()[2].split()[:4] == ["row", "text", "|", "None"]
 
 
-def test_ls_shows_the_arrays_of_records_on_request(onecopy_process, tmp_path):
+def test_ls_shows_the_arrays_of_records_on_request(onecopy_command, tmp_path):
     path = tmp_path / "rows.oc"
     onecopy.records.save(path, ROWS)
-    shown = onecopy_process("ls", path, "--arrays", "--match", "records.0.id.*").stdout
+    shown = onecopy_command("ls", path, "--arrays", "--names", "records.0.id.*").stdout
     assert shown.splitlines()[2].split()[:3] == ["records.0.id.data", "I16", "2"]
-    done = onecopy_process("ls", path, "--sort", "size")
+    done = onecopy_command("ls", path, "--sort", "size")
     assert done.returncode == 2
-    assert "--sort and --match are for arrays: add --arrays" in done.stderr
+    assert "--sort and --names are for arrays: add --arrays" in done.stderr
 
 
-def test_ls_of_hostile_fields_repaints_nothing(onecopy_process, tmp_path):
+def test_ls_of_hostile_fields_repaints_nothing(onecopy_command, tmp_path):
     path = tmp_path / "rows.oc"
     onecopy.records.save(path, [{"\x1b[2J": 1, "\u202eback": {"a\nb": 2}}])
-    done = onecopy_process("ls", path)
+    done = onecopy_command("ls", path)
     assert done.returncode == 0
     assert not set(done.stdout) & {"\x1b", "\u202e"}
     assert r"a\nb" in done.stdout

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,44 +23,39 @@ def model(tmp_path):
     return tmp_path / "external.onnx"
 
 
-def onecopy(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "onecopy", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-
-
-def test_ls_warm_evict_and_verify_take_a_set(index, cached):
-    facts = json.loads(onecopy("ls", "--json", index).stdout)
+def test_ls_warm_evict_and_verify_take_a_set(index, cached, onecopy_command):
+    facts = json.loads(onecopy_command("ls", "--json", index).stdout)
     assert facts["container"] == "safetensors set"
     assert [array["name"] for array in facts["arrays"]] == list(ARRAYS)
     assert {Path(array["file"]).name for array in facts["arrays"]} == {shard_of(at) for at in range(3)}
-    assert onecopy("evict", index).returncode == 0
+    assert onecopy_command("evict", index).returncode == 0
     assert cached(index.parent / shard_of(2)) == 0
-    report = json.loads(onecopy("warm", "--json", index).stdout)
+    report = json.loads(onecopy_command("warm", "--json", index).stdout)
     assert report["complete"]
     assert report["bytes"] == sum((index.parent / shard_of(at)).stat().st_size for at in range(3))
     assert cached(index.parent / shard_of(2)) > 0
-    done = onecopy("verify", index)
+    done = onecopy_command("verify", index)
     assert (done.returncode, done.stderr) == (0, "")
     assert "every byte" in done.stdout
 
 
-def test_ls_reports_what_kind_of_file_it_is_and_of_how_many(index):
-    assert onecopy("ls", index).stdout.splitlines()[0] == f"{index}: safetensors set, 3 files"
-    assert onecopy("ls", MODELS / "small.onnx").stdout.splitlines()[0] == f"{MODELS / 'small.onnx'}: onnx"
+def test_ls_reports_what_kind_of_file_it_is_and_of_how_many(index, onecopy_command):
+    assert onecopy_command("ls", index).stdout.splitlines()[0] == f"{index}: safetensors set, 3 files"
+    assert onecopy_command("ls", MODELS / "small.onnx").stdout.splitlines()[0] == f"{MODELS / 'small.onnx'}: onnx"
 
 
-def test_warm_of_an_onnx_model_warms_its_data_too(model, cached):
+def test_warm_of_an_onnx_model_warms_its_data_too(model, cached, onecopy_command):
     data = model.parent / "external.bin"
-    onecopy("evict", model)
+    onecopy_command("evict", model)
     assert cached(data) == 0
-    assert onecopy("warm", model).returncode == 0
+    assert onecopy_command("warm", model).returncode == 0
     assert cached(data) > 0
 
 
-def test_a_missing_shard_is_one_line(index):
+def test_a_missing_shard_is_one_line(index, onecopy_command):
     (index.parent / shard_of(1)).unlink()
     for verb in ("ls", "warm", "verify"):
-        done = onecopy(verb, index)
+        done = onecopy_command(verb, index)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("onecopy: ")
         text = done.stderr.replace("\n", "")  # `verify` folds it

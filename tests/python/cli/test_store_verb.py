@@ -9,7 +9,7 @@ import pytest
 
 import onecopy as oc
 from onecopy.cli import command_line
-from onecopy.cli.words import parse_duration
+from onecopy.cli.options import parse_duration
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ def saved(path: Path) -> Path:
     return path
 
 
-def test_whole(onecopy_process, tmp_path: Path) -> None:
+def test_whole(onecopy_command, tmp_path: Path) -> None:
     path = saved(tmp_path / "m")
-    done = onecopy_process("verify", path)
+    done = onecopy_command("verify", path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "every byte is as it was written" in " ".join(done.stdout.split())
-    facts = json.loads(onecopy_process("verify", "--json", path, "--names", "a").stdout)[0]
+    facts = json.loads(onecopy_command("verify", "--json", path, "--names", "a").stdout)[0]
     assert facts["status"] == "ok"
     assert facts["bytes"] == 2 * BLOCK - 4096
 
@@ -47,19 +47,19 @@ def test_damaged_files_are_reported_and_the_others_still_verified(onecopy_proces
     assert [block["number"] for block in listed[0]["blocks"]] == [0, 1]
 
 
-def test_nothing_to_compare_with_is_another_status_than_damage(onecopy_process, model: Path) -> None:
-    done = onecopy_process("verify", model)
+def test_nothing_to_compare_with_is_another_status_than_damage(onecopy_command, model: Path) -> None:
+    done = onecopy_command("verify", model)
     assert done.returncode == 3
-    assert onecopy_process("verify", model, "nothing").returncode == 1
+    assert onecopy_command("verify", model, "nothing").returncode == 1
     assert "no checksums" in " ".join(done.stderr.split())
-    assert onecopy_process("verify").returncode == 2
+    assert onecopy_command("verify").returncode == 2
 
 
-def test_warm_can_verify(onecopy_process, tmp_path: Path) -> None:
+def test_warm_can_verify(onecopy_command, tmp_path: Path) -> None:
     path = saved(tmp_path / "m")
-    done = onecopy_process("warm", "--verify", path)
+    done = onecopy_command("warm", "--verify", path)
     assert done.returncode == 0
     assert "Checksums agree over" in " ".join(done.stdout.split())
-    done = onecopy_process("warm", "--verify", damaged(path, 5000))
+    done = onecopy_command("warm", "--verify", damaged(path, 5000))
     assert done.returncode == 1
     assert "damaged" in done.stderr

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy.cli import words
+from onecopy import text as words
 
 
 @given(st.text())

@@ -146,8 +146,8 @@ def test_what_cannot_be_explained_is_refused(target):
 
 
 def test_a_second_sample_is_for_processes_only():
-    with pytest.raises(ValueError, match=r"seconds=1 is for processes, not for a list"):
-        oc.explain([], seconds=1)
+    with pytest.raises(ValueError, match=r"interval=1 is for processes, not for a list"):
+        oc.explain([], interval=1)
 
 
 def test_an_array_is_explained_by_its_address(tmp_path):

@@ -136,16 +136,16 @@ def test_private_arrays_are_writable_and_the_file_stays(path):
     assert loaded["a"][0] == 7
 
 
-def test_ls_shows_the_class_and_the_arrays_of_an_object_and_runs_nothing(path, onecopy_process):
+def test_ls_shows_the_class_and_the_arrays_of_an_object_and_runs_nothing(path, onecopy_command):
     RAN.clear()
     oc.save_object(path, model())
-    shown = onecopy_process("ls", path).stdout.splitlines()
+    shown = onecopy_command("ls", path).stdout.splitlines()
     assert shown[0] == f"{path}: safetensors, object of the class {Model.__module__}.Model, arrays of onecopy"
     assert any(line.startswith("layers[1].weight  F64") for line in shown)
     oc.save(path, ARRAYS, {"onecopy.object": json.dumps(ABOUT | {"type": "\x1b[31m"})})
-    assert "\x1b" not in onecopy_process("ls", path).stdout
+    assert "\x1b" not in onecopy_command("ls", path).stdout
     oc.save(path, ARRAYS, {"onecopy.object": "{"})
-    assert onecopy_process("ls", path).stdout.splitlines()[0] == f"{path}: safetensors, arrays of onecopy"
+    assert onecopy_command("ls", path).stdout.splitlines()[0] == f"{path}: safetensors, arrays of onecopy"
 
 
 def test_mapped_and_unusual_arrays(path, tmp_path):

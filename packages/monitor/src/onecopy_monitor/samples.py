@@ -8,11 +8,22 @@ if TYPE_CHECKING:
     from onecopy.memory.proc import Key
     from onecopy_monitor.snapshots import FileReading, ProcessReading, Snapshot
 
-__all__ = ["COLUMNS", "FileSample", "ProcessSample", "Row", "Sample", "sample_of"]
+__all__ = ["COLUMNS", "LABELS", "FileSample", "ProcessSample", "Row", "Sample", "sample_of"]
 
 COLUMNS = ("anonymous", "file_clean", "file_dirty", "shmem", "page_tables", "swap", "real", "sum_of_rss")
 """Names of the numbers of a `Row`, all in bytes. For one process, `real` is its share of the real memory of the group,
 `sum_of_rss` its RSS, and files and shared memory are all that it has mapped."""
+LABELS = {
+    "anonymous": "anonymous",
+    "file_clean": "files, clean",
+    "file_dirty": "files, dirty",
+    "shmem": "shared memory",
+    "real": "deduplicated total",
+    "sum_of_rss": "sum of RSS",
+    "page_tables": "page tables",
+    "swap": "swap",
+}
+"""Labels of the columns, in the order of tables."""
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 

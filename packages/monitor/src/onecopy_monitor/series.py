@@ -301,8 +301,8 @@ class Series:
         known = self._files.get(sample.key)
         if known is None:
             if len(self._files) < MAX_FILES:
-                facts = sample.path, sample.kind, sample.size, sample.once, sample.dirty, sample.saves, sample.sharers
-                self._files[sample.key] = FilePeak(*facts)
+                fields = sample.path, sample.kind, sample.size, sample.once, sample.dirty, sample.saves, sample.sharers
+                self._files[sample.key] = FilePeak(*fields)
             return
         known.path, known.size = sample.path, sample.size
         known.once, known.saves = max(known.once, sample.once), max(known.saves, sample.saves)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onecopy.memory import proc
 from onecopy.memory.cgroup import kind_of
 from onecopy.text import escape, size
-from onecopy_monitor.samples import COLUMNS
+from onecopy_monitor.samples import COLUMNS, LABELS
 from onecopy_monitor.sampling.sampler import Sampler
 from onecopy_monitor.sampling.selection import Selection
 
@@ -22,19 +22,8 @@ if TYPE_CHECKING:
     from onecopy_monitor.series import Series
     from onecopy_monitor.snapshots import WatchCost
 
-__all__ = ["ROWS", "ProcessMemory", "memory_of", "memory_table", "series_table", "watch_table"]
+__all__ = ["ProcessMemory", "memory_of", "memory_table", "series_table", "watch_table"]
 
-ROWS = {
-    "anonymous": "anonymous",
-    "file_clean": "files, clean",
-    "file_dirty": "files, dirty",
-    "shmem": "shared memory",
-    "real": "deduplicated total",
-    "sum_of_rss": "sum of RSS",
-    "page_tables": "page tables",
-    "swap": "swap",
-}
-"""Columns of a series in the order of tables, with their labels."""
 _SHOWN = 20
 """Number of processes, and of files, in a table."""
 _NAME = 40
@@ -161,7 +150,7 @@ def series_table(series: Series) -> str:
     lines = [("", "peak", "grown", "at")]
     lines += [
         (words, size(heights[name].bytes), size(heights[name].grown), f"{heights[name].at:.1f} s")
-        for name, words in ROWS.items()
+        for name, words in LABELS.items()
     ]
     text = [_grid(lines, left={0}), "", _processes(series)]
     text += ["", _files(series)] if series.files else []

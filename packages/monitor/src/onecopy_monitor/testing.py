@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["MemoryBudget", "memory_budget", "pytest_configure", "pytest_runtest_call"]
 
 _LIMITS = ("anonymous", "file_dirty", "shmem", "page_tables", "real")
-_OPTIONS = ("children", "files", "hz", "exact", "budget")
+_OPTIONS = ("children", "files", "interval", "exact", "budget")
 _MARKER = """memory_budget(anonymous=..., file_dirty=..., shmem=..., page_tables=..., real=..., grown=True, \
-children=True, hz=50): fail the test if its memory exceeds one of the limits ("200 MiB"); see onecopy_monitor.testing"""
+children=True, interval=0.02): fail the test if its memory exceeds one of the limits ("200 MiB"); \
+see onecopy_monitor.testing"""
 
 
 class MemoryBudget(Protocol):
@@ -52,7 +53,7 @@ def _budget(**limits: Any) -> Iterator[Watch]:
     if all(limits.get(name) is None for name in _LIMITS):
         raise TypeError(f"memory_budget needs a limit, one of {', '.join(_LIMITS)}")
     options: dict[str, Any] = {
-        "hz": 50,
+        "interval": 0.02,
         "files": limits.get("real") is not None or limits.get("file_dirty") is not None,
     }
     options |= {name: limits[name] for name in _OPTIONS if name in limits}

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch", "watch"]
 
-_MAX_HZ = 1_000.0
-"""Maximum number of samples per second."""
+_MIN_INTERVAL_S = 0.001
+"""Minimum seconds between two samples."""
 _WORDS = {
     "anonymous": "anonymous memory",
     "file_dirty": "mapped files not yet written back",
@@ -47,16 +47,16 @@ class Watch(Closeable):
         *,
         children: bool = True,
         files: bool = True,
-        hz: float = 10.0,
+        interval: float = 0.1,
         exact: bool = False,
         budget: float = 0.01,
     ) -> None:
-        if not 0 < hz <= _MAX_HZ:
-            raise ValueError(f"hz must be above 0 and at most {_MAX_HZ:.0f}, not {hz}")
+        if not _MIN_INTERVAL_S <= interval < float("inf"):
+            raise ValueError(f"interval must be at least {_MIN_INTERVAL_S} s, not {interval}")
         self._sampler = Sampler(
             [os.getpid()] if pids is None else pids, children=children, files=files, exact=exact, budget=budget
         )
-        self._period = 1 / hz
+        self._interval = interval
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -176,7 +176,7 @@ class Watch(Closeable):
         return self._lock if os.getpid() == self._owner else threading.Lock()
 
     def _run(self) -> None:
-        while not self._stop.wait(max(self._period, self._sampler.pause)):
+        while not self._stop.wait(max(self._interval, self._sampler.pause)):
             self._sample()
 
     def _sample(self, *, refresh: bool = False) -> None:
@@ -196,15 +196,15 @@ def watch(
     *,
     children: bool = True,
     files: bool = True,
-    hz: float = 10.0,
+    interval: float = 0.1,
     exact: bool = False,
     budget: float = 0.01,
 ) -> Watch:
     """Watch the memory of processes while a ``with`` block runs.
 
-    A thread takes `hz` samples per second, fewer if that would exceed `budget`. A peak between two samples is missed,
-    except that of RSS (`Peaks.high_water`, `Peaks.unseen`). Freed memory that the allocator keeps can be reused without
-    growth. The samples take at most 10 MB, however long the block runs; see `Series`.
+    A thread samples every `interval` seconds, less often if that would exceed `budget`. A peak between two samples is
+    missed, except that of RSS (`Peaks.high_water`, `Peaks.unseen`). Freed memory that the allocator keeps can be reused
+    without growth. The samples take at most 10 MB, however long the block runs; see `Series`.
 
     Parameters
     ----------
@@ -214,8 +214,8 @@ def watch(
         Whether to include their descendants.
     files
         Whether to query the page cache for big mapped files; False: all files are counted by page-table walks.
-    hz
-        Samples per second, at most 1000.
+    interval
+        Seconds between two samples, at least 0.001.
     exact
         Whether to walk the page tables of all processes at every sample (PSS), whatever it costs.
     budget
@@ -226,18 +226,18 @@ def watch(
     ProcessLookupError
         None of `pids` exists.
     ValueError
-        `hz` or `budget` is out of range.
+        `interval` or `budget` is out of range.
 
     Examples
     --------
     >>> import onecopy_monitor
-    >>> with onecopy_monitor.watch(hz=50) as watched:
+    >>> with onecopy_monitor.watch(interval=0.02) as watched:
     ...     block = bytearray(50_000_000)
     >>> 45_000_000 < watched.peak.anonymous.grown < 100_000_000
     True
     >>> watched.assert_peak(anonymous="200 MiB")
     """
-    return Watch(pids, children=children, files=files, hz=hz, exact=exact, budget=budget)
+    return Watch(pids, children=children, files=files, interval=interval, exact=exact, budget=budget)
 
 
 def _bytes_of(name: str, limit: str | int) -> int:

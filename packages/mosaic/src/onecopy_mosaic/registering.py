@@ -1,6 +1,6 @@
 """Registration of overlapping tiles: their positions, measured from their pixels.
 
-    found = onecopy_mosaic.register(sorted(folder.glob("*.tif")), grid=(5, 5), overlap=0.1, columns_first=True)
+    found = onecopy_mosaic.register(sorted(folder.glob("*.tif")), grid=(5, 5), overlap=0.1, column_major=True)
     found.positions          # (y, x) of each tile: for onecopy_mosaic.mosaic
     print(found)             # how many seams were verified, and which tiles were not placed by one
 
@@ -88,7 +88,7 @@ def register(
     grid: tuple[int, int],
     overlap: float | tuple[float, float] = 0.1,
     *,
-    columns_first: bool = False,
+    column_major: bool = False,
     min_correlation: float = 0.5,
     progress: Callable[[int, int], object] | None = None,
 ) -> Registration:
@@ -105,7 +105,7 @@ def register(
         The expected overlap as a fraction of a tile, or two of them: (of the rows of vertical neighbours, of the
         columns of horizontal neighbours). Overlaps from 3 pixels to twice the fraction are found, and sideways shifts
         up to the fraction.
-    columns_first
+    column_major
         True if `tiles` lists the grid column by column; False if row by row.
     min_correlation
         The minimum correlation of a verified shift.
@@ -134,13 +134,13 @@ def register(
     shares = overlap if isinstance(overlap, tuple) else (overlap, overlap)
     if not all(0 < share <= 0.5 for share in shares):
         raise ValueError(f"overlap must be more than 0 and at most 0.5, not {overlap}")
-    links = list(_links(sources, grid, shares, columns_first, min_correlation, progress))
+    links = list(_links(sources, grid, shares, column_major, min_correlation, progress))
     if links and not any(link.verified for link in links):
         best = max(link.correlation for link in links)
         raise ValueError(
             f"none of {len(links)} pairs of neighbours could be verified: the best correlation is {best:.2f}, less "
             f"than {min_correlation}; check the grid ({rows} rows, {columns} columns, listed by "
-            f"{'columns' if columns_first else 'rows'}) and the overlap"
+            f"{'columns' if column_major else 'rows'}) and the overlap"
         )
     return _joined(len(sources), links, sources.shape_and_dtype(0)[0], shares)
 
@@ -149,7 +149,7 @@ def _links(
     tiles: Tiles,
     grid: tuple[int, int],
     shares: tuple[float, float],
-    columns_first: bool,
+    column_major: bool,
     min_correlation: float,
     progress: Callable[[int, int], object] | None,
 ) -> Iterator[Link]:
@@ -158,7 +158,7 @@ def _links(
     for row in range(grid[0]):
         edges: list[_Edges] = []
         for column in range(grid[1]):
-            number = column * grid[0] + row if columns_first else row * grid[1] + column
+            number = column * grid[0] + row if column_major else row * grid[1] + column
             edges.append(_Edges.of(tiles, number, shares))
             if column:
                 yield _measured(edges[-2], edges[-1], 1, shares, min_correlation)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onecopy import page_cache
-from onecopy.memory import cgroup, proc
+from onecopy.memory import proc
 from onecopy_bench.engine.crew import SampleError
+from onecopy_bench.engine.machine.kernel import disk_counters
 from onecopy_bench.engine.raw import STRIDE, fresh_memory
 
 BACKED_MORE = 256 << 20
@@ -72,8 +73,8 @@ class Peak:
 
 def disk_bytes(path: str | os.PathLike[str], *, written: bool = False) -> int | None:
     """Return the bytes that the disk of a file has read (or written) since boot, for any process; None: unknown."""
-    disk = cgroup.block_stat(Path(path).stat().st_dev)
-    return None if disk is None else disk.bytes_written if written else disk.bytes_read
+    disk = disk_counters(Path(path).stat().st_dev)
+    return None if disk is None else disk[written]
 
 
 def difference(after: int | None, before: int | None) -> int | None:

@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from onecopy.cli import reports, screen
-from onecopy.cli.words import SIZE_OF_SOMETHING, parse_size
+from onecopy.cli.options import SIZE_OF_SOMETHING
+from onecopy.text import parse_size
 from onecopy_bench.engine import pages, pictures
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.pages import Scenario

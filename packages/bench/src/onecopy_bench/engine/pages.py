@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onecopy.cli import screen
-from onecopy.cli.words import escape
+from onecopy.text import escape
 from onecopy_bench.engine import machine
 from onecopy_bench.engine.machine import quiet
 from onecopy_bench.engine.record import Record, Sample

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from onecopy.cli import screen
-from onecopy.cli.words import escape
+from onecopy.text import escape
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine.record import Sample, lines
 from onecopy_bench.engine.rounds import Progress, Settings

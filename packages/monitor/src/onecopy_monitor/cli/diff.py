@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from onecopy_monitor.cli.plot import check_output, processes_option, read, show, theme_option
-from onecopy_monitor.recording.comparing import compare, facts_of
+from onecopy_monitor.recording import compare, resources_of
 
 
 @click.command("diff")
@@ -45,4 +45,4 @@ def command(
 
 
 def _numbers(run: Any) -> dict[str, Any]:
-    return {"command": list(run.command), **{name: fact[0] for name, fact in facts_of(run).items()}}
+    return {"command": list(run.command), **{name: number for name, (number, _) in resources_of(run).items()}}

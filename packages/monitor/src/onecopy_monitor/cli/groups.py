@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy.cli.words import TIME
+from onecopy.cli import options
 from onecopy_monitor import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MIN_PERIOD_S = 0.1
-"""Minimum seconds between two samples."""
 FIRST_S = 0.25
 """Extra CPU seconds for the first sample: enough to measure 500 processes."""
 
@@ -25,7 +23,7 @@ def which(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--file", "mapping", type=click.Path(), metavar="PATH", help="Processes that map this file."),
         click.option("--cgroup", "group", metavar="GROUP", help="Processes in this control group or below: /a/b."),
-        click.option("--match", metavar="REGEX", help="Processes whose name or command line matches REGEX."),
+        click.option("--regex", metavar="REGEX", help="Processes whose name or command line matches REGEX."),
         click.option("--tree", is_flag=True, help="Include descendants of the processes."),
         click.argument("pids", nargs=-1, type=click.IntRange(min=1), metavar="[PID]..."),
     ):
@@ -45,20 +43,13 @@ def rate(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Maximum CPU time of sampling, in percent of one CPU.",
         ),
         click.option("--exact", is_flag=True, help="Read PSS of each process in each sample: 6 to 22 ms per GiB."),
-        click.option(
-            "--every",
-            default="1 s",
-            show_default=True,
-            type=TIME,
-            callback=lambda _, __, seconds: max(seconds, MIN_PERIOD_S),
-            help="Time between two samples.",
-        ),
+        options.interval("1s", "Time between two samples.", least="100ms"),
     ):
         command = option(command)
     return command
 
 
-def sampler_of(pids: tuple[int, ...], *, tree: bool, budget: float, **options: Any) -> Sampler:
+def sampler_of(pids: tuple[int, ...], *, tree: bool, budget: float, **settings: Any) -> Sampler:
     """Return a sampler of the selected processes, with a CPU budget in percent.
 
     The sampler keeps a file open per process, so the limit of open files is raised to its maximum.
@@ -66,4 +57,4 @@ def sampler_of(pids: tuple[int, ...], *, tree: bool, budget: float, **options: A
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return Sampler(pids or None, children=tree, budget=budget / 100, at_first=FIRST_S, **options)
+    return Sampler(pids or None, children=tree, budget=budget / 100, at_first=FIRST_S, **settings)

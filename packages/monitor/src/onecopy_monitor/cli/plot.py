@@ -8,7 +8,7 @@ import click
 
 from onecopy.cli.command_line import describe
 from onecopy.cli.reports import has_folder
-from onecopy.cli.words import escape
+from onecopy.text import escape
 from onecopy_monitor.pictures import THEMES, draw
 from onecopy_monitor.recording import Recording, read_recording
 

@@ -15,8 +15,9 @@ import click
 
 from onecopy.cli import child
 from onecopy.cli.command_line import describe
-from onecopy.cli.words import escape
+from onecopy.cli.options import interval
 from onecopy.memory import proc
+from onecopy.text import escape
 from onecopy_monitor.recording import End, Recorder
 from onecopy_monitor.samples import sample_of
 from onecopy_monitor.sampling.sampler import Sampler
@@ -35,8 +36,8 @@ ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 class Recording:
     """Samples processes, writes the samples to a recorder and keeps them; sampling goes on if writing fails."""
 
-    def __init__(self, sampler: Sampler, recorder: Recorder, hz: float) -> None:
-        self._sampler, self._recorder, self._period = sampler, recorder, 1 / hz
+    def __init__(self, sampler: Sampler, recorder: Recorder, interval: float) -> None:
+        self._sampler, self._recorder, self._interval = sampler, recorder, interval
         self._cpu_s, self._deferred = 0.0, 0
         # A child inherits the peak RSS of this process, and exec keeps it.
         self._own_rss = proc.status(os.getpid()).vm_hwm or 0
@@ -61,23 +62,23 @@ class Recording:
     @property
     def pause(self) -> float:
         """Seconds until the next sample."""
-        return max(self._period, self._sampler.pause)
+        return max(self._interval, self._sampler.pause)
 
     def end(self, status: int | None = None, used: Sequence[float] | None = None) -> None:
         """Write the last line; `used` is the resource usage of the command from `os.wait4`."""
-        facts: dict[str, Any] = {}
+        resources: dict[str, Any] = {}
         if used is not None:
-            facts = {
+            resources = {
                 "max_rss": int(used[2]) << 10 if int(used[2]) << 10 > self._own_rss else None,
                 "minor_faults": int(used[6]),
                 "major_faults": int(used[7]),
                 "user_s": round(used[0], 6),
                 "system_s": round(used[1], 6),
             }
-        facts |= {"looks": self.series.samples, "look_cpu_s": round(self._cpu_s, 6), "put_off": self._deferred}
+        resources |= {"looks": self.series.samples, "look_cpu_s": round(self._cpu_s, 6), "put_off": self._deferred}
         if not self.failed:
             try:
-                self._recorder.end(End(self.series.seconds, status, **facts))
+                self._recorder.end(End(self.series.seconds, status, **resources))
             except OSError as error:
                 self._fail(error)
 
@@ -120,7 +121,7 @@ def summary(recording: Recording, path: str) -> None:
 @click.option(
     "--pid", "pids", multiple=True, type=click.IntRange(min=1), help="Record this running process. Repeatable."
 )
-@click.option("--hz", default=10.0, show_default=True, type=click.FloatRange(0.01, 1000), help="Samples per second.")
+@interval("100ms", "Time between two samples.")
 @click.option("--exact", is_flag=True, help="Read PSS of all processes in each sample, without a budget.")
 @click.option(
     "--budget",
@@ -137,7 +138,7 @@ def command(
     *,
     output: str,
     pids: tuple[int, ...],
-    hz: float,
+    interval: float,
     exact: bool,
     budget: float,
     no_children: bool,
@@ -153,16 +154,16 @@ def command(
     """
     if bool(command) == bool(pids):
         raise click.UsageError("give either a command to run, or --pid")
-    options = {"hz": hz, "exact": exact, "budget": budget / 100, "children": not no_children}
-    how = {name: value for name, value in options.items() if name != "hz"}
+    options = {"interval": interval, "exact": exact, "budget": budget / 100, "children": not no_children}
+    how = {name: value for name, value in options.items() if name != "interval"}
     with (
         child.blocked_signals() as before,
         _recorder(output, command or [f"--pid {pid}" for pid in pids], options, force) as recorder,
     ):
         if pids:
-            status = _attached(pids, recorder, hz, how, quiet)
+            status = _attached(pids, recorder, interval, how, quiet)
         else:
-            status = _started(command, before, recorder, hz, how, quiet)
+            status = _started(command, before, recorder, interval, how, quiet)
     raise click.exceptions.Exit(status)
 
 
@@ -173,7 +174,7 @@ def _recorder(output: str, command: Sequence[str], options: Mapping[str, object]
         raise click.ClickException(f"{output}: the file exists: --force replaces it") from None
 
 
-def _attached(pids: Sequence[int], recorder: Recorder, hz: float, how: Mapping[str, Any], quiet: bool) -> int:
+def _attached(pids: Sequence[int], recorder: Recorder, interval: float, how: Mapping[str, Any], quiet: bool) -> int:
     try:
         sampler = Sampler(pids, **how)
     except OSError:  # no such process
@@ -181,7 +182,7 @@ def _attached(pids: Sequence[int], recorder: Recorder, hz: float, how: Mapping[s
         raise
     recorder.begin()
     with sampler:
-        recording = Recording(sampler, recorder, hz)
+        recording = Recording(sampler, recorder, interval)
         attend(recording)
         recording.end()
     if not quiet:
@@ -193,7 +194,7 @@ def _started(
     command: Sequence[str],
     mask: set[int],
     recorder: Recorder,
-    hz: float,
+    interval: float,
     how: Mapping[str, Any],
     quiet: bool,
 ) -> int:
@@ -204,7 +205,7 @@ def _started(
         return child.refused(command, error)
     recorder.begin()
     with Sampler([pid], **how) as sampler:
-        recording = Recording(sampler, recorder, hz)
+        recording = Recording(sampler, recorder, interval)
         status, used = follow(pid, recording)
         recording.end(status, used)
     if not quiet:

@@ -41,7 +41,7 @@ def command(
     names: tuple[str, ...],
     token: str | None,
     no_token: bool,
-    every: float,
+    interval: float,
     budget: float,
     **options: Any,
 ) -> None:
@@ -62,7 +62,7 @@ def command(
         raise click.ClickException(NEEDS) from None
     title = name or _title(pids, options)
     sampler = groups.sampler_of(pids, tree=tree, budget=budget, **options)
-    with SnapshotSource(sampler, every, pids[0] if pids else None) as snapshots, _listening(host, port) as listener:
+    with SnapshotSource(sampler, interval, pids[0] if pids else None) as snapshots, _listening(host, port) as listener:
         try:
             served = application(snapshots, title, (*LOOPBACK, host, *names), token=secret)
             from onecopy_monitor.serving.access import Limited
@@ -97,7 +97,7 @@ def command(
 
 def _title(pids: tuple[int, ...], options: dict[str, Any]) -> str:
     parts = [f"process {', '.join(map(str, pids))}"] if pids else []
-    parts += [f"{word} {options[key]}" for key, word in (("match", "match"), ("group", "cgroup")) if options[key]]
+    parts += [f"{word} {options[key]}" for key, word in (("regex", "regex"), ("group", "cgroup")) if options[key]]
     if options["mapping"]:
         parts.append(f"processes that map {os.path.basename(options['mapping'])}")  # noqa: PTH119 - text
     return ", ".join(parts) or socket.gethostname()

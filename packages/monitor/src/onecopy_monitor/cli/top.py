@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
+import select
 import sys
 import time
 from dataclasses import asdict, fields
@@ -15,12 +17,12 @@ from rich.live import Live
 from rich.text import Text
 
 from onecopy.cli import screen
-from onecopy.cli.words import escape
+from onecopy.text import escape
 from onecopy_monitor import FileReading, ProcessReading, Sampler, Totals
-from onecopy_monitor.cli import groups, keys, top_screen
+from onecopy_monitor.cli import groups, top_screen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -55,7 +57,7 @@ def command(
     tree: bool,
     sort: str,
     limit: int | None,
-    every: float,
+    interval: float,
     once: bool,
     as_json: bool,
     as_csv: str | None,
@@ -65,14 +67,14 @@ def command(
     """Show the memory of processes, and the big files that they map, each page counted once.
 
     REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is the part of
-    one process. Without a PID, --match, --cgroup or --file, all processes of this machine are sampled.
+    one process. Without a PID, --regex, --cgroup or --file, all processes of this machine are sampled.
 
     Needs no privileges: numbers that cannot be read are shown as unknown. No process is stopped.
     """
     single = once or as_json or as_csv is not None or not sys.stdout.isatty()
     with groups.sampler_of(pids, tree=tree, budget=budget, huge=True, **options) as sampler:
         if not single:
-            _live(sampler, top_screen.View(sort, tree, limit), every, budget / 100)
+            _live(sampler, top_screen.View(sort, tree, limit), interval, budget / 100)
             return
         snapshot = sampler.sample()
         if as_json:
@@ -85,8 +87,8 @@ def command(
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
     """Return a snapshot for JSON, with the total first."""
-    facts = snapshot.as_dict()
-    return {"total": facts.pop("totals"), **facts}
+    values = snapshot.as_dict()
+    return {"total": values.pop("totals"), **values}
 
 
 def _print(console: Console, snapshot: Snapshot, view: top_screen.View) -> None:
@@ -106,8 +108,8 @@ def _write_csv(snapshot: Snapshot, what: str) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
     for row in rows:
-        facts = asdict(row)
-        writer.writerow([_cell(facts[name]) for name in names])
+        cells = asdict(row)
+        writer.writerow([_cell(cells[name]) for name in names])
 
 
 def _cell(value: object) -> object:
@@ -119,15 +121,15 @@ def _cell(value: object) -> object:
     return "" if value is None else value
 
 
-def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) -> None:
+def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: float) -> None:
     """Sample and show until q or Ctrl-C, at a rate that keeps the CPU time of both within the budget."""
     limit = view.limit
     console = screen.out()
     start, spent = time.monotonic(), time.process_time()
-    wait = every
+    wait = interval
     with (
         contextlib.suppress(KeyboardInterrupt, EOFError),
-        keys.single_keys() as listening,
+        single_keys() as listening,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
@@ -142,8 +144,8 @@ def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) 
                 if listening:
                     lines.append(Text(HELP, style="dim"))
                 live.update(Text("\n", no_wrap=True, overflow="crop").join(lines), refresh=True)
-                wait = max(every, sampler.pause, (time.process_time() - before) / budget)
-                typed = keys.keys_within(wait, listening=listening)
+                wait = max(interval, sampler.pause, (time.process_time() - before) / budget)
+                typed = keys_within(wait, listening=listening)
                 if typed is None:
                     break
                 for key in typed:
@@ -151,6 +153,42 @@ def _live(sampler: Sampler, view: top_screen.View, every: float, budget: float) 
                         return
                     view.sort = top_screen.SORT_KEYS.get(key, view.sort)
                     view.tree = not view.tree if key == "t" else view.tree
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[bool]:
+    """Read keys without Enter inside the block; yield whether stdin is a terminal. Ctrl-C still interrupts."""
+    import termios
+    import tty
+
+    if not sys.stdin.isatty():
+        yield False
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield True
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def keys_within(seconds: float, *, listening: bool) -> str | None:
+    """Wait for keys and return those typed so far; None after `seconds`, and always None if not `listening`.
+
+    Keys that a terminal sends as several characters, such as arrows, end what is returned and are not part of it.
+    EOFError: the terminal is gone.
+    """
+    if not listening:
+        time.sleep(seconds)
+        return None
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    if not ready:
+        return None
+    typed = os.read(sys.stdin.fileno(), 256)
+    if not typed:
+        raise EOFError
+    return typed.decode("utf-8", "replace").partition("\x1b")[0]
 
 
 def _rows_that_fit(snapshot: Snapshot, height: int) -> int:

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from onecopy.cli import screen
-from onecopy.cli.words import escape, significant, size
-from onecopy.memory.labels import label_of
+from onecopy.memory.proc import label_of
+from onecopy.text import escape, share, significant, size
 from onecopy_monitor.history import History, trend
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ class View:
         return found
 
 
-def lines_of(snapshot: Snapshot, view: View, width: int, every: float | None) -> list[Text]:
-    """Return the lines of the screen; `every` is the seconds between samples, None for a single sample."""
+def lines_of(snapshot: Snapshot, view: View, width: int, interval: float | None) -> list[Text]:
+    """Return the lines of the screen; `interval` is the seconds between samples, None for a single sample."""
     text = Text("\n").join(
         [
-            *_heading(snapshot, width, every, view.cost),
+            *_heading(snapshot, width, interval, view.cost),
             Text(""),
             _processes(snapshot, view, width),
             *([Text(""), _files(snapshot, view, width)] if snapshot.files else []),
@@ -110,11 +110,11 @@ def lines_of(snapshot: Snapshot, view: View, width: int, every: float | None) ->
     return list(text.split("\n", allow_blank=True))
 
 
-def _heading(snapshot: Snapshot, width: int, every: float | None, own: float | None) -> list[Text]:
+def _heading(snapshot: Snapshot, width: int, interval: float | None, own: float | None) -> list[Text]:
     total, cost = snapshot.totals, snapshot.cost
     right = f"own cost {significant(100 * (cost.share if own is None else own))} % of a CPU"
-    if every is not None:
-        right = f"every {significant(every)} s   {right}"
+    if interval is not None:
+        right = f"every {significant(interval)} s   {right}"
     left = f"{len(snapshot.processes)} process{'' if len(snapshot.processes) == 1 else 'es'}"
     space = " " * max(width - cell_len(left) - cell_len(right), 3)
     kinds = {
@@ -215,11 +215,9 @@ def resident(file: FileReading) -> str:
     """Return a bar and the resident percentage of the mapped part of a file; never 0 % or 100 % by rounding."""
     if file.cached is None or file.mapped <= 0:
         return f"{'?':{BAR}} unknown"
-    share = min(file.cached / file.mapped, 1.0)
-    full = BAR if share == 1 else min(round(BAR * share), BAR - 1) if share > 0 else 0
-    percent = (
-        "100 %" if share == 1 else ">99 %" if share > 0.99 else "<1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
-    )
+    part = min(file.cached / file.mapped, 1.0)
+    full = BAR if part == 1 else min(round(BAR * part), BAR - 1) if part > 0 else 0
+    percent = share(min(file.cached, file.mapped), file.mapped)
     return "█" * full + "░" * (BAR - full) + f" {percent:>5}"
 
 

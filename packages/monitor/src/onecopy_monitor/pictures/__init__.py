@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onecopy.arguments import path_text
 from onecopy.atomic_files import path_beside, remove, replace
-from onecopy_monitor.pictures.figures import THEMES, png_of, svg_of
-from onecopy_monitor.pictures.page import page_of
+from onecopy.text import escape
+from onecopy_monitor.pictures.figures import COLOURS, DARK, LIGHT, THEMES, frames_of, png_of, svg_of
 from onecopy_monitor.pictures.panels import picture_of
+from onecopy_monitor.samples import LABELS
+from onecopy_monitor.table import series_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onecopy_monitor.pictures.panels import Picture
     from onecopy_monitor.series import Series
 
 __all__ = ["THEMES", "draw", "drawn"]
@@ -95,7 +98,46 @@ def drawn(
         raise ValueError(f"theme must be one of {', '.join(THEMES)}, not {theme!r}")
     picture = picture_of(runs, title, processes)
     if suffix.lower() == ".html":
-        return page_of(picture, runs, theme).encode()
+        return _page_of(picture, runs, theme).encode()
     if suffix.lower() == ".svg":
         return svg_of(picture, theme).encode()
     return png_of(picture, theme)
+
+
+def _page_of(picture: Picture, runs: Sequence[tuple[str, Series]], theme: str = "auto") -> str:
+    """Return a picture as HTML, with the tables of its runs below; `theme` is that of `draw`."""
+    from importlib.resources import files
+
+    from jinja2 import Environment
+
+    template = files("onecopy_monitor.pictures").joinpath("page.html").read_text("utf-8")
+    return (
+        Environment(autoescape=True, trim_blocks=True)
+        .from_string(template)
+        .render(
+            title=picture.title or "memory over time",
+            theme=theme,
+            themes={"light": LIGHT, "dark": DARK},
+            svg=svg_of(picture, theme),
+            tables=[(escape(name), series_table(series)) for name, series in runs],
+            data=_data(picture),
+        )
+    )
+
+
+def _data(picture: Picture) -> dict[str, Any]:
+    """Return what the script of the page needs; the template escapes characters of HTML in it."""
+    frames, width, height = frames_of(picture)
+    panels = [
+        {
+            "left": frame.left,
+            "top": frame.top,
+            "width": frame.width,
+            "height": frame.height,
+            "times": [round(at, 4) for at in frame.panel.times],
+            "columns": frame.panel.columns,
+        }
+        for frame in frames
+    ]
+    seconds = max(picture.seconds, 0.01)
+    return {"panels": panels, "seconds": seconds, "width": width, "height": height, "names": LABELS, "colours": COLOURS}

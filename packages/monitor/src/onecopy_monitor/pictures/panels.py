@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onecopy.text import escape, size
+from onecopy_monitor.samples import LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,12 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BANDS", "Panel", "Picture", "picture_of"]
 
-BANDS = {
-    "anonymous": "anonymous",
-    "file_clean": "files, clean",
-    "file_dirty": "files, dirty",
-    "shmem": "shared memory",
-}
+BANDS = {name: LABELS[name] for name in ("anonymous", "file_clean", "file_dirty", "shmem")}
 """Stacked columns, the lowest first, with their labels."""
 _POINTS = 600
 """Maximum points of a panel: about one per pixel."""

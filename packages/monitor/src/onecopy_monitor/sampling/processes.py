@@ -1,18 +1,25 @@
-"""`Observed`: a process that is sampled repeatedly through an open file in ``/proc``.
+"""`Member`: a process of a group, with its state between samples; `Observed` reads its counters.
 
-The open file refers to one process: reading fails after the process has ended, even if its PID was reused. Keeping it
-open also saves two of three system calls: reading the counters takes 8 us.
+A process is sampled through an open file in ``/proc``, which refers to one process: reading fails after the process has
+ended, even if its PID was reused. Keeping it open also saves two of three system calls: the counters take 8 us to read.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy.memory import proc
 
-__all__ = ["Counters", "Observed", "Times"]
+if TYPE_CHECKING:
+    from onecopy.memory.proc import Key
+    from onecopy_monitor.sampling.mapped import MappedFile
+    from onecopy_monitor.sampling.totals import Found
+    from onecopy_monitor.snapshots import Walk
+
+__all__ = ["Counters", "Member", "Observed", "Times"]
 
 _COUNTERS = re.compile(
     rb"\nState:\t(\S).*?\nPPid:\t(\d+)\n(?:.*?\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n"
@@ -21,6 +28,13 @@ _COUNTERS = re.compile(
     re.DOTALL,
 )
 _ENOUGH = 1 << 14
+_READING_S = 0.0004
+"""Estimated CPU seconds of reading the mappings of a process for the first time."""
+_STALE_S = 60.0
+"""Seconds after which a page-table walk is repeated."""
+_MOVED_S, _MOVED = 1.0, 8 << 20
+"""Seconds after which a walk is repeated if the group has changed, if the process shares anonymous memory (only walks
+detect copying), or if its resident files changed by an eighth or by this number of bytes, whichever is more."""
 
 
 class Counters(NamedTuple):
@@ -93,3 +107,50 @@ class Observed:
         if self._status >= 0:
             os.close(self._status)
             self._status = -1
+
+
+@dataclass
+class Member:
+    """A process of the group, with its state between samples."""
+
+    observed: Observed
+    counters: Counters
+    times: Times
+    files: dict[Key, MappedFile] = field(default_factory=dict)
+    files_at: float = -1e9
+    reading_s: float = _READING_S
+    """CPU seconds of the last reading of its mappings."""
+    files_of: tuple[int, int] = (-1, -1)
+    """Resident bytes of files and of shared memory when its mappings were read."""
+    times_at: float = 0.0
+    walk: Walk | None = None
+    found: Found | None = None
+    outdated: bool = False
+    """Whether the group has changed since the walk."""
+    unknown: str = ""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self.observed.pid
+
+    @property
+    def name(self) -> str:
+        """Name of the process in the kernel."""
+        return self.observed.name
+
+    def due(self, now: float) -> bool:
+        """Return whether a page-table walk is due."""
+        if self.unknown or self.counters.rss == 0:
+            return False
+        if self.walk is None:
+            return True
+        moved = self.found is not None and (
+            self.found.forked > 0
+            or any(
+                abs(getattr(self.counters, kind) - then.rss) > max(then.rss // 8, _MOVED)
+                for kind, then in self.found.then.items()
+            )
+        )
+        age = now - self.walk.at
+        return age > _STALE_S or (age > _MOVED_S and (moved or self.outdated))

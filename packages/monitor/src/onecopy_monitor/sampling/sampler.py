@@ -16,8 +16,7 @@ from onecopy.memory.cgroup import kind_of
 from onecopy.page_cache import mapped_in
 from onecopy_monitor.sampling.cpu_budget import CpuBudget, price_of_walk
 from onecopy_monitor.sampling.mapped import Cache, MappedFile, files_of, merged
-from onecopy_monitor.sampling.members import Member
-from onecopy_monitor.sampling.processes import Observed
+from onecopy_monitor.sampling.processes import Member, Observed
 from onecopy_monitor.sampling.selection import Selection
 from onecopy_monitor.sampling.totals import Shares, file_readings, found_by, shares_of, totals_of
 from onecopy_monitor.snapshots import Cost, ProcessReading, Snapshot, Walk
@@ -55,10 +54,10 @@ class Sampler(Closeable):
     Parameters
     ----------
     pids
-        Process ids; None: all processes of this machine, or those that match `match`, `group` and `mapping`.
+        Process ids; None: all processes of this machine, or those that match `regex`, `group` and `mapping`.
     children
         Whether to include descendants.
-    match
+    regex
         A regular expression that is searched in names and command lines.
     group
         A control group, for the processes in it or in groups below.
@@ -80,7 +79,7 @@ class Sampler(Closeable):
     ProcessLookupError
         None of `pids` exists.
     ValueError
-        `budget` is out of range, or `match` is not a regular expression.
+        `budget` is out of range, or `regex` is not a regular expression.
     FileNotFoundError
         The file `mapping` does not exist.
 
@@ -98,7 +97,7 @@ class Sampler(Closeable):
         pids: Sequence[int] | None = None,
         *,
         children: bool = False,
-        match: str | None = None,
+        regex: str | None = None,
         group: str | None = None,
         mapping: str | os.PathLike[str] | None = None,
         files: bool = True,
@@ -109,7 +108,7 @@ class Sampler(Closeable):
     ) -> None:
         self._selection = Selection(
             None if pids is None else tuple(pids),
-            _expression(match),
+            _expression(regex),
             group,
             None if mapping is None else os.path.realpath(path_text(mapping)),
             children,
@@ -128,7 +127,7 @@ class Sampler(Closeable):
         self._last: Snapshot | None = None
         self._last_at = -1e9
         self._join(self._selection.find())
-        if pids is not None and not self._members and match is group is mapping is None:
+        if pids is not None and not self._members and regex is group is mapping is None:
             raise ProcessLookupError(f"there is no process {', '.join(map(str, pids))}")
 
     def close(self) -> None:
@@ -165,7 +164,7 @@ class Sampler(Closeable):
             return replace(self._last, time=now, elapsed=clock - self._start, ended=(), cost=cost)
         files = self._sample_files(clock)
         self._walk(now, files)
-        parts = [member.part() for member in self._members.values()]
+        parts = list(self._members.values())
         shares = shares_of(parts, files)
         totals = totals_of(parts, files, shares, now, exact=self._exact)
         if self._unseen:
@@ -255,7 +254,7 @@ class Sampler(Closeable):
         self._cached_files = {key: found for key, found in self._cached_files.items() if key in everyones}
         self._cache.keep_only(everyones)
         self._huge_shares = {key: share for key, share in self._huge_shares.items() if key in everyones}
-        found = file_readings([member.part() for member in self._members.values()], states)
+        found = file_readings(self._members.values(), states)
         return tuple(replace(one, huge=self._huge_of(one, clock)) for one in found) if self._huge else found
 
     def _cached(self, key: Key, file: MappedFile, pids: list[int], clock: float) -> CachedFile:
@@ -303,7 +302,7 @@ class Sampler(Closeable):
 
     def _read_files(self, member: Member) -> None:
         try:
-            member.files, member.unknown = files_of(member.observed.pid) if member.counters.rss else {}, ""
+            member.files, member.unknown = files_of(member.pid) if member.counters.rss else {}, ""
         except PermissionError:
             member.files, member.unknown = {}, _OF_ANOTHER_USER
         except OSError:  # it is ending
@@ -314,12 +313,12 @@ class Sampler(Closeable):
     def _walk(self, now: float, files: tuple[FileReading, ...]) -> None:
         waiting = [one for one in self._members.values() if one.counters.rss > 0 and (self._exact or one.due(now))]
         # One process per program first, because the others are assumed to be similar; then the oldest walks.
-        seen = {one.observed.name for one in self._members.values() if one.walk is not None}
-        waiting.sort(key=lambda one: (one.observed.name in seen, one.walk.at if one.walk else 0.0, -one.counters.rss))
+        seen = {one.name for one in self._members.values() if one.walk is not None}
+        waiting.sort(key=lambda one: (one.name in seen, one.walk.at if one.walk else 0.0, -one.counters.rss))
         first: dict[str, Member] = {}
         for one in waiting:
-            first.setdefault(one.observed.name, one)
-        waiting = [*first.values(), *(one for one in waiting if first[one.observed.name] is not one)]
+            first.setdefault(one.name, one)
+        waiting = [*first.values(), *(one for one in waiting if first[one.name] is not one)]
         for member in waiting:
             last = member.walk.seconds if member.walk else None
             price = price_of_walk(member.counters.anonymous, member.counters.file + member.counters.shmem, last)
@@ -331,7 +330,7 @@ class Sampler(Closeable):
     def _walk_one(self, member: Member, files: tuple[FileReading, ...]) -> None:
         start = time.thread_time()
         try:
-            memory = proc.rollup(member.observed.pid)
+            memory = proc.rollup(member.pid)
             member.counters = member.observed.counters()
         except PermissionError:
             member.unknown = _OF_ANOTHER_USER
@@ -350,7 +349,7 @@ class Sampler(Closeable):
             pss_shmem=memory.pss_shmem,
             seconds=time.thread_time() - start,
         )
-        member.found = found_by(member.walk, member.part(), files)
+        member.found = found_by(member.walk, member, files)
 
 
 def _expression(text: str | None) -> re.Pattern[str] | None:

@@ -16,33 +16,21 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from onecopy_monitor.snapshots import FileReading, Totals, Walk, largest_first
+from onecopy_monitor.snapshots import FileReading, Totals, largest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from onecopy.memory.proc import Key
     from onecopy_monitor.sampling.mapped import CachedFile, MappedFile
-    from onecopy_monitor.sampling.processes import Counters
+    from onecopy_monitor.sampling.processes import Member
+    from onecopy_monitor.snapshots import Walk
 
-__all__ = ["Found", "Part", "Shares", "file_readings", "found_by", "shares_of", "totals_of"]
+__all__ = ["Found", "Shares", "file_readings", "found_by", "shares_of", "totals_of"]
 
 _KINDS = ("file", "shmem")
 _WORTH_IT = 1 << 20
 """Bytes of anonymous memory that must be shared before a process counts as forked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The data about one process in a sample."""
-
-    pid: int
-    name: str
-    counters: Counters
-    files: Mapping[Key, MappedFile]
-    walk: Walk | None
-    found: Found | None
-    """The result of that walk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +90,7 @@ class Shares:
 
 
 def file_readings(
-    parts: Iterable[Part], cached: Mapping[Key, tuple[MappedFile, str, CachedFile]]
+    parts: Iterable[Member], cached: Mapping[Key, tuple[MappedFile, str, CachedFile]]
 ) -> tuple[FileReading, ...]:
     """Return the big files of a group, each with its bytes in the total.
 
@@ -113,7 +101,7 @@ def file_readings(
     cached
         For each file: the ranges that any process maps, its kind, and how much of them is in the page cache.
     """
-    sharers: defaultdict[Key, list[Part]] = defaultdict(list)
+    sharers: defaultdict[Key, list[Member]] = defaultdict(list)
     for part in parts:
         for key in part.files:
             sharers[key].append(part)
@@ -142,11 +130,11 @@ def file_readings(
     return largest_first(found)
 
 
-def _resident(part: Part, kind: str) -> int:
+def _resident(part: Member, kind: str) -> int:
     return part.counters.shmem if kind == "shmem" else part.counters.file
 
 
-def kind_now(part: Part, kind: str, files: Iterable[FileReading]) -> Kind:
+def kind_now(part: Member, kind: str, files: Iterable[FileReading]) -> Kind:
     """Return the files ("file") or the shared memory ("shmem") of a process, known without a walk."""
     rss = getattr(part.counters, kind)
     mine = [one for one in files if one.kind == kind and part.pid in one.pids]
@@ -154,7 +142,7 @@ def kind_now(part: Part, kind: str, files: Iterable[FileReading]) -> Kind:
     return Kind(rss, sum(one.once // len(one.pids) for one in mine), min(known, rss))
 
 
-def found_by(walk: Walk, part: Part, files: tuple[FileReading, ...]) -> Found:
+def found_by(walk: Walk, part: Member, files: tuple[FileReading, ...]) -> Found:
     """Combine the result of a walk with the counters of the same moment."""
     then = {kind: kind_now(part, kind, files) for kind in _KINDS}
     counters = part.counters
@@ -164,9 +152,9 @@ def found_by(walk: Walk, part: Part, files: tuple[FileReading, ...]) -> Found:
     return Found(forked if forked >= _WORTH_IT else 0, walk.pss_file, walk.pss_shmem, then)
 
 
-def shares_of(parts: Iterable[Part], files: tuple[FileReading, ...]) -> dict[int, Shares]:
+def shares_of(parts: Iterable[Member], files: tuple[FileReading, ...]) -> dict[int, Shares]:
     """Return the shares of processes, whose sum is the total of the group."""
-    programs: defaultdict[str, list[Part]] = defaultdict(list)
+    programs: defaultdict[str, list[Member]] = defaultdict(list)
     for part in parts:
         programs[part.name].append(part)
     found: dict[int, Shares] = {}
@@ -179,7 +167,7 @@ def shares_of(parts: Iterable[Part], files: tuple[FileReading, ...]) -> dict[int
     return found
 
 
-def _forked(program: list[Part]) -> Callable[[Part], int]:
+def _forked(program: list[Member]) -> Callable[[Member], int]:
     """Return a function for the bytes that a process shares by forks; without a walk, the average of its program."""
     walked = [part for part in program if part.found is not None]
     shared = sum(part.found.forked for part in walked if part.found is not None)
@@ -187,7 +175,7 @@ def _forked(program: list[Part]) -> Callable[[Part], int]:
     return lambda part: shared * part.counters.anonymous // whole if part.found is None else part.found.forked
 
 
-def _shares_of_kind(program: list[Part], kind: str, files: tuple[FileReading, ...]) -> dict[int, int]:
+def _shares_of_kind(program: list[Member], kind: str, files: tuple[FileReading, ...]) -> dict[int, int]:
     """Return the shares of processes of one program, which load the same libraries and map the same files."""
     now = {part.pid: kind_now(part, kind, files) for part in program}
     walked = {part.pid: part.found for part in program if part.found is not None}
@@ -211,7 +199,7 @@ def _shares_of_kind(program: list[Part], kind: str, files: tuple[FileReading, ..
 
 
 def totals_of(
-    parts: Iterable[Part], files: tuple[FileReading, ...], shares: Mapping[int, Shares], now: float, *, exact: bool
+    parts: Iterable[Member], files: tuple[FileReading, ...], shares: Mapping[int, Shares], now: float, *, exact: bool
 ) -> Totals:
     """Return the totals of a group."""
     parts = tuple(parts)
@@ -239,7 +227,7 @@ def totals_of(
     )
 
 
-def _notes(parts: tuple[Part, ...], files: tuple[FileReading, ...]) -> tuple[str, ...]:
+def _notes(parts: tuple[Member, ...], files: tuple[FileReading, ...]) -> tuple[str, ...]:
     notes = []
     missing = sum(part.walk is None and part.counters.rss > 0 for part in parts)
     if missing:

@@ -12,14 +12,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from onecopy.files import Closeable
-from onecopy.memory.containers import container
+from onecopy.memory.cgroup import container
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from starlette.applications import Starlette
 
-    from onecopy.memory.containers import Container
+    from onecopy.memory.cgroup import Container
     from onecopy_monitor.sampling.sampler import Sampler
     from onecopy_monitor.snapshots import Snapshot
 
@@ -39,20 +39,20 @@ _SHOWN = 40
 
 
 class SnapshotSource(Closeable):
-    """Snapshots that several threads may request, taken at most once per `every` seconds. Owns the sampler.
+    """Snapshots that several threads may request, taken at most once per `interval` seconds. Owns the sampler.
 
     Parameters
     ----------
     sampler
         Takes the snapshots.
-    every
+    interval
         Seconds for which a snapshot is reused.
     pid
         The process whose control group is reported; None: no control group.
     """
 
-    def __init__(self, sampler: Sampler, every: float = 1.0, pid: int | None = None) -> None:
-        self._sampler, self._every, self._pid = sampler, every, pid
+    def __init__(self, sampler: Sampler, interval: float = 1.0, pid: int | None = None) -> None:
+        self._sampler, self._interval, self._pid = sampler, interval, pid
         self._lock = threading.Lock()
         self._at = 0.0
         self._last: Snapshot | None = None
@@ -61,7 +61,7 @@ class SnapshotSource(Closeable):
         """Return the last snapshot if it is recent enough, else a new one."""
         with self._lock:
             now = time.monotonic()
-            if self._last is None or now - self._at >= max(self._every, self._sampler.pause):
+            if self._last is None or now - self._at >= max(self._interval, self._sampler.pause):
                 self._last, self._at = self._sampler.sample(), now
             return self._last
 
@@ -149,15 +149,15 @@ def _page(name: str) -> str:
 
 def _facts(snapshot: Snapshot, group: str) -> dict[str, Any]:
     """Return the data of the page; undecodable characters in names are escaped."""
-    from onecopy.memory.labels import label_of
+    from onecopy.memory.proc import label_of
 
     shown = sorted(snapshot.processes, key=lambda one: (-one.share, one.pid))[:_SHOWN]
-    facts = snapshot.as_dict()
+    values = snapshot.as_dict()
     return {
         "group": _text(group),
         "time": snapshot.time,
-        "total": facts["totals"],
-        "cost": facts["cost"],
+        "total": values["totals"],
+        "cost": values["cost"],
         "count": len(snapshot.processes),
         "processes": [
             {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from onecopy.memory.containers import Container
+    from onecopy.memory.cgroup import Container
     from onecopy_monitor.snapshots import Snapshot
 
 __all__ = ["FILES", "Metrics"]
@@ -33,10 +33,11 @@ _GROUP = {
     "sum_of_rss": "Sum of RSS, which counts shared pages once per process.",
 }
 _FILE = {
-    "cached": "Bytes of a big mapped file in memory; absent if the kernel does not report them.",
-    "dirty": "Bytes of a big mapped file not yet written back to disk.",
-    "recently_evicted": "Bytes evicted so recently that reading them again indicates memory shortage.",
-    "saves": "Extra bytes that would be needed if each process had its own copy.",
+    "cached_bytes": "Bytes of a big mapped file in memory; absent if the kernel does not report them.",
+    "dirty_bytes": "Bytes of a big mapped file not yet written back to disk.",
+    "recently_evicted_bytes": "Bytes evicted so recently that reading them again indicates memory shortage.",
+    "saves_bytes": "Extra bytes that would be needed if each process had its own copy.",
+    "mappers": "Processes of the group that map the file.",
 }
 _CONTAINER = {
     "limit": "The tightest limit on the control group; absent if there is none.",
@@ -73,38 +74,58 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Take a snapshot and yield all metrics."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import GaugeMetricFamily
 
         snapshot = self._sample()
         for name, help_text in _GROUP.items():
-            gauge = GaugeMetricFamily(f"onecopy_group_{name}_bytes", help_text, labels=["group"])
-            gauge.add_metric([self._group], getattr(snapshot.totals, name))
-            yield gauge
-        count = GaugeMetricFamily("onecopy_group_processes", "Processes of the group.", labels=["group"])
-        count.add_metric([self._group], len(snapshot.processes))
-        yield count
+            yield self._gauge(f"group_{name}_bytes", help_text, getattr(snapshot.totals, name))
+        yield self._gauge("group_processes", "Processes of the group.", len(snapshot.processes))
         for kind, value in zip(("minor", "major"), self._counted(snapshot), strict=True):
             text = f"{kind.title()} faults since the start of this server."
-            faults = CounterMetricFamily(f"onecopy_group_{kind}_faults", text, labels=["group"])
-            faults.add_metric([self._group], value)
-            yield faults
-        for name, help_text in _FILE.items():
-            gauge = GaugeMetricFamily(f"onecopy_file_{name}_bytes", help_text, labels=["group", "path"])
-            for one in snapshot.files[:FILES]:
-                value = getattr(one, name)
-                if value is not None and (name != "saves" or one.cached is not None):
-                    gauge.add_metric([self._group, _encodable(one.path)], value)
-            yield gauge
-        mappers = GaugeMetricFamily(
-            "onecopy_file_mappers", "Processes of the group that map the file.", labels=["group", "path"]
-        )
-        for one in snapshot.files[:FILES]:
-            mappers.add_metric([self._group, _encodable(one.path)], len(one.pids))
-        yield mappers
+            yield self._counter(f"group_{kind}_faults", text, value)
+        yield from self._of_files(snapshot)
         yield from self._of_container()
         cost = GaugeMetricFamily("onecopy_own_cost_ratio", "Share of one CPU that sampling takes.")
         cost.add_metric([], snapshot.cost.share)
         yield cost
+
+    def _of_files(self, snapshot: Snapshot) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        for name, help_text in _FILE.items():
+            gauge = GaugeMetricFamily(f"onecopy_file_{name}", help_text, labels=["group", "path"])
+            for one in snapshot.files[:FILES]:
+                value = len(one.pids) if name == "mappers" else getattr(one, name.removesuffix("_bytes"))
+                if value is not None and (name != "saves_bytes" or one.cached is not None):
+                    gauge.add_metric([self._group, _encodable(one.path)], value)
+            yield gauge
+
+    def _of_container(self) -> Iterator[Metric]:
+        found = self._container()
+        if found is None:
+            return
+        for name, help_text in _CONTAINER.items():
+            if (value := getattr(found, name)) is not None:
+                yield self._gauge(f"container_{name}_bytes", help_text, value)
+        if found.refaults is not None:
+            text = "Bytes read again after they had been dropped: a sign of memory shortage."
+            yield self._counter("container_refaults_bytes", text, found.refaults)
+        if found.kills is not None:
+            yield self._counter("container_kills", "Processes killed by the OOM killer.", found.kills)
+
+    def _gauge(self, name: str, help_text: str, value: float) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        gauge = GaugeMetricFamily(f"onecopy_{name}", help_text, labels=["group"])
+        gauge.add_metric([self._group], value)
+        return gauge
+
+    def _counter(self, name: str, help_text: str, value: float) -> Metric:
+        from prometheus_client.core import CounterMetricFamily
+
+        counter = CounterMetricFamily(f"onecopy_{name}", help_text, labels=["group"])
+        counter.add_metric([self._group], value)
+        return counter
 
     def _counted(self, snapshot: Snapshot) -> tuple[int, int]:
         """Add the faults since the snapshot before to sums, which do not decrease when a process ends."""
@@ -115,31 +136,6 @@ class Metrics:
                     self._faults[kind] += max(faults[kind] - before, 0)
             self._seen = now
             return self._faults[0], self._faults[1]
-
-    def _of_container(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        found = self._container()
-        if found is None:
-            return
-        for name, help_text in _CONTAINER.items():
-            value = getattr(found, name)
-            if value is not None:
-                gauge = GaugeMetricFamily(f"onecopy_container_{name}_bytes", help_text, labels=["group"])
-                gauge.add_metric([self._group], value)
-                yield gauge
-        for name, value, help_text in (
-            (
-                "refaults_bytes",
-                found.refaults,
-                "Bytes read again after they had been dropped: a sign of memory shortage.",
-            ),
-            ("kills", found.kills, "Processes killed by the OOM killer."),
-        ):
-            if value is not None:
-                counter = CounterMetricFamily(f"onecopy_container_{name}", help_text, labels=["group"])
-                counter.add_metric([self._group], value)
-                yield counter
 
 
 def _encodable(path: str) -> str:

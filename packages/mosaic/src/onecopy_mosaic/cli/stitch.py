@@ -15,7 +15,8 @@ from rich.progress import DownloadColumn
 
 import onecopy_mosaic
 from onecopy.cli import screen
-from onecopy.cli.words import SIZE, significant, size
+from onecopy.cli.options import SIZE
+from onecopy.text import significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -152,7 +153,7 @@ def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
     help="Expected overlap of neighbours; with --grid.",
 )
 @click.option("--column-major", is_flag=True, help="Tiles are in the order of columns, not of rows.")
-@click.option("--glob", "pattern", metavar="GLOB", help="Only files whose names match; default: all images.")
+@click.option("--names", "pattern", metavar="GLOB", help="Only files whose names match; default: all images.")
 @click.option("--first", multiple=True, metavar="NAME", help="Paste this tile first, under the others. Repeatable.")
 @click.option(
     "--size",
@@ -201,7 +202,7 @@ def stitch(
         if not (console := screen.err()).is_terminal:
             screen.show_line(console, f"onecopy: registering {len(paths)} tiles, {grid[0]} rows x {grid[1]} columns")
         with progress("register") as watch:
-            registration = onecopy_mosaic.register(paths, grid, overlap, columns_first=column_major, progress=watch)
+            registration = onecopy_mosaic.register(paths, grid, overlap, column_major=column_major, progress=watch)
         positions = registration.positions.tolist()
     registering = monotonic() - start
     with progress("stitch", DownloadColumn(), screen.RateColumn()) as watch:

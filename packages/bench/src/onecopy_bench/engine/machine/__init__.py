@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from onecopy.memory import cgroup
+from onecopy_bench.engine.machine import kernel
 
 LOADERS = ("safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
 HOLDERS = ("pyarrow", "datasets", "lmdb", "msgspec", "orjson", "polars")
@@ -35,7 +36,7 @@ def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "hypervisor": "hypervisor" in (_read("/proc/cpuinfo") or "").split(),
         "file_system": file_system(_read("/proc/self/mountinfo") or "", device),
-        "read_ahead_bytes": cgroup.read_ahead(device),
+        "read_ahead_bytes": kernel.read_ahead(device),
         "thp": chosen(_read("/sys/kernel/mm/transparent_hugepage/enabled") or ""),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},

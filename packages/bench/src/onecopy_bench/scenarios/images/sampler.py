@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from onecopy.memory import cgroup, proc
+from onecopy.memory import proc
+from onecopy_bench.engine.machine.kernel import memory_of_machine
 
 EVERY_S = 0.02
 """Between two snapshots: at 15 us each, less than a thousandth of a CPU."""
@@ -31,11 +32,11 @@ class Sampler:
         self.points: list[tuple[float, ...]] = []
 
     def _now(self) -> tuple[int, ...]:
-        status, machine = proc.status(self._pid), cgroup.meminfo()
+        status, machine = proc.status(self._pid), memory_of_machine()
         files = (status.rss_file or 0) + (status.rss_shmem or 0)
-        used = machine.mem_total - machine.mem_free
-        dirty = machine.dirty + machine.writeback
-        return status.rss_anon or 0, files, dirty, used, machine.cached, machine.committed_as or 0
+        used = machine["MemTotal"] - machine["MemFree"]
+        dirty = machine["Dirty"] + machine["Writeback"]
+        return status.rss_anon or 0, files, dirty, used, machine["Cached"], machine.get("Committed_AS", 0)
 
     def poll(self) -> None:
         """Look, if it is time."""

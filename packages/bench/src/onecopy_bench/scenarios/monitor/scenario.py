@@ -32,20 +32,20 @@ from onecopy_monitor.cli import top_screen
 NAME = "monitor"
 TRUTH_EVERY = 5
 """Looks, between two readings of the truth."""
-RATE = click.FloatRange(min=0, min_open=True, max=1000)
+INTERVAL = click.FloatRange(min=0.001, max=60)
 AROUND_S = 0.5
 """How much longer than the faults the watching lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run: each sample takes `seconds`, with `hz` snapshots a second."""
+    """How the scenario is run: each sample takes `seconds`, with a snapshot every `interval` seconds."""
 
     questions: tuple[str, ...] = cli.field(QUESTIONS, "What is asked.", "--question", choices=QUESTIONS)
     ways: tuple[str, ...] = cli.field(NAMES, "Which way of sampling.", "--way", choices=NAMES)
     size: int = cli.size("1GiB", "Of the file; a quarter is what processes share.")
     seconds: float = cli.field(5.0, "How long each sample lasts.")
-    hz: float = cli.field(10.0, "Snapshots a second, as far as a way takes so many.", type=RATE)
+    interval: float = cli.field(0.1, "Seconds between two snapshots, more if a way needs more.", type=INTERVAL)
     processes: int = cli.field(500, "Of the crowd.", type=click.IntRange(min=1, max=10_000))
 
 
@@ -108,7 +108,7 @@ def watcher_of(way: ways.Way, case: cases.Case, pids: tuple[int, ...], options: 
     faulting = case.question == DISTURBANCE
     longer = min(target.WARM_UP_S, options.seconds) + AROUND_S if faulting else 0.0
     every = TRUTH_EVERY if case.question == ACCURACY else 0
-    return watcher.Errand(way.name, pids, options.seconds + longer, options.hz, every, screen)
+    return watcher.Errand(way.name, pids, options.seconds + longer, options.interval, every, screen)
 
 
 def watched(case: cases.Case, targets: Crew, watchers: Crew) -> dict[str, float]:
@@ -203,8 +203,9 @@ def cases_of(record: Record) -> list[Case]:
 def described(record: Record) -> str:
     """Return what was measured, in one line."""
     options = record.options
+    rate = options["hz"] if "hz" in options else 1 / options["interval"]  # "hz": committed records
     return (
-        f"monitor: snapshots at {options['hz']:g} Hz for {options['seconds']:g} s; a file of "
+        f"monitor: snapshots at {rate:g} Hz for {options['seconds']:g} s; a file of "
         f"{record.data['bytes'] / MB:.1f} MB; {counted(rounds_of(record), 'round')}"
     )
 

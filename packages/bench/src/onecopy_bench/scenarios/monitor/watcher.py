@@ -33,8 +33,8 @@ class Errand:
         How it looks.
     pids
         At whom.
-    seconds, hz
-        How long, after the first look, and how often.
+    seconds, interval
+        How long, after the first look, and the seconds between two.
     truth_every
         After every how many looks the truth is taken; 0: never.
     screen
@@ -44,7 +44,7 @@ class Errand:
     way: str
     pids: tuple[int, ...]
     seconds: float
-    hz: float
+    interval: float
     truth_every: int = 0
     screen: str = ""
 
@@ -94,7 +94,7 @@ def watch(errand: Errand) -> dict[str, Any]:
     pairs = [(first.said, sum_of_pss(errand.pids))] if errand.truth_every else []
     start = perf_counter_ns()
     while not looks or perf_counter_ns() - start < errand.seconds * 1e9:
-        time.sleep(max(1 / errand.hz, begun[0].pause()))
+        time.sleep(max(errand.interval, begun[0].pause()))
         looks.append(timed(begun[0].look, clock))
         if errand.truth_every and len(looks) % errand.truth_every == 0:
             pairs.append((looks[-1].said, sum_of_pss(errand.pids)))

@@ -22,10 +22,9 @@ from typing import Any, Literal, cast
 
 import click
 
-from onecopy.cli.words import SIZE
-from onecopy.memory import cgroup
+from onecopy.cli.options import SIZE
 from onecopy_bench.engine import options as cli
-from onecopy_bench.engine.machine import disks, limits
+from onecopy_bench.engine.machine import disks, kernel, limits
 from onecopy_bench.engine.machine.disks import Spot, here
 from onecopy_bench.engine.options import Measure
 from onecopy_bench.engine.pages import Scenario
@@ -123,7 +122,7 @@ def _slow(source: Path, throttle: Throttle, stack: contextlib.ExitStack) -> Spot
     device = copied.stat().st_dev
     group = stack.enter_context(limits.group(limits.reading(device, limit, throttle.requests_per_s)))
     detail = f"a loop device, at most {limit / 1e6:.0f} MB/s and {throttle.requests_per_s} requests/s"
-    return Spot("slow", detail, copied, size, cgroup.read_ahead(device), limit, groups=(group,))
+    return Spot("slow", detail, copied, size, kernel.read_ahead(device), limit, groups=(group,))
 
 
 COLOURS = {

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from onecopy.cli.words import SIZE
+from onecopy.cli.options import SIZE
 from onecopy_bench.engine import options as cli
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.machine import limits
