@@ -10,6 +10,7 @@ from onecopy.arrays.file import OneFile
 from onecopy.images.codecs import LIBRARIES, PILLOW, installed
 from onecopy.images.dataset import Images
 from onecopy.images.facts import CodecError
+from onecopy.sources import How
 from onecopy.store import Store, keys
 from onecopy.store.identity import settled_identity
 
@@ -199,7 +200,7 @@ def share(
         _decoding.build(target, key, job, threads, progress)
 
     artefact = opened.get_or_build(key, build)
-    images = Images(OneFile(artefact.path, private=private, handle=artefact.handle))
+    images = Images(OneFile(str(artefact.path), How(private=private), artefact.handle))
     images.report = artefact.without_handle()
     if images.errors and on_error == "raise":
         reasons, count = list(images.errors.values()), len(images)

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import _core
-from onecopy.arguments import is_url, path_text
+from onecopy.arguments import path_text
 from onecopy.errors import FormatError, NotShareable
 from onecopy.files import Mapping as FileMapping
 from onecopy.files import open_regular
 from onecopy.records.rows import Chain, Dict, List, open_records
 from onecopy.records.types import plain_of
+from onecopy.sources import resolve
 
 if TYPE_CHECKING:
     import os
@@ -50,11 +51,7 @@ class RowSource(abc.ABC):
     container: Container = "list"
 
     def __init__(self, source: str | os.PathLike[str], progress: OnProgress | None) -> None:
-        if is_url(source):
-            from onecopy.remote import local
-
-            source = local(source)
-        self._path = path_text(source)
+        self._path = resolve(source)[0]
         self._on_progress = progress
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onecopy import arrays
 from onecopy.arrays.saving import save
 from onecopy.integrations import Copied, lines_of
-from onecopy.remote import local
+from onecopy.sources import resolve
 from onecopy.store import Store
 from onecopy.text import size
 
@@ -291,7 +291,7 @@ def load_into(
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
     given, module = module, _as_module(module)
     groups = _tied(module)
-    path = local(path)
+    path = resolve(path)[0]
     if dtype is not None and cast == "store" and needs_cast(path, dtype):
         path = cast_once(path, dtype)
     private = is_cpu(device) and not unsafe_shared
