@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from onecopy import _core, page_cache
 from onecopy.arguments import path_text
@@ -18,12 +18,15 @@ from onecopy.sources import How
 from onecopy.text import is_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
+    from collections.abc import Callable, Iterable, KeysView, Sequence
     from pathlib import Path
 
     from onecopy.files import ArraysMode
     from onecopy.page_cache import Portion, Range
     from onecopy.remote import Origin, Version
+
+
+T = TypeVar("T", bound=Member)
 
 
 class SeveralFiles(ArrayFile):
@@ -89,12 +92,6 @@ class SeveralFiles(ArrayFile):
         return f"{len(self)} arrays in {len(self._members)} files"
 
 
-def close(*opened: OpenFile) -> None:
-    """Close files."""
-    for file in opened:
-        file.close()
-
-
 def confined(owner: str, locations: Iterable[str]) -> list[str]:
     """Return the paths of the files that `owner` names; SetError if symbolic links lead out of its folder."""
     folder = os.path.dirname(owner)  # noqa: PTH120 - as given
@@ -110,19 +107,26 @@ def confined(owner: str, locations: Iterable[str]) -> list[str]:
     return paths
 
 
-@contextlib.contextmanager
-def named_by(owner: str) -> Iterator[None]:
-    """Add the index or model that names the file to the message of an OSError."""
-    try:
-        yield
-    except OSError as error:
-        raise type(error)(error.errno, f"{error.strerror} (named by {owner})", error.filename) from None
-
-
-def expect(file: OpenFile, how: How, number: int) -> None:
+def _expect(file: OpenFile, how: How, number: int) -> None:
     """Raise FileChanged if a file is not the one that was pickled."""
     if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
         raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
+
+
+def _named(
+    stack: contextlib.ExitStack, owner: str, paths: list[str], how: How, kind: Callable[[str, How], T], first: int
+) -> list[T]:
+    """Open the files that `owner` names; an OSError names it. `first`: number of the first in the expected ones."""
+    files = []
+    for number, path in enumerate(paths, first):
+        try:
+            file = kind(path, how._replace(expected=()))
+        except OSError as error:
+            raise type(error)(error.errno, f"{error.strerror} (named by {owner})", error.filename) from None
+        stack.enter_context(file)
+        _expect(file, how, number)
+        files.append(file)
+    return files
 
 
 def of_index(path: str, how: How) -> SeveralFiles:
@@ -131,25 +135,18 @@ def of_index(path: str, how: How) -> SeveralFiles:
     FormatError or its subclass SetError, with the path and the reason, if the index or a shard is damaged, lacks an
     array or is outside the folder; FileChanged for other files than those that were pickled; OSError with ``filename``.
     """
-    index = Mapping(path)
-    shards: list[OneFile] = []
-    try:
-        expect(index, how, 0)
+    with contextlib.ExitStack() as stack:
+        index = stack.enter_context(Mapping(path))
+        _expect(index, how, 0)
         weight_map, metadata = parse_index(path, index_text(index))
         numbers: dict[str, int] = {}
         places = {name: numbers.setdefault(file, len(numbers)) for name, file in weight_map.items()}
         paths = confined(path, numbers)
         how, huge = how.decided(path, paths)
-        for number, shard in enumerate(paths, start=1):
-            with named_by(path):
-                shards.append(OneFile(shard, how._replace(expected=())))
-            expect(shards[-1], how, number)
-        opened = of_shards(index, shards, places, metadata, how)
+        opened = of_shards(index, _named(stack, path, paths, how, OneFile, 1), places, metadata, how)
         if huge:
             page_cache.warm(opened, mechanism="advise")
-    except BaseException:
-        close(index, *shards)
-        raise
+        stack.pop_all()
     return opened
 
 
@@ -180,10 +177,10 @@ def of_model(model: OneFile, how: How) -> SeveralFiles:
     The returned object owns the model, which is closed if an error is raised: SetError with both paths if a file is too
     short or outside the folder; FileChanged for other files than were pickled; OSError, which names the model.
     """
-    data: list[DataFile] = []
-    try:
-        expect(model, how, 0)
-        expect(model, how, 1)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(model)
+        _expect(model, how, 0)
+        _expect(model, how, 1)
         outside = _outside(model)
         numbers: dict[str, int] = {}
         places = dict.fromkeys(model, 0)
@@ -191,19 +188,14 @@ def of_model(model: OneFile, how: How) -> SeveralFiles:
             places[entry.name] = numbers.setdefault(location, len(numbers) + 1)
         paths = confined(model.path, numbers)
         how, huge = how.decided(model.path, [model.path, *paths])
-        for number, path in enumerate(paths, start=2):
-            with named_by(model.path):
-                data.append(DataFile(path, how))
-            expect(data[-1], how, number)
+        data = _named(stack, model.path, paths, how, DataFile, 2)
         for location, entry in outside:
             data[numbers[location] - 1].add(entry, model.path)
         metadata = {key: text for key, text in model.metadata.items() if key != "elsewhere" or not data}
         opened = SeveralFiles(model, [model, *data], places, model.container, metadata, how, reopened_model)
         if huge:
             page_cache.warm(opened, mechanism="advise")
-    except BaseException:
-        close(model, *data)
-        raise
+        stack.pop_all()
     return opened
 
 
@@ -388,24 +380,22 @@ class _Source(NamedTuple):
 
         name = self.origin.name
         path = str(remote.fetch_versions([(name, self.origin, self._version(name, self.origin))]))
-        index = Mapping(path)
-        opened: dict[str, OneFile] = {}
-        try:
+        with contextlib.ExitStack() as stack:
+            index = stack.enter_context(Mapping(path))
             files, metadata = parse_index(path, index_text(index))
-            for name in map(name_of, parts):
-                if name not in files:
-                    raise KeyError(name)
             by_shard: dict[str, list[Part]] = {}
             for part in parts:
+                if name_of(part) not in files:
+                    raise KeyError(name_of(part))
                 by_shard.setdefault(files[name_of(part)], []).append(part)
-            for shard, of_shard in by_shard.items():
-                opened[shard] = self.of_one(shard, self.origin.beside(shard), of_shard)
-            numbers = {shard: number for number, shard in enumerate(opened)}
+            shards = []
+            for shard, wanted in by_shard.items():
+                shards.append(stack.enter_context(self.of_one(shard, self.origin.beside(shard), wanted)))
+            numbers = {shard: number for number, shard in enumerate(by_shard)}
             places = {name: numbers[files[name]] for name in map(name_of, parts)}
-            return of_shards(index, list(opened.values()), places, metadata, How("map", self.private))
-        except BaseException:
-            close(index, *opened.values())
-            raise
+            opened = of_shards(index, shards, places, metadata, How("map", self.private))
+            stack.pop_all()
+        return opened
 
 
 def _entry_of(file: ArrayFile, part: Part) -> Entry:
