@@ -204,14 +204,16 @@ void bind_residency(nb::module_& module) {
   nb::class_<JobHandle>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
       .def(
           "wait_for",
-          [](const JobHandle& self, double seconds) {
+          [](const JobHandle& self, double seconds) -> std::optional<WarmReport> {
             constexpr double longest = 1e9;  // about 30 years; more would wrap as nanoseconds
             const double limited = seconds > 0 ? std::min(seconds, longest) : 0;  // of NaN, too
-            return self->wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(limited * 1000)));
+            if (!self->wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(limited * 1000))))
+              return std::nullopt;
+            return self->wait();
           },
-          nb::arg("seconds"), Release())
-      .def(
-          "report", [](const JobHandle& self) { return self->wait(); }, Release())
+          nb::arg("seconds"), Release(), "The report, or None after this time.")
+      .def_prop_ro(
+          "done", [](const JobHandle& self) { return self->done(); }, Release())
       .def("cancel", [](JobHandle& self) { self->cancel(); })
       .def_prop_ro("progress", [](const JobHandle& self) {
         const Progress progress = self->progress();

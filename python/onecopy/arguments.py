@@ -32,7 +32,7 @@ def path_text(path: str | os.PathLike[str]) -> str:
     ValueError if it contains a NUL byte, as the built-in `open` raises, or is a URL with a user: its password must not
     reach a message.
     """
-    text = os.fsdecode(path)
+    text = path if type(path) is str else os.fsdecode(path)
     if "\0" in text:
         raise ValueError("embedded null byte")
     if ":/" in text and "@" in text.partition(":/")[2].lstrip("/").partition("/")[0]:

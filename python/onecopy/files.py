@@ -34,13 +34,6 @@ Identity: TypeAlias = tuple[int, int, int, int]
 """(device, inode, size in bytes, time of the last write in ns): equal if the file is the same and was not modified."""
 
 
-def check_mode(mode: Mode) -> bool:
-    """Return True for "copy", False for "map"; ValueError for anything else."""
-    if mode not in ("map", "copy"):
-        raise ValueError(f"mode must be 'map' or 'copy', not {mode!r}")
-    return mode == "copy"
-
-
 def absolute(path: str) -> str:
     """Return `path` as an absolute path, for processes with another working folder; symbolic links are not resolved."""
     return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - 10 us less
@@ -205,16 +198,8 @@ class Mapping(OpenFile):
         private: bool = False,
         threads: int | None = None,
     ) -> None:
-        length = None if length is None else non_negative("length", length)
-        self._set(
-            path_text(path),
-            non_negative("offset", offset),
-            length,
-            mode,
-            private,
-            thread_count(threads),
-            None,
-        )
+        threads = 0 if threads is None else thread_count(threads)
+        self._set(path_text(path), offset, length, mode, private, threads)
 
     def _set(
         self,
@@ -223,21 +208,29 @@ class Mapping(OpenFile):
         length: int | None,
         mode: Mode,
         private: bool,
-        threads: int,
-        expected: Identity | None,
+        threads: int = 0,
+        expected: Identity | None = None,
+        fd: int | None = None,
     ) -> None:
-        self._options = (offset, length, mode, private, threads)
-        self._path = path
-        self._core = _core.open_mapping(
-            path,
-            offset=offset,
-            length=length,
-            copy=check_mode(mode),
-            private_pages=private,
-            threads=threads,
-            expected=expected,
-        )
-        self._absolute = absolute(path)
+        if mode not in ("map", "copy"):
+            raise ValueError(f"mode must be 'map' or 'copy', not {mode!r}")
+        self._path, self._options = path, (offset, length, mode, private, threads)
+        offset = non_negative("offset", offset)
+        length = None if length is None else non_negative("length", length)
+        copy = mode == "copy"
+        if fd is None:
+            self._core = _core.open_mapping(
+                path,
+                offset=offset,
+                length=length,
+                copy=copy,
+                private_pages=private,
+                threads=threads,
+                expected=expected,
+            )
+        else:
+            self._core = _core.map_descriptor(fd, path, offset=offset, length=length, copy=copy, private_pages=private)
+        self._absolute = absolute(path) if fd is None else ""
 
     @classmethod
     def from_descriptor(
@@ -265,18 +258,7 @@ class Mapping(OpenFile):
         >>> os.close(fd)
         """
         self = cls.__new__(cls)
-        self._path = name or f"<descriptor {fd}>"
-        self._options = (offset, length, mode, private, 0)
-        self._absolute = ""
-        length = None if length is None else non_negative("length", length)
-        self._core = _core.map_descriptor(
-            fd,
-            self._path,
-            offset=non_negative("offset", offset),
-            length=length,
-            copy=check_mode(mode),
-            private_pages=private,
-        )
+        self._set(name or f"<descriptor {fd}>", offset, length, mode, private, fd=fd)
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:

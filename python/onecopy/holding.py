@@ -28,7 +28,7 @@ from __future__ import annotations
 import mmap
 import os
 import resource
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy.arguments import byte_count, non_negative, path_text
@@ -88,7 +88,7 @@ class _File:
     wanted: int = 0
     resident: int | None = 0
     locked: int = 0
-    reported: tuple[What, str, int | None, int] | None = field(default=None)
+    reported: tuple[str, str, int | None, int] | None = None
     """State in the last reported change: equal states are not reported twice."""
 
     @property
@@ -234,24 +234,17 @@ class Hold(Closeable):
             return _lost(file, error.strerror or str(error))
         if file.wanted < file.size and not reason:
             reason = f"the budget of {in_words(self._budget)} ends here"
-        return _change_of(file, filled, reason, short=short)
+        what: What = "short" if short else "held" if file.reported is None else "warmed"
+        state = ("short" if short else "held", reason, file.resident, file.locked)
+        known, file.reported = file.reported, state
+        if known == state and not filled:
+            return None
+        return file.change(what, reason or ("in memory" if what == "held" else "read back"), filled)
 
     def __repr__(self) -> str:
-        count = len(self._files)
+        files = "1 file" if self.files == 1 else f"{self.files} files"
         resident = "unknown" if self.resident is None else in_words(self.resident)
-        return (
-            f"<onecopy.Hold {count} file{'' if count == 1 else 's'}, {resident} of {in_words(self.wanted)} in memory>"
-        )
-
-
-def _change_of(file: _File, filled: int, reason: str, *, short: bool) -> Change | None:
-    """Return the change of a file that was filled; None if it equals the last reported one."""
-    what: What = "short" if short else "held" if file.reported is None else "warmed"
-    state: tuple[What, str, int | None, int] = ("short" if short else "held", reason, file.resident, file.locked)
-    known, file.reported = file.reported, state
-    if known is not None and not filled and known == state:
-        return None
-    return file.change(what, reason or ("in memory" if what == "held" else "read back"), filled)
+        return f"<onecopy.Hold {files}, {resident} of {in_words(self.wanted)} in memory>"
 
 
 def _compared(file: _File) -> Change | None:
@@ -272,11 +265,6 @@ def _compared(file: _File) -> Change | None:
     elif now != file.seen:
         file.seen = now  # it may be partly written: wait for the next refresh
         return None
-    return _opened(file)
-
-
-def _opened(file: _File) -> Change | None:
-    """Map the file that the path leads to."""
     replaced = file.mapping is not None
     file.release()
     try:
@@ -291,9 +279,8 @@ def _lost(file: _File, reason: str, seen: Identity | None = None) -> Change | No
     """Release a file; the same reason is not reported twice."""
     file.release()
     file.seen = seen
-    state: tuple[What, str, int | None, int] = ("lost", reason, 0, 0)
-    known, file.reported = file.reported, state
-    return None if known == state else file.change("lost", reason)
+    known, file.reported = file.reported, ("lost", reason, 0, 0)
+    return None if known == file.reported else file.change("lost", reason)
 
 
 def _lock(mapping: Mapping, locked: int, wanted: int) -> int:

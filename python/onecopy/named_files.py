@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from onecopy import _core
@@ -76,9 +74,8 @@ def is_index(name: str) -> bool:
 
 def begins_as_json(path: str | os.PathLike[str]) -> bool:
     """Return whether a file begins like the JSON index of shards; a safetensors file has a zero byte there."""
-    with Path(path).open(
-        "rb", buffering=0
-    ) as file:  # the buffer of Python 3.14 brings 128 KiB into memory, and more ahead
+    # The buffer of Python 3.14 brings 128 KiB into memory, and more ahead.
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - loads pathlib
         return re.fullmatch(rb"\s*\{\s*[\"}][^\0]*", file.read(64)) is not None
 
 
@@ -99,6 +96,8 @@ def index_text(index: Mapping) -> bytes:
 
 def parse_index(path: str, text: bytes) -> tuple[dict[str, str], dict[str, str]]:
     """Return the file of each name, and the metadata with values as text."""
+    import json  # here, because opening one file does not need it
+
     try:
         found = json.loads(text.decode(), object_pairs_hook=_distinct)
         weight_map, metadata = found.get("weight_map"), found.get("metadata") or {}

@@ -7,7 +7,6 @@ process may contain terminal escape sequences: `escape` makes it safe to print.
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ def escape(text: str) -> str:
     >>> escape("a\x1b[31mb\nc")
     'a\\x1b[31mb\\nc'
     """
+    import unicodedata  # here, because opening a file does not need it
+
     return "".join(
         character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNSAFE else character
         for character in text

@@ -1,12 +1,19 @@
 """Files of named arrays, opened by mapping: one file, the shards of an index, or a model with external data.
 
-numpy is loaded with the first array.
+numpy is loaded with the first array, and what writes files with the first `save`.
 """
 
+from typing import TYPE_CHECKING
+
+from onecopy import _loader
 from onecopy.arrays.entries import Entry, Memory, Part
-from onecopy.arrays.file import ArrayFile, VerifyReport, key_of
+from onecopy.arrays.file import ArrayFile, key_of
 from onecopy.arrays.opening import open, open_arrays  # noqa: A004
-from onecopy.arrays.saving import not_savable, save
+
+if TYPE_CHECKING:
+    from onecopy.arrays.saving import VerifyReport, not_savable, save
+else:
+    __getattr__ = _loader(__name__, {"saving": ("VerifyReport", "not_savable", "save")})
 
 __all__ = [
     "ArrayFile",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from onecopy.errors import FormatError
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -69,18 +67,17 @@ def range_of(entry: Entry, part: Part) -> Range:
     return entry.offset + begin, end - begin
 
 
-def array_of(where: str, name: str, memory: Memory) -> NDArray[Any]:
-    """Return a numpy array on the bytes of an array in the file `where`, without a copy."""
+def array_of(memory: Memory) -> NDArray[Any]:
+    """Return a numpy array on the bytes of an array without a copy; ValueError if numpy has no such shape."""
     import numpy as np
 
     view, dtype_name, shape, strides = memory
     dtype, is_raw = dtype_of(dtype_name)
     if is_raw:
         return np.ndarray(len(view), dtype, view)
-    try:
-        return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides) or None)
-    except ValueError as error:  # 65 axes, or an extent beyond 63 bits in an empty array: valid in the file
-        raise FormatError(f"{where}: {name!r}: numpy cannot represent its shape: {error}") from None
+    if not strides:
+        return np.ndarray(shape, dtype, view)
+    return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides))
 
 
 @functools.cache
@@ -89,54 +86,40 @@ def dtype_of(name: str) -> tuple[np.dtype[Any], bool]:
     return to_numpy(name), is_raw(name)
 
 
-class Type(NamedTuple):
-    """The names of one element type."""
-
-    name: str
-    """Name in safetensors files."""
-    numpy: str | None
-    """Little-endian numpy dtype; None if numpy has no such type."""
-    ml_dtypes: str | None
-    """Name in ml_dtypes, for types that numpy does not have."""
-    dlpack: tuple[int, int]
-    """(type code, bits) in DLPack."""
-
-
-TYPES = (
-    Type("BOOL", "?", None, (6, 8)),
-    Type("U8", "u1", None, (1, 8)),
-    Type("I8", "i1", None, (0, 8)),
-    Type("F8_E5M2", None, "float8_e5m2", (12, 8)),
-    Type("F8_E4M3", None, "float8_e4m3fn", (10, 8)),
-    Type("F8_E8M0", None, "float8_e8m0fnu", (14, 8)),
-    Type("F8_E4M3FNUZ", None, "float8_e4m3fnuz", (11, 8)),
-    Type("F8_E5M2FNUZ", None, "float8_e5m2fnuz", (13, 8)),
-    Type("I16", "<i2", None, (0, 16)),
-    Type("U16", "<u2", None, (1, 16)),
-    Type("F16", "<f2", None, (2, 16)),
-    Type("BF16", None, "bfloat16", (4, 16)),
-    Type("I32", "<i4", None, (0, 32)),
-    Type("U32", "<u4", None, (1, 32)),
-    Type("F32", "<f4", None, (2, 32)),
-    Type("C64", "<c8", None, (5, 64)),
-    Type("F64", "<f8", None, (2, 64)),
-    Type("I64", "<i8", None, (0, 64)),
-    Type("U64", "<u8", None, (1, 64)),
-)
+TYPES: dict[str, tuple[str | None, str | None, tuple[int, int]]] = {
+    "BOOL": ("?", None, (6, 8)),
+    "U8": ("u1", None, (1, 8)),
+    "I8": ("i1", None, (0, 8)),
+    "F8_E5M2": (None, "float8_e5m2", (12, 8)),
+    "F8_E4M3": (None, "float8_e4m3fn", (10, 8)),
+    "F8_E8M0": (None, "float8_e8m0fnu", (14, 8)),
+    "F8_E4M3FNUZ": (None, "float8_e4m3fnuz", (11, 8)),
+    "F8_E5M2FNUZ": (None, "float8_e5m2fnuz", (13, 8)),
+    "I16": ("<i2", None, (0, 16)),
+    "U16": ("<u2", None, (1, 16)),
+    "F16": ("<f2", None, (2, 16)),
+    "BF16": (None, "bfloat16", (4, 16)),
+    "I32": ("<i4", None, (0, 32)),
+    "U32": ("<u4", None, (1, 32)),
+    "F32": ("<f4", None, (2, 32)),
+    "C64": ("<c8", None, (5, 64)),
+    "F64": ("<f8", None, (2, 64)),
+    "I64": ("<i8", None, (0, 64)),
+    "U64": ("<u8", None, (1, 64)),
+}
+"""By the name in safetensors files: dtype of numpy (little-endian), else name in ml_dtypes; (code, bits) in DLPack."""
 PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 """Types with elements smaller than a byte, which are given as raw bytes."""
 
 _NUMPY_ORDERS = tuple("<>|=")  # byte orders, with which a numpy type string begins
 
-_BY_NAME = {one.name: one for one in TYPES}
-_BY_NUMPY = {one.numpy.lstrip("<"): one.name for one in TYPES if one.numpy}
-_BY_ML_DTYPES = {one.ml_dtypes: one.name for one in TYPES if one.ml_dtypes}
-_BY_DLPACK = {one.dlpack: one.name for one in TYPES}
+_BY_NUMPY = {(numpy or ml_dtypes or "").lstrip("<"): name for name, (numpy, ml_dtypes, _) in TYPES.items()}
+_BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
 
 
 def is_raw(name: str) -> bool:
     """Return whether elements are given as raw bytes: packed types, and types that only one format has."""
-    return name not in _BY_NAME and name[:1] not in _NUMPY_ORDERS
+    return name not in TYPES and name[:1] not in _NUMPY_ORDERS
 
 
 def to_numpy(name: str) -> np.dtype[Any]:
@@ -152,13 +135,13 @@ def to_numpy(name: str) -> np.dtype[Any]:
         return np.dtype(name)
     if is_raw(name):
         return np.dtype("u1", metadata={"onecopy": name})
-    one = _BY_NAME[name]
-    if one.numpy is not None:
-        return np.dtype(one.numpy)
+    numpy, scalar, _ = TYPES[name]
+    if numpy is not None:
+        return np.dtype(numpy)
     import ml_dtypes
 
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(one.ml_dtypes)))
-    return found
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(scalar)))
+    return dtype
 
 
 def of_numpy(dtype: np.dtype[Any]) -> str | None:
@@ -166,9 +149,7 @@ def of_numpy(dtype: np.dtype[Any]) -> str | None:
     marked: Any = dtype.metadata
     if marked and "onecopy" in marked:
         return str(marked["onecopy"])
-    if dtype.name in _BY_ML_DTYPES:
-        return _BY_ML_DTYPES[dtype.name]
-    return _BY_NUMPY.get("?" if dtype.kind == "b" else f"{dtype.kind}{dtype.itemsize}")
+    return _BY_NUMPY.get(dtype.name) or _BY_NUMPY.get("?" if dtype.kind == "b" else f"{dtype.kind}{dtype.itemsize}")
 
 
 def in_safetensors(name: str) -> bool:
@@ -184,7 +165,7 @@ def in_safetensors(name: str) -> bool:
 
 def item_size(name: str) -> int:
     """Return the size in bytes of an element of a safetensors type; KeyError for packed types."""
-    return _BY_NAME[name].dlpack[1] // 8
+    return TYPES[name][2][1] // 8
 
 
 def of_dlpack(code: int, bits: int) -> str | None:

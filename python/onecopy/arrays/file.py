@@ -1,7 +1,6 @@
-"""`ArrayFile`, the class that `onecopy.open` returns, for arrays in one or several files.
+"""`ArrayFile`, the class that `onecopy.open` returns, for arrays in one or several files; `OneFile` for one.
 
-This module has the operations that need only names and entries: slicing, warming, verifying. Access to the bytes is in
-the subclasses in `one_file` and `several_files`.
+Subclasses know names, entries and bytes; what needs only these is here: slicing, warming, verifying.
 """
 
 from __future__ import annotations
@@ -12,45 +11,27 @@ import errno
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from onecopy import _core, page_cache
-from onecopy.arguments import path_text, thread_count
+from onecopy.arguments import thread_count
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
-from onecopy.errors import FileChanged
-from onecopy.files import ArraysMode, Closeable, Identity, OpenFile, absolute, check_mode
+from onecopy.errors import FileChanged, FormatError, NoChecksum
+from onecopy.files import ArraysMode, Closeable, Identity, OpenFile, absolute
+from onecopy.files import Mapping as MappedBytes
+from onecopy.named_files import SetError
+from onecopy.page_cache import Portion
+from onecopy.sources import AS_REQUESTED, How
 from onecopy.text import is_text
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from typing import Unpack
 
     from numpy.typing import NDArray
 
-    from onecopy.arrays.several_files import Member
-    from onecopy.page_cache import (
-        EvictReport,
-        PinReport,
-        Portion,
-        Residency,
-        WarmJob,
-        WarmOptions,
-        WarmReport,
-    )
-
-
-class VerifyReport(NamedTuple):
-    """The result of a successful `ArrayFile.verify`; damaged bytes raise `onecopy.ChecksumError` instead."""
-
-    bytes: int
-    """Number of bytes that were compared, in whole blocks."""
-    seconds: float
-    """Duration in seconds."""
-    gib_per_s: float
-    """Speed in units of 2**30 bytes per second."""
-    threads: int
-    """Number of threads that were used."""
+    from onecopy.arrays.saving import VerifyReport
+    from onecopy.page_cache import EvictReport, PinReport, Residency, WarmJob, WarmOptions, WarmReport
 
 
 class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
@@ -80,22 +61,62 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
 
     # --- arrays ---------------------------------------------------------------------------------------------------
 
-    @property
     @abc.abstractmethod
+    def _names(self) -> Collection[str]:
+        """Return the names of the arrays, in order."""
+
+    @abc.abstractmethod
+    def _found(self, name: str) -> Entry | None:
+        """Return the entry of one array; None if there is no array of that name."""
+
+    @abc.abstractmethod
+    def _file_of(self, name: str) -> Member:
+        """Return the file that contains an array of this name."""
+
+    @abc.abstractmethod
+    def _memory(self, name: str) -> Memory | None:
+        """Return the bytes of one array; None if there is no array of that name."""
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        memory = self.memory_of(name)
+        try:
+            return array_of(memory)
+        except ValueError as error:  # 65 axes, or an extent beyond 63 bits in an empty array: valid in the file
+            reason = f"numpy cannot represent its shape: {error}"
+            raise FormatError(f"{self.path_of(name)}: {name!r}: {reason}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __contains__(self, name: object) -> bool:
+        return is_text(name) and self._found(name) is not None
+
+    @property
     def entries(self) -> tuple[Entry, ...]:
         """Name, dtype, shape, offset in its file (see `path_of`) and size in bytes of each array; reads no data."""
+        return tuple(map(self.entry, self))
 
-    @abc.abstractmethod
     def entry(self, name: str) -> Entry:
         """Return the entry of one array; KeyError if there is no array of that name."""
+        found = self._found(name) if is_text(name) else None
+        if found is None:
+            raise _no_array(name, self)
+        return found
 
-    @abc.abstractmethod
     def path_of(self, name: str) -> str:
         """Return the path of the file that contains an array; KeyError if there is no array of that name."""
+        self.entry(name)
+        return self._file_of(name).path
 
-    @abc.abstractmethod
     def memory_of(self, name: str) -> Memory:
         """Return the bytes of one array with type and shape; KeyError if there is no array of that name."""
+        found = self._memory(name) if is_text(name) else None
+        if found is None:
+            raise _no_array(name, self)
+        return found
 
     @property
     def nbytes(self) -> int:
@@ -106,7 +127,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def files(self) -> tuple[Member, ...]:
+    def files(self) -> Sequence[Member]:
         """The open files that contain the arrays: this file, or each shard, or the model and its external data."""
 
     def portions(self, names: Iterable[Part] | None = None, *, verify: bool = False) -> list[Portion]:
@@ -317,6 +338,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
             ...
         onecopy.ChecksumError: ...: 1 of 1 blocks is damaged; block 0, bytes [4096, 12096) of the file, in 'a': ...
         """
+        from onecopy.arrays.saving import VerifyReport
+
         done = self.warm(names, verify=True, mechanism="none", threads=threads, progress=progress)
         verified = done.verified or 0
         speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # no arrays take no time
@@ -374,7 +397,7 @@ def expect_unchanged(file: ArrayFile) -> None:
         raise FileChanged(errno.ESTALE, "the file was modified or replaced while it was open", file.path)
 
 
-def no_array(name: object, file: ArrayFile) -> KeyError:
+def _no_array(name: object, file: ArrayFile) -> KeyError:
     """Return a KeyError for a missing name, with a note that lists names in the file."""
     error = KeyError(name)
     first = ", ".join(repr(each) for each in itertools.islice(file, 4))
@@ -383,129 +406,81 @@ def no_array(name: object, file: ArrayFile) -> KeyError:
     return error
 
 
-Opened: TypeAlias = "tuple[_core.ArrayFile, str, str, bool]"
-"""A file of the compiled module, its container, its kind, and whether the checksum of its header is wrong."""
-
-AS_REQUESTED = "as requested"
-"""`ArrayFile.mode_reason` if the caller chose the mode."""
-
-
 class OneFile(OpenFile, ArrayFile):
-    """The arrays of one mapped file."""
+    """The arrays of one mapped file; `handle` is the open file of an artefact, which the path then only names."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        mode: ArraysMode | Literal["auto"] = "map",
-        private: bool = False,
-        threads: int | None = None,
-        identity: Identity | None = None,
-        handle: _core.FileHandle | None = None,
-    ) -> None:
-        given = path_text(path)
-        huge, reason = False, AS_REQUESTED
-        if mode == "auto":
-            copied, huge, reason = _core.choose_mode(given)
-            mode = "snapshot" if copied else "map"
-        if mode == "snapshot" and handle is None:
-            mode, handle, reason = _snapshot(given, reason)
-        number = thread_count(threads)
-        opened = _core.open_arrays(
-            given,
-            copy=mode != "snapshot" and check_mode(mode),
-            private_pages=private,
-            threads=number,
-            expected=identity,
+    def __init__(self, path: str, how: How | None = None, handle: _core.FileHandle | None = None) -> None:
+        how, huge = How() if how is None else how, False
+        if how.mode not in ("map", "copy"):
+            how, huge = how.decided(path)
+            if handle is None:
+                how, handle = how.taken(path)
+        core, container, kind, damaged = _core.open_arrays(
+            path,
+            copy=how.mode == "copy",
+            private_pages=how.private,
+            threads=0 if how.threads is None else thread_count(how.threads),
+            expected=how.expected[0] if how.expected else None,
             handle=handle,
         )
-        self._set(opened, given, mode, reason, private, number)
-        if huge and not private:
-            page_cache.warm(self, mechanism="advise")
-
-    def _set(
-        self, opened: Opened, path: str, mode: ArraysMode, reason: str, private: bool, threads: int | None
-    ) -> None:
-        self._core, self.container, self.kind, damaged = opened
-        self._path, self._absolute = path, absolute(path)
-        self.mode, self.mode_reason = mode, reason
-        self._private, self._threads = private, threads
-        self._names: list[str] | None = None
+        self._set(core, container, kind, path, how)
         if damaged:
             import warnings
 
             warnings.warn(
                 f"{path}: the checksum of the header does not match: the file is damaged, or another tool rewrote it "
                 "and kept the metadata of onecopy. It is opened as a file of another tool, without checksums.",
-                stacklevel=5,  # of `open`
+                stacklevel=4,  # of `open`
             )
+        if huge:
+            page_cache.warm(self, mechanism="advise")
+
+    def _set(self, core: _core.ArrayFile, container: str, kind: str, path: str, how: How) -> None:
+        self._core, self.container, self.kind = core, container, kind
+        self._path, self._absolute, self._how = path, absolute(path), how
+        self.mode, self.mode_reason = how.mode, how.reason  # type: ignore[assignment]  # "auto" was decided
+        self._all: list[str] | None = None
 
     @classmethod
     def of_compiled(cls, core: _core.ArrayFile, path: str) -> OneFile:
         """Wrap a mapped file of the compiled module; for modules that open files without `onecopy.open`."""
         self = cls.__new__(cls)
-        opened = core, core.container, core.kind, False
-        self._set(opened, path, "map", AS_REQUESTED, private=False, threads=None)
+        self._set(core, core.container, core.kind, path, How())
         return self
 
-    # --- arrays ---------------------------------------------------------------------------------------------------
+    def _names(self) -> list[str]:
+        if self._all is None:
+            self._all = self._core.names()
+        return self._all
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return array_of(self._path, name, self.memory_of(name))
+    def _found(self, name: str) -> Entry | None:
+        row = self._core.entry(name)
+        return None if row is None else Entry(*row)
 
-    def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape; KeyError if there is no array of that name."""
-        found = self._core.view(name) if is_text(name) else None
-        if found is None:
-            raise no_array(name, self)
-        return Memory(*found)
+    def _file_of(self, name: str) -> OneFile:  # noqa: ARG002 - all arrays are in this file
+        return self
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all_names())
-
-    def __len__(self) -> int:
-        return len(self._all_names())
-
-    def __contains__(self, name: object) -> bool:
-        return is_text(name) and self._core.entry(name) is not None
-
-    def _all_names(self) -> list[str]:
-        if self._names is None:
-            self._names = self._core.names()
-        return self._names
+    def _memory(self, name: str) -> Memory | None:
+        found = self._core.view(name)
+        return None if found is None else Memory(*found)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """Name, dtype, shape, offset and size in bytes of each array, in the order of the header; reads no data."""
         return tuple(Entry(*row) for row in self._core.entries())
 
-    def entry(self, name: str) -> Entry:
-        """Return the entry of one array; KeyError if there is no array of that name."""
-        row = self._core.entry(name) if is_text(name) else None
-        if row is None:
-            raise no_array(name, self)
-        return Entry(*row)
-
-    def path_of(self, name: str) -> str:
-        """Return the path of this file; KeyError if there is no array of that name."""
-        self.entry(name)
-        return self._path
-
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
         ranges = None if parts is None else [range_of(self.entry(name_of(part)), part) for part in parts]
         if not verify:
-            return [page_cache.Portion(self.core, ranges)]
-        wide = self._core.ranges_to_verify(ranges)
-        return [page_cache.Portion(self.core, wide, self._core.verifier())]
-
-    # --- the file -------------------------------------------------------------------------------------------------
+            return [Portion(self.core, ranges)]
+        return [Portion(self.core, self._core.ranges_to_verify(ranges), self._core.verifier())]
 
     @property
     def files(self) -> tuple[OneFile, ...]:
         """The open files that contain the arrays: only this one."""
         return (self,)
 
-    @property
+    @functools.cached_property
     def core(self) -> _core.Mapping:
         """The mapping of the compiled module, for `onecopy.page_cache`."""
         return self._core.mapping
@@ -524,16 +499,43 @@ class OneFile(OpenFile, ArrayFile):
         """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""
         self._core.close()
 
-    def __reduce__(self) -> tuple[object, ...]:
-        reopen = functools.partial(
-            OneFile, mode=self.mode, private=self._private, threads=self._threads, identity=self.identity
-        )
-        return reopen, (self._absolute,)  # FileChanged if the file was modified or replaced since
+    def __reduce__(self) -> tuple[object, ...]:  # FileChanged if the file was modified or replaced since
+        return OneFile, (self._absolute, self._how._replace(expected=(self.identity,), reason=AS_REQUESTED))
 
 
-def _snapshot(path: str, reason: str) -> tuple[ArraysMode, _core.FileHandle | None, str]:
-    from onecopy import snapshots  # here, because it may load the store
+class DataFile(MappedBytes):
+    """A file of raw bytes in which a model has arrays at given offsets."""
 
-    handle, place = snapshots.handle_of(path)
-    reason = place if reason == AS_REQUESTED else f"{reason}; {place}"
-    return "copy" if handle is None else "snapshot", handle, reason
+    def __init__(self, path: str, how: How) -> None:
+        how, handle = how.taken(path)
+        threads = 0 if how.threads is None else thread_count(how.threads)
+        mode: Literal["map", "copy"] = "copy" if how.mode == "copy" else "map"
+        self._set(path, 0, None, mode, how.private, threads, fd=None if handle is None else handle.fileno())
+        self._entries: dict[str, Entry] = {}
+
+    def add(self, entry: Entry, model: str) -> None:
+        """Add an array; SetError if the file is too short for it."""
+        if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
+            raise SetError(
+                f"{self.path}: {entry.name!r}: {model} places it at bytes [{entry.offset}, "
+                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes"
+            )
+        self._entries[entry.name] = entry
+
+    def entry(self, name: str) -> Entry:
+        """Return the entry of one array; KeyError if this file has no array of that name."""
+        return self._entries[name]
+
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array with type and shape."""
+        entry = self._entries[name]
+        return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
+
+    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
+        if verify:
+            raise NoChecksum(f"{self.path}: cannot verify: the file has no checksums")
+        return [Portion(self.core, None if parts is None else [range_of(self.entry(name_of(p)), p) for p in parts])]
+
+
+Member: TypeAlias = OneFile | DataFile
+"""One of the open files that contain arrays."""

@@ -8,25 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from onecopy.arguments import is_url, path_text
 from onecopy.arrays.file import OneFile, expect_unchanged, key_of
 from onecopy.errors import FormatError
 from onecopy.named_files import begins_as_json
+from onecopy.sources import How, in_folder, resolve, url_of
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
     from pathlib import Path
 
+    from onecopy._core import FileHandle
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import ArraysMode
     from onecopy.remote.peers import Peers
+    from onecopy.sources import Named
     from onecopy.store import Artefact
 
 
 def open(  # noqa: A001 - as `onecopy.open`
-    path: str | os.PathLike[str] | Artefact,
+    path: Named,
     mode: ArraysMode | Literal["auto"] = "map",
     *,
     warm: bool = False,
@@ -48,9 +49,11 @@ def open(  # noqa: A001 - as `onecopy.open`
     Parameters
     ----------
     path
-        Path of a file; or an `Artefact` of a `Store`, which is opened even if its path was removed or replaced since;
-        or a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is fetched once per machine into the default
-        store, with all files that it names (`onecopy.remote.fetch`; needs ``pip install 'onecopy[remote]'``).
+        Path of a file, or of the folder of a model: its ``model.safetensors``, index or ``model.onnx`` is opened, else
+        the only such file of another name. Or an `Artefact` of a `Store`, which is opened even if its path was removed
+        or replaced since. Or a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is fetched once per machine
+        into the default store, with all files that it names (`onecopy.remote.fetch`; needs ``pip install
+        'onecopy[remote]'``); one that ends with "/" is a folder.
     mode
         "map": arrays are pages of the page cache, shared by all processes and read from disk when first accessed.
         "snapshot": the contents that the file has now, which no later write changes, copied once per machine: into
@@ -107,15 +110,13 @@ def open(  # noqa: A001 - as `onecopy.open`
     >>> weight  # a view keeps the memory mapped
     array([0., 1., 2.])
     """
-    if peers is not None:
-        path = _fetched_together(path, peers, names)
-    file = (
-        _open_selected(path, mode, private, threads, align, names, verify=verify)
-        if names is not None
-        else open_arrays(path, mode, private=private, threads=threads)
-        if align is None
-        else _open_aligned(path, mode, private, threads, align)
-    )
+    how = How(mode, private, threads)
+    if names is not None:
+        file = _some_arrays(path, how, align, peers, names, verify=verify)
+    elif align is not None:
+        file = _aligned(*resolve(path, peers=peers), how, align)
+    else:
+        file = _opened(*resolve(path, peers=peers), how)
     try:
         if file.kind == "records":
             raise FormatError(f"{file.path}: not a file of arrays: it holds records, use onecopy.open_records")
@@ -130,7 +131,7 @@ def open(  # noqa: A001 - as `onecopy.open`
 
 
 def open_arrays(
-    path: str | os.PathLike[str] | Artefact,
+    path: Named,
     mode: ArraysMode | Literal["auto"] = "map",
     *,
     private: bool = False,
@@ -147,30 +148,25 @@ def open_arrays(
     >>> open_arrays(path).kind
     'records'
     """
-    if is_url(path):
-        from onecopy import remote  # here, because it loads the store
+    return _opened(*resolve(path), How(mode, private, threads))
 
-        path = remote.fetch(path)
-    given, handle = path_text(path), getattr(path, "handle", None)
+
+def _opened(path: str, handle: FileHandle | None, how: How) -> ArrayFile:
     try:
-        file = OneFile(given, mode=mode, private=private, threads=threads, handle=handle)
-    except IsADirectoryError as error:
-        from pathlib import Path  # here, because it takes time to load
-
-        inside = [file for suffix in ("index.json", "safetensors", "onnx") for file in Path(given).glob(f"*.{suffix}")]
-        advice = f": open a file in it, such as {inside[0]}" if inside else ""
-        raise IsADirectoryError(error.errno, f"{error.strerror}{advice}", given) from None
+        file = OneFile(path, how, handle)
+    except IsADirectoryError:
+        return _opened(in_folder(path), None, how)
     except FormatError as error:
-        if not begins_as_json(given):
+        if not begins_as_json(path):
             raise _with_advice(error) from None
-        from onecopy.arrays.several_files import How, of_index
+        from onecopy.arrays.several_files import of_index
 
-        return of_index(given, How(mode, private, threads))
+        return of_index(path, how)
     if file.container != "onnx" or "elsewhere" not in file.metadata:
         return file
-    from onecopy.arrays.several_files import How, of_model
+    from onecopy.arrays.several_files import of_model
 
-    return of_model(file, How(mode, private, threads))
+    return of_model(file, how)
 
 
 ADVICE = {
@@ -187,25 +183,8 @@ def _with_advice(error: FormatError) -> FormatError:
     return error
 
 
-def _fetched_together(
-    path: str | os.PathLike[str] | Artefact, peers: Peers, names: Iterable[Part] | None
-) -> str | os.PathLike[str]:
-    from onecopy import remote  # here, because it loads the store
-
-    if names is not None or not is_url(path):
-        raise ValueError("peers is for URLs that are opened whole: without names")
-    return remote.fetch(path, peers=peers)
-
-
-def _open_selected(
-    path: str | os.PathLike[str] | Artefact,
-    mode: ArraysMode | Literal["auto"],
-    private: bool,
-    threads: int | None,
-    align: int | None,
-    names: Iterable[Part],
-    *,
-    verify: bool,
+def _some_arrays(
+    path: Named, how: How, align: int | None, peers: Peers, names: Iterable[Part], *, verify: bool
 ) -> ArrayFile:
     from onecopy.arrays.several_files import SelectedArrays, of_url
 
@@ -213,12 +192,14 @@ def _open_selected(
         raise ValueError("names and align exclude each other")
     if isinstance(names, str):
         raise TypeError(f"names must be a list of names: [{names!r}]")
+    if peers is not None:
+        raise ValueError("peers is for URLs that are opened whole: without names")
     parts = tuple(names)
-    if is_url(path) and not path.lower().startswith("file:"):
-        if mode == "copy":
+    if url := url_of(path):
+        if how.mode == "copy":
             raise ValueError("mode must be 'map' or 'auto' for some arrays of a URL, not 'copy'")
-        return of_url(path, parts, private=private, verify=verify)
-    file = open_arrays(path, mode, private=private, threads=threads)
+        return of_url(url, parts, private=how.private, verify=verify)
+    file = _opened(*resolve(path), how)
     try:
         return SelectedArrays(file, parts)
     except BaseException:
@@ -238,30 +219,21 @@ _MIN_ALIGN, _MAX_ALIGN = 64, 2 << 20
 """Smallest and largest alignment of `save`, in bytes."""
 
 
-def _open_aligned(
-    path: str | os.PathLike[str] | Artefact,
-    mode: ArraysMode | Literal["auto"],
-    private: bool,
-    threads: int | None,
-    align: int,
-) -> ArrayFile:
+def _aligned(path: str, handle: FileHandle | None, how: How, align: int) -> ArrayFile:
     if not 1 <= align <= _MAX_ALIGN or align & (align - 1):
         raise ValueError(f"align must be a power of two from 1 to {_MAX_ALIGN}, not {align}")
-    opened: str | os.PathLike[str] | Artefact = path
-    with open_arrays(path) as source:
-        count = sum(bool(entry.nbytes and entry.offset % align) for entry in source.entries)
+    with _opened(path, handle, How()) as file:
+        count = sum(bool(entry.nbytes and entry.offset % align) for entry in file.entries)
         reason = f"every array is aligned to {align} bytes"
         if count:
-            if source.kind not in ("foreign", "arrays"):
-                raise FormatError(f"{source.path}: cannot make an aligned copy of a file of kind {source.kind!r}")
-            opened = _aligned_copy(source, align)
-            reason = (
-                f"an aligned copy, because {count} of {len(source)} arrays of {source.path} are not aligned to "
-                f"{align} bytes"
-            )
-    file = open_arrays(opened, mode, private=private, threads=threads)
-    file.mode_reason += f"; {reason}"
-    return file
+            if file.kind not in ("foreign", "arrays"):
+                raise FormatError(f"{file.path}: cannot make an aligned copy of a file of kind {file.kind!r}")
+            path, handle = resolve(_aligned_copy(file, align))
+            which = f"{count} of {len(file)} arrays of {file.path} are not aligned to {align} bytes"
+            reason = f"an aligned copy, because {which}"
+    opened = _opened(path, handle, how)
+    opened.mode_reason += f"; {reason}"
+    return opened
 
 
 def _aligned_copy(file: ArrayFile, align: int) -> Artefact:

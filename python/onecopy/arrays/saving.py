@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy import _core
 from onecopy.arguments import non_negative, path_text
@@ -25,6 +25,19 @@ CHUNK = 16 << 20  # bytes; arrays that are not contiguous are copied in chunks o
 
 Spec = tuple[str, str, tuple[int, ...]]
 """(name, element type in the file, shape)"""
+
+
+class VerifyReport(NamedTuple):
+    """The result of a successful `ArrayFile.verify`; damaged bytes raise `onecopy.ChecksumError` instead."""
+
+    bytes: int
+    """Number of bytes that were compared, in whole blocks."""
+    seconds: float
+    """Duration in seconds."""
+    gib_per_s: float
+    """Speed in units of 2**30 bytes per second."""
+    threads: int
+    """Number of threads that were used."""
 
 
 def save(

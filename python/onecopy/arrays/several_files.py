@@ -1,31 +1,32 @@
-"""`ArrayFile` for several files: the shards of a model, or a model with external data."""
+"""`ArrayFile` for several files (the shards of a model, a model with external data), and for some arrays of a file."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from onecopy import _core, page_cache
 from onecopy.arguments import path_text
-from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
-from onecopy.arrays.file import AS_REQUESTED, ArrayFile, OneFile, no_array
+from onecopy.arrays.entries import Entry, Memory, Part, dtype_of, name_of, range_of
+from onecopy.arrays.file import ArrayFile, DataFile, Member, OneFile
 from onecopy.errors import FileChanged, FormatError, NoChecksum
-from onecopy.files import Mapping, OpenFile, absolute, check_mode
+from onecopy.files import Mapping, OpenFile, absolute
 from onecopy.named_files import SetError, index_text, is_index, names_of_index, parse_index
-from onecopy.page_cache import Portion
+from onecopy.sources import How
 from onecopy.text import is_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, KeysView, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
-    from onecopy.files import ArraysMode, Identity
-    from onecopy.page_cache import Range
+    from onecopy.files import ArraysMode
+    from onecopy.page_cache import Portion, Range
     from onecopy.remote import Origin, Version
+
+
+T = TypeVar("T", bound=Member)
 
 
 class SeveralFiles(ArrayFile):
@@ -49,40 +50,19 @@ class SeveralFiles(ArrayFile):
         self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
         self._absolute, self._reopen = absolute(owner.path), reopen
 
-    # --- arrays ---------------------------------------------------------------------------------------------------
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._member(name)[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+    def _names(self) -> KeysView[str]:
+        return self._places.keys()
 
     def __contains__(self, name: object) -> bool:
         return is_text(name) and name in self._places
 
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        """Name, dtype, shape, offset in its file (see `path_of`) and size in bytes of each array; reads no data."""
-        return tuple(self._members[at].entry(name) for name, at in self._places.items())
+    def _found(self, name: str) -> Entry | None:
+        return self._file_of(name).entry(name) if name in self._places else None
 
-    def entry(self, name: str) -> Entry:
-        """Return the entry of one array; KeyError if there is no array of that name."""
-        return self._member(name).entry(name)
+    def _memory(self, name: str) -> Memory | None:
+        return self._file_of(name).memory_of(name) if name in self._places else None
 
-    def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape; KeyError if there is no array of that name."""
-        return self._member(name).memory_of(name)
-
-    def path_of(self, name: str) -> str:
-        """Return the path of the file that contains an array; KeyError if there is no array of that name."""
-        return self._member(name).path
-
-    def _member(self, name: str) -> Member:
-        if name not in self:
-            raise no_array(name, self)
+    def _file_of(self, name: str) -> Member:
         return self._members[self._places[name]]
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
@@ -90,11 +70,9 @@ class SeveralFiles(ArrayFile):
             return [portion for member in self._members for portion in member._portions(None, verify)]
         wanted: dict[int, list[Part]] = {}
         for part in parts:
-            self._member(name_of(part))
+            self.entry(name_of(part))
             wanted.setdefault(self._places[name_of(part)], []).append(part)
         return [portion for at in sorted(wanted) for portion in self._members[at]._portions(wanted[at], verify)]
-
-    # --- the files ------------------------------------------------------------------------------------------------
 
     @property
     def files(self) -> tuple[Member, ...]:
@@ -114,71 +92,6 @@ class SeveralFiles(ArrayFile):
         return f"{len(self)} arrays in {len(self._members)} files"
 
 
-Member: TypeAlias = "OneFile | DataFile"
-"""One of the open files that contain arrays."""
-
-
-class DataFile(Mapping):
-    """A file of raw bytes in which a model has arrays at given offsets."""
-
-    def __init__(self, path: str, how: How) -> None:
-        handle, mode = None, how.mode
-        if mode == "snapshot":
-            from onecopy import snapshots  # here, because it may load the store
-
-            handle, _ = snapshots.handle_of(path)
-            mode = "copy" if handle is None else "snapshot"
-        if handle is None:
-            super().__init__(path, mode="copy" if mode == "copy" else "map", private=how.private, threads=how.threads)
-        else:
-            self._path, self._absolute, self._options = path, "", (0, None, "map", how.private, 0)
-            self._core = _core.map_descriptor(handle.fileno(), path, private_pages=how.private)
-        self._entries: dict[str, Entry] = {}
-
-    def add(self, entry: Entry, model: str) -> None:
-        """Add an array; FormatError if the file is too short for it."""
-        if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
-            raise SetError(
-                f"{self.path}: {entry.name!r}: {model} places it at bytes [{entry.offset}, "
-                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes"
-            )
-        self._entries[entry.name] = entry
-
-    def entry(self, name: str) -> Entry:
-        """Return the entry of one array; KeyError if this file has no array of that name."""
-        return self._entries[name]
-
-    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        if verify:
-            raise NoChecksum(f"{self.path}: cannot verify: the file has no checksums")
-        return [Portion(self.core, None if parts is None else [range_of(self.entry(name_of(p)), p) for p in parts])]
-
-    def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape."""
-        entry = self._entries[name]
-        return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return array_of(self.path, name, self.memory_of(name))
-
-
-class How(NamedTuple):
-    """Options with which the files of a set are opened, and the identities they must have when unpickled."""
-
-    mode: ArraysMode | Literal["auto"]
-    private: bool = False
-    threads: int | None = None
-    reason: str = AS_REQUESTED
-    expected: tuple[Identity, ...] = ()
-    """Identities of the index or model, and of the other files in order; empty: any file is accepted."""
-
-
-def close(*opened: OpenFile) -> None:
-    """Close files."""
-    for file in opened:
-        file.close()
-
-
 def confined(owner: str, locations: Iterable[str]) -> list[str]:
     """Return the paths of the files that `owner` names; SetError if symbolic links lead out of its folder."""
     folder = os.path.dirname(owner)  # noqa: PTH120 - as given
@@ -194,30 +107,26 @@ def confined(owner: str, locations: Iterable[str]) -> list[str]:
     return paths
 
 
-@contextlib.contextmanager
-def named_by(owner: str) -> Iterator[None]:
-    """Add the index or model that names the file to the message of an OSError."""
-    try:
-        yield
-    except OSError as error:
-        raise type(error)(error.errno, f"{error.strerror} (named by {owner})", error.filename) from None
-
-
-def expect(file: OpenFile, how: How, number: int) -> None:
+def _expect(file: OpenFile, how: How, number: int) -> None:
     """Raise FileChanged if a file is not the one that was pickled."""
     if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
         raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
 
 
-def decided(how: How, owner: str, paths: list[str]) -> tuple[How, bool]:
-    """Choose between mapping and copying by the total size of the files; return whether to request 2 MiB pages too."""
-    if how.mode != "auto":
-        _ = how.mode == "snapshot" or check_mode(how.mode)
-        return how, False
-    # A missing file is reported when it is opened.
-    whole = sum(os.stat(path).st_size for path in paths if os.path.exists(path))  # noqa: PTH110, PTH116 - text
-    copied, huge, reason = _core.choose_mode(owner, whole=whole)
-    return how._replace(mode="snapshot" if copied else "map", reason=reason), huge and not how.private
+def _named(
+    stack: contextlib.ExitStack, owner: str, paths: list[str], how: How, kind: Callable[[str, How], T], first: int
+) -> list[T]:
+    """Open the files that `owner` names; an OSError names it. `first`: number of the first in the expected ones."""
+    files = []
+    for number, path in enumerate(paths, first):
+        try:
+            file = kind(path, how._replace(expected=()))
+        except OSError as error:
+            raise type(error)(error.errno, f"{error.strerror} (named by {owner})", error.filename) from None
+        stack.enter_context(file)
+        _expect(file, how, number)
+        files.append(file)
+    return files
 
 
 def of_index(path: str, how: How) -> SeveralFiles:
@@ -226,25 +135,18 @@ def of_index(path: str, how: How) -> SeveralFiles:
     FormatError or its subclass SetError, with the path and the reason, if the index or a shard is damaged, lacks an
     array or is outside the folder; FileChanged for other files than those that were pickled; OSError with ``filename``.
     """
-    index = Mapping(path)
-    shards: list[OneFile] = []
-    try:
-        expect(index, how, 0)
+    with contextlib.ExitStack() as stack:
+        index = stack.enter_context(Mapping(path))
+        _expect(index, how, 0)
         weight_map, metadata = parse_index(path, index_text(index))
         numbers: dict[str, int] = {}
         places = {name: numbers.setdefault(file, len(numbers)) for name, file in weight_map.items()}
         paths = confined(path, numbers)
-        how, huge = decided(how, path, paths)
-        for number, shard in enumerate(paths, start=1):
-            with named_by(path):
-                shards.append(OneFile(shard, mode=how.mode, private=how.private, threads=how.threads))
-            expect(shards[-1], how, number)
-        opened = of_shards(index, shards, places, metadata, how)
+        how, huge = how.decided(path, paths)
+        opened = of_shards(index, _named(stack, path, paths, how, OneFile, 1), places, metadata, how)
         if huge:
             page_cache.warm(opened, mechanism="advise")
-    except BaseException:
-        close(index, *shards)
-        raise
+        stack.pop_all()
     return opened
 
 
@@ -275,30 +177,25 @@ def of_model(model: OneFile, how: How) -> SeveralFiles:
     The returned object owns the model, which is closed if an error is raised: SetError with both paths if a file is too
     short or outside the folder; FileChanged for other files than were pickled; OSError, which names the model.
     """
-    data: list[DataFile] = []
-    try:
-        expect(model, how, 0)
-        expect(model, how, 1)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(model)
+        _expect(model, how, 0)
+        _expect(model, how, 1)
         outside = _outside(model)
         numbers: dict[str, int] = {}
         places = dict.fromkeys(model, 0)
         for location, entry in outside:
             places[entry.name] = numbers.setdefault(location, len(numbers) + 1)
         paths = confined(model.path, numbers)
-        how, huge = decided(how, model.path, [model.path, *paths])
-        for number, path in enumerate(paths, start=2):
-            with named_by(model.path):
-                data.append(DataFile(path, how))
-            expect(data[-1], how, number)
+        how, huge = how.decided(model.path, [model.path, *paths])
+        data = _named(stack, model.path, paths, how, DataFile, 2)
         for location, entry in outside:
             data[numbers[location] - 1].add(entry, model.path)
         metadata = {key: text for key, text in model.metadata.items() if key != "elsewhere" or not data}
         opened = SeveralFiles(model, [model, *data], places, model.container, metadata, how, reopened_model)
         if huge:
             page_cache.warm(opened, mechanism="advise")
-    except BaseException:
-        close(model, *data)
-        raise
+        stack.pop_all()
     return opened
 
 
@@ -321,8 +218,7 @@ def _outside(model: OneFile) -> list[tuple[str, Entry]]:
 
 def reopened_model(path: str, how: How) -> SeveralFiles:
     """Open files that were pickled in another process; FileChanged if one was modified or replaced since."""
-    model = OneFile(path, mode=how.mode, private=how.private, threads=how.threads, identity=how.expected[0])
-    return of_model(model, how)
+    return of_model(OneFile(path, how), how)
 
 
 class SelectedArrays(ArrayFile):
@@ -353,27 +249,19 @@ class SelectedArrays(ArrayFile):
                 raise ValueError(f"{name!r} is selected twice")
             self._parts[name], self._entries[name] = part, _selected(file.entry(name), part)
 
-    # --- arrays ---------------------------------------------------------------------------------------------------
+    def _names(self) -> KeysView[str]:
+        return self._parts.keys()
 
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        """Name, dtype, shape, offset in its file and size in bytes of each selected array; reads no data."""
-        return tuple(self._entries.values())
+    def _found(self, name: str) -> Entry | None:
+        return self._entries.get(name)
 
-    def entry(self, name: str) -> Entry:
-        """Return the entry of one array; KeyError if no array of that name was selected."""
-        if name not in self:
-            raise no_array(name, self)
-        return self._entries[name]
+    def _file_of(self, name: str) -> Member:
+        return self._owner._file_of(name)
 
-    def path_of(self, name: str) -> str:
-        """Return the path of the file that contains an array; KeyError if no array of that name was selected."""
-        self.entry(name)
-        return self._owner.path_of(name)
-
-    def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape; KeyError if no array of that name was selected."""
-        entry = self.entry(name)
+    def _memory(self, name: str) -> Memory | None:
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
         whole = self._owner.memory_of(name)
         if isinstance(self._parts[name], str):
             return whole
@@ -381,18 +269,6 @@ class SelectedArrays(ArrayFile):
             raise ValueError(f"{name!r}: rows of an array that is not in C order cannot be selected")
         start = entry.offset - self._owner.entry(name).offset
         return Memory(whole.view[start : start + entry.nbytes], whole.dtype, entry.shape)
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return array_of(self.path, name, self.memory_of(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def __contains__(self, name: object) -> bool:
-        return is_text(name) and name in self._parts
 
     def _of_file(self, part: Part) -> Part:
         """Return a part of this object as a part of the file."""
@@ -410,10 +286,8 @@ class SelectedArrays(ArrayFile):
             )
         return self._owner._portions(list(self._parts.values() if parts is None else map(self._of_file, parts)), verify)
 
-    # --- the file -------------------------------------------------------------------------------------------------
-
     @property
-    def files(self) -> tuple[Member, ...]:
+    def files(self) -> Sequence[Member]:
         """The open files that contain the arrays."""
         return self._owner.files
 
@@ -489,7 +363,7 @@ class _Source(NamedTuple):
         from onecopy import remote
 
         def ranges(path: Path) -> list[Range]:
-            with OneFile(path) as file:
+            with OneFile(os.fspath(path)) as file:
                 wanted = [range_of(_entry_of(file, part), part) for part in parts]
                 if self.verify:
                     with contextlib.suppress(FormatError):  # without checksums; raised again when they are compared
@@ -497,31 +371,31 @@ class _Source(NamedTuple):
                 return wanted
 
         version = self._version(name, origin)
-        return remote.fetch_ranges(origin, version, ranges, lambda path: OneFile(path, private=self.private))
+        return remote.fetch_ranges(
+            origin, version, ranges, lambda path: OneFile(os.fspath(path), How(private=self.private))
+        )
 
     def of_index(self, parts: Sequence[Part]) -> ArrayFile:
         from onecopy import remote
 
         name = self.origin.name
         path = str(remote.fetch_versions([(name, self.origin, self._version(name, self.origin))]))
-        index = Mapping(path)
-        opened: dict[str, OneFile] = {}
-        try:
+        with contextlib.ExitStack() as stack:
+            index = stack.enter_context(Mapping(path))
             files, metadata = parse_index(path, index_text(index))
-            for name in map(name_of, parts):
-                if name not in files:
-                    raise KeyError(name)
             by_shard: dict[str, list[Part]] = {}
             for part in parts:
+                if name_of(part) not in files:
+                    raise KeyError(name_of(part))
                 by_shard.setdefault(files[name_of(part)], []).append(part)
-            for shard, of_shard in by_shard.items():
-                opened[shard] = self.of_one(shard, self.origin.beside(shard), of_shard)
-            numbers = {shard: number for number, shard in enumerate(opened)}
+            shards = []
+            for shard, wanted in by_shard.items():
+                shards.append(stack.enter_context(self.of_one(shard, self.origin.beside(shard), wanted)))
+            numbers = {shard: number for number, shard in enumerate(by_shard)}
             places = {name: numbers[files[name]] for name in map(name_of, parts)}
-            return of_shards(index, list(opened.values()), places, metadata, How("map", self.private))
-        except BaseException:
-            close(index, *opened.values())
-            raise
+            opened = of_shards(index, shards, places, metadata, How("map", self.private))
+            stack.pop_all()
+        return opened
 
 
 def _entry_of(file: ArrayFile, part: Part) -> Entry:

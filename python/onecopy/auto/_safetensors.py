@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from onecopy._core import FileHandle
+from onecopy.arrays.file import OneFile
 from onecopy.auto.hooks import replace
 from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
 from onecopy.runs.call_log import note
@@ -41,30 +42,23 @@ def _load_file(original: Callable[..., Any]) -> Callable[..., Any]:
             with safe_open(filename, framework="np", **others) as opened:
                 if not source.is_of(filename):  # replaced meanwhile
                     return opened.get_tensors()
-                header = _header(source)
-                return {name: _array(source, header, opened, name) for name in opened.offset_keys()}
+                with OneFile(source.path, None, FileHandle(os.dup(source.descriptor))) as ours:
+                    return {name: _array(source, ours, opened, name) for name in opened.offset_keys()}
 
     return load_file
 
 
-def _header(source: Source) -> dict[str, Any]:
-    """Return the header of the file, with the position of its data as `""`."""
-    length = int.from_bytes(os.pread(source.descriptor, 8, 0), "little")
-    return {"": 8 + length, **json.loads(os.pread(source.descriptor, length, 8))}
-
-
-def _array(source: Source, header: dict[str, Any], opened: Any, name: str) -> Any:
+def _array(source: Source, ours: OneFile, opened: Any, name: str) -> Any:
     """Return an array as safetensors does: a view of bytes that nothing else references."""
     import numpy as np
     from safetensors.numpy import _TYPES
 
-    entry = header.get(name, {"data_offsets": (0, 0), "dtype": "", "shape": ()})
-    begin, nbytes = header[""] + entry["data_offsets"][0], entry["data_offsets"][1] - entry["data_offsets"][0]
-    dtype = _TYPES.get(entry["dtype"])
-    if dtype is None or nbytes < MIN_ARRAY or begin + nbytes > source.nbytes:
+    entry = ours.entry(name) if name in ours else None  # not for those that onecopy hides, which fill gaps
+    dtype = None if entry is None else _TYPES.get(entry.dtype)
+    if entry is None or dtype is None or entry.nbytes < MIN_ARRAY:
         return opened.get_tensor(name)
-    if begin % np.dtype(dtype).alignment:
-        note(LOAD_FILE, source.path, copied=nbytes, reason="not aligned in the file")
+    if entry.offset % np.dtype(dtype).alignment:
+        note(LOAD_FILE, source.path, copied=entry.nbytes, reason="not aligned in the file")
         return opened.get_tensor(name)
-    array = source.array(begin, (nbytes,), np.dtype(np.uint8))
-    return np.frombuffer(memoryview(array), dtype).reshape(entry["shape"])
+    array = source.array(entry.offset, (entry.nbytes,), np.dtype(np.uint8))
+    return np.frombuffer(memoryview(array), dtype).reshape(entry.shape)

@@ -261,7 +261,7 @@ def show_records(file: OneFile, as_json: bool) -> None:
 def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool, as_json: bool) -> None:
     """List the arrays of FILE, or the types of its records, with sizes and resident shares.
 
-    For a model in several files, give the index (model.safetensors.index.json) or the ONNX model.
+    For a model in several files, give its folder, the index (model.safetensors.index.json) or the ONNX model.
     """
     with open_arrays(file) as arrays:
         if as_arrays or arrays.kind != "records" or not isinstance(arrays, OneFile):

@@ -11,7 +11,7 @@ from onecopy.errors import FileChanged
 from onecopy.files import Mapping
 from onecopy.images import codecs
 from onecopy.images.image import NAME, Facts, Image, no_level
-from onecopy.remote import local
+from onecopy.sources import resolve
 from onecopy.store import Store, file_key, report_progress
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def open(
     >>> oc.images.open(folder / "cells.tif", store=folder / "store").artefact.built
     False
     """
-    text, level = local(path), non_negative("level", level)
+    text, level = resolve(path)[0], non_negative("level", level)
     if text.endswith(_OURS):
         return _of_file(text, level)
     opened = Store.of(store).with_options(durable=False)
@@ -152,7 +152,7 @@ def decode(
     """
     from onecopy.scratch_arrays import scratch
 
-    text, level = local(path), non_negative("level", level)
+    text, level = resolve(path)[0], non_negative("level", level)
 
     def one(codec: Codec) -> Scratch:
         facts = codecs.facts_of(codec, text, level)
@@ -208,8 +208,12 @@ def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
 
 
 def _of_artefact(path: str, artefact: Artefact) -> Image:
-    file = OneFile(artefact.path, handle=artefact.handle)
-    return Image(path, file, _facts_of(file), artefact.reason, artefact.without_handle())
+    file = OneFile(str(artefact.path), None, artefact.handle)
+    try:
+        return Image(path, file, _facts_of(file), artefact.reason, artefact.without_handle())
+    except BaseException:
+        file.close()
+        raise
 
 
 def _of_file(path: str, level: int) -> Image:

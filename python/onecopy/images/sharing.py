@@ -23,6 +23,7 @@ from onecopy.arrays.file import OneFile
 from onecopy.errors import FileChanged
 from onecopy.images import codecs
 from onecopy.images.image import CodecError, Images
+from onecopy.sources import How
 from onecopy.store import Store, keys, report_progress
 from onecopy.store.identity import settled_identity
 
@@ -212,7 +213,7 @@ def share(
         _build(target, key, Job(named, identities, form, transform, max_bytes), threads, progress)
 
     artefact = opened.get_or_build(key, build)
-    images = Images(OneFile(artefact.path, private=private, handle=artefact.handle))
+    images = Images(OneFile(str(artefact.path), How(private=private), artefact.handle))
     images.report = artefact.without_handle()
     if images.errors and on_error == "raise":
         reasons, count = list(images.errors.values()), len(images)

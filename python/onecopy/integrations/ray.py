@@ -20,18 +20,18 @@ between the processes of a node, but holds them in memory that cannot be reclaim
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays, remote
-from onecopy.arguments import is_url, path_text
 from onecopy.named_files import is_index, names_in
+from onecopy.sources import resolve, url_of
 from onecopy.store import file_key
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -61,10 +61,7 @@ def share(source: str | os.PathLike[str]) -> Handle:
     from onecopy.remote.ray_nodes import RayNodes
 
     nodes = RayNodes.of_cluster()
-    if is_url(source):
-        url = os.fspath(source)
-        if url.startswith("file:"):
-            return share(remote.fetch(url))
+    if url := url_of(source):
         if url.endswith("/"):
             raise ValueError(f"{remote.shown(url)}: a handle is of one file, with those that it names")
         origin = remote.Origin(url)
@@ -73,7 +70,7 @@ def share(source: str | os.PathLike[str]) -> Handle:
         urls = [url, *(remote.beside(url, one) for one in named)]
         versions = remote.versions_of([origin, *map(origin.beside, named)])
         return Handle(tuple(map(_File, [name, *named], urls, versions)), "", "")
-    path = Path(path_text(source)).absolute()
+    path = Path(resolve(source)[0]).absolute()
     files = []
     for name in [path.name, *names_in(path)]:
         one = path.parent / name

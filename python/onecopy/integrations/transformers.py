@@ -21,12 +21,12 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy import arrays, page_cache, remote
-from onecopy.arguments import is_url
+from onecopy import arrays, page_cache
 from onecopy.arrays.several_files import files_of_index
 from onecopy.files import Mapping
 from onecopy.integrations.torch._load import cast_once, dtype_of, is_cpu, load, needs_cast
 from onecopy.memory.proc import Regions
+from onecopy.sources import resolve, url_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from onecopy.store import Store
 
 __all__ = ["from_pretrained"]
-
-FETCHED = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
-"""Names of the files that are fetched of a folder behind a URL: the configuration, the tokenizer and the weights."""
 
 
 def from_pretrained(
@@ -114,8 +111,8 @@ def from_pretrained(
     dtype = given.pop("torch_dtype", dtype) if dtype == "auto" else dtype
     if isinstance(dtype, str) and dtype != "auto":
         dtype = dtype_of(dtype)
-    if is_url(folder):
-        folder = remote.fetch(f"{folder.rstrip('/')}/", names=FETCHED)
+    if url := url_of(folder):
+        folder, _ = resolve(f"{url.rstrip('/')}/")
     place = Path(folder, given.get("subfolder") or "")
     files = _files_in(place, given.get("variant"))
     wanted = _type_of(dtype, place)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
 
 from onecopy import _core
 from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
@@ -20,6 +20,30 @@ from onecopy.arguments import byte_count, non_negative, path_text, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Protocol, TypedDict, Unpack
+
+    class Mapped(Protocol):
+        """An object with one mapping: `onecopy.Mapping`, or an `onecopy.ArrayFile` of one file."""
+
+        @property
+        def core(self) -> _core.Mapping:
+            """The mapping of the compiled module."""
+
+    class Several(Protocol):
+        """An object with mappings of several files, or of parts of them: any `onecopy.ArrayFile`."""
+
+        def portions(self) -> list[Portion]:
+            """Return the portions, one or more per file."""
+
+    class WarmOptions(TypedDict, total=False):
+        """The options of `warm` that say how to read; they are documented there."""
+
+        threads: int | None
+        huge: bool | None
+        max_bytes: int | str | None
+        mechanism: Mechanism
+        in_order: bool
+
 
 __all__ = [
     "EvictReport",
@@ -31,7 +55,6 @@ __all__ = [
     "Range",
     "Residency",
     "WarmJob",
-    "WarmOptions",
     "WarmReport",
     "available_memory",
     "cachestat",
@@ -60,21 +83,6 @@ class Portion(NamedTuple):
     """Checks the bytes while they are read; None: they are not checked."""
 
 
-class Mapped(Protocol):
-    """An object with one mapping: `onecopy.Mapping`, or an `onecopy.ArrayFile` of one file."""
-
-    @property
-    def core(self) -> _core.Mapping:
-        """The mapping of the compiled module."""
-
-
-class Several(Protocol):
-    """An object with mappings of several files, or of parts of them: any `onecopy.ArrayFile`."""
-
-    def portions(self) -> list[Portion]:
-        """Return the portions, one or more per file."""
-
-
 Opened: TypeAlias = "Mapped | Several | Portion"
 Target: TypeAlias = "Opened | str | os.PathLike[str] | Sequence[Opened | str | os.PathLike[str]]"
 """An open file, a path, or a list of these, which are treated as one."""
@@ -91,29 +99,26 @@ def _portions(
 
     TypeError if `target` is not an open file, or if `ranges` are given for several files.
     """
-    if maps_paths and isinstance(target, str | bytes | os.PathLike):
-        return [_checked(Portion(_core.open_mapping(path_text(target)), ranges, inspector))]
     core = getattr(target, "core", None)
+    if core is None and maps_paths and not isinstance(target, list) and isinstance(target, str | bytes | os.PathLike):
+        core = _core.open_mapping(path_text(target))
     if core is not None:
-        return [_checked(Portion(core, ranges, inspector))]
-    if isinstance(target, Portion):
-        parts = [_checked(target)]
+        if ranges is not None:
+            ranges = [(non_negative("offset", offset), non_negative("length", length)) for offset, length in ranges]
+        return [Portion(core, ranges, inspector)]
+    if type(target) is Portion:
+        parts = [target]
     elif isinstance(target, list | tuple):
-        parts = [part for single in target for part in _portions(single, maps_paths=maps_paths)]
+        parts = []
+        for single in target:
+            parts += (single,) if type(single) is Portion else _portions(single, maps_paths=maps_paths)
     elif hasattr(target, "portions"):
-        parts = [_checked(part) for part in target.portions()]
+        parts = target.portions()
     else:
         raise TypeError(f"expected an open onecopy file, not {target!r}: onecopy.Mapping(path) opens any file")
     if ranges is not None or inspector is not None:
         raise TypeError("ranges cannot be given for several files: give names of arrays instead, file.warm([...])")
     return parts
-
-
-def _checked(part: Portion) -> Portion:
-    if part.ranges is None:
-        return part
-    ranges = [(non_negative("offset", offset), non_negative("length", length)) for offset, length in part.ranges]
-    return part._replace(ranges=ranges)
 
 
 def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
@@ -288,25 +293,7 @@ class WarmJob:
         KeyboardInterrupt
             Ctrl-C was pressed; the job is cancelled.
         """
-        deadline = None if timeout is None else monotonic() + timeout
-        try:
-            if progress is not None:
-                progress(*self.progress)
-            while not self._core.wait_for(_pause(deadline)):
-                if progress is not None:
-                    progress(*self.progress)
-                if deadline is not None and monotonic() >= deadline:
-                    break
-        except BaseException:
-            self.cancel()
-            raise
-        if not self.done:
-            done, total = self.progress
-            raise TimeoutError(f"warming has read {done} of {total} bytes after {timeout} s, and continues")
-        report = self._core.report()
-        if progress is not None:
-            progress(*self.progress)
-        return report
+        return _report_of(self._core, timeout, progress)
 
     def cancel(self) -> None:
         """Stop after the pieces that are being read; `wait` then reports what was done."""
@@ -315,7 +302,7 @@ class WarmJob:
     @property
     def done(self) -> bool:
         """Whether the job has finished, so that `wait` returns immediately."""
-        return self._core.wait_for(0.0)
+        return self._core.done
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -331,19 +318,30 @@ class WarmJob:
         return f"<onecopy.WarmJob {done} of {total} bytes{state}>"
 
 
-def _pause(deadline: float | None) -> float:
-    """Return the seconds until progress and signals are checked again: 0.05, or less near the deadline."""
-    return 0.05 if deadline is None else max(0.0, min(0.05, deadline - monotonic()))
-
-
-class WarmOptions(TypedDict, total=False):
-    """The options of `warm` that say how to read; they are documented there."""
-
-    threads: int | None
-    huge: bool | None
-    max_bytes: int | str | None
-    mechanism: Mechanism
-    in_order: bool
+def _report_of(
+    job: _core.WarmJob, timeout: float | None = None, progress: Callable[[int, int], object] | None = None
+) -> WarmReport:
+    """Wait for a job; see `WarmJob.wait`. Progress and signals are checked every 50 ms."""
+    deadline = None if timeout is None else monotonic() + timeout
+    pause = 0.05
+    try:
+        if progress is not None:
+            progress(*job.progress)
+        while True:
+            if deadline is not None:
+                pause = max(0.0, min(0.05, deadline - monotonic()))
+            report = job.wait_for(pause)
+            if progress is not None:
+                progress(*job.progress)
+            if report is not None:
+                return report
+            if deadline is not None and monotonic() >= deadline:
+                done, total = job.progress
+                break
+    except BaseException:
+        job.cancel()
+        raise
+    raise TimeoutError(f"warming has read {done} of {total} bytes after {timeout} s, and continues")
 
 
 @overload
@@ -438,9 +436,12 @@ def warm(
     """
     if progress is not None and not wait:
         raise ValueError("progress cannot be given with wait=False: give it to the wait() of the job")
-    threads = thread_count(threads)
-    limit = None if max_bytes is None else byte_count("max_bytes", max_bytes)
-    portions = _portions(target, ranges, inspector)
-    core = _core.start_warm(portions, threads=threads, huge=huge, budget=limit, mechanism=mechanism, in_order=in_order)
-    job = WarmJob(core)
-    return job.wait(progress=progress) if wait else job
+    core = _core.start_warm(
+        _portions(target, ranges, inspector),
+        threads=0 if threads is None else thread_count(threads),
+        huge=huge,
+        budget=None if max_bytes is None else byte_count("max_bytes", max_bytes),
+        mechanism=mechanism,
+        in_order=in_order,
+    )
+    return _report_of(core, progress=progress) if wait else WarmJob(core)

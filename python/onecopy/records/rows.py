@@ -30,9 +30,9 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Se
 from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
 
 from onecopy import _core
-from onecopy.arguments import is_url, path_text
 from onecopy.errors import FormatError
 from onecopy.records.columnar import Backed, Columnar, Origin, Out, Ragged, row_numbers, wrapper_of
+from onecopy.sources import resolve
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -508,12 +508,8 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     >>> oc.open_records(path, oc.List)[1]
     'Grace'
     """
-    if is_url(path):
-        from onecopy.remote import local
-
-        path = local(path)
-    given = path_text(path)
-    opened = of_path(given, trusted=False, handle=getattr(path, "handle", None))
+    given, handle = resolve(path)
+    opened = of_path(given, trusted=False, handle=handle)
     if kind is not None and not isinstance(opened, kind):
         opened.close()
         raise FormatError(f"{given}: not a {kind.__name__} of records: it is a {type(opened).__name__}")

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import _core
-from onecopy.arguments import is_url, path_text
+from onecopy.arguments import path_text
 from onecopy.errors import FormatError, NotShareable
 from onecopy.files import Mapping as FileMapping
 from onecopy.files import open_regular
 from onecopy.records.rows import Chain, Dict, List, of_path, open_records
 from onecopy.records.types import plain_of
+from onecopy.sources import resolve
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -59,11 +60,7 @@ class RowSource:
         progress: OnProgress | None,
         container: Container = "list",
     ) -> None:
-        if is_url(source):
-            from onecopy.remote import local
-
-            source = local(source)
-        self.path = path_text(source)
+        self.path = resolve(source)[0]
         """Path of the file."""
         self.container = container
         """"list", or "dict" for rows that are pairs (key, value)."""

@@ -11,11 +11,9 @@ The connections are those of obstore (``pip install 'onecopy[remote]'``).
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from onecopy import _loader
-from onecopy.arguments import is_url, path_text
 
 if TYPE_CHECKING:
     from onecopy.remote.fetching import fetch
@@ -35,16 +33,7 @@ _HOMES = {
     "origin": ("NodesOnly", "Origin", "Version", "beside", "shown", "versions_of"),
     "transfer": ("CONNECTIONS",),
 }
-__all__ = ["CONNECTIONS", "fetch", "local", "shown"]
-
-
-def local(path: str | os.PathLike[str], peers: Peers = None) -> str:
-    """Return the path of a local file: `path`, or, if it is a URL, that of the file that `fetch` returns."""
-    if not is_url(path):
-        return path_text(path)
-    from onecopy.remote.fetching import fetch  # the modules of the network are loaded with the first URL
-
-    return os.fspath(fetch(path, peers=peers))
+__all__ = ["CONNECTIONS", "fetch", "shown"]
 
 
 if not TYPE_CHECKING:

@@ -240,7 +240,7 @@ def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, A
         return load_file(file.name, backend="pread")
 
 
-_RANKS = {one.name: rank for rank, one in enumerate(TYPES)}
+_RANKS = {name: rank for rank, name in enumerate(TYPES)}
 """The order of element types by which safetensors sorts arrays, the last one first."""
 
 

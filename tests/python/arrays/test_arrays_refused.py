@@ -124,17 +124,6 @@ def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_command):
         oc.open(path)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors.index.json", "model.safetensors", "model.onnx"])
-def test_a_folder_is_refused_with_the_file_in_it_that_can_be_opened(tmp_path, name):
-    with pytest.raises(IsADirectoryError, match=r"Is a directory: "):
-        oc.open(tmp_path)
-    (tmp_path / name).touch()
-    with pytest.raises(IsADirectoryError) as raised:
-        oc.open(tmp_path)
-    assert raised.value.filename == str(tmp_path)
-    assert raised.value.strerror.endswith(f"open a file in it, such as {tmp_path / name}")
-
-
 def test_a_path_that_cannot_be_pinned_is_refused_with_what_can(tmp_path):
     with pytest.raises(TypeError, match=r"onecopy\.Mapping\(path\) opens any file"):
         oc.pin(tmp_path / "model.bin")

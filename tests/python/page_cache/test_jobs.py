@@ -214,13 +214,12 @@ def test_a_wait_without_an_end_ends_with_the_job(slow_file, seconds):
     job = _core.start_warm(
         [(mapping, ranges, None)], threads=1, huge=False, budget=None, mechanism="read", in_order=False
     )
-    assert job.wait_for(seconds)
-    assert job.report().complete
+    assert job.wait_for(seconds).complete
 
 
 def test_a_wait_of_no_number_of_seconds_does_not_wait(slow_file):
     job = oc.warm(slow_file, wait=False, **SLOWLY)
-    assert not job._core.wait_for(float("nan"))
+    assert job._core.wait_for(float("nan")) is None
     job.cancel()
     job.wait()
 

@@ -59,6 +59,21 @@ def test_saving_loads_numpy_only(loaded, tmp_path):
     assert loaded("import onecopy as oc; oc.save(sys.argv[1], {'x': b'abc'})", tmp_path / "x")[1] == {"numpy"}
 
 
+def test_the_first_open_beside_numpy_loads_what_a_safetensors_file_needs(python, tmp_path):
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"w": np.zeros(3)})
+    code = """
+        import sys, numpy, atexit, errno, importlib.util
+        before = set(sys.modules)
+        import onecopy as oc
+        oc.open(sys.argv[1])["w"][0]
+        print(*sorted(set(sys.modules) - before))
+    """
+    ours = ["_core", "arguments", "arrays", "arrays.entries", "arrays.file", "arrays.opening", "errors", "files"]
+    ours += ["named_files", "page_cache", "sources", "text"]
+    assert python(textwrap.dedent(code), path).split() == ["onecopy", *(f"onecopy.{name}" for name in ours)]
+
+
 def test_every_public_name_is_there_and_is_what_its_room_has():
     assert len(oc.__all__) == len(set(oc.__all__))
     for name in oc.__all__:

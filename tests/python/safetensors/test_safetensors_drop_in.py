@@ -20,7 +20,7 @@ from onecopy.safetensors import SafetensorError, safe_open
 from onecopy.safetensors.numpy import load, load_file, save, save_file
 
 WIDE = np.arange(30.0).reshape(10, 3)
-ALL = {one.name: np.arange(1, 7).reshape(2, 3).astype(to_numpy(one.name)) for one in TYPES}
+ALL = {name: np.arange(1, 7).reshape(2, 3).astype(to_numpy(name)) for name in TYPES}
 OTHERS = {"empty": np.zeros((0, 3), "f4"), "0-d": np.array(5, "i2"), "big": np.arange(3, dtype=">i4")}
 
 

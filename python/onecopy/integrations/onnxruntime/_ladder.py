@@ -19,7 +19,7 @@ from onecopy.files import Mapping as FileMapping
 from onecopy.integrations import Copied, lines_of
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
-from onecopy.remote import local
+from onecopy.sources import resolve
 from onecopy.store import Store, default_folder, free_on
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
@@ -610,7 +610,7 @@ def session(
         raise ValueError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
     start, before = monotonic(), anonymous_memory()
     request = Request(
-        local(path),
+        resolve(path)[0],
         sess_options,
         providers,
         tuple(sorted(given.get("disabled_optimizers") or ())),

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from onecopy import arrays
+from onecopy.arrays.entries import TYPES as ARRAY_TYPES
 from onecopy.arrays.saving import save
 from onecopy.integrations import Copied, lines_of
-from onecopy.remote import local
+from onecopy.sources import resolve
 from onecopy.store import Store
 from onecopy.text import size
 
@@ -22,27 +25,7 @@ if TYPE_CHECKING:
     from onecopy.page_cache import WarmJob
 
 
-TYPES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "I16": "int16",
-    "U16": "uint16",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I32": "int32",
-    "U32": "uint32",
-    "F32": "float32",
-    "C64": "complex64",
-    "F64": "float64",
-    "I64": "int64",
-    "U64": "uint64",
-}
+TYPES = {name: scalar or np.dtype(numpy).name for name, (numpy, scalar, _) in ARRAY_TYPES.items()}
 """Names of dtypes in torch by the dtype of a file; weights of other dtypes become bytes as uint8."""
 
 
@@ -291,7 +274,7 @@ def load_into(
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
     given, module = module, _as_module(module)
     groups = _tied(module)
-    path = local(path)
+    path = resolve(path)[0]
     if dtype is not None and cast == "store" and needs_cast(path, dtype):
         path = cast_once(path, dtype)
     private = is_cpu(device) and not unsafe_shared

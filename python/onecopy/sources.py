@@ -1,0 +1,124 @@
+"""What a caller names, as the file to open and the kind of copy of it: a path, a URL, a folder of a model, an artefact.
+
+`resolve` is the only place that asks whether a path is a URL; what it returns is a local file. `How` is how files are
+opened: mapped, from a snapshot, or copied.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from onecopy import _core
+from onecopy.arguments import is_url, path_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onecopy.files import ArraysMode, Identity
+    from onecopy.remote.peers import Peers
+    from onecopy.store import Artefact
+
+__all__ = ["AS_REQUESTED", "How", "Named", "in_folder", "resolve", "url_of"]
+
+Named: TypeAlias = "str | os.PathLike[str] | Artefact"
+"""What a caller may name: a path, a URL, or an artefact of a store."""
+
+MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
+"""Names of the files that are fetched of a folder behind a URL: the configuration, the tokenizer and the weights."""
+_NAMES = ("model{}.safetensors", "model.safetensors.index{}.json", "model.onnx")
+_PATTERNS = ("*.safetensors.index.json", "*.index.json", "*.safetensors", "*.onnx")
+"""The files of a folder that are opened instead of it: the first of these names, else the only file of a pattern."""
+
+
+def url_of(named: Named) -> str:
+    """Return the URL that a caller named; "" for a path, an artefact, and the ``file:`` URL of a local file."""
+    if not isinstance(named, str) or "://" not in named or not is_url(named):
+        return ""
+    return "" if named[:5].lower() == "file:" else named
+
+
+def resolve(named: Named, *, peers: Peers = None) -> tuple[str, _core.FileHandle | None]:
+    """Return the path of the local file that a caller named, and the open file of an artefact, or None.
+
+    A URL is fetched once per machine, with the files that it names; of one that ends with "/", the `MODEL_FILES`. An
+    artefact is opened by its open file even if its path was removed or replaced since.
+
+    Parameters
+    ----------
+    named
+        A path, a URL, or an `Artefact` of a `Store`.
+    peers
+        Nodes with which a URL is fetched: see `onecopy.remote.fetch`.
+
+    Raises
+    ------
+    OSError, FileChanged, FormatError, ModuleNotFoundError
+        As raised by `onecopy.remote.fetch`.
+    ValueError
+        The path contains a NUL byte; or there are `peers`, but no URL.
+    """
+    if isinstance(named, str) and "://" in named and is_url(named):
+        from onecopy import remote  # here, because it loads the store
+
+        return os.fspath(remote.fetch(named, names=MODEL_FILES, peers=peers)), None
+    if peers is not None:
+        raise ValueError("peers is for URLs that are opened whole: without names")
+    return path_text(named), getattr(named, "handle", None)
+
+
+def in_folder(folder: str, variant: str = "") -> str:
+    """Return the file to open for the folder of a model: its weights, the index of their shards, or an ONNX model.
+
+    IsADirectoryError, which lists the files to choose from, if there is none or several.
+    """
+    suffix = f".{variant}" if variant else ""
+    names = sorted(os.listdir(folder))  # noqa: PTH208 - loads pathlib
+    for name in _NAMES:
+        if name.format(suffix) in names:
+            return os.path.join(folder, name.format(suffix))  # noqa: PTH118
+    import fnmatch
+
+    for pattern in _PATTERNS:
+        if len(found := fnmatch.filter(names, pattern)) == 1:
+            return os.path.join(folder, found[0])  # noqa: PTH118
+    inside = [name for pattern in _PATTERNS for name in fnmatch.filter(names, pattern)]
+    advice = f": open a file in it, such as {os.path.join(folder, inside[0])}" if inside else ""  # noqa: PTH118
+    raise IsADirectoryError(errno.EISDIR, f"{os.strerror(errno.EISDIR)}{advice}", folder)
+
+
+AS_REQUESTED = "as requested"
+"""`ArrayFile.mode_reason` if the caller chose the mode."""
+
+
+class How(NamedTuple):
+    """How files are opened, and the identities they must have when unpickled."""
+
+    mode: ArraysMode | Literal["auto"] = "map"
+    private: bool = False
+    threads: int | None = None
+    reason: str = AS_REQUESTED
+    expected: tuple[Identity, ...] = ()
+    """Identities of the index or model, and of the other files in order; empty: any file is accepted."""
+
+    def decided(self, path: str, others: Sequence[str] = ()) -> tuple[How, bool]:
+        """Choose the mode for "auto", by the total size of files; return whether to request 2 MiB pages too."""
+        if self.mode in ("map", "copy", "snapshot"):
+            return self, False
+        if self.mode != "auto":
+            raise ValueError(f"mode must be 'map', 'copy', 'snapshot' or 'auto', not {self.mode!r}")
+        # A missing file is reported when it is opened.
+        whole = sum(os.stat(other).st_size for other in others if os.path.exists(other))  # noqa: PTH110, PTH116
+        copied, huge, reason = _core.choose_mode(path, whole=whole)
+        return self._replace(mode="snapshot" if copied else "map", reason=reason), huge and not self.private
+
+    def taken(self, path: str) -> tuple[How, _core.FileHandle | None]:
+        """Return the snapshot of a file if the mode is "snapshot"; without one the mode is "copy"."""
+        if self.mode != "snapshot":
+            return self, None
+        from onecopy import snapshots  # here, because it may load the store
+
+        handle, place = snapshots.handle_of(path)
+        reason = place if self.reason == AS_REQUESTED else f"{self.reason}; {place}"
+        return self._replace(mode="copy" if handle is None else "snapshot", reason=reason), handle
