@@ -16,7 +16,7 @@
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/arrays/verify.hpp"
 #include "onecopy/files/file_handle.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "onecopy/store/artefact.hpp"
 
 namespace onecopy::bindings {

@@ -11,8 +11,8 @@
 
 #include "bindings.hpp"
 #include "buffer.hpp"
-#include "onecopy/arrays/publish.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/warm.hpp"
+#include "onecopy/scratch/publish.hpp"
 #include "onecopy/scratch/scratch_file.hpp"
 
 namespace onecopy::bindings {

@@ -23,12 +23,18 @@ void bind_base(nb::module_& module);
 void bind_files(nb::module_& module);
 void bind_owned_arrays(nb::module_& module);
 void bind_store(nb::module_& module);
-void bind_residency(nb::module_& module);
+void bind_page_cache(nb::module_& module);
 void bind_formats(nb::module_& module);
 void bind_arrays(nb::module_& module);
 void bind_scratch(nb::module_& module);
 void bind_records(nb::module_& module);
 void bind_record_builder(const nb::module_& module);
+
+// The object of a new reference; throws Python's error for null.
+inline nb::object owned(PyObject* object) {
+  if (object == nullptr) throw nb::python_error();
+  return nb::steal(object);
+}
 
 nb::object error_class(const char* name);   // of onecopy.errors
 nb::object text_of(std::string_view text);  // as Python decodes paths: bytes that are not UTF-8 become surrogates

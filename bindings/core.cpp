@@ -13,7 +13,7 @@ NB_MODULE(_core, module) {
   bind_files(module);
   bind_owned_arrays(module);
   bind_store(module);
-  bind_residency(module);
+  bind_page_cache(module);
   bind_formats(module);
   bind_arrays(module);
   bind_scratch(module);

@@ -13,7 +13,7 @@
 #endif
 
 #include "onecopy/arrays/array_file.hpp"
-#include "onecopy/arrays/publish.hpp"
+#include "onecopy/scratch/publish.hpp"
 #include "onecopy/scratch/scratch.hpp"
 
 namespace {

@@ -4,7 +4,7 @@
 
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/base/error.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/warm.hpp"
 
 int main(int argc, char** argv) {
   if (argc != 3) {

@@ -25,7 +25,7 @@ RULES = (
         re.compile(r"\bstd::(recursive_|timed_|recursive_timed_|shared_|shared_timed_)?mutex\b"),
         ("include", "src", "bindings"),
         # A forked child uses no mutex of a job, which belongs to its parent.
-        frozenset({"src/files/fork_mutex.hpp", "src/files/fork_mutex.cpp", "src/residency/warm_job.cpp"}),
+        frozenset({"src/files/fork_mutex.hpp", "src/files/fork_mutex.cpp", "src/page_cache/warm_job.cpp"}),
         "a fork may leave it locked for ever in the child: use ForkMutex",
     ),
     Rule(

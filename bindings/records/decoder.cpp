@@ -16,11 +16,6 @@ namespace {
 using records::Node;
 using records::TypeKind;
 
-nb::object owned(PyObject* object) {
-  if (object == nullptr) throw nb::python_error();
-  return nb::steal(object);
-}
-
 nb::object interned(const std::string& text) {
   PyObject* name = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
   if (name == nullptr) throw nb::python_error();
@@ -161,19 +156,19 @@ nb::object Decoder::bigint(std::uint64_t i) const {
 }
 
 // Lists hold mostly numbers: a loop for each kind of number, without a check of the kind for each item.
-template <class Put>
-void Decoder::items(Node::Range range, const Put& put) const {
+template <class Store>
+void Decoder::items(Node::Range range, const Store& store) const {
   const bool plain = node_->validity.first == nullptr;
   for (std::uint64_t at = range.begin; at < range.end;) {
     const std::uint64_t end = std::min(range.end, at + between_signals);
     if (plain && node_->kind == TypeKind::real)
-      for (; at < end; ++at) put(at - range.begin, PyFloat_FromDouble(node_->real(at)));
+      for (; at < end; ++at) store(at - range.begin, PyFloat_FromDouble(node_->real(at)));
     else if (plain && node_->kind == TypeKind::number)
-      for (; at < end; ++at) put(at - range.begin, number(at));
+      for (; at < end; ++at) store(at - range.begin, number(at));
     else if (plain && node_->kind == TypeKind::integer)
-      for (; at < end; ++at) put(at - range.begin, PyLong_FromLongLong(node_->data.signed_at(at)));
+      for (; at < end; ++at) store(at - range.begin, PyLong_FromLongLong(node_->data.signed_at(at)));
     else
-      for (; at < end; ++at) put(at - range.begin, value(at).release().ptr());
+      for (; at < end; ++at) store(at - range.begin, value(at).release().ptr());
     if (at < range.end) check_signals();
   }
 }

@@ -62,8 +62,9 @@ class Decoder {
   nb::object text(std::uint64_t i) const;
   nb::object bigint(std::uint64_t i) const;
   records::Node::Range charged_range(std::uint64_t i) const;
-  template <class Put>
-  void items(records::Node::Range range, const Put& put) const;  // put(number, new reference, or null after an error)
+  template <class Store>
+  void items(records::Node::Range range,
+             const Store& store) const;  // store(number, new reference, or null after an error)
   nb::object list(std::uint64_t i) const;
   nb::object tuple(std::uint64_t i) const;
   nb::object fixed(std::uint64_t i) const;

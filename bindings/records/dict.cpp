@@ -34,11 +34,6 @@ struct LazyDict {
   DictRows dict;
 };
 
-nb::object owned(PyObject* object) {
-  if (object == nullptr) throw nb::python_error();
-  return nb::steal(object);
-}
-
 struct RecursionLevel {
   RecursionLevel() {
     if (Py_EnterRecursiveCall(" in a key") != 0) throw nb::python_error();

@@ -10,11 +10,6 @@ using records::Column;
 
 constexpr Py_ssize_t most_fixed = 8;  // values of a tuple whose positions have types of their own
 
-nb::object owned(PyObject* object) {
-  if (object == nullptr) throw nb::python_error();
-  return nb::steal(object);
-}
-
 Bytes bytes_of(nb::handle bytes) {
   return std::as_bytes(
       std::span(PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))));

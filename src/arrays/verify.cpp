@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <utility>
 
+#include "base/numbers.hpp"
 #include "files/fork_mutex.hpp"
 #include "onecopy/base/crc32c.hpp"
 
@@ -23,12 +23,6 @@ constexpr std::size_t read_size = std::size_t{256} << 10U;
 struct alignas(4096) Buffer {
   std::array<std::byte, read_size> bytes;
 };
-
-std::string hexadecimal(std::uint32_t number) {
-  std::array<char, 9> text{};
-  std::snprintf(text.data(), text.size(), "%08x", number);
-  return text.data();
-}
 
 std::string list(std::span<const std::string> names) {
   constexpr std::size_t most = 3;

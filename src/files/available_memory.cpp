@@ -2,24 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string_view>
 
+#include "base/numbers.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
 namespace {
-
-std::optional<std::uint64_t> number_after(std::string_view text, std::string_view label) {
-  const auto found = text.find(label);
-  if (found == std::string_view::npos) return std::nullopt;
-  text.remove_prefix(found + label.size());
-  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end == text.data()) return std::nullopt;
-  return number;
-}
 
 bool has_memory(std::string_view controllers) {
   for (;;) {

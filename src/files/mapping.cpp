@@ -8,6 +8,7 @@
 #include "files/guard.hpp"
 #include "files/page_span.hpp"
 #include "files/read_error.hpp"
+#include "files/same_file.hpp"
 #include "files/writing/copy_in.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/file_handle.hpp"
@@ -127,10 +128,7 @@ Mapping Mapping::open(const std::filesystem::path& path, const MappingOptions& o
 Mapping Mapping::from_descriptor(int fd, std::string name, const MappingOptions& options) {
   auto copy = os::duplicate(fd);
   if (!copy) throw OsError("duplicate descriptor of", name, copy.error);
-  const auto ours = os::facts_of(copy.value.get());
-  const auto there = os::facts_of(name);
-  const bool leads_here =
-      ours && there && ours.value.device == there.value.device && ours.value.inode == there.value.inode;
+  const bool leads_here = is_same_file(os::facts_of(copy.value.get()), os::facts_of(name));
   return Mapping(std::make_unique<State>(std::move(copy.value), std::move(name), options, leads_here));
 }
 
@@ -148,10 +146,8 @@ void Mapping::read(std::uint64_t offset, std::span<std::byte> into) const {
     return;
   }
   const auto got = os::read_at(descriptor(), into, file_offset() + offset);
-  if (!got) throw_read_error("read", path(), got.error, file_offset() + offset);
-  if (got.value < into.size())
-    throw DataLost("read", path(), EIO, "the file became shorter while it was open",
-                   file_offset() + offset + got.value);
+  if (!got || got.value < into.size())
+    throw_read_error("read", path(), got ? ENODATA : got.error, file_offset() + offset + got.value);
 }
 
 const std::string& Mapping::path() const& noexcept { return state_->path; }

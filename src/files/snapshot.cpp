@@ -56,7 +56,6 @@ void copy(int from, int into, std::uint64_t size, const std::string& name, unsig
     }
     return true;
   });
-  if (error == ENODATA) throw DataLost("read", name, EIO, "the file became shorter while it was being read");
   if (error != 0) throw_read_error("copy", name, error, failed_at);
 }
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
+#include "base/numbers.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/error.hpp"
@@ -143,9 +143,7 @@ std::string header_crc(std::string_view first_bytes, std::size_t digits_at) {
   std::uint32_t crc = crc_of(0, first_bytes.substr(0, digits_at));
   crc = crc_of(crc, zero_digits);
   crc = crc_of(crc, first_bytes.substr(digits_at + zero_digits.size()));
-  std::array<char, 9> text{};
-  std::snprintf(text.data(), text.size(), "%08x", crc);
-  return text.data();
+  return hexadecimal(crc);
 }
 
 }  // namespace onecopy::metadata

@@ -164,7 +164,7 @@ void unmap(std::byte* at, std::size_t size) noexcept;
 int lock_memory(Bytes memory) noexcept;
 int unlock_memory(Bytes memory) noexcept;
 
-// --- residency.cpp: which pages are in memory, and advice to read or evict them ---------------------------------
+// --- page_cache.cpp: which pages are in memory, and advice to read or evict them ---------------------------------
 
 Outcome advise_huge(Bytes memory) noexcept;
 Outcome advise_random(Bytes memory) noexcept;  // a fault reads one page, whatever the device reads ahead
@@ -188,7 +188,7 @@ struct CacheFacts {
   std::uint64_t evicted = 0;           // was cached before, as far as the kernel remembers
   std::uint64_t recently_evicted = 0;  // evicted so recently that reading them again indicates a shortage of memory
 };
-Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept;  // cachestat
+Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept;  // cachestat; length 0: to the end
 Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept;  // EPERM where mincore is not truthful
 
 struct MappedFacts {

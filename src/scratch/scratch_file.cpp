@@ -12,10 +12,10 @@
 #include "files/page_span.hpp"
 #include "files/writing/target.hpp"
 #include "onecopy/base/error.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
-#include "residency/observe.hpp"
-#include "residency/ranges.hpp"
+#include "page_cache/observe.hpp"
+#include "page_cache/ranges.hpp"
 #include "scratch/direct_writes.hpp"
 #include "scratch/place.hpp"
 #include "scratch/written_pages.hpp"
@@ -107,9 +107,9 @@ struct ScratchFile::State {
     if (error != 0) lost.compare_exchange_strong(none, error);
   }
 
-  // Calls put(piece) for the pieces of a range of the file, each as soon as the cap permits it.
-  template <class Put>
-  void in_pieces(const char* operation, ByteRange range, const Put& put) {
+  // Calls sink(piece) for the pieces of a range of the file, each as soon as the cap permits it.
+  template <class Sink>
+  void in_pieces(const char* operation, ByteRange range, const Sink& sink) {
     const std::shared_lock lock(writing);
     expect_writable(operation);
     const std::uint64_t size_of_piece = pages.piece_size();
@@ -119,7 +119,7 @@ struct ScratchFile::State {
         remember(error);
         fail("write out", error);
       }
-      put(piece);
+      sink(piece);
       at += piece.length;
     }
   }

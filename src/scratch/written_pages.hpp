@@ -7,7 +7,7 @@
 
 #include "files/fork_mutex.hpp"
 #include "onecopy/base/bytes.hpp"
-#include "onecopy/residency/report.hpp"
+#include "onecopy/page_cache/report.hpp"
 #include "os/os.hpp"
 #include "scratch/write_queue.hpp"
 

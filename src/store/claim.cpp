@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <mutex>
 #include <ranges>
@@ -10,7 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "files/fork_mutex.hpp"
+#include "files/same_file.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
@@ -92,14 +93,9 @@ Holder parse_holder(const std::string& text) {
   return {process, since, bytes, waits_for == "-" ? std::string() : waits_for, text.substr(facts_size)};
 }
 
-bool is_at(std::uint64_t device, std::uint64_t inode, const File& file) {
+bool leads_to(const File& file, std::uint64_t device, std::uint64_t inode) {
   const auto named = os::facts_of_entry(file.at());
   return named && named.value.device == device && named.value.inode == inode;
-}
-
-bool is_at(const os::Fd& fd, const File& file) {
-  const auto ours = os::facts_of(fd.get());
-  return ours && is_at(ours.value.device, ours.value.inode, file);
 }
 
 Holder read_holder(const os::Fd& fd) {
@@ -111,14 +107,12 @@ Holder read_holder(const os::Fd& fd) {
 
 // In a forked child too, where the parent may have ended, and its file's inode be another's by now.
 bool is_held_at(const HeldClaim& held, const File& file) {
-  if (held.thread != std::this_thread::get_id() || !is_at(held.device, held.inode, file)) return false;
+  if (held.thread != std::this_thread::get_id() || !leads_to(file, held.device, held.inode)) return false;
   if (held.process == os::process_id()) return true;
   const auto fd = os::open_no_link(file.at());
   const auto holder = fd ? read_holder(fd.value) : Holder{};
   return holder.process == held.process && holder.since_ns == held.since_ns;
 }
-
-std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // None: another process holds it. The locked file may have been released and removed meanwhile: then retries.
 os::Fd open_and_lock(const File& file) {
@@ -129,7 +123,7 @@ os::Fd open_and_lock(const File& file) {
     const int error = os::try_claim(fd.value.get());
     if (error == EAGAIN) return {};
     if (error != 0) throw OsError("lock", file.path().string(), error);
-    if (is_at(fd.value, file)) return std::move(fd.value);
+    if (is_at(fd.value.get(), file.at())) return std::move(fd.value);
   }
 }
 
@@ -174,7 +168,7 @@ Claim::~Claim() {
   if (is_inherited()) return;
   // Unlink before unlocking, so that a later opener creates a new inode. An emptied folder may have another one
   // already.
-  if (is_at(held_->device, held_->inode, held_->file)) (void)os::remove_file(held_->file.at());
+  if (leads_to(held_->file, held_->device, held_->inode)) (void)os::remove_file(held_->file.at());
   held_->fd = os::Fd();
 }
 
@@ -185,7 +179,7 @@ std::optional<ClaimFacts> look_at_claim(const File& file) {
   if (!fd) throw OsError("open", file.path().string(), fd.error);
   const auto held = os::is_claimed(fd.value.get());
   if (!held) throw OsError("read the lock of", file.path().string(), held.error);
-  if (!is_at(fd.value, file)) return std::nullopt;  // released meanwhile
+  if (!is_at(fd.value.get(), file.at())) return std::nullopt;  // released meanwhile
   return ClaimFacts{held.value, read_holder(fd.value)};
 }
 

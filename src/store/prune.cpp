@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "files/writing/target.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/interrupt.hpp"
@@ -17,8 +18,6 @@
 
 namespace onecopy {
 namespace {
-
-std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // Why it is to go; empty: it stays.
 std::string reason_to_remove(const Artefact& artefact, const PruneOptions& options, std::int64_t now) {

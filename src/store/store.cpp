@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/builder_process.hpp"
 #include "os/os.hpp"
@@ -23,8 +24,6 @@ using store::Claim;
 using store::Files;
 using store::Folder;
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::string in_seconds(double seconds) {
   std::string text(32, '\0');

@@ -18,12 +18,12 @@ constexpr std::size_t buffer_size = std::size_t{64} << 10U;
 // Collects small pieces.
 class Buffered {
  public:
-  explicit Buffered(const Put& put) : put_(put) { buffer_.reserve(buffer_size); }
+  explicit Buffered(const ByteSink& sink) : sink_(sink) { buffer_.reserve(buffer_size); }
 
   void add(const std::byte* bytes, std::size_t size) {
     if (size >= buffer_size) {
       flush();
-      put_({bytes, size});
+      sink_({bytes, size});
       return;
     }
     if (buffer_.size() + size > buffer_size) flush();
@@ -31,12 +31,12 @@ class Buffered {
   }
 
   void flush() {
-    if (!buffer_.empty()) put_(buffer_);
+    if (!buffer_.empty()) sink_(buffer_);
     buffer_.clear();
   }
 
  private:
-  const Put& put_;
+  const ByteSink& sink_;
   std::vector<std::byte> buffer_;
 };
 
@@ -99,8 +99,8 @@ class Gatherer {
     auto shape = extents_of(type);
     if (!branch.is_root) shape.insert(shape.begin(), places.count);
     add(path, path, dtype_of(type), std::move(shape), times(places.count, type.size, path), type.alignment,
-        [&type, places, parts = parts_of(type)](const Put& put) {
-          Buffered out(put);
+        [&type, places, parts = parts_of(type)](const ByteSink& sink) {
+          Buffered out(sink);
           for (std::uint64_t i = 0; i < places.count; ++i) add_values(out, type, parts, places[i], 1);
           out.flush();
         });
@@ -121,16 +121,16 @@ class Gatherer {
     const std::string field = type.element->fixed ? path : of_elements(path, type);
     if (!branch.is_root)
       add(named(path, ".offsets"), field, DType::u64, {offsets->size()}, offsets->size() * sizeof(std::uint64_t),
-          alignof(std::uint64_t), [offsets](const Put& put) { put(std::as_bytes(std::span(*offsets))); });
+          alignof(std::uint64_t), [offsets](const ByteSink& sink) { sink(std::as_bytes(std::span(*offsets))); });
     else if (!type.element->fixed)
       add(named(path, ".count"), field, DType::u64, {}, sizeof(std::uint64_t), alignof(std::uint64_t),
-          [total](const Put& put) { put(std::as_bytes(std::span(&total, 1))); });
+          [total](const ByteSink& sink) { sink(std::as_bytes(std::span(&total, 1))); });
     if (!type.element->fixed) return gather(*type.element, elements(type, places, total), branch.in(field));
     auto shape = extents_of(*type.element);
     shape.insert(shape.begin(), total);
     add(path, field, dtype_of(*type.element), std::move(shape), times(total, type.element->size, path),
-        type.element->alignment, [&type, places, parts = parts_of(*type.element)](const Put& put) {
-          Buffered out(put);
+        type.element->alignment, [&type, places, parts = parts_of(*type.element)](const ByteSink& sink) {
+          Buffered out(sink);
           for (std::uint64_t i = 0; i < places.count; ++i)
             add_values(out, *type.element, parts, type.sequence->items(places[i]), type.sequence->count(places[i]));
           out.flush();
@@ -153,7 +153,7 @@ class Gatherer {
   }
 
   void add(const std::string& name, const std::string& field, DType dtype, std::vector<std::uint64_t> shape,
-           std::uint64_t bytes, std::size_t alignment, std::function<void(const Put&)> write) {
+           std::uint64_t bytes, std::size_t alignment, std::function<void(const ByteSink&)> write) {
     columns_.push_back({{named(name), dtype, std::move(shape)}, named(field), bytes, alignment, std::move(write)});
   }
 

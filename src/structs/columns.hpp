@@ -12,7 +12,7 @@
 
 namespace onecopy::structs {
 
-using Put = std::function<void(Bytes)>;
+using ByteSink = std::function<void(Bytes)>;
 
 // One array, not yet contiguous in memory: `write` passes its bytes on, piece by piece. Refers to the value.
 struct Column {
@@ -20,7 +20,7 @@ struct Column {
   std::string field;  // the path of the leaf that it belongs to
   std::uint64_t bytes = 0;
   std::size_t alignment = 1;
-  std::function<void(const Put& put)> write;
+  std::function<void(const ByteSink& sink)> write;
 };
 
 // The arrays that are one number or a few come first: one read of the file finds them together.

@@ -1,9 +1,11 @@
 #include "structs/walk.hpp"
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <unordered_set>
 
+#include "formats/checked_size.hpp"
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/structs/schema.hpp"
@@ -143,9 +145,9 @@ DType dtype_of(const Type& fixed) {
 }
 
 std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path) {
-  std::uint64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) throw FormatError("'" + path + "': the number of values exceeds 64 bits");
-  return product;
+  const auto product = checked_size(std::array{a, b}, 1);
+  if (!product) throw FormatError("'" + path + "': the number of values exceeds 64 bits");
+  return *product;
 }
 
 Places spread(const Type& array, const Places& places) {

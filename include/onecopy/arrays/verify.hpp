@@ -18,7 +18,7 @@
 
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/base/error.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/warm.hpp"
 
 namespace onecopy {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "onecopy/residency/report.hpp"
+#include "onecopy/page_cache/report.hpp"
 
 namespace onecopy {
 

@@ -32,7 +32,7 @@
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/files/atomic_writer.hpp"
 #include "onecopy/files/mapping.hpp"
-#include "onecopy/residency/report.hpp"
+#include "onecopy/page_cache/report.hpp"
 #include "onecopy/scratch/report.hpp"
 
 namespace onecopy {

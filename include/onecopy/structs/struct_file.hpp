@@ -28,8 +28,8 @@
 
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/verify.hpp"
-#include "onecopy/residency/residency.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/page_cache.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "onecopy/structs/member.hpp"
 #include "onecopy/structs/save.hpp"
 

@@ -155,15 +155,15 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
     return _core.total_residency([_core.residency(core, part) for core, part, _ in _portions(target, ranges)])
 
 
-def cachestat(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
+def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
     """Report how much of an open file is in the page cache, whichever process read it; takes 0.1 ms per GiB.
 
     Parameters
     ----------
     descriptor
         An open file descriptor.
-    offset, length
-        The range in bytes, rounded outwards to whole pages; ``length=0``: to the end of the file.
+    byte_range
+        (offset, length) in bytes, rounded outwards to whole pages; None: the whole file.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def cachestat(descriptor: int, offset: int = 0, length: int = 0) -> PageCache:
     ...     cachestat(file.fileno()).cached
     1048576
     """
-    return _core.page_cache(descriptor, non_negative("offset", offset), non_negative("length", length))
+    return _core.cachestat(descriptor, byte_range)
 
 
 def mapped_in(pid: int, address: int, length: int) -> MappedPages:

@@ -94,8 +94,6 @@ void copy_in(int fd, os::MutableBytes into, std::uint64_t offset, const CopyOpti
   const std::uint64_t pieces = copier.pieces();
   (void)for_each_piece(pieces, options.threads != 0 ? options.threads : reading_threads,
                        [&](std::uint64_t piece) noexcept { return copier.copy(piece); });
-  if (copier.error() == ENODATA)
-    throw DataLost("read", options.path, EIO, "the file became shorter while it was being read");
   if (copier.error() != 0) throw_read_error("read", options.path, copier.error(), copier.failed_at());
 }
 

@@ -13,42 +13,42 @@ namespace onecopy {
 class Stage {
  public:
   static constexpr std::size_t page_size = std::size_t{2} << 20U;
-  static constexpr std::size_t piece_size = std::size_t{16} << 20U;  // at most, for one call of `put`
+  static constexpr std::size_t piece_size = std::size_t{16} << 20U;  // at most, for one call of `sink`
 
   explicit Stage(std::uint64_t size) { held_.reserve(std::min<std::uint64_t>(size, page_size)); }
 
-  // put(piece, offset) writes to the file, or throws.
-  template <class Put>
-  void write(Bytes bytes, const Put& put) {
+  // sink(piece, offset) writes to the file, or throws.
+  template <class Sink>
+  void write(Bytes bytes, const Sink& sink) {
     while (!bytes.empty()) {
       const bool direct = held_.empty() && bytes.size() >= page_size;
       const std::size_t step = direct ? std::min(piece_size, bytes.size() / page_size * page_size)
                                       : std::min(page_size - held_.size(), bytes.size());
       const auto part = bytes.first(step);
       if (direct) {
-        put(part, passed_);
+        sink(part, passed_);
         passed_ += step;
       } else {
         held_.insert(held_.end(), part.begin(), part.end());
-        if (held_.size() == page_size) flush(put);
+        if (held_.size() == page_size) flush(sink);
       }
       bytes = bytes.subspan(step);
     }
   }
 
-  template <class Put>
-  void flush(const Put& put) {
+  template <class Sink>
+  void flush(const Sink& sink) {
     if (held_.empty()) return;
-    put(Bytes(held_), passed_);
+    sink(Bytes(held_), passed_);
     passed_ += held_.size();
     held_.clear();
   }
 
   // Replaces bytes that were written before: [offset, offset + bytes.size()) lies within written().
-  template <class Put>
-  void overwrite(std::uint64_t offset, Bytes bytes, const Put& put) {
+  template <class Sink>
+  void overwrite(std::uint64_t offset, Bytes bytes, const Sink& sink) {
     const std::uint64_t first = offset < passed_ ? std::min<std::uint64_t>(bytes.size(), passed_ - offset) : 0;
-    if (first != 0) put(bytes.first(first), offset);
+    if (first != 0) sink(bytes.first(first), offset);
     const std::uint64_t into_held = offset < passed_ ? 0 : offset - passed_;
     std::ranges::copy(bytes.subspan(first), held_.begin() + static_cast<std::ptrdiff_t>(into_held));
   }

@@ -1,12 +1,12 @@
 #include "files/writing/target.hpp"
 
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <random>
 #include <span>
 #include <utility>
 
+#include "base/numbers.hpp"
+#include "files/same_file.hpp"
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/error.hpp"
 
@@ -20,12 +20,6 @@ constexpr const char* saving = "save";
 // Hidden names of a target end in a number, so that those of dead writers are found without listing the folder: in one
 // with thousands of files every save would take as long as all before it.
 constexpr unsigned numbered_names = 8;
-
-std::string hexadecimal(std::uint32_t number) {
-  std::array<char, 9> text{};
-  std::snprintf(text.data(), text.size(), "%08x", number);
-  return text.data();
-}
 
 // Where a link in the target's place leads in the end, also when nothing is there yet.
 fs::path real_target(const fs::path& target) {
@@ -56,12 +50,6 @@ os::Fd opened_folder(const fs::path& path) {
   auto folder = os::open_folder(parent_of(path));
   if (!folder) throw OsError(saving, path.string(), folder.error);
   return std::move(folder.value);
-}
-
-bool is_at(int fd, const os::Name& name) {
-  const auto ours = os::facts_of(fd);
-  const auto named = os::facts_of_entry(name);
-  return ours && named && ours.value.device == named.value.device && ours.value.inode == named.value.inode;
 }
 
 }  // namespace
@@ -131,8 +119,7 @@ int Target::why_not_here() const {
   if (!by_path_) return 0;
   const auto there = os::facts_of(parent_of(path_));
   if (!there) return there.error;
-  const auto ours = os::facts_of(folder());
-  return ours && ours.value.device == there.value.device && ours.value.inode == there.value.inode ? 0 : ESTALE;
+  return is_same_file(os::facts_of(folder()), there) ? 0 : ESTALE;
 }
 
 int Target::put_nameless(int fd) const {

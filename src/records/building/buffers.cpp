@@ -13,10 +13,10 @@ constexpr std::size_t block_bytes = tail_bytes;  // size of one piece that is pa
 constexpr std::size_t few_zeros = 1024;
 
 // Passes on `count` equal bytes.
-void put_run(std::byte byte, std::uint64_t count, const Put& put) {
+void put_run(std::byte byte, std::uint64_t count, const ByteSink& sink) {
   const std::vector<std::byte> block(std::min<std::uint64_t>(count, block_bytes), byte);
   for (; count > 0; count -= std::min<std::uint64_t>(count, block.size()))
-    put(std::span(block).first(std::min<std::uint64_t>(count, block.size())));
+    sink(std::span(block).first(std::min<std::uint64_t>(count, block.size())));
 }
 
 // Calls with a value of the selected integer type.
@@ -83,20 +83,20 @@ void ByteBuffer::add_piece(Piece piece) {
   spooled_ += piece.length;
 }
 
-void ByteBuffer::write(const Put& put) const {
+void ByteBuffer::write(const ByteSink& sink) const {
   std::vector<std::byte> block;
   for (const auto& piece : pieces_) {
     if (piece.offset == zeros) {
-      put_run(std::byte{0}, piece.length, put);
+      put_run(std::byte{0}, piece.length, sink);
       continue;
     }
     for (std::uint64_t done = 0; done < piece.length; done += block.size()) {
       block.resize(std::min<std::uint64_t>(piece.length - done, block_bytes));
       spool_->read(piece.offset + done, block);
-      put(block);
+      sink(block);
     }
   }
-  put(Bytes(tail_).first(used_));
+  sink(Bytes(tail_).first(used_));
 }
 
 // --- IntegerBuffer ---------------------------------------------------------------------------------------------
@@ -158,22 +158,22 @@ void IntegerBuffer::for_each(const Visit& visit) const {
   if (!tail_.empty()) visit(tail_);
 }
 
-void IntegerBuffer::write_as(DType dtype, const Put& put, const Map& map) const {
+void IntegerBuffer::write_as(DType dtype, const ByteSink& sink, const Map& map) const {
   with_type(dtype, [&](auto type) {
     std::vector<decltype(type)> narrow;
     for_each([&](std::span<const std::int64_t> values) {
       narrow.resize(values.size());
       std::ranges::transform(values, narrow.begin(),
                              [&](auto value) { return static_cast<decltype(type)>(map(value)); });
-      put(std::as_bytes(std::span(narrow)));
+      sink(std::as_bytes(std::span(narrow)));
     });
   });
 }
 
-void IntegerBuffer::write_sums(DType dtype, const Put& put) const {
-  put_run(std::byte{0}, item_alignment(dtype), put);
+void IntegerBuffer::write_sums(DType dtype, const ByteSink& sink) const {
+  put_run(std::byte{0}, item_alignment(dtype), sink);
   std::int64_t sum = 0;
-  write_as(dtype, put, [&sum](std::int64_t value) { return sum += value; });
+  write_as(dtype, sink, [&sum](std::int64_t value) { return sum += value; });
 }
 
 void IntegerBuffer::clear() noexcept {
@@ -188,12 +188,12 @@ void IntegerBuffer::clear() noexcept {
 void BitBuffer::append(bool bit, std::uint64_t count) {
   if (count == 0) return;
   if (size_ == 0) first_ = bit;
-  if (!alike_) return push_run(bit, count);
+  if (!all_equal_) return push_run(bit, count);
   if (bit == first_) {
     size_ += count;
     return;
   }
-  alike_ = false;
+  all_equal_ = false;
   push_run(first_, std::exchange(size_, 0));
   push_run(bit, count);
 }
@@ -215,15 +215,15 @@ void BitBuffer::push_run(bool bit, std::uint64_t count) {
   for (count %= 8; count > 0; --count) push(bit);
 }
 
-void BitBuffer::write(const Put& put) const {
+void BitBuffer::write(const ByteSink& sink) const {
   std::uint8_t last = last_;
-  if (alike_) {
-    put_run(first_ ? std::byte{0xFF} : std::byte{0}, size_ / 8, put);
+  if (all_equal_) {
+    put_run(first_ ? std::byte{0xFF} : std::byte{0}, size_ / 8, sink);
     last = first_ ? static_cast<std::uint8_t>((1U << size_ % 8) - 1) : std::uint8_t{0};
   } else {
-    bytes_.write(put);
+    bytes_.write(sink);
   }
-  if (size_ % 8 != 0) put(std::as_bytes(std::span(&last, 1)));
+  if (size_ % 8 != 0) sink(std::as_bytes(std::span(&last, 1)));
 }
 
 }  // namespace onecopy::records

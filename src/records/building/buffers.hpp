@@ -47,7 +47,7 @@ class ByteBuffer {
   void append_zeros(std::uint64_t count);
 
   std::uint64_t size() const noexcept { return spooled_ + used_; }
-  void write(const Put& put) const;
+  void write(const ByteSink& sink) const;
 
  private:
   static constexpr std::uint64_t zeros = UINT64_MAX;  // for Piece::offset: zeros are not stored
@@ -96,9 +96,9 @@ class IntegerBuffer {
   void for_each(const Visit& visit) const;  // all, in order, some thousands at a time
 
   // Writes `map` of each integer, as signed or unsigned integers that hold the results.
-  void write_as(DType dtype, const Put& put, const Map& map = std::identity()) const;
-  void write_sums(DType dtype, const Put& put) const;  // 0, and the sums of the first 1, 2, ... of them
-  void clear() noexcept;                               // as new; spooled bytes stay in the spool
+  void write_as(DType dtype, const ByteSink& sink, const Map& map = std::identity()) const;
+  void write_sums(DType dtype, const ByteSink& sink) const;  // 0, and the sums of the first 1, 2, ... of them
+  void clear() noexcept;                                     // as new; spooled bytes stay in the spool
 
  private:
   static constexpr std::size_t most = tail_bytes / sizeof(std::int64_t);
@@ -128,7 +128,7 @@ class BitBuffer {
   explicit BitBuffer(Spool& spool) : bytes_(spool) {}
 
   void append(bool bit) {
-    if (alike_ && bit == first_) [[likely]] {
+    if (all_equal_ && bit == first_) [[likely]] {
       ++size_;
     } else {
       append(bit, 1);
@@ -139,8 +139,8 @@ class BitBuffer {
 
   std::uint64_t size() const noexcept { return size_; }
   std::uint64_t byte_size() const noexcept { return (size_ + 7) / 8; }
-  bool all_ones() const noexcept { return size_ == 0 || (alike_ && first_); }
-  void write(const Put& put) const;
+  bool all_ones() const noexcept { return size_ == 0 || (all_equal_ && first_); }
+  void write(const ByteSink& sink) const;
 
  private:
   void push(bool bit);
@@ -150,7 +150,7 @@ class BitBuffer {
   std::uint64_t size_ = 0;
   std::uint8_t last_ = 0;  // the byte that is not whole
   bool first_ = true;
-  bool alike_ = true;
+  bool all_equal_ = true;
 };
 
 }  // namespace onecopy::records

@@ -62,7 +62,7 @@ void add_index(const Type& keys, std::vector<Tensor>& tensors) {
   const auto words = std::make_shared<const std::vector<std::uint64_t>>(std::move(built.words));
   tensors.push_back(
       {{std::string(built.tensor), DType::u64, {words->size() / HashIndex::words_in_line, HashIndex::words_in_line}},
-       [words](const Put& put) { put(std::as_bytes(std::span(*words))); }});
+       [words](const ByteSink& sink) { sink(std::as_bytes(std::span(*words))); }});
 }
 
 }  // namespace

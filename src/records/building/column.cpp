@@ -161,13 +161,13 @@ Type Column::finish(const std::string& path, std::vector<Tensor>& tensors) {
 // A value's position in its alternative, as in Arrow's dense union, is the number of earlier values with its tag.
 void Column::add_choice_tensors(const std::string& path, std::vector<Tensor>& tensors) const {
   TensorList own(path, tensors);
-  own.add("tag", DType::i8, {length_}, [this](const Put& put) { tags_->write_as(DType::i8, put); });
+  own.add("tag", DType::i8, {length_}, [this](const ByteSink& sink) { tags_->write_as(DType::i8, sink); });
   std::uint64_t longest = 0;
   for (const auto& one : alternatives_) longest = std::max(longest, one->length());
   const DType dtype = offset_type(longest);
-  own.add("offsets", dtype, {length_}, [this, dtype](const Put& put) {
+  own.add("offsets", dtype, {length_}, [this, dtype](const ByteSink& sink) {
     std::array<std::int64_t, most_alternatives> counts{};
-    tags_->write_as(dtype, put, [&](std::int64_t tag) { return counts[static_cast<std::size_t>(tag)]++; });
+    tags_->write_as(dtype, sink, [&](std::int64_t tag) { return counts[static_cast<std::size_t>(tag)]++; });
   });
 }
 

@@ -12,7 +12,7 @@ Type Alternative::finish(const std::string& path, std::vector<Tensor>& tensors) 
   type.nullable = !validity_.all_ones();
   TensorList own(path, tensors);
   if (type.nullable)
-    own.add("validity", DType::u8, {validity_.byte_size()}, [this](const Put& put) { validity_.write(put); });
+    own.add("validity", DType::u8, {validity_.byte_size()}, [this](const ByteSink& sink) { validity_.write(sink); });
   describe(type, own);
   return type;
 }
@@ -20,11 +20,11 @@ Type Alternative::finish(const std::string& path, std::vector<Tensor>& tensors) 
 void add_offsets(TensorList& tensors, const IntegerBuffer& lengths, std::uint64_t total) {
   const DType dtype = offset_type(total);
   tensors.add("offsets", dtype, {lengths.size() + 1},
-              [&lengths, dtype](const Put& put) { lengths.write_sums(dtype, put); });
+              [&lengths, dtype](const ByteSink& sink) { lengths.write_sums(dtype, sink); });
 }
 
 void BooleanValues::describe(Type& /*type*/, TensorList& tensors) {
-  tensors.add("data", DType::u8, {data_.byte_size()}, [this](const Put& put) { data_.write(put); });
+  tensors.add("data", DType::u8, {data_.byte_size()}, [this](const ByteSink& sink) { data_.write(sink); });
 }
 
 // Values that were added as integers: all of it, or nulls.
@@ -55,18 +55,18 @@ void NumberValues::describe(Type& type, TensorList& tensors) {
   if (!has_reals_) {
     type.kind = TypeKind::integer;
     const DType dtype = integers_.range().narrowest();
-    tensors.add("data", dtype, {type.length}, [this, dtype](const Put& put) { integers_.write_as(dtype, put); });
+    tensors.add("data", dtype, {type.length}, [this, dtype](const ByteSink& sink) { integers_.write_as(dtype, sink); });
     return;
   }
   type.kind = has_integers_ ? TypeKind::number : TypeKind::real;
-  tensors.add("data", DType::f64, {type.length}, [this](const Put& put) { reals_.write(put); });
+  tensors.add("data", DType::f64, {type.length}, [this](const ByteSink& sink) { reals_.write(sink); });
   if (has_integers_)
-    tensors.add("ints", DType::u8, {is_int_.byte_size()}, [this](const Put& put) { is_int_.write(put); });
+    tensors.add("ints", DType::u8, {is_int_.byte_size()}, [this](const ByteSink& sink) { is_int_.write(sink); });
 }
 
 void TextValues::describe(Type& /*type*/, TensorList& tensors) {
   add_offsets(tensors, lengths_, data_.size());
-  tensors.add("data", DType::u8, {data_.size()}, [this](const Put& put) { data_.write(put); });
+  tensors.add("data", DType::u8, {data_.size()}, [this](const ByteSink& sink) { data_.write(sink); });
 }
 
 ArrayValues::ArrayValues(Spool& spool, const ArrayValue& like)
@@ -102,9 +102,9 @@ void ArrayValues::describe(Type& type, TensorList& tensors) {
   type.item_size = item_size_;
   type.scalar = scalar_;
   add_offsets(tensors, lengths_, items_);
-  tensors.add("data", DType::u8, {data_.size()}, [this](const Put& put) { data_.write(put); });
+  tensors.add("data", DType::u8, {data_.size()}, [this](const ByteSink& sink) { data_.write(sink); });
   if (ndim_ != 1)
-    tensors.add("shape", DType::u64, {type.length, ndim_}, [this](const Put& put) { shapes_.write(put); });
+    tensors.add("shape", DType::u64, {type.length, ndim_}, [this](const ByteSink& sink) { shapes_.write(sink); });
 }
 
 }  // namespace onecopy::records

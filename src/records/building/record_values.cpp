@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/seeded_hash.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::records {
@@ -15,9 +16,7 @@ DType shape_type(std::size_t shapes) noexcept {
 }  // namespace
 
 std::size_t RecordValues::ShapeHash::operator()(const Shape& shape) const noexcept {
-  std::uint64_t hash = 0xCBF29CE484222325;  // FNV-1a, by numbers
-  for (const std::uint32_t field : shape) hash = (hash ^ field) * 0x100000001B3;
-  return hash;
+  return seeded_hash({reinterpret_cast<const char*>(shape.data()), shape.size() * sizeof(Shape::value_type)});
 }
 
 bool RecordValues::is_like_last(std::span<const std::string_view> keys) const {
@@ -76,7 +75,7 @@ void RecordValues::describe(Type& type, TensorList& tensors) {
   for (const auto& field : fields_) type.fields.push_back(field->name);
   if (shapes_.size() > 1) {
     const DType dtype = shape_type(shapes_.size());
-    tensors.add("shape", dtype, {type.length}, [this, dtype](const Put& put) { shape_.write_as(dtype, put); });
+    tensors.add("shape", dtype, {type.length}, [this, dtype](const ByteSink& sink) { shape_.write_as(dtype, sink); });
   }
   for (std::size_t i = 0; i < fields_.size(); ++i) {
     Column& column = fields_[i]->column;

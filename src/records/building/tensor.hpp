@@ -13,12 +13,12 @@
 
 namespace onecopy::records {
 
-using Put = std::function<void(Bytes)>;
+using ByteSink = std::function<void(Bytes)>;
 
 // `write` passes the bytes on piece by piece; it may be called repeatedly. It refers to the columns.
 struct Tensor {
   ArraySpec spec;
-  std::function<void(const Put& put)> write;
+  std::function<void(const ByteSink& sink)> write;
 };
 
 // The tensors of one node.
@@ -27,7 +27,7 @@ class TensorList {
   TensorList(std::string path, std::vector<Tensor>& tensors) : path_(std::move(path)), tensors_(&tensors) {}
 
   void add(std::string_view buffer, DType dtype, std::vector<std::uint64_t> shape,
-           std::function<void(const Put&)> write) {
+           std::function<void(const ByteSink&)> write) {
     tensors_->push_back({{buffer_name(path_, buffer), dtype, std::move(shape)}, std::move(write)});
   }
 

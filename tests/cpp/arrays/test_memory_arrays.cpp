@@ -15,8 +15,8 @@
 #include "onecopy/arrays/verify.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/memory_file_writer.hpp"
-#include "onecopy/residency/residency.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/page_cache.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
 

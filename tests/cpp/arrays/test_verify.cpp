@@ -5,7 +5,7 @@
 
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/arrays/verify.hpp"
-#include "onecopy/residency/residency.hpp"
+#include "onecopy/page_cache/page_cache.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/numbers.hpp"
+#include "base/seeded_hash.hpp"
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/dtype.hpp"
@@ -33,6 +35,26 @@ std::uint64_t near_an_edge(std::mt19937_64& random) {
 }
 
 }  // namespace
+
+TEST_CASE("the hash of keys that come from files depends on a seed, and on every byte") {
+  const std::string key = "encoder.layers.11.attention.weight";
+  CHECK(seeded_hash(key) == seeded_hash(std::string(key)));
+  CHECK(seeded_hash(key, 1) != seeded_hash(key, 2));
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    auto other = key;
+    other[i] ^= 1;
+    CHECK(seeded_hash(other, 1) != seeded_hash(key, 1));
+    CHECK(seeded_hash(key.substr(0, i), 1) != seeded_hash(key, 1));
+  }
+}
+
+TEST_CASE("numbers are read behind their label, and written in eight digits") {
+  CHECK(number_after("MemFree: 7 kB\nMemAvailable:   12345 kB", "MemAvailable:") == 12345);
+  CHECK(number_after("42\n", "") == 42);
+  for (const char* text : {"", "MemAvailable:", "MemAvailable: max", "Mem: 1"})
+    CHECK(!number_after(text, "MemAvailable:"));
+  CHECK(hexadecimal(0xBEEF) == "0000beef");
+}
 
 TEST_CASE("in_bounds agrees with 128-bit arithmetic at the edges") {
   std::mt19937_64 random(7);

@@ -404,6 +404,18 @@ def test_the_repr_of_a_report_reports_its_numbers(cold_file):
         assert str(3 * PAGE) in repr(report)
 
 
+def test_cachestat_counts_the_pages_of_a_range_and_none_of_an_empty_one(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(bytes(4 * PAGE))
+    with path.open("rb") as file:
+        try:
+            assert cachestat(file.fileno()).cached == 4 * PAGE
+        except OSError:
+            pytest.skip("the kernel has no cachestat")
+        assert cachestat(file.fileno(), (PAGE, 2 * PAGE)).cached == 2 * PAGE
+        assert cachestat(file.fileno(), (PAGE, 0)).cached == 0
+
+
 def test_reports_travel_between_processes(tmp_path):
     path = tmp_path / "data.bin"
     path.write_bytes(bytes(1 << 20))

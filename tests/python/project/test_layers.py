@@ -46,7 +46,7 @@ def test_the_tree_keeps_its_layers(tree: Path) -> None:
 def test_a_second_type_of_one_name_is_found(tree: Path) -> None:
     assert check_cpp(tree, "check_types.py").stdout == ""
     for place, text in {
-        "src/residency/totals.cpp": "namespace onecopy {\nstruct Plan {\n  int x;\n};\n}",
+        "src/page_cache/totals.cpp": "namespace onecopy {\nstruct Plan {\n  int x;\n};\n}",
         "src/formats/npy.cpp": 'auto c = "}"; namespace onecopy::npz { namespace { enum class Zip { no }; } }',
         "src/formats/npz.cpp": "namespace onecopy::npz { class Zip final : public Base<int> { struct Plan {}; }; }",
     }.items():
@@ -55,7 +55,7 @@ def test_a_second_type_of_one_name_is_found(tree: Path) -> None:
     result = check_cpp(tree, "check_types.py")
     assert result.returncode == 1
     assert result.stdout.splitlines() == [
-        "onecopy::Plan is defined in src/residency/plan.hpp and in src/residency/totals.cpp",
+        "onecopy::Plan is defined in src/page_cache/plan.hpp and in src/page_cache/totals.cpp",
         "onecopy::npz::Zip is defined in src/formats/npy.cpp and in src/formats/npz.cpp",
     ]
 
@@ -89,7 +89,7 @@ def test_state_that_is_shared_without_the_types_for_it_is_found(
     ("place", "line", "message"),
     [
         ("src/formats/index.cpp", '#include "onecopy/files/mapping.hpp"', "formats may use base, formats"),
-        ("src/files/mapping.cpp", '#include "residency/plan.hpp"', "files may use base, files, os"),
+        ("src/files/mapping.cpp", '#include "page_cache/plan.hpp"', "files may use base, files, os"),
         ("src/store/store.cpp", '#include "formats/wire/json.hpp"', "store may use base, files, os, store"),
         ("src/arrays/array_file.cpp", "#include <sys/mman.h>", "system headers belong to os"),
         (

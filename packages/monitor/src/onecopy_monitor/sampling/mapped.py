@@ -130,7 +130,7 @@ class Cache:
             return CachedFile(None, None, None, None, descriptor)
         ranges = file.ranges if len(file.ranges) <= _MAX_RANGES else ((file.ranges[0][0], file.ranges[-1][1]),)
         try:
-            found = [cachestat(descriptor, begin, end - begin) for begin, end in ranges]
+            found = [cachestat(descriptor, (begin, end - begin)) for begin, end in ranges]
             size = os.fstat(descriptor).st_size
         except OSError as error:
             return self._refused(key, descriptor, error)

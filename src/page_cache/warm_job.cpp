@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "onecopy/base/error.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
-#include "residency/warmer.hpp"
+#include "page_cache/warmer.hpp"
 
 namespace onecopy {
 

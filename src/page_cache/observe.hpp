@@ -7,7 +7,7 @@
 #include "files/page_span.hpp"
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/files/mapping.hpp"
-#include "onecopy/residency/report.hpp"
+#include "onecopy/page_cache/report.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {

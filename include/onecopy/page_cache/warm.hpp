@@ -17,7 +17,7 @@
 
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/files/mapping.hpp"
-#include "onecopy/residency/report.hpp"
+#include "onecopy/page_cache/report.hpp"
 
 namespace onecopy {
 

@@ -1,4 +1,4 @@
-// residency: which bytes of a mapping are in memory, and how to bring in or evict more. Contents never change here.
+// page_cache: which bytes of a mapping are in memory, and how to bring in or evict more. Contents never change here.
 //
 //     const WarmReport report = warm(mapping);  // all of it, now, at the device's speed
 //     evict(mapping);                               // out of the page cache again
@@ -12,16 +12,17 @@
 
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/files/mapping.hpp"
-#include "onecopy/residency/report.hpp"
+#include "onecopy/page_cache/report.hpp"
 
 namespace onecopy {
 
 Residency residency(const Mapping& mapping, Ranges ranges = everything);
 
-// The page cache of a file that is open but not mapped; length 0: to its end. 0.1 ms per GiB. Throws OsError where the
-// kernel does not report it: EPERM for a file that this process neither owns nor may write, ENOSYS before Linux 6.5,
-// EOPNOTSUPP for hugetlbfs. Never uses mincore, which reports all pages of another user's file as resident.
-PageCache page_cache(int descriptor, ByteRange range = {});
+// The page cache of `range` of a file that is open but not mapped; `everything`: of the whole file. 0.1 ms per GiB.
+// Throws OsError where the kernel does not report it: EPERM for a file that this process neither owns nor may write,
+// ENOSYS before Linux 6.5, EOPNOTSUPP for hugetlbfs. Never uses mincore, which reports all pages of another user's file
+// as resident.
+PageCache cachestat(int descriptor, std::optional<ByteRange> range = everything);
 
 // The part of an address range that another process has in its page tables: 0.5 ms per GiB. Throws OsError: ESRCH (or
 // ENOENT) if the process has ended, EACCES if it belongs to another user, ENOTTY before Linux 6.7.

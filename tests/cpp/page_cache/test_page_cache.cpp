@@ -8,11 +8,11 @@
 #include "back_end.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
-#include "onecopy/residency/residency.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/page_cache.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
-#include "residency/plan.hpp"
-#include "residency/ranges.hpp"
+#include "page_cache/plan.hpp"
+#include "page_cache/ranges.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {

@@ -1,4 +1,4 @@
-#include "residency/ranges.hpp"
+#include "page_cache/ranges.hpp"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include "back_end.hpp"
 #include "onecopy/files/memory_file_writer.hpp"
-#include "onecopy/residency/residency.hpp"
+#include "onecopy/page_cache/page_cache.hpp"
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
 

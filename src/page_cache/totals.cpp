@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "onecopy/residency/report.hpp"
+#include "onecopy/page_cache/report.hpp"
 
 namespace onecopy {
 namespace {

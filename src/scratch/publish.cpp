@@ -1,4 +1,4 @@
-#include "onecopy/arrays/publish.hpp"
+#include "onecopy/scratch/publish.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "residency/plan.hpp"
+#include "page_cache/plan.hpp"
 
 #include <algorithm>
 #include <array>

@@ -9,8 +9,8 @@
 #include "back_end.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
-#include "onecopy/residency/residency.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/page_cache.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
 

@@ -1,18 +1,16 @@
-#include "onecopy/residency/residency.hpp"
+#include "onecopy/page_cache/page_cache.hpp"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.hpp"
 #include "onecopy/base/error.hpp"
-#include "residency/observe.hpp"
-#include "residency/ranges.hpp"
+#include "page_cache/observe.hpp"
+#include "page_cache/ranges.hpp"
 
 namespace onecopy {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // The kernel counts whole pages: of the pages at the ends of `range`, only the part inside counts. `counted` is the
 // result of `ask` for the range; single pages at the ends are counted again where that matters.
@@ -181,8 +179,9 @@ Residency residency(const Mapping& mapping, Ranges asked) {
   return answer;
 }
 
-PageCache page_cache(int descriptor, ByteRange range) {
-  const auto answer = os::cached_in_file(descriptor, range);
+PageCache cachestat(int descriptor, std::optional<ByteRange> range) {
+  if (range && range->length == 0) return {};
+  const auto answer = os::cached_in_file(descriptor, range.value_or(ByteRange{}));
   if (!answer) throw OsError("count the cached pages of", "descriptor " + std::to_string(descriptor), answer.error);
   return {answer.value.cached, answer.value.dirty, answer.value.evicted, answer.value.recently_evicted};
 }

@@ -9,9 +9,9 @@
 
 #include "bindings.hpp"
 #include "onecopy/files/available_memory.hpp"
-#include "onecopy/residency/choose_mode.hpp"
-#include "onecopy/residency/residency.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/choose_mode.hpp"
+#include "onecopy/page_cache/page_cache.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "onecopy/structs/fields.hpp"
 
 namespace onecopy::bindings {
@@ -198,7 +198,7 @@ nb::str repr_of(nb::handle report) {
   return nb::str("{}({})").format(type.attr("__name__"), nb::str(", ").attr("join")(parts));
 }
 
-void bind_residency(nb::module_& module) {
+void bind_page_cache(nb::module_& module) {
   bind_reports(module);
   (void)nb::class_<Shared<Inspector>>(module, "Inspector", "Inspects bytes in the pass that reads them into memory.");
   nb::class_<JobHandle>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
@@ -248,12 +248,12 @@ void bind_residency(nb::module_& module) {
   module.def("total_pinned", &total_of<PinReport>, nb::arg("reports"));
   module.def("residency", &with_ranges<residency>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def(
-      "page_cache",
-      [](int descriptor, std::uint64_t offset, std::uint64_t length) {
-        return page_cache(descriptor, {offset, length});
+      "cachestat",
+      [](int descriptor, const std::optional<RangeTuple>& range) {
+        return cachestat(descriptor, range ? std::optional(ByteRange{range->first, range->second}) : everything);
       },
-      nb::arg("descriptor"), nb::arg("offset"), nb::arg("length"), Release(),
-      "Report the page cache of a range of an open file; length 0: to its end.");
+      nb::arg("descriptor"), nb::arg("range").none(), Release(),
+      "Report the page cache of a range of an open file; None: of the whole file.");
   module.def(
       "mapped_in",
       [](std::uint64_t process, std::uint64_t address, std::uint64_t length) {

@@ -1,11 +1,11 @@
-#include "onecopy/residency/choose_mode.hpp"
+#include "onecopy/page_cache/choose_mode.hpp"
 
 #include <algorithm>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
-#include "residency/plan.hpp"
+#include "page_cache/plan.hpp"
 
 namespace onecopy {
 

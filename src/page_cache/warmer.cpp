@@ -1,4 +1,4 @@
-#include "residency/warmer.hpp"
+#include "page_cache/warmer.hpp"
 
 #include <algorithm>
 #include <climits>

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "onecopy/residency/warm.hpp"
-#include "residency/warmed_file.hpp"
+#include "onecopy/page_cache/warm.hpp"
+#include "page_cache/warmed_file.hpp"
 
 namespace onecopy {
 

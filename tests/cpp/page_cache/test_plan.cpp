@@ -3,10 +3,10 @@
 #include <array>
 
 #include "onecopy/base/error.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
-#include "residency/plan.hpp"
-#include "residency/ranges.hpp"
+#include "page_cache/plan.hpp"
+#include "page_cache/ranges.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {

@@ -4,9 +4,9 @@
 #include "back_end.hpp"
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
-#include "onecopy/arrays/publish.hpp"
 #include "onecopy/arrays/verify.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/scratch/publish.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "onecopy/residency/choose_mode.hpp"
-#include "onecopy/residency/warm.hpp"
+#include "onecopy/page_cache/choose_mode.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {

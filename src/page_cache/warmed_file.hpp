@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "onecopy/residency/warm.hpp"
-#include "residency/plan.hpp"
+#include "onecopy/page_cache/warm.hpp"
+#include "page_cache/plan.hpp"
 
 namespace onecopy {
 

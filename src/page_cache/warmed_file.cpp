@@ -1,4 +1,4 @@
-#include "residency/warmed_file.hpp"
+#include "page_cache/warmed_file.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -7,8 +7,8 @@
 #include "files/read_error.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
-#include "residency/observe.hpp"
-#include "residency/ranges.hpp"
+#include "page_cache/observe.hpp"
+#include "page_cache/ranges.hpp"
 
 namespace onecopy {
 namespace {

@@ -1,0 +1,17 @@
+// Whether two names or descriptors are of one file.
+#pragma once
+
+#include "os/os.hpp"
+
+namespace onecopy {
+
+inline bool is_same_file(const os::Result<os::FileFacts>& one, const os::Result<os::FileFacts>& other) noexcept {
+  return one && other && one.value.device == other.value.device && one.value.inode == other.value.inode;
+}
+
+// Whether the name is of the open file now; a symbolic link that leads to it is not.
+inline bool is_at(int fd, const os::Name& name) noexcept {
+  return is_same_file(os::facts_of(fd), os::facts_of_entry(name));
+}
+
+}  // namespace onecopy
