@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 import os
 import stat
-import threading
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy.memory import proc
-from onecopy.memory.causes import Cause
-from onecopy.runs import RUN, call_log
-from onecopy.runs.call_log import calls_of_run
+from onecopy.runs import NOTHING_LOADED
+from onecopy.runs.call_log import LARGEST_RUN, calls_of_run
 from onecopy.snapshots import MEMORY_NAME
 from onecopy.text import escape, size
+from onecopy.variables import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from onecopy.memory.causes import Cause
     from onecopy.runs.call_log import Call
 
 
@@ -99,9 +99,13 @@ class Report:
         """Bytes that copies in each process would take in addition, when the processes were sampled last."""
         return sum(one.saved for one in self.shared)
 
+    def json(self) -> str:
+        """Return the report as a text of JSON."""
+        return json.dumps({**asdict(self), "saved": self.saved}, indent=1) + "\n"
+
     def __str__(self) -> str:
         if not self.shared and not self.copied and not self.read:
-            return "no Python process loaded a file of 1 MB or more with a function that onecopy shares"
+            return NOTHING_LOADED
         lines = []
         if self.shared:
             pids = {pid for one in self.shared for pid in one.pids}
@@ -173,31 +177,31 @@ def causes_of_run(pid: int) -> list[Cause]:
     What its ancestors have loaded counts if the process still maps the file: it has inherited the mapping. The calls
     are those that the processes of the run have reported; `onecopy run` must be alive, and of the same user.
     """
+    from onecopy.memory.causes import Cause  # the end of `onecopy run` does not need it
+
     try:
         environment = proc.process_text(pid, "environ").split("\0")
         run = next((one.removeprefix(f"{RUN}=") for one in environment if one.startswith(f"{RUN}=")), None)
-        return [] if run is None else list(_causes(pid, run))
+        if run is None:
+            return []
+        try:
+            reported = calls_of_run(run)
+        except OSError as error:
+            text = f"it was started by `onecopy run`, whose calls cannot be read: {error.strerror}"
+            return [Cause("run", text, 0)]
+        found = Report.of(_calls_of(pid, reported))
     except (ProcessLookupError, PermissionError):
         return []
-
-
-def _causes(pid: int, run: str) -> Iterator[Cause]:
-    try:
-        reported = calls_of_run(run)
-    except OSError as error:
-        yield Cause("run", f"it was started by `onecopy run`, whose calls cannot be read: {error.strerror}", 0)
-        return
-    found = Report.of(_calls_of(pid, reported))
+    causes = []
     for one in found.shared:
         name = escape(Path(one.path).name)
         text = f"{size(one.bytes)} of {name} are held once by the processes of `onecopy run`: {one.function}"
-        yield Cause("run", text, one.bytes)
+        causes.append(Cause("run", text, one.bytes))
     for one in found.copied:
         what = f" of {escape(Path(one.path).name)}" if one.path else ""
         text = f"{size(one.bytes)}{what} were not shared by `onecopy run`: {one.function}: {escape(one.reason)}"
-        yield Cause("run", text, one.bytes)
-    if not found.shared and not found.copied:
-        yield Cause("run", "it was started by `onecopy run`, and has loaded nothing that it shares", 0)
+        causes.append(Cause("run", text, one.bytes))
+    return causes or [Cause("run", "it was started by `onecopy run`, and has loaded nothing that it shares", 0)]
 
 
 def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
@@ -264,11 +268,10 @@ def private_bytes(pid: int, paths: dict[str, str]) -> dict[str, int]:
 class Sampler:
     """Samples the processes below one, and those that report to its file."""
 
-    def __init__(self, run_file: int) -> None:
+    def __init__(self, run_file: int, root: int) -> None:
         self._run_file, self._read, self._rest = run_file, 0, b""
-        self._lock = threading.Lock()
-        self.root = 0
-        """The process whose descendants are sampled for files that they read; 0: not started yet."""
+        self._root = root
+        """The process whose descendants are sampled for files that they read."""
         self.paths: dict[str, str] = {}
         """From the path of a mapping in /proc/PID/maps to the path of the file that it has the contents of."""
         self.private: dict[int, dict[str, int]] = {}
@@ -279,16 +282,12 @@ class Sampler:
         """Paths of files that were loaded by functions that are replaced."""
 
     def sample(self) -> None:
-        """Sample all processes; raises nothing."""
-        with self._lock:
-            self._sample()
-
-    def _sample(self) -> None:
+        """Sample all processes; raises nothing. One thread at a time may call this."""
         self._read_calls()
         for pid in list(self.private):
             with suppress(OSError, ValueError):
                 self._keep(pid, private_bytes(pid, self.paths))
-        waiting = [self.root] if self.root else []
+        waiting = [self._root]
         while waiting:
             pid = waiting.pop()
             with suppress(OSError, ValueError):
@@ -306,7 +305,7 @@ class Sampler:
         return tuple(sorted(files, key=lambda file: (-file.bytes, file.path)))
 
     def _read_calls(self) -> None:
-        data = os.pread(self._run_file, max(call_log.LARGEST_RUN - self._read, 0), self._read)
+        data = os.pread(self._run_file, max(LARGEST_RUN - self._read, 0), self._read)
         self._read += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
