@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from onecopy import _core
 from onecopy.errors import FileChanged
 from onecopy.files import Closeable
-from onecopy.store.identity import FileIdentity, file_identity, settled_identity
+from onecopy.identity import FileIdentity, file_identity, settled_identity
 from onecopy.variables import KEEPER, MAP_WRITABLE
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from onecopy.identity import FileIdentity
     from onecopy.images.codecs import Codec
     from onecopy.images.sharing import Form
-    from onecopy.store.identity import FileIdentity
 
 
 HEAD = 4096

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from onecopy.arguments import path_text
 from onecopy.arrays.file import OneFile
+from onecopy.identity import settled_identity
 from onecopy.images.codecs import LIBRARIES, PILLOW, installed
 from onecopy.images.dataset import Images
 from onecopy.images.facts import CodecError
 from onecopy.store import Store, keys
-from onecopy.store.identity import settled_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from onecopy.identity import FileIdentity
     from onecopy.images.facts import Facts
-    from onecopy.store.identity import FileIdentity
 
 _SAMPLES = {"L": 1, "RGB": 3, "RGBA": 4}
 """Samples of a pixel by colour mode."""

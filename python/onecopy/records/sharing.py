@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from onecopy import _core
+from onecopy.identity import start_of
 from onecopy.records.rows import of_path
 from onecopy.store import Store, choose_place, report_progress
 from onecopy.store.fork import call_in_child, free_unused_memory
-from onecopy.store.identity import start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

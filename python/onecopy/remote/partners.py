@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
+from onecopy.identity import boot_identity, start_of
 from onecopy.remote.boards import job_of_addresses, job_of_torchrun
 from onecopy.remote.peers import Group, warned
 from onecopy.remote.steps import nothing, run
-from onecopy.store.identity import boot_identity, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

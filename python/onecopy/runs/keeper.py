@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onecopy.identity import FileIdentity, file_identity
 from onecopy.snapshots import GET, HAVE, MADE, MAKE, MEMORY_NAME, fits_in_memory
-from onecopy.store.identity import FileIdentity, file_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
