@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from onecopy.runs.report import Report, Sampler
+    from onecopy.runs.report import RunReport, Sampler
 else:
     import _signal as signal
 
@@ -116,15 +116,15 @@ class _Processes:
         """Return whether a report may have more than `NOTHING_LOADED`."""
         return self._sampler is not None or os.fstat(self._run_file).st_size > 0
 
-    def report(self, *, living: bool = False) -> Report:
+    def report(self, *, living: bool = False) -> RunReport:
         """Sample, and return the report of all processes, or of those that are alive."""
         from onecopy.runs.call_log import LARGEST_RUN, parse_calls
-        from onecopy.runs.report import Report
+        from onecopy.runs.report import RunReport
 
         sampler = self._sampled()
         calls = parse_calls(os.pread(self._run_file, LARGEST_RUN, 0).split(b"\n"))
         chosen = [call for call in calls if not living or os.path.exists(f"/proc/{call.pid}")]  # noqa: PTH110 - text
-        return Report.of(chosen, sampler.private, sampler.read_files)
+        return RunReport.of(chosen, sampler.private, sampler.read_files)
 
     def _sampled(self) -> Sampler:
         from onecopy.runs.report import Sampler
@@ -148,5 +148,5 @@ def _environment(given: Mapping[str, str], descriptor: int) -> dict[str, str]:
     }
 
 
-def _print(report: Report | str) -> None:
+def _print(report: RunReport | str) -> None:
     sys.stderr.write(f"onecopy: {report}\n")

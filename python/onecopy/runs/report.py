@@ -36,13 +36,13 @@ class Group:
     """Calls of one function with one file and one result, of one or several processes."""
 
     function: str
-    """The function, as in its documentation: "torch.load"."""
+    """The function, as in its documentation: "torch.load"; empty for a file that processes read themselves."""
     path: str
     """Path of the file; empty if it is not known."""
     reason: str
-    """Why nothing is shared; empty for what is shared."""
+    """Why nothing is shared, or what would help; empty for what is shared."""
     bytes: int
-    """Bytes that are shared, or were copied, in each process (the largest of them)."""
+    """Bytes that are shared, or were copied, in each process (the largest of them), or the size of the file."""
     pids: tuple[int, ...]
     """The processes, in ascending order."""
     private: int | None = None
@@ -51,16 +51,40 @@ class Group:
     saved: int = 0
     """Bytes that copies in each process that was sampled would take in addition; negative if sharing takes more."""
 
+    @classmethod
+    def of(cls, calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
+        """Return the group of calls with one result; `private` is that of `RunReport.of`."""
+        first = calls[0]
+        pids = tuple(sorted({call.pid for call in calls}))
+        largest = {pid: max(max(call.shared, call.copied) for call in calls if call.pid == pid) for pid in pids}
+        sampled = [pid for pid in pids if pid in private]
+        alone = sum(private[pid].get(first.path, 0) for pid in sampled)
+        return cls(
+            ", ".join(dict.fromkeys(call.function for call in calls)),
+            first.path,
+            first.reason if not first.shared else "",
+            max(largest.values()),
+            pids,
+            alone if sampled else None,
+            sum(largest[pid] for pid in sampled) - max(largest[pid] for pid in sampled) - alone if sampled else 0,
+        )
+
+    def __str__(self) -> str:
+        name = f"{escape(Path(self.path).name)}, " if self.path else ""
+        first = f"{name}{size(self.bytes)}, by {_number(len(self.pids), 'process', 'es')}"
+        text = ": ".join(part for part in (first, self.function, escape(self.reason)) if part)
+        return f"{text}; {size(self.private)} of it were written to, and are private" if self.private else text
+
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunReport:
     """Result of `onecopy run`; `str` gives it as a paragraph."""
 
     shared: tuple[Group, ...]
     """What is shared: one group for each file, the largest first."""
     copied: tuple[Group, ...]
     """What is not: one group for each function, file and reason, the most bytes of all processes first."""
-    read: tuple[ReadFile, ...] = ()
+    read: tuple[Group, ...] = ()
     """Large files that processes read themselves."""
 
     @classmethod
@@ -68,8 +92,8 @@ class Report:
         cls,
         calls: Iterable[Call],
         private: Mapping[int, Mapping[str, int]] | None = None,
-        read: tuple[ReadFile, ...] = (),
-    ) -> Report:
+        read: tuple[Group, ...] = (),
+    ) -> RunReport:
         """Group the calls of all processes. A file that several functions of a process share counts once.
 
         `private` has, by process and path, the bytes that a process holds alone of what it shares. A process that is
@@ -82,17 +106,11 @@ class Report:
                 shared.setdefault(call.path, []).append(call)
             elif call.reason:
                 copied.setdefault((call.function, call.path, call.reason), []).append(call)
-        return cls(
-            tuple(
-                sorted((_group(one, private or {}) for one in shared.values()), key=lambda one: (-one.bytes, one.path))
-            ),
-            tuple(
-                sorted(
-                    (_group(one, {}) for one in copied.values()), key=lambda one: (-one.bytes * len(one.pids), one.path)
-                )
-            ),
-            read,
-        )
+        groups = [Group.of(one, private or {}) for one in shared.values()]
+        others = [Group.of(one, {}) for one in copied.values()]
+        groups.sort(key=lambda one: (-one.bytes, one.path))
+        others.sort(key=lambda one: (-one.bytes * len(one.pids), one.path))
+        return cls(tuple(groups), tuple(others), read)
 
     @property
     def saved(self) -> int:
@@ -106,65 +124,24 @@ class Report:
     def __str__(self) -> str:
         if not self.shared and not self.copied and not self.read:
             return NOTHING_LOADED
+        pids = {pid for one in self.shared for pid in one.pids}
+        total, saved = size(sum(one.bytes for one in self.shared)), size(self.saved)
+        first = f"{_number(len(pids), 'process', 'es')} {'holds' if len(pids) == 1 else 'hold'} {total} of "
+        first += f"{_number(len(self.shared), 'file')} once"
         lines = []
-        if self.shared:
-            pids = {pid for one in self.shared for pid in one.pids}
-            total = size(sum(one.bytes for one in self.shared))
-            verb = "holds" if len(pids) == 1 else "hold"
-            lines.append(
-                f"{_number(len(pids), 'process', 'es')} {verb} {total} of {_number(len(self.shared), 'file')} once"
-            )
-            if self.saved > 0:
-                lines[0] += f": {size(self.saved)} less than a copy in each"
-            lines += [f"  {_words(one)}{_written(one)}" for one in self.shared[:_SHOWN]]
-            lines += _more(len(self.shared))
-        if self.copied:
-            lines.append("not shared:")
-            lines += [f"  {_words(one)}: {escape(one.reason)}" for one in self.copied[:_SHOWN]]
-            lines += _more(len(self.copied))
-        if self.read:
-            lines.append("read by the processes themselves:")
-            lines += [
-                f"  {escape(Path(one.path).name)}, {size(one.bytes)}, by {_number(len(one.pids), 'process', 'es')}: "
-                f"{one.advice}"
-                for one in self.read[:_SHOWN]
-            ]
-            lines += _more(len(self.read))
+        for title, groups in (
+            (f"{first}: {saved} less than a copy in each" if self.saved > 0 else first, self.shared),
+            ("not shared:", self.copied),
+            ("read by the processes themselves:", self.read),
+        ):
+            if groups:
+                lines += [title, *(f"  {one}" for one in groups[:_SHOWN])]
+                lines += [f"  and {len(groups) - _SHOWN} more"] if len(groups) > _SHOWN else []
         return "\n".join(lines)
-
-
-def _group(calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
-    first = calls[0]
-    pids = tuple(sorted({call.pid for call in calls}))
-    largest = {pid: max(max(call.shared, call.copied) for call in calls if call.pid == pid) for pid in pids}
-    sampled = [pid for pid in pids if pid in private]
-    alone = sum(private[pid].get(first.path, 0) for pid in sampled)
-    return Group(
-        ", ".join(dict.fromkeys(call.function for call in calls)),
-        first.path,
-        first.reason if not first.shared else "",
-        max(largest.values()),
-        pids,
-        alone if sampled else None,
-        sum(largest[pid] for pid in sampled) - max(largest[pid] for pid in sampled) - alone if sampled else 0,
-    )
-
-
-def _written(group: Group) -> str:
-    return f"; {size(group.private)} of it were written to, and are private" if group.private else ""
-
-
-def _words(group: Group) -> str:
-    name = f"{escape(Path(group.path).name)}, " if group.path else ""
-    return f"{name}{size(group.bytes)}, by {_number(len(group.pids), 'process', 'es')}: {group.function}"
 
 
 def _number(count: int, noun: str, plural: str = "s") -> str:
     return f"{count} {noun}{'' if count == 1 else plural}"
-
-
-def _more(count: int) -> list[str]:
-    return [f"  and {count - _SHOWN} more"] if count > _SHOWN else []
 
 
 _MAX_DEPTH = 64
@@ -189,18 +166,11 @@ def causes_of_run(pid: int) -> list[Cause]:
         except OSError as error:
             text = f"it was started by `onecopy run`, whose calls cannot be read: {error.strerror}"
             return [Cause("run", text, 0)]
-        found = Report.of(_calls_of(pid, reported))
+        found = RunReport.of(_calls_of(pid, reported))
     except (ProcessLookupError, PermissionError):
         return []
-    causes = []
-    for one in found.shared:
-        name = escape(Path(one.path).name)
-        text = f"{size(one.bytes)} of {name} are held once by the processes of `onecopy run`: {one.function}"
-        causes.append(Cause("run", text, one.bytes))
-    for one in found.copied:
-        what = f" of {escape(Path(one.path).name)}" if one.path else ""
-        text = f"{size(one.bytes)}{what} were not shared by `onecopy run`: {one.function}: {escape(one.reason)}"
-        causes.append(Cause("run", text, one.bytes))
+    causes = [Cause("run", f"shared by `onecopy run`: {one}", one.bytes) for one in found.shared]
+    causes += [Cause("run", f"not shared by `onecopy run`: {one}", one.bytes) for one in found.copied]
     return causes or [Cause("run", "it was started by `onecopy run`, and has loaded nothing that it shares", 0)]
 
 
@@ -234,19 +204,6 @@ _HINTS = {
     ".npz": "`onecopy convert` writes it to be mapped",
 }
 _OTHERWISE = "read by a function that onecopy does not replace; docs/howto/run-unchanged.md lists them"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFile:
-    """A large file that processes read themselves, so that each may hold its contents."""
-
-    path: str
-    bytes: int
-    """Size of the file."""
-    pids: tuple[int, ...]
-    """The processes that were seen to read it."""
-    advice: str
-    """What would help."""
 
 
 def private_bytes(pid: int, paths: dict[str, str]) -> dict[str, int]:
@@ -295,10 +252,10 @@ class Sampler:
                 self._open_files(pid)
 
     @property
-    def read_files(self) -> tuple[ReadFile, ...]:
+    def read_files(self) -> tuple[Group, ...]:
         """The large files that were read, and not loaded by a function that is replaced; the largest first."""
         files = [
-            ReadFile(path, size, tuple(sorted(pids)), _HINTS.get(Path(path).suffix.lower(), _OTHERWISE))
+            Group("", path, _HINTS.get(Path(path).suffix.lower(), _OTHERWISE), size, tuple(sorted(pids)))
             for path, size, pids in self._reading.values()
             if path not in self._known
         ]

@@ -267,7 +267,7 @@ def test_large_files_that_a_program_reads_itself_are_named(tmp_path):
     subprocess.run([*command, str(path)], check=True)
     (found,) = json.loads(report.read_text())["read"]
     assert (found["path"], found["bytes"]) == (str(path), 17 * MIB)
-    assert "IO_FLAG_MMAP_IFC" in found["advice"]
+    assert "IO_FLAG_MMAP_IFC" in found["reason"]
 
 
 def test_a_snapshot_is_given_with_the_descriptor_of_a_file_alone(keeper, file):

@@ -16,10 +16,10 @@ import onnxruntime
 from onecopy import _core, page_cache
 from onecopy.errors import FormatError
 from onecopy.files import Mapping as FileMapping
-from onecopy.integrations import Copied, lines_of
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
 from onecopy.remote import local
+from onecopy.reports import Copied, lines_of
 from onecopy.store import Store, default_folder, free_on
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
