@@ -32,17 +32,14 @@ from typing import TYPE_CHECKING
 from onecopy import _core
 from onecopy.errors import FileChanged
 from onecopy.files import Closeable
-from onecopy.store.identity import FileIdentity, file_identity, settled_identity
+from onecopy.identity import FileIdentity, file_identity, settled_identity
+from onecopy.variables import KEEPER, MAP_WRITABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KEEPER", "MAP_WRITABLE", "NoSnapshot", "Snapshot", "fits_in_memory", "handle_of", "take"]
+__all__ = ["NoSnapshot", "Snapshot", "fits_in_memory", "handle_of", "take"]
 
-KEEPER = "ONECOPY_SNAPSHOTS"
-"""Environment variable: name of the abstract socket of the process that keeps snapshots, a space, and its secret."""
-MAP_WRITABLE = "ONECOPY_MAP_WRITABLE"
-"""Environment variable; "1": each file is mapped itself, as if it could not be written."""
 GET, MAKE, HAVE, MADE = b"get ", b"make", b"have", b"made"
 """Messages between a process and the keeper: see `onecopy.runs.keeper`."""
 MEMORY_NAME = "onecopy:"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy.objects import LoadReport
+from onecopy.reports import LoadReport
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def round_trip(tmp_path: Path) -> Any:
 
 
 def copied(report: LoadReport) -> int:
-    return sum(one.nbytes for one in report.copied)
+    return sum(one.bytes for one in report.copied)
 
 
 def test_modules_of_torch_keep_names_ties_and_gradients_and_can_be_trained(round_trip):
@@ -44,7 +44,7 @@ def test_modules_of_torch_keep_names_ties_and_gradients_and_can_be_trained(round
     assert type(loaded[0].weight) is torch.nn.Parameter
     for mine, other in zip(loaded.state_dict().values(), module.state_dict().values(), strict=True):
         assert torch.equal(mine, other)
-    assert report.shared > 480_000
+    assert report.mapped > 480_000
     assert copied(report) < 4000
     optimizer = torch.optim.SGD(loaded.parameters(), lr=0.1)
     loaded(torch.ones(10, 300)).sum().backward()
@@ -57,7 +57,7 @@ def test_tensors_that_share_memory_share_it_again(round_trip):
     whole = torch.arange(10_000.0)
     views = [whole[:5000], whole[5000:], whole.view(100, 100).t(), whole[::3]]
     loaded, report, _ = round_trip(views)
-    assert report.shared == 40_000
+    assert report.mapped == 40_000
     for mine, other in zip(loaded, views, strict=True):
         assert (mine.stride(), mine.storage_offset()) == (other.stride(), other.storage_offset())
         assert torch.equal(mine, other)
@@ -81,7 +81,7 @@ def test_nearest_neighbors_of_scikit_learn_share_their_data_and_trees(round_trip
     model = neighbors.KNeighborsClassifier(algorithm="kd_tree").fit(points, np.arange(20_000) % 3)
     loaded, report, arrays = round_trip(model)
     assert arrays["_fit_X"] == ("F64", (20_000, 10))
-    assert report.shared > 2_000_000
+    assert report.mapped > 2_000_000
     assert copied(report) < 4000
     asked = points[:50] + 0.01
     assert np.array_equal(loaded.predict(asked), model.predict(asked))
@@ -110,7 +110,7 @@ def test_data_frames_share_their_columns(round_trip):
     )
     loaded, report, _ = round_trip(frame)
     pandas.testing.assert_frame_equal(loaded, frame)
-    assert report.shared > 250_000
+    assert report.mapped > 250_000
     assert copied(report) < 5000
     changed, _, _ = round_trip(frame, private=True)
     changed.loc[0, "number"] = 7
@@ -133,7 +133,7 @@ def test_frames_of_polars_share_their_columns(round_trip):
         one, other = (loaded["inner"], value["inner"]) if isinstance(value, dict) else (loaded, value)
         assert type(one) is type(other)
         assert one.equals(other)
-        assert report.shared > 300_000
+        assert report.mapped > 300_000
         assert copied(report) < 55_000  # codes of Categorical and Enum, which polars makes from those of Arrow
     assert round_trip(frame)[0].schema == frame.schema
     objects = polars.Series("objects", [object], dtype=polars.Object)  # which Arrow does not have
@@ -146,12 +146,12 @@ def test_tables_of_arrow_and_sparse_matrices_share_their_buffers(round_trip):
     table = arrow.table({"number": np.arange(10_000), "text": [f"row {i}" for i in range(10_000)]})
     loaded, report, _ = round_trip(table)
     assert loaded.equals(table)
-    assert (report.shared > 150_000, copied(report) < 4000) == (True, True)
+    assert (report.mapped > 150_000, copied(report) < 4000) == (True, True)
     matrix = sparse.random(1000, 1000, 0.05, "csr", random_state=0)
     loaded, report, arrays = round_trip(matrix)
     assert (loaded != matrix).nnz == 0
     assert arrays == {"data": ("F64", (50_000,)), "indices": ("I32", (50_000,)), "indptr": ("I32", (1001,))}
-    assert (report.shared, copied(report) < 1000) == (604_004, True)
+    assert (report.mapped, copied(report) < 1000) == (604_004, True)
 
 
 def test_vectors_of_gensim_are_shared_and_their_words_are_copied(round_trip):
@@ -160,7 +160,7 @@ def test_vectors_of_gensim_are_shared_and_their_words_are_copied(round_trip):
     vectors.add_vectors([f"word {i}" for i in range(2000)], np.random.default_rng(0).random((2000, 100), np.float32))
     loaded, report, arrays = round_trip(vectors)
     assert arrays["vectors"] == ("F32", (2000, 100))
-    assert report.shared >= 800_000
+    assert report.mapped >= 800_000
     assert loaded.most_similar("word 5") == vectors.most_similar("word 5")
 
 
@@ -178,7 +178,7 @@ def test_vectors_of_spacy_are_shared_in_a_pipeline(round_trip, mode):
         )
     loaded, report, arrays = round_trip(nlp)
     assert arrays == {"Vectors 0": ("F32", (2000, 300))}
-    assert report.shared == 2_400_000
+    assert report.mapped == 2_400_000
     assert (loaded.vocab.vectors.mode, loaded.vocab.vectors.name) == (mode, nlp.vocab.vectors.name)
     assert np.array_equal(loaded.vocab.vectors.data, data)
     if mode == "default":  # pickled by itself, a pipeline of the other mode raises E018 as well

@@ -1,10 +1,11 @@
-"""Programs that are run as they are and under `onecopy run`, to compare what they print."""
+"""Programs that are run as they are and under `onecopy run`, to compare what they print: cases of one process."""
 
 import json
 import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +27,46 @@ def described(x):
 """
 
 
-class Outcome:
-    """What a program did in a folder of its own."""
+DRIVER = """
+import json, os, sys, traceback, warnings
+with open(sys.argv[1]) as file:
+    prelude, cases = json.load(file)
+exec(prelude)
+sys.argv[1:] = []
+for number, code in enumerate(cases):
+    os.mkdir(str(number))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: those of libraries wait
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            for descriptor, name in ((1, "out"), (2, "err")):
+                os.dup2(os.open(f"{number}.{name}", os.O_WRONLY | os.O_CREAT), descriptor)
+            os.chdir(str(number))
+            exec(compile(code, f"case {number}", "exec"))
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    with open(f"{number}.status", "w") as file:
+        file.write(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+"""
 
-    def __init__(
-        self, code: str, folder: Path, *, run: bool, options: tuple[str, ...] = (), prelude: str = PRELUDE
-    ) -> None:
-        folder.mkdir(parents=True)
-        program = folder.parent / f"{folder.name}.py"
-        program.write_text(prelude + textwrap.dedent(code))
-        report = folder.parent / f"{folder.name}.json"
-        command = [sys.executable, "-W", "ignore", str(program)]
-        if run:
-            command = [sys.executable, "-m", "onecopy", "run", "-q", "--report", str(report), *options, "--", *command]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False
-        )
-        self.status, self.printed, self.errors = done.returncode, done.stdout, done.stderr
-        self.report: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
+
+class Outcome:
+    """What a case did, in a process and a folder of its own."""
+
+    def __init__(self, place: Path, report: dict[str, Any]) -> None:
+        self.status = int(place.with_suffix(".status").read_text())
+        self.printed, self.errors = (place.with_suffix(f".{name}").read_text() for name in ("out", "err"))
+        self.report = {
+            kind: [one for one in groups if Path(one["path"]).is_relative_to(place)]
+            for kind, groups in report.items()
+            if isinstance(groups, list)
+        }
 
     @property
     def shared(self) -> dict[str, int]:
@@ -57,6 +79,50 @@ class Outcome:
         return {one["reason"] for one in self.report["copied"]}
 
 
+def outcomes(
+    cases: Mapping[str, str],
+    folder: Path,
+    *,
+    prelude: str = PRELUDE,
+    run: bool = True,
+    options: tuple[str, ...] = (),
+    warnings: str = "ignore",
+) -> dict[str, Outcome]:
+    """Run cases, each in a fork of one process that has run the prelude; under `onecopy run`, or plain."""
+    folder.mkdir(parents=True)
+    texts, report = folder.parent / f"{folder.name}-cases.json", folder.parent / f"{folder.name}.json"
+    texts.write_text(json.dumps([prelude, [textwrap.dedent(code) for code in cases.values()]]))
+    command = [sys.executable, "-W", warnings, "-c", DRIVER, str(texts)]
+    if run:
+        command = [sys.executable, "-m", "onecopy", "run", "-q", "--report", str(report), *options, "--", *command]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=10 * CHILD_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(report.read_text()) if run else {}
+    return {name: Outcome(folder / str(number), found) for number, name in enumerate(cases)}
+
+
+def same_answers(cases: Mapping[str, str], folder: Path, **settings: Any) -> Callable[[str], Outcome]:
+    """Run cases both ways, in two folders; return a function of what is done under `onecopy run`: the same."""
+    plain = outcomes(cases, folder / "plain", **settings, run=False)
+    shared = outcomes(cases, folder / "run", **settings)
+
+    def same(name: str) -> Outcome:
+        one, other = plain[name], shared[name]
+        assert one.status == 0, one.errors
+        assert (other.status, other.printed) == (one.status, one.printed), other.errors
+        return other
+
+    return same
+
+
+def same_answer(code: str, folder: Path, **settings: Any) -> Outcome:
+    """Run one case both ways, as `same_answers` does."""
+    return same_answers({"": code}, folder, **settings)("")
+
+
 def run_shared(code: str, *arguments: object) -> str:
     """Run `code` under `onecopy run` with warnings as errors; return its standard output."""
     python = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)]
@@ -64,12 +130,3 @@ def run_shared(code: str, *arguments: object) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-def same_answer(code: str, folder: Path, **settings: Any) -> Outcome:
-    """Run a program both ways, in two folders; return the outcome under `onecopy run`, which must be the plain one."""
-    plain = Outcome(code, folder / "plain", run=False, **{k: v for k, v in settings.items() if k == "prelude"})
-    shared = Outcome(code, folder / "run", run=True, **settings)
-    assert plain.status == 0, plain.errors
-    assert (shared.status, shared.printed) == (plain.status, plain.printed), shared.errors
-    return shared

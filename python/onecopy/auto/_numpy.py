@@ -104,7 +104,8 @@ def _member(npz: Any, key: str) -> Any:
         if member.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
             return None
     if info.compress_type:
-        note(LOAD, npz.zip.fp.name, copied=info.file_size, reason="compressed: onecopy convert writes it to be mapped")
+        path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - text
+        note(LOAD, path, copied=info.file_size, reason="compressed: onecopy convert writes it to be mapped")
         return None
     source = source_of(LOAD, descriptor)
     if source is None:

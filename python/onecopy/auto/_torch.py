@@ -21,9 +21,9 @@ from onecopy.auto import turns
 from onecopy.auto.hooks import replace
 from onecopy.auto.mapped import MIN_ARRAY, Source, descriptor_of, source_of
 from onecopy.files import Mapping as FileMapping
-from onecopy.runs import RUN
 from onecopy.runs.call_log import LOAD_STATE_DICT, MIN_BYTES, note
 from onecopy.store.fork import trim_heap
+from onecopy.variables import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

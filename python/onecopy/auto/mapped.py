@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from onecopy import _core, snapshots
 from onecopy.auto import turns
 from onecopy.files import Closeable
+from onecopy.identity import file_identity
 from onecopy.runs import call_log
 from onecopy.runs.call_log import MIN_BYTES, note
-from onecopy.store.identity import file_identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -111,19 +111,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = _warn
             status = onecopy.main(arguments, prog_name="onecopy", standalone_mode=False)
         sys.stdout.flush()
-    except click.UsageError as error:
-        return _refuse(error)
-    except click.ClickException as error:
-        return _complain(error.format_message(), FAILED)
-    except (KeyboardInterrupt, click.Abort):
-        return _complain("interrupted", INTERRUPTED)
-    except (BrokenPipeError, SystemExit) as error:
-        return _exit_status(error)
-    except Exception as error:
-        if os.environ.get("ONECOPY_TRACEBACK") == "1":
-            raise
-        return _complain(describe(error), FAILED)
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        return status_of(error)
     return status if isinstance(status, int) else 0
+
+
+def status_of(error: BaseException) -> int:
+    """Print an error, and return the exit status; the error itself is raised if ONECOPY_TRACEBACK is 1."""
+    if isinstance(error, click.UsageError):
+        return _refuse(error)
+    if isinstance(error, click.ClickException):
+        return _complain(error.format_message(), FAILED)
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return _complain("interrupted", INTERRUPTED)
+    if isinstance(error, (BrokenPipeError, SystemExit)):
+        return _exit_status(error)
+    if os.environ.get("ONECOPY_TRACEBACK") == "1" or not isinstance(error, Exception):
+        raise error
+    return _complain(describe(error), FAILED)
 
 
 def _exit_status(error: BrokenPipeError | SystemExit) -> int:

@@ -27,10 +27,10 @@ from onecopy.arguments import byte_count, decoder_threads, non_negative, path_te
 from onecopy.arrays.entries import of_numpy
 from onecopy.errors import FileChanged, FormatError
 from onecopy.files import open_regular
+from onecopy.identity import FileIdentity, file_identity
 from onecopy.images.image import CodecError, DamagedError, Facts, InPlace, NoLevelError
 from onecopy.page_cache import available_memory
 from onecopy.store.fork import trim_heap
-from onecopy.store.identity import FileIdentity, file_identity
 from onecopy.text import size
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from onecopy.identity import FileIdentity
     from onecopy.images.codecs import Codec
     from onecopy.scratch_arrays import HeapArray, Scratch
     from onecopy.store import Artefact
-    from onecopy.store.identity import FileIdentity
 
 _VERSION = "1"
 """Version of the artefacts, part of their keys: with a new version all images are decoded again."""

@@ -21,11 +21,11 @@ from onecopy.arguments import cpu_count, path_text, thread_count
 from onecopy.arrays.entries import of_numpy
 from onecopy.arrays.file import OneFile
 from onecopy.errors import FileChanged
+from onecopy.identity import settled_identity
 from onecopy.images import codecs
 from onecopy.images.image import CodecError, Images
 from onecopy.sources import How
 from onecopy.store import Store, keys, report_progress
-from onecopy.store.identity import settled_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from onecopy.identity import FileIdentity
     from onecopy.images.codecs import Codec
     from onecopy.images.image import Facts
     from onecopy.remote.pieces import PartialFile
-    from onecopy.store.identity import FileIdentity
 
 _SAMPLES = {"L": 1, "RGB": 3, "RGBA": 4}
 """Samples of a pixel by colour mode."""

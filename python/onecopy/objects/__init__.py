@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from onecopy.errors import FormatError
 from onecopy.objects import made
-from onecopy.text import size
+from onecopy.reports import Copied, LoadReport
 
 if TYPE_CHECKING:
     import os
@@ -43,35 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Copied", "LoadReport", "load_object", "save_object", "share_object"]
 
-_SHOWN = 3
 _WARNED_BYTES = 1 << 20
 """Bytes of copied data from which on they are logged."""
-
-
-class Copied(NamedTuple):
-    """Data of the file that is private memory of this process after loading."""
-
-    name: str
-    """Name of the array in the file; "object.pickle" for everything that is not an array."""
-    nbytes: int
-    """Size in bytes in the file."""
-
-
-class LoadReport(NamedTuple):
-    """What is shared by all processes that load an object, and what is not; `str` gives it as a sentence."""
-
-    path: str
-    """Path of the file."""
-    shared: int
-    """Bytes of buffers that the object uses in place: pages of the file, one copy per machine."""
-    copied: tuple[Copied, ...]
-    """What classes of the object copied when they were loaded, and the pickle; the largest first."""
-
-    def __str__(self) -> str:
-        copied = [one for one in self.copied if one.nbytes]
-        text = f"{self.path}: {size(self.shared)} shared, {size(sum(one.nbytes for one in copied))} copied"
-        names = ", ".join(f"{one.name!r} {size(one.nbytes)}" for one in copied[:_SHOWN])
-        return f"{text}: {names}{', ...' if len(copied) > _SHOWN else ''}" if names else text
 
 
 def load_object(
@@ -122,7 +95,7 @@ def load_object(
     >>> import numpy as np, onecopy as oc, tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "table.oc")
     >>> oc.save_object(path, {"table": np.arange(1000.0)})
-    >>> table = oc.load_object(path, trusted=True, report=lambda report: print(report.shared))["table"]
+    >>> table = oc.load_object(path, trusted=True, report=lambda report: print(report.mapped))["table"]
     8000
     >>> table[-1], table.flags.writeable
     (np.float64(999.0), False)
@@ -142,7 +115,7 @@ def loaded(
     value, found = _load(path, private=private)
     if report is not None:
         report(found)
-    elif sum(one.nbytes for one in found.copied) >= _WARNED_BYTES:
+    elif sum(one.bytes for one in found.copied) >= _WARNED_BYTES:
         import logging
 
         logging.getLogger("onecopy").warning("onecopy: %s", found)
@@ -187,15 +160,16 @@ def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[ND
 
 
 def _report(path: str, rows: Sequence[Buffer], used: Sequence[bool], skeleton: int) -> LoadReport:
-    """Return what is shared: the buffers that the object refers to. Its classes copied the others."""
-    shared, copied = 0, {PICKLE: skeleton}
+    """Return what is mapped: the buffers that the object refers to. Its classes copied the others."""
+    mapped, copied = 0, dict[str, int]()
     for row, in_use in zip(rows, used, strict=True):
         if in_use:
-            shared += row.nbytes
-        else:
+            mapped += row.nbytes
+        elif row.nbytes:
             copied[row.array] = copied.get(row.array, 0) + row.nbytes
-    largest = sorted((Copied(name, nbytes) for name, nbytes in copied.items()), key=lambda one: -one.nbytes)
-    return LoadReport(path, shared, tuple(largest))
+    found = [Copied(name, nbytes, "copied by the classes of the object") for name, nbytes in copied.items()]
+    found.append(Copied(PICKLE, skeleton, "what is no array is unpickled"))
+    return LoadReport(path, mapped, tuple(sorted(found, key=lambda one: -one.bytes)))
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

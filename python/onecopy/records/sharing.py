@@ -14,6 +14,7 @@ The modules for building are imported only in the process that builds, usually a
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import time
@@ -22,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from onecopy import _core
+from onecopy.identity import start_of
 from onecopy.records.rows import of_path
 from onecopy.store import Store, choose_place, report_progress
 from onecopy.store.fork import call_in_child, free_unused_memory
-from onecopy.store.identity import start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -138,23 +139,18 @@ def share(
     if codec not in ("records", "pickle"):
         raise ValueError(f"codec must be 'records' or 'pickle', not {codec!r}")
     job = _Job(data, codec, progress)
-    if job.in_heap:
-        from onecopy.records.sources import rows_of
-
-        rows_of(data)  # raises for other containers, also where the artefact exists
-    shared: List[T] | Dict[Any, T]
     if key is None:
-        shared, report = _nameless(job, None if store is None else Store.of(store)), None
-    else:
-        shared, report = _named(job, _whole_key(job, key), Store.of(store), source)
-        given = len(data) if isinstance(data, Sized) and not report.built else len(shared)
-        if given != len(shared):
-            found = len(shared)
-            shared.close()
-            raise ValueError(
-                f"key {key!r} refers to data with {found} rows, but {given} rows were given: the key must change with "
-                "the data"
-            )
+        return _unnamed(job, None if store is None else Store.of(store))  # type: ignore[no-any-return]
+    shared: List[T] | Dict[Any, T]
+    shared, report = _named(job, _whole_key(job, key), Store.of(store), source)
+    given = len(data) if isinstance(data, Sized) and not report.built else len(shared)
+    if given != len(shared):
+        found = len(shared)
+        shared.close()
+        raise ValueError(
+            f"key {key!r} refers to data with {found} rows, but {given} rows were given: the key must change with "
+            "the data"
+        )
     shared.report = report
     return shared
 
@@ -163,26 +159,28 @@ class _Job:
     """The data of one call of `share`, with the options for building it."""
 
     def __init__(self, data: Any, codec: Codec, progress: Callable[[int, int], object] | None) -> None:
-        self.data = data
-        self.codec = codec
-        self.progress = progress
-        self.built: _core.RecordBuilder | None = None  # kept, because an iterator can be consumed only once
-
-    @property
-    def in_heap(self) -> bool:
+        self.data, self.codec, self.progress = data, codec, progress
+        self.is_made = not callable(data)
         """Whether the data is in the memory of this process already."""
-        return not callable(self.data)
+        self._builder: _core.RecordBuilder | None = None  # kept, because an iterator can be consumed only once
+        if self.is_made:
+            from onecopy.records.sources import rows_of
 
-    def build(self, spool: str) -> _core.RecordBuilder:
-        """Consume the rows on the first call; later calls return the same builder."""
-        if self.built is not None:
-            return self.built
-        from onecopy.records import sources, types
+            self._rows = rows_of(data)  # raises for other containers, also where the artefact exists
 
-        container, rows = sources.rows_of(self.data() if callable(self.data) else self.data)
-        metadata = {types.CODEC: self.codec} if self.codec == "pickle" else {}
-        builder = _core.RecordBuilder(spool, container, metadata)
+    def build(self, spool: Path | None = None) -> _core.RecordBuilder:
+        """Consume the rows on the first call, with a spool file in a folder on disk; later calls return the builder."""
+        if self._builder is not None:
+            return self._builder
+        import tempfile
 
+        from onecopy.records.sources import fill, rows_of
+        from onecopy.records.types import CODEC, plain_of, plain_or_pickle
+
+        container, rows = self._rows if self.is_made else rows_of(self.data())
+        is_plain = self.codec == "records"
+        folder = spool or _spool(tempfile.tempdir or tempfile.gettempdir())
+        builder = _core.RecordBuilder(folder, container, {} if is_plain else {CODEC: self.codec})
         total = len(rows) if isinstance(rows, Sized) else 0
 
         def report(done: int) -> None:
@@ -190,11 +188,11 @@ class _Job:
             if self.progress is not None:
                 self.progress(done, total)
 
-        sources.fill(builder, rows, types.plain_of if self.codec == "records" else types.plain_or_pickle, report)
-        if not self.in_heap:
+        fill(builder, rows, plain_of if is_plain else plain_or_pickle, report)
+        if not self.is_made:
             del rows
             free_unused_memory()
-        self.built = builder
+        self._builder = builder
         return builder
 
 
@@ -214,14 +212,13 @@ def _whole_key(job: _Job, key: str) -> str:
 
 
 def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | None) -> tuple[Any, Artefact]:
-    if job.in_heap:
+    if job.is_made:
         store = store.with_options(where="here")
     report = _in_memory(job, key, store, source) if store.is_default and store.place == "memory" else None
     if report is None:
         store = _on_disk(store)
-        report = store.get_or_build(
-            key, lambda path: job.build(_spool_folder(path.parent)).save(str(path)), source=source
-        )
+        spool = store.folder if store.place == "disk" else None
+        report = store.get_or_build(key, lambda path: job.build(spool).save(str(path)), source=source)
     if report.built and job.codec == "pickle":
         _remove_ended_jobs(Store(report.path.parent))
     # Unpickles only if this call has codec="pickle", and the file, which belongs to this user, is marked with it.
@@ -241,7 +238,7 @@ def _in_memory(job: _Job, key: str, memory: Store, source: str | os.PathLike[str
         return found
 
     def build(path: Path) -> None:
-        builder = job.build(_spool_folder(path.parent))
+        builder = job.build()
         chosen, reason = choose_place(builder.bytes, "memory")
         if chosen != "memory":  # written to disk now: this may be a child, whose builder ends with it
             disk.get_or_build(key, lambda target: builder.save(str(target)), source=source)
@@ -254,18 +251,22 @@ def _in_memory(job: _Job, key: str, memory: Store, source: str | os.PathLike[str
         return None
 
 
-def _nameless(job: _Job, store: Store | None) -> Any:
+def _unnamed(job: _Job, store: Store | None) -> Any:
     """Build an unnamed file, in this process or in a child, and open it."""
 
     def build() -> int:
-        builder = job.build(_spool_folder(Path("/dev/shm")))  # noqa: S108 - the spool is in memory
-        if _fits_in_memory(builder.bytes, store):
-            return builder.save_to_memory("onecopy")
+        builder = job.build()
         on_disk = store is not None and store.place == "disk"
-        folder = store.folder if store is not None and on_disk else Path(_core.default_folder(memory=False)[0])
-        return builder.save_nameless(_spool_folder(folder))
+        left = None if on_disk else _core.available_memory()
+        if not on_disk and (left is None or builder.bytes < left[0] // (4 if store is None else 1)):
+            return builder.save_to_memory("onecopy")
+        if store is not None and on_disk:
+            return builder.save_nameless(str(store.folder))
+        from onecopy.records.sources import spool_folder
 
-    forks = store is not None and store.where == "fork" and not job.in_heap
+        return builder.save_nameless(spool_folder(Path(_core.default_folder(memory=False)[0])))
+
+    forks = store is not None and store.where == "fork" and not job.is_made
     descriptor = _descriptor_from_child(build) if forks else build()
     try:
         return of_path(f"/proc/self/fd/{descriptor}", trusted=True)
@@ -273,10 +274,12 @@ def _nameless(job: _Job, store: Store | None) -> Any:
         os.close(descriptor)  # the mapping keeps the file
 
 
-def _spool_folder(beside: Path) -> str:
+@functools.cache
+def _spool(_: str) -> str:
+    """Return the folder for the spool file of data that is built in memory, for a folder of temporary files."""
     from onecopy.records.sources import spool_folder
 
-    return spool_folder(beside)
+    return spool_folder(Path("/dev/shm"))  # noqa: S108 - which is in memory
 
 
 def _descriptor_from_child(build: Callable[[], int]) -> int:
@@ -285,15 +288,6 @@ def _descriptor_from_child(build: Callable[[], int]) -> int:
         call_in_child(lambda _: socket.send_fds(theirs, [b"."], [build()]), Path("unnamed data"))
         received = socket.recv_fds(ours, 1, 1)[1]
     return received[0]
-
-
-def _fits_in_memory(nbytes: int, store: Store | None) -> bool:
-    if store is not None and store.place == "disk":
-        return False
-    left = _core.available_memory()
-    if left is None:
-        return True
-    return nbytes < left[0] // (4 if store is None else 1)
 
 
 def _remove_ended_jobs(store: Store) -> None:

@@ -29,7 +29,7 @@ from onecopy.remote.channels import Channel, Listener, PeerLostError
 from onecopy.remote.pieces import Ranges
 from onecopy.remote.steps import StoppedError, nothing, run
 from onecopy.remote.transfer import pieces_of
-from onecopy.store.identity import boot_identity, start_of
+from onecopy.identity import boot_identity, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from onecopy import _core
-from onecopy.store.identity import boot_identity
+from onecopy.identity import boot_identity
 from onecopy.text import size
 
 if TYPE_CHECKING:

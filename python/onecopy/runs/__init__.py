@@ -1,8 +1,22 @@
-"""What the processes of `onecopy run` report: their calls (`call_log`), what these amount to (`report`).
+"""The process `onecopy run`: it keeps snapshots (`keeper`), and reports (`report`) what its processes log (`call_log`).
 
-This package replaces no function of any framework, unlike `onecopy.auto`, which writes these reports: the command line
-imports it to read them. It is loaded when each process of `onecopy run` starts, and so imports nothing itself.
+This package replaces no function of any framework, unlike `onecopy.auto`, which logs the calls: the command line
+imports it to read them. It is imported before each program that is run, and so imports nothing itself.
 """
 
-RUN = "ONECOPY_RUN"
-"""Environment variable with the path of the file to which the processes of `onecopy run` append."""
+RUN_FILE = "onecopy-run"
+"""Name of the file of calls, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
+NOTHING_LOADED = "no Python process loaded a file of 1 MB or more with a function that onecopy shares"
+"""The report if no call was logged."""
+
+
+def listen() -> tuple[int, str]:
+    """Return a socket for `keeper.Keeper`, and its address and secret: the value of the variable `KEEPER`."""
+    import _socket  # `socket` takes longer than all that `onecopy run` imports before a program
+    import os
+
+    listening = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    address = f"onecopy-run-{os.urandom(8).hex()}"
+    listening.bind("\0" + address)
+    listening.listen(1024)
+    return listening.detach(), f"{address} {os.urandom(16).hex()}"

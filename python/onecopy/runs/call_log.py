@@ -15,13 +15,12 @@ from dataclasses import asdict, dataclass, field, replace
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
-from onecopy.runs import RUN
+from onecopy.runs import RUN_FILE
+from onecopy.variables import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-RUN_FILE = "onecopy-run"
-"""Name of this file, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
 MIN_BYTES = 1 << 20
 """Smaller files are read as always, and their calls are not kept: a copy takes less than what a mapping costs."""
 _RUN_PATH = re.compile(r"/proc/\d{1,10}/fd/\d{1,10}")

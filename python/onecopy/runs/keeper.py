@@ -14,20 +14,19 @@ first, when there are many, or when a new one would not fit into half of the mem
 from __future__ import annotations
 
 import fcntl
+import hmac
 import os
-import secrets
 import selectors
 import socket
 import struct
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onecopy.identity import FileIdentity, file_identity
 from onecopy.snapshots import GET, HAVE, MADE, MAKE, MEMORY_NAME, fits_in_memory
-from onecopy.store.identity import FileIdentity, file_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,36 +49,34 @@ class _Kept:
 
 
 class Keeper:
-    """Answers the processes of one run, in a thread of its own that ends with the process."""
+    """Answers the processes of one run, in one thread; `listening` and `environment` are those of `runs.listen`.
 
-    def __init__(self, each: Callable[[], object], seconds: float) -> None:
+    `each` is called meanwhile, every `seconds`.
+    """
+
+    def __init__(self, listening: int, environment: str, each: Callable[[], object], seconds: float) -> None:
+        self._listening, self._secret = socket.socket(fileno=listening), environment.partition(" ")[2].encode()
         self._each, self._seconds = each, seconds
-        """What to call meanwhile, and how often."""
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        address, self._secret = f"onecopy-run-{secrets.token_hex(8)}", secrets.token_hex(16).encode()
-        self._listening.bind("\0" + address)
-        self._listening.listen(1024)
-        self.environment = f"{address} {self._secret.decode()}"
-        """The value of the environment variable `onecopy.snapshots.KEEPER`."""
         self._kept: dict[_Key, _Kept] = {}
         """By user and contents, the least recently used first."""
-        self._thread: threading.Thread | None = None
         self._stopped = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listening, selectors.EVENT_READ)
 
-    def start(self) -> None:
-        """Answer from now on."""
-        self._thread = threading.Thread(target=self._serve, name="onecopy snapshots", daemon=True)
-        self._thread.start()
-
     def stop(self) -> None:
-        """Release all snapshots and answer no more requests; the end of the process does the same."""
+        """Let `serve` release all snapshots and return; the end of the process does the same."""
         self._stopped = True
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
             own.connect(self._listening.getsockname())
-        if self._thread is not None:
-            self._thread.join()
+
+    @property
+    def kept(self) -> int:
+        """Number of snapshots that are kept or made."""
+        return len(self._kept)
+
+    def serve(self) -> None:
+        """Answer processes, until another thread calls `stop`."""
+        self._answer_all()
         for key in [key for key, kept in self._kept.items() if kept.memory >= 0]:
             self._release(key)
         for connection in [each.fileobj for each in self._selector.get_map().values()]:
@@ -87,12 +84,7 @@ class Keeper:
             connection.close()
         self._selector.close()
 
-    @property
-    def kept(self) -> int:
-        """Number of snapshots that are kept or made."""
-        return len(self._kept)
-
-    def _serve(self) -> None:
+    def _answer_all(self) -> None:
         due = time.monotonic()
         while not self._stopped:
             if time.monotonic() >= due:
@@ -119,7 +111,7 @@ class Keeper:
                         os.close(descriptor)
 
     def _answer(self, connection: socket.socket, message: bytes, descriptors: list[int]) -> None:
-        if descriptors and secrets.compare_digest(message, GET + self._secret):
+        if descriptors and hmac.compare_digest(message, GET + self._secret):
             self._get(connection, descriptors[0])
         elif descriptors and message == MADE:
             self._made(connection, descriptors[0])

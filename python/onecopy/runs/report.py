@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 import os
 import stat
-import threading
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy.memory import proc
-from onecopy.memory.causes import Cause
-from onecopy.runs import RUN, call_log
-from onecopy.runs.call_log import calls_of_run
+from onecopy.runs import NOTHING_LOADED
+from onecopy.runs.call_log import LARGEST_RUN, calls_of_run
 from onecopy.snapshots import MEMORY_NAME
 from onecopy.text import escape, size
+from onecopy.variables import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from onecopy.memory.causes import Cause
     from onecopy.runs.call_log import Call
 
 
@@ -36,13 +36,13 @@ class Group:
     """Calls of one function with one file and one result, of one or several processes."""
 
     function: str
-    """The function, as in its documentation: "torch.load"."""
+    """The function, as in its documentation: "torch.load"; empty for a file that processes read themselves."""
     path: str
     """Path of the file; empty if it is not known."""
     reason: str
-    """Why nothing is shared; empty for what is shared."""
+    """Why nothing is shared, or what would help; empty for what is shared."""
     bytes: int
-    """Bytes that are shared, or were copied, in each process (the largest of them)."""
+    """Bytes that are shared, or were copied, in each process (the largest of them), or the size of the file."""
     pids: tuple[int, ...]
     """The processes, in ascending order."""
     private: int | None = None
@@ -51,16 +51,40 @@ class Group:
     saved: int = 0
     """Bytes that copies in each process that was sampled would take in addition; negative if sharing takes more."""
 
+    @classmethod
+    def of(cls, calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
+        """Return the group of calls with one result; `private` is that of `RunReport.of`."""
+        first = calls[0]
+        pids = tuple(sorted({call.pid for call in calls}))
+        largest = {pid: max(max(call.shared, call.copied) for call in calls if call.pid == pid) for pid in pids}
+        sampled = [pid for pid in pids if pid in private]
+        alone = sum(private[pid].get(first.path, 0) for pid in sampled)
+        return cls(
+            ", ".join(dict.fromkeys(call.function for call in calls)),
+            first.path,
+            first.reason if not first.shared else "",
+            max(largest.values()),
+            pids,
+            alone if sampled else None,
+            sum(largest[pid] for pid in sampled) - max(largest[pid] for pid in sampled) - alone if sampled else 0,
+        )
+
+    def __str__(self) -> str:
+        name = f"{escape(Path(self.path).name)}, " if self.path else ""
+        first = f"{name}{size(self.bytes)}, by {_number(len(self.pids), 'process', 'es')}"
+        text = ": ".join(part for part in (first, self.function, escape(self.reason)) if part)
+        return f"{text}; {size(self.private)} of it were written to, and are private" if self.private else text
+
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunReport:
     """Result of `onecopy run`; `str` gives it as a paragraph."""
 
     shared: tuple[Group, ...]
     """What is shared: one group for each file, the largest first."""
     copied: tuple[Group, ...]
     """What is not: one group for each function, file and reason, the most bytes of all processes first."""
-    read: tuple[ReadFile, ...] = ()
+    read: tuple[Group, ...] = ()
     """Large files that processes read themselves."""
 
     @classmethod
@@ -68,8 +92,8 @@ class Report:
         cls,
         calls: Iterable[Call],
         private: Mapping[int, Mapping[str, int]] | None = None,
-        read: tuple[ReadFile, ...] = (),
-    ) -> Report:
+        read: tuple[Group, ...] = (),
+    ) -> RunReport:
         """Group the calls of all processes. A file that several functions of a process share counts once.
 
         `private` has, by process and path, the bytes that a process holds alone of what it shares. A process that is
@@ -82,85 +106,42 @@ class Report:
                 shared.setdefault(call.path, []).append(call)
             elif call.reason:
                 copied.setdefault((call.function, call.path, call.reason), []).append(call)
-        return cls(
-            tuple(
-                sorted((_group(one, private or {}) for one in shared.values()), key=lambda one: (-one.bytes, one.path))
-            ),
-            tuple(
-                sorted(
-                    (_group(one, {}) for one in copied.values()), key=lambda one: (-one.bytes * len(one.pids), one.path)
-                )
-            ),
-            read,
-        )
+        groups = [Group.of(one, private or {}) for one in shared.values()]
+        others = [Group.of(one, {}) for one in copied.values()]
+        groups.sort(key=lambda one: (-one.bytes, one.path))
+        others.sort(key=lambda one: (-one.bytes * len(one.pids), one.path))
+        return cls(tuple(groups), tuple(others), read)
 
     @property
     def saved(self) -> int:
         """Bytes that copies in each process would take in addition, when the processes were sampled last."""
         return sum(one.saved for one in self.shared)
 
+    def json(self) -> str:
+        """Return the report as a text of JSON."""
+        return json.dumps({**asdict(self), "saved": self.saved}, indent=1) + "\n"
+
     def __str__(self) -> str:
         if not self.shared and not self.copied and not self.read:
-            return "no Python process loaded a file of 1 MB or more with a function that onecopy shares"
+            return NOTHING_LOADED
+        pids = {pid for one in self.shared for pid in one.pids}
+        total, saved = size(sum(one.bytes for one in self.shared)), size(self.saved)
+        first = f"{_number(len(pids), 'process', 'es')} {'holds' if len(pids) == 1 else 'hold'} {total} of "
+        first += f"{_number(len(self.shared), 'file')} once"
         lines = []
-        if self.shared:
-            pids = {pid for one in self.shared for pid in one.pids}
-            total = size(sum(one.bytes for one in self.shared))
-            verb = "holds" if len(pids) == 1 else "hold"
-            lines.append(
-                f"{_number(len(pids), 'process', 'es')} {verb} {total} of {_number(len(self.shared), 'file')} once"
-            )
-            if self.saved > 0:
-                lines[0] += f": {size(self.saved)} less than a copy in each"
-            lines += [f"  {_words(one)}{_written(one)}" for one in self.shared[:_SHOWN]]
-            lines += _more(len(self.shared))
-        if self.copied:
-            lines.append("not shared:")
-            lines += [f"  {_words(one)}: {escape(one.reason)}" for one in self.copied[:_SHOWN]]
-            lines += _more(len(self.copied))
-        if self.read:
-            lines.append("read by the processes themselves:")
-            lines += [
-                f"  {escape(Path(one.path).name)}, {size(one.bytes)}, by {_number(len(one.pids), 'process', 'es')}: "
-                f"{one.advice}"
-                for one in self.read[:_SHOWN]
-            ]
-            lines += _more(len(self.read))
+        for title, groups in (
+            (f"{first}: {saved} less than a copy in each" if self.saved > 0 else first, self.shared),
+            ("not shared:", self.copied),
+            ("read by the processes themselves:", self.read),
+        ):
+            if groups:
+                lines += [title, *(f"  {one}" for one in groups[:_SHOWN])]
+                lines += [f"  and {len(groups) - _SHOWN} more"] if len(groups) > _SHOWN else []
         return "\n".join(lines)
-
-
-def _group(calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
-    first = calls[0]
-    pids = tuple(sorted({call.pid for call in calls}))
-    largest = {pid: max(max(call.shared, call.copied) for call in calls if call.pid == pid) for pid in pids}
-    sampled = [pid for pid in pids if pid in private]
-    alone = sum(private[pid].get(first.path, 0) for pid in sampled)
-    return Group(
-        ", ".join(dict.fromkeys(call.function for call in calls)),
-        first.path,
-        first.reason if not first.shared else "",
-        max(largest.values()),
-        pids,
-        alone if sampled else None,
-        sum(largest[pid] for pid in sampled) - max(largest[pid] for pid in sampled) - alone if sampled else 0,
-    )
-
-
-def _written(group: Group) -> str:
-    return f"; {size(group.private)} of it were written to, and are private" if group.private else ""
-
-
-def _words(group: Group) -> str:
-    name = f"{escape(Path(group.path).name)}, " if group.path else ""
-    return f"{name}{size(group.bytes)}, by {_number(len(group.pids), 'process', 'es')}: {group.function}"
 
 
 def _number(count: int, noun: str, plural: str = "s") -> str:
     return f"{count} {noun}{'' if count == 1 else plural}"
-
-
-def _more(count: int) -> list[str]:
-    return [f"  and {count - _SHOWN} more"] if count > _SHOWN else []
 
 
 _MAX_DEPTH = 64
@@ -173,31 +154,24 @@ def causes_of_run(pid: int) -> list[Cause]:
     What its ancestors have loaded counts if the process still maps the file: it has inherited the mapping. The calls
     are those that the processes of the run have reported; `onecopy run` must be alive, and of the same user.
     """
+    from onecopy.memory.causes import Cause  # the end of `onecopy run` does not need it
+
     try:
         environment = proc.process_text(pid, "environ").split("\0")
         run = next((one.removeprefix(f"{RUN}=") for one in environment if one.startswith(f"{RUN}=")), None)
-        return [] if run is None else list(_causes(pid, run))
+        if run is None:
+            return []
+        try:
+            reported = calls_of_run(run)
+        except OSError as error:
+            text = f"it was started by `onecopy run`, whose calls cannot be read: {error.strerror}"
+            return [Cause("run", text, 0)]
+        found = RunReport.of(_calls_of(pid, reported))
     except (ProcessLookupError, PermissionError):
         return []
-
-
-def _causes(pid: int, run: str) -> Iterator[Cause]:
-    try:
-        reported = calls_of_run(run)
-    except OSError as error:
-        yield Cause("run", f"it was started by `onecopy run`, whose calls cannot be read: {error.strerror}", 0)
-        return
-    found = Report.of(_calls_of(pid, reported))
-    for one in found.shared:
-        name = escape(Path(one.path).name)
-        text = f"{size(one.bytes)} of {name} are held once by the processes of `onecopy run`: {one.function}"
-        yield Cause("run", text, one.bytes)
-    for one in found.copied:
-        what = f" of {escape(Path(one.path).name)}" if one.path else ""
-        text = f"{size(one.bytes)}{what} were not shared by `onecopy run`: {one.function}: {escape(one.reason)}"
-        yield Cause("run", text, one.bytes)
-    if not found.shared and not found.copied:
-        yield Cause("run", "it was started by `onecopy run`, and has loaded nothing that it shares", 0)
+    causes = [Cause("run", f"shared by `onecopy run`: {one}", one.bytes) for one in found.shared]
+    causes += [Cause("run", f"not shared by `onecopy run`: {one}", one.bytes) for one in found.copied]
+    return causes or [Cause("run", "it was started by `onecopy run`, and has loaded nothing that it shares", 0)]
 
 
 def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
@@ -232,19 +206,6 @@ _HINTS = {
 _OTHERWISE = "read by a function that onecopy does not replace; docs/howto/run-unchanged.md lists them"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFile:
-    """A large file that processes read themselves, so that each may hold its contents."""
-
-    path: str
-    bytes: int
-    """Size of the file."""
-    pids: tuple[int, ...]
-    """The processes that were seen to read it."""
-    advice: str
-    """What would help."""
-
-
 def private_bytes(pid: int, paths: dict[str, str]) -> dict[str, int]:
     """Return the private bytes of a process in mappings of files, by `paths`: from the path in its maps to the file's.
 
@@ -264,11 +225,10 @@ def private_bytes(pid: int, paths: dict[str, str]) -> dict[str, int]:
 class Sampler:
     """Samples the processes below one, and those that report to its file."""
 
-    def __init__(self, run_file: int) -> None:
+    def __init__(self, run_file: int, root: int) -> None:
         self._run_file, self._read, self._rest = run_file, 0, b""
-        self._lock = threading.Lock()
-        self.root = 0
-        """The process whose descendants are sampled for files that they read; 0: not started yet."""
+        self._root = root
+        """The process whose descendants are sampled for files that they read."""
         self.paths: dict[str, str] = {}
         """From the path of a mapping in /proc/PID/maps to the path of the file that it has the contents of."""
         self.private: dict[int, dict[str, int]] = {}
@@ -279,16 +239,12 @@ class Sampler:
         """Paths of files that were loaded by functions that are replaced."""
 
     def sample(self) -> None:
-        """Sample all processes; raises nothing."""
-        with self._lock:
-            self._sample()
-
-    def _sample(self) -> None:
+        """Sample all processes; raises nothing. One thread at a time may call this."""
         self._read_calls()
         for pid in list(self.private):
             with suppress(OSError, ValueError):
                 self._keep(pid, private_bytes(pid, self.paths))
-        waiting = [self.root] if self.root else []
+        waiting = [self._root]
         while waiting:
             pid = waiting.pop()
             with suppress(OSError, ValueError):
@@ -296,17 +252,17 @@ class Sampler:
                 self._open_files(pid)
 
     @property
-    def read_files(self) -> tuple[ReadFile, ...]:
+    def read_files(self) -> tuple[Group, ...]:
         """The large files that were read, and not loaded by a function that is replaced; the largest first."""
         files = [
-            ReadFile(path, size, tuple(sorted(pids)), _HINTS.get(Path(path).suffix.lower(), _OTHERWISE))
+            Group("", path, _HINTS.get(Path(path).suffix.lower(), _OTHERWISE), size, tuple(sorted(pids)))
             for path, size, pids in self._reading.values()
             if path not in self._known
         ]
         return tuple(sorted(files, key=lambda file: (-file.bytes, file.path)))
 
     def _read_calls(self) -> None:
-        data = os.pread(self._run_file, max(call_log.LARGEST_RUN - self._read, 0), self._read)
+        data = os.pread(self._run_file, max(LARGEST_RUN - self._read, 0), self._read)
         self._read += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:

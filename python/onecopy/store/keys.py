@@ -10,7 +10,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any
 
-from onecopy.store.identity import settled_identity
+from onecopy.identity import settled_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

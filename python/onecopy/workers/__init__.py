@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ class WorkerStart:
 
 @dataclass(frozen=True)
 class PreloadReport:
-    """Result of `preload`, with the savings after `measure`; values that were not measured are None."""
+    """Result of `preload`, with ``measure=True`` also the savings; values that were not measured are None."""
 
     modules: tuple[str, ...]
     """Names of the preloaded modules."""
@@ -76,35 +76,12 @@ class PreloadReport:
     threads_at_fork: int | None = None
     """Number of threads of the server at a fork; OpenBLAS ends its threads before. More than 1 can hang workers."""
 
-    def measure(self) -> PreloadReport:
-        """Start workers in two temporary interpreters, with and without the preload, and return a report with both.
-
-        This runs the imports about four times. It warns with RuntimeWarning if the imports start threads in the server:
-        a fork copies the locks that they hold, but not the threads. The warning names variables that prevent them.
-        """
-        return self._measured()
-
-    def _measured(self) -> PreloadReport:
-        without, _ = _start_workers(self.modules, preloaded=False)
-        preloaded, server = _start_workers(self.modules, preloaded=True)
-        report = replace(
-            self,
-            without=without,
-            preloaded=preloaded,
-            missing=tuple(server["missing"]),
-            server_threads=server["threads"],
-            threads_at_fork=server["threads_at_fork"],
-        )
-        if server["threads"] > 1 or server["threads_at_fork"] > 1:
-            warnings.warn(_about_threads(self.modules, server), RuntimeWarning, stacklevel=3)
-        return report
-
     def __str__(self) -> str:
         names = ", ".join(self.modules)
         if not self.effective:
             return f"the fork server is running already: {names} will not be preloaded"
         if self.without is None or self.preloaded is None:
-            return f"the fork server will import {names} before the first worker; measure() measures the savings"
+            return f"the fork server will import {names} before the first worker; measure=True measures the savings"
         text = (
             f"a worker with {names} starts in {self.preloaded.seconds:.2f} s instead of {self.without.seconds:.2f} s, "
             f"and has {size(self.preloaded.uss)} of private memory instead of {size(self.without.uss)}"
@@ -112,22 +89,22 @@ class PreloadReport:
         return f"{text}; the server could not import {', '.join(self.missing)}" if self.missing else text
 
 
-def preload(modules: Iterable[str] = ("torch",), *, main: bool = True, measure: bool = False) -> PreloadReport:
+def preload(modules: Iterable[str] = ("torch",), *, measure: bool = False) -> PreloadReport:
     """Make the fork server of multiprocessing import modules once, before the first worker is forked.
 
-    Call it before the first process, pool or DataLoader. Workers of the start method "forkserver" then have them,
-    and modules for shared rows, from the start and share their memory. multiprocessing ignores modules that its
-    server cannot import: the server has ``PYTHONPATH`` and installed packages, but not additions to ``sys.path``;
+    Call it before the first process, pool or DataLoader. Workers of the start method "forkserver" then have them, the
+    main module and modules for shared rows from the start, and share their memory. multiprocessing ignores modules that
+    its server cannot import: the server has ``PYTHONPATH`` and installed packages, but not additions to ``sys.path``;
     `measure` reports such modules as missing.
 
     Parameters
     ----------
     modules
         Names of modules, such as "torch" or "torch.utils.data".
-    main
-        Also preload the main module, as multiprocessing does by default (Pythons with cpython#126631 do not).
     measure
-        Measure the savings now (see `PreloadReport.measure`); this runs the imports about four times.
+        Start workers in two temporary interpreters, with and without the preload, which runs the imports about four
+        times. It warns with RuntimeWarning if the imports start threads in the server: a fork copies the locks that
+        they hold, but not the threads. The warning names variables that prevent them.
 
     Raises
     ------
@@ -140,7 +117,7 @@ def preload(modules: Iterable[str] = ("torch",), *, main: bool = True, measure: 
             raise ModuleNotFoundError(f"cannot preload {name!r}: no such module is installed", name=name)
     from multiprocessing import forkserver
 
-    wanted = [*(["__main__"] if main else []), *names, *READERS]
+    wanted = ["__main__", *names, *READERS]
     server: Any = getattr(forkserver, "_forkserver", None)
     running = getattr(server, "_forkserver_pid", None) is not None
     effective = not running or getattr(server, "_preload_modules", None) == wanted
@@ -148,11 +125,24 @@ def preload(modules: Iterable[str] = ("torch",), *, main: bool = True, measure: 
     report = PreloadReport(names, effective)
     if not effective:
         warnings.warn(f"{report}; call preload before the first process", RuntimeWarning, stacklevel=2)
-    return report._measured() if measure else report
+    if not measure:
+        return report
+    without, preloaded = (_start_workers(names, preloaded=one) for one in (False, True))
+    if preloaded["threads"] > 1 or preloaded["threads_at_fork"] > 1:
+        warnings.warn(_about_threads(names, preloaded), RuntimeWarning, stacklevel=2)
+    return PreloadReport(
+        names,
+        effective,
+        WorkerStart(without["seconds"], without["uss"]),
+        WorkerStart(preloaded["seconds"], preloaded["uss"]),
+        tuple(preloaded["missing"]),
+        preloaded["threads"],
+        preloaded["threads_at_fork"],
+    )
 
 
-def _start_workers(modules: tuple[str, ...], *, preloaded: bool) -> tuple[WorkerStart, dict[str, Any]]:
-    """Start two workers of a new interpreter; return the start of the second, and facts about its fork server."""
+def _start_workers(modules: tuple[str, ...], *, preloaded: bool) -> dict[str, Any]:
+    """Start two workers of a new interpreter; return what `_work` sends of the second."""
     program = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); import {__name__} as of; of._report()"
     read_end, write_end = os.pipe()
     order = json.dumps({"modules": modules, "preloaded": preloaded, "to": write_end})
@@ -164,8 +154,8 @@ def _start_workers(modules: tuple[str, ...], *, preloaded: bool) -> tuple[Worker
             os.close(write_end)
         if done.returncode:
             raise RuntimeError(f"measuring a worker failed: {done.stderr.strip()[-2000:]}")
-        found = json.loads(answer.read())
-    return WorkerStart(found["seconds"], found["uss"]), found["server"]
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
 
 
 def _report() -> None:
@@ -175,38 +165,37 @@ def _report() -> None:
     context.set_forkserver_preload(
         [__name__, *(order["modules"] if order["preloaded"] else []), "onecopy.workers._census"]
     )
-    processes, ends = [], []
-    found: dict[str, Any] = {}
+    workers = []
     for _ in range(2):
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, order["modules"], time.monotonic()))
         process.start()
         theirs.close()
-        found = ours.recv()
-        processes.append(process)
-        ends.append(ours)
-    for end, process in zip(ends, processes, strict=True):
+        workers.append((ours, process, ours.recv()))
+    for end, process, _ in workers:
         end.close()
         process.join()
-    os.write(order["to"], json.dumps(found).encode())
+    os.write(order["to"], json.dumps(workers[-1][2]).encode())
 
 
 def _work(connection: Connection, modules: list[str], begun: float) -> None:
-    """Run a worker: import, send the report, and wait until the other end is closed."""
+    """Run a worker: import, send a report on itself and its server, and wait until the other end is closed."""
     missing = [name for name in modules if name not in sys.modules]
     for name in modules:
         importlib.import_module(name)
     seconds = time.monotonic() - begun
-    files = {Path(region.path).name for region in proc.maps(os.getpid()) if region.path}
     threads = proc.status(os.getppid()).threads
     census = sys.modules.get("onecopy.workers._census")  # None: the server could not import it
-    server = {
-        "missing": missing,
-        "threads": getattr(census, "THREADS", threads),
-        "threads_at_fork": threads,
-        "files": sorted(files),
-    }
-    connection.send({"seconds": seconds, "uss": proc.rollup(os.getpid()).uss, "server": server})
+    connection.send(
+        {
+            "seconds": seconds,
+            "uss": proc.rollup(os.getpid()).uss,
+            "missing": missing,
+            "threads": getattr(census, "THREADS", threads),
+            "threads_at_fork": threads,
+            "files": sorted({Path(region.path).name for region in proc.maps(os.getpid()) if region.path}),
+        }
+    )
     connection.poll(None)
 
 
@@ -365,10 +354,12 @@ def _files_of(data: Any) -> dict[Identity, str]:
     """Return the paths of the files of some data by identity; unnamed files may share a path."""
     from onecopy.arrays import ArrayFile
 
+    session: Any = getattr(data, "onecopy", None)
+    mapped = [file.path for file in session.mapped] if hasattr(session, "mapped") else []
+    if hasattr(data, "named_parameters"):
+        mapped += files_under(data.parameters())
+    files = {_identity_of(path): path for path in mapped}
     report = getattr(data, "onecopy_report", None)
-    files = {}
-    for mapped in _mapped_by(data):
-        files[_identity_of(mapped)] = mapped
     whole = [data] if report is None else report.parts
     for part in (file for one in whole for file in (one.files if isinstance(one, ArrayFile) else [one])):
         if path := getattr(part, "path", None):
@@ -377,14 +368,6 @@ def _files_of(data: Any) -> dict[Identity, str]:
     if not files:
         raise TypeError(f"cannot find shared files of this {type(data).__name__}: no part of it is in a file")
     return files
-
-
-def _mapped_by(data: Any) -> list[str]:
-    """Return the files of the weights of a session or module."""
-    session: Any = getattr(data, "onecopy", None)
-    if hasattr(session, "mapped"):
-        return [file.path for file in session.mapped]
-    return files_under(data.parameters()) if hasattr(data, "named_parameters") else []
 
 
 def _identity_of(path: str | os.PathLike[str]) -> Identity:

@@ -123,11 +123,9 @@ def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_proces
         own, inherited = (causes_of_run(pid) for pid in (program, child))
         printed = onecopy_process("explain", str(program), "--interval", "0").stdout
         assert of(program, "copies") == []
-    shared = Cause("run", "2.10 MB of a.npy are held once by the processes of `onecopy run`: numpy.load", 1 << 21)
+    shared = Cause("run", "shared by `onecopy run`: a.npy, 2.10 MB, by 1 process: numpy.load", 1 << 21)
     assert own[0] == shared
-    assert own[1].text.startswith(
-        "2.10 MB of b.npz were not shared by `onecopy run`: numpy.load: not aligned in the file"
-    )
+    assert own[1].text.startswith("not shared by `onecopy run`: b.npz, 2.10 MB, by 1 process: numpy.load: not aligned")
     assert inherited == [shared], "it maps the file of its parent"
     assert f"- {shared.text}" in printed.splitlines()
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ from tests.support.waiting import until
 
 from onecopy import _core, snapshots
 from onecopy.runs import keeper as keeping
+from onecopy.runs import listen
 from onecopy.runs.keeper import Keeper
-from onecopy.snapshots import GET, HAVE, KEEPER, MADE, MAKE, NoSnapshot, take
+from onecopy.snapshots import GET, HAVE, MADE, MAKE, NoSnapshot, take
+from onecopy.variables import KEEPER
 
 pytestmark = pytest.mark.processes
 MIB = 1 << 20
@@ -25,11 +28,14 @@ MIB = 1 << 20
 @pytest.fixture
 def keeper(monkeypatch):
     """Give a keeper that answers this process; it is stopped at the end."""
-    made = Keeper(lambda: None, 60.0)
-    monkeypatch.setenv(KEEPER, made.environment)
-    made.start()
+    listening, environment = listen()
+    made = Keeper(listening, environment, lambda: None, 60.0)
+    monkeypatch.setenv(KEEPER, environment)
+    thread = Thread(target=made.serve)
+    thread.start()
     yield made
     made.stop()
+    thread.join()
 
 
 @pytest.fixture
@@ -102,22 +108,26 @@ while True:
     assert contents(take(str(file))) == file.read_bytes()
 
 
-def connection(keeper):
+def connection():
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    made.connect("\0" + keeper.environment.split()[0])
+    made.connect("\0" + os.environ[KEEPER].split()[0])
     return made
 
 
-def request(keeper, made, file):
+def secret():
+    return os.environ[KEEPER].split()[1].encode()
+
+
+def request(made, file):
     with file.open("rb") as opened:
-        socket.send_fds(made, [GET + keeper.environment.split()[1].encode()], [opened.fileno()])
+        socket.send_fds(made, [GET + secret()], [opened.fileno()])
 
 
 def test_a_builder_that_dies_is_followed_by_the_next_that_waits(keeper, file):
-    with connection(keeper) as first, connection(keeper) as second:
-        request(keeper, first, file)
+    with connection() as first, connection() as second:
+        request(first, file)
         assert first.recv(16) == MAKE
-        request(keeper, second, file)
+        request(second, file)
         first.close()
         assert second.recv(16) == MAKE
     assert contents(take(str(file))) == file.read_bytes()
@@ -141,8 +151,8 @@ FORGED = {
 
 @pytest.mark.parametrize("name", FORGED)
 def test_memory_that_is_not_a_sealed_copy_is_refused(keeper, file, name):
-    with connection(keeper) as made:
-        request(keeper, made, file)
+    with connection() as made:
+        request(made, file)
         assert made.recv(16) == MAKE
         memory = FORGED[name](2 * MIB)
         socket.send_fds(made, [MADE], [memory])
@@ -153,7 +163,7 @@ def test_memory_that_is_not_a_sealed_copy_is_refused(keeper, file, name):
 
 @pytest.mark.parametrize("message", [b"", b"get wrong", b"made", b"\xff" * 60])
 def test_who_does_not_know_the_secret_gets_nothing(keeper, file, message):
-    with connection(keeper) as made, file.open("rb") as opened:
+    with connection() as made, file.open("rb") as opened:
         socket.send_fds(made, [message or b"x"], [opened.fileno()])
         assert made.recv(16) == b""
 
@@ -164,8 +174,8 @@ def test_a_process_of_another_user_gets_what_its_own_user_made(keeper, file, nob
         inode = os.fstat(of_root.descriptor).st_ino
 
     def poison():
-        with connection(keeper) as made:
-            request(keeper, made, Path(file.name))
+        with connection() as made:
+            request(made, Path(file.name))
             answer = made.recv(16)
             memory = sealed(b"\0" * 2 * MIB)
             socket.send_fds(made, [MADE], [memory])
@@ -257,13 +267,13 @@ def test_large_files_that_a_program_reads_itself_are_named(tmp_path):
     subprocess.run([*command, str(path)], check=True)
     (found,) = json.loads(report.read_text())["read"]
     assert (found["path"], found["bytes"]) == (str(path), 17 * MIB)
-    assert "IO_FLAG_MMAP_IFC" in found["advice"]
+    assert "IO_FLAG_MMAP_IFC" in found["reason"]
 
 
 def test_a_snapshot_is_given_with_the_descriptor_of_a_file_alone(keeper, file):
-    with connection(keeper) as made:
-        made.send(GET + keeper.environment.split()[1].encode())
+    with connection() as made:
+        made.send(GET + secret())
         assert made.recv(16) == b""
-    with connection(keeper) as made:
-        request(keeper, made, file)
+    with connection() as made:
+        request(made, file)
         assert made.recv(16) in (MAKE, HAVE)

@@ -66,24 +66,20 @@ def test_workers_have_from_the_start_what_is_preloaded(program):
             print("parent", "colorsys" in sys.modules)
     """)
     assert said.splitlines() == [
-        "the fork server will import colorsys before the first worker; measure() measures the savings",
+        "the fork server will import colorsys before the first worker; measure=True measures the savings",
         "worker True",
         "parent False",
     ]
 
 
-def test_the_main_module_stays_preloaded_unless_it_is_not_wanted(python):
+def test_the_main_module_stays_preloaded(python):
     told = python("""
         from multiprocessing import forkserver
-        import onecopy as oc
         from onecopy.workers import preload
         preload(["json", "xml.dom"])
         print(forkserver._forkserver._preload_modules)
-        preload(["json"], main=False)
-        print(forkserver._forkserver._preload_modules)
     """)
-    readers = list(onecopy.workers.READERS)
-    assert told.splitlines() == [str(["__main__", "json", "xml.dom", *readers]), str(["json", *readers])]
+    assert told.splitlines() == [str(["__main__", "json", "xml.dom", *onecopy.workers.READERS])]
 
 
 def test_a_module_that_is_not_there_is_an_error_and_not_ignored():

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from onecopy.runs.call_log import Call, parse_calls
-from onecopy.runs.report import ReadFile, Report
+from onecopy.runs.report import Group, RunReport
 
 MODEL = Call("torch.load", "/m/model.pt", 1_500_000_000, 0, "", 1)
 
@@ -17,7 +17,7 @@ def call(pid, **changes):
 
 def test_a_file_counts_once_however_many_functions_and_calls():
     calls = [call(pid, function=name) for pid in range(8) for name in ("torch.load", "torch.nn.Module.load_state_dict")]
-    report = Report.of(calls, {pid: {} for pid in range(8)})
+    report = RunReport.of(calls, {pid: {} for pid in range(8)})
     assert report.saved == 7 * 1_500_000_000
     assert str(report).splitlines() == [
         "8 processes hold 1.50 GB of 1 file once: 10.5 GB less than a copy in each",
@@ -27,16 +27,16 @@ def test_a_file_counts_once_however_many_functions_and_calls():
 
 def test_only_what_was_sampled_and_not_written_to_is_saved():
     calls = [call(pid) for pid in range(4)]
-    report = Report.of(calls, {0: {}, 1: {"/m/model.pt": 1_500_000_000}, 2: {"/m/other.pt": 5}})
+    report = RunReport.of(calls, {0: {}, 1: {"/m/model.pt": 1_500_000_000}, 2: {"/m/other.pt": 5}})
     assert report.saved == 1_500_000_000
     assert report.shared[0].private == 1_500_000_000
     assert str(report).splitlines()[1].endswith("torch.load; 1.50 GB of it were written to, and are private")
-    assert Report.of(calls).saved == 0
-    assert "less than" not in str(Report.of([call(1)], {1: {"/m/model.pt": 7}}))
+    assert RunReport.of(calls).saved == 0
+    assert "less than" not in str(RunReport.of([call(1)], {1: {"/m/model.pt": 7}}))
 
 
 def test_files_that_processes_read_themselves_have_advice():
-    report = Report.of([], {}, (ReadFile("/d/vectors.faiss", 2_000_000_000, (1, 2), "map it"),))
+    report = RunReport.of([], {}, (Group("", "/d/vectors.faiss", "map it", 2_000_000_000, (1, 2)),))
     assert str(report).splitlines() == [
         "read by the processes themselves:",
         "  vectors.faiss, 2.00 GB, by 2 processes: map it",
@@ -44,7 +44,7 @@ def test_files_that_processes_read_themselves_have_advice():
 
 
 def test_what_is_not_shared_has_its_reason():
-    report = Report.of([call(pid, shared=0, copied=2_000_000, reason="map_location='cuda'") for pid in (1, 2)])
+    report = RunReport.of([call(pid, shared=0, copied=2_000_000, reason="map_location='cuda'") for pid in (1, 2)])
     assert str(report).splitlines() == [
         "not shared:",
         "  model.pt, 2.00 MB, by 2 processes: torch.load: map_location='cuda'",
@@ -52,17 +52,18 @@ def test_what_is_not_shared_has_its_reason():
 
 
 def test_names_of_files_cannot_control_the_terminal():
-    assert "\x1b" not in str(Report.of([call(1, path="/m/\x1b[31mred.pt"), call(1, shared=0, reason="\x1b]0;x\x07")]))
+    calls = [call(1, path="/m/\x1b[31mred.pt"), call(1, shared=0, reason="\x1b]0;x\x07")]
+    assert "\x1b" not in str(RunReport.of(calls))
 
 
 def test_long_reports_are_cut():
-    lines = str(Report.of([call(1, path=f"/m/{i}.pt") for i in range(12)])).splitlines()
+    lines = str(RunReport.of([call(1, path=f"/m/{i}.pt") for i in range(12)])).splitlines()
     assert lines[-1] == "  and 2 more"
     assert len(lines) == 12
 
 
 def test_without_calls_the_report_says_so():
-    assert str(Report.of([])).startswith("no Python process loaded a file")
+    assert str(RunReport.of([])).startswith("no Python process loaded a file")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,14 @@
-"""Programs return the same under `onecopy run`: values, types, ownership, positions of files, errors."""
+"""Programs return the same under `onecopy run`: values, types, ownership, positions of files, errors.
+
+All cases are run by two processes, each case in a fork of its own.
+"""
+
+import textwrap
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from tests.support.same_answers import PRELUDE, same_answer
+from tests.support.same_answers import same_answer, same_answers
 
 LOADS = {
     "float64": "np.arange(210_000.0).reshape(700, 300)",
@@ -16,22 +22,15 @@ LOADS = {
 }
 
 
-@pytest.mark.parametrize("name", LOADS)
-def test_arrays_of_numpy(tmp_path, name):
-    code = f"""
-    x = {LOADS[name]}
+ARRAYS = """
+    x = {}
     np.save("x.npy", x)
     y, z = np.load("x.npy"), np.load("x.npy")
     print(described(y), described(np.load(open("x.npy", "rb"))), described(np.load(open("x.npy", "rb", buffering=0))))
     y[...] = y[..., ::-1] if y.ndim else y
     print(described(y), described(z), described(np.load("x.npy")))
     """
-    outcome = same_answer(code, tmp_path)
-    assert outcome.shared == {"x.npy": eval(LOADS[name]).nbytes}
-
-
-def test_files_of_several_arrays_and_what_follows(tmp_path):
-    code = """
+SEVERAL = """
     with open("x.npy", "wb") as file:
         np.save(file, np.arange(200_000.0)); np.save(file, np.ones(3)); np.save(file, np.zeros(200_000))
         file.write(b"end")
@@ -42,22 +41,16 @@ def test_files_of_several_arrays_and_what_follows(tmp_path):
     print(described(np.fromfile("x.npy", "u1")), described(np.fromfile("x.npy", "f8", offset=128)))
     print(described(np.fromfile("x.npy", "<i4", 1000)))
     """
-    assert same_answer(code, tmp_path).shared
-
 
 ARCHIVES = {
     "aligned": "np.savez('x.npz', array_0000=large, array_0001=fortran, small=small)",
     "not aligned": "np.savez('x.npz', a=large, bb=large, ccc=fortran, small=small)",
     "compressed": "np.savez_compressed('x.npz', a=large)",
 }
-
-
-@pytest.mark.parametrize("name", ARCHIVES)
-def test_archives_of_numpy(tmp_path, name):
-    code = f"""
+ARCHIVE = """
     large, small = np.arange(210_000.0).reshape(700, 300), np.arange(3)
     fortran = np.asfortranarray(large)
-    {ARCHIVES[name]}
+    {}
     with np.load("x.npz") as z:
         for key in [*z, *(f"{{key}}.npy" for key in z)]:
             print(key, described(z[key]))
@@ -71,12 +64,6 @@ def test_archives_of_numpy(tmp_path, name):
     with open("x.npz", "rb") as file:
         print([described(x) for x in np.load(file).values()], file.tell())
     """
-    outcome = same_answer(code, tmp_path)
-    assert bool(outcome.shared) == (name != "compressed")
-    assert ("not aligned in the file" in outcome.reasons) == (name == "not aligned")
-    assert any("compressed" in reason for reason in outcome.reasons) == (name == "compressed")
-
-
 DAMAGED = {
     "truncated": "os.truncate('x.npy', 1_200_000)",
     "a wrong header": "open('x.npy', 'r+b').write(b'\\x93NUMPY\\x01\\x00\\xff\\xff{')",
@@ -89,13 +76,9 @@ DAMAGED = {
     " os.pwrite(os.open('x.npy', os.O_WRONLY), b'x', 90_000))",
     "another keyword": "os.environ.update(KEY='nonsense')",
 }
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_errors_of_numpy(tmp_path, name):
-    code = f"""
+ERRORS = """
     np.save("x.npy", np.zeros(1 << 18))
-    {DAMAGED[name]}
+    {}
     more = {{os.environ["KEY"]: 1}} if "KEY" in os.environ else {{}}
     for settings in {{}}, {{"allow_pickle": True}}, {{"mmap_mode": "r"}}, {{"max_header_size": 10}}:
         try:
@@ -104,9 +87,6 @@ def test_errors_of_numpy(tmp_path, name):
         except Exception as error:
             print(type(error).__name__, error)
     """
-    same_answer(code, tmp_path)
-
-
 JOBLIB = """
 import joblib
 large = np.arange(210_000.0).reshape(700, 300)
@@ -117,36 +97,23 @@ values = {
     "o": np.array([1, None, "x"] * 50_000, object), "memmap": None, "n": [large[:3], "text", 7],
     "s": np.zeros(100_000, [("a", "f8"), ("b", "u1")]), "0": np.array(3.5), "empty": np.zeros((0, 5)),
 }
+joblib.dump(values, "x")
+found = joblib.load("x")
+print({key: described(found[key]) for key in found})
+found["a"][:] = found["f"][:] = 0
+with open("x", "rb") as file:
+    print({key: described(value) for key, value in joblib.load(file).items()}, file.tell())
+joblib.dump(values, "z", compress=3)
+print({key: described(value) for key, value in joblib.load("z").items()})
+print(type(joblib.load("x", mmap_mode="r")["a"]))
+for damage in (1_000_000, 100, 0):
+    os.truncate("x", damage)
+    try:
+        print(joblib.load("x").keys())
+    except Exception as error:
+        print(type(error).__name__, str(error)[:60])
 """
-
-
-def test_objects_of_joblib(tmp_path):
-    pytest.importorskip("joblib", reason="joblib is not installed")
-    code = """
-    joblib.dump(values, "x")
-    found = joblib.load("x")
-    print({key: described(found[key]) for key in found})
-    found["a"][:] = found["f"][:] = 0
-    with open("x", "rb") as file:
-        print({key: described(value) for key, value in joblib.load(file).items()}, file.tell())
-    joblib.dump(values, "z", compress=3)
-    print({key: described(value) for key, value in joblib.load("z").items()})
-    print(type(joblib.load("x", mmap_mode="r")["a"]))
-    for damage in (1_000_000, 100, 0):
-        os.truncate("x", damage)
-        try:
-            print(joblib.load("x").keys())
-        except Exception as error:
-            print(type(error).__name__, str(error)[:60])
-    """
-    outcome = same_answer(code, tmp_path, prelude=PRELUDE + JOBLIB)
-    assert outcome.shared["x"] > 2 * 210_000 * 8
-    assert "of another byte order" in outcome.reasons
-
-
-def test_objects_that_load_others_while_they_are_loaded(tmp_path):
-    pytest.importorskip("joblib", reason="joblib is not installed")
-    code = """
+NESTED = """
     import joblib
     class Ensemble:
         def __setstate__(self, state):
@@ -157,11 +124,7 @@ def test_objects_that_load_others_while_they_are_loaded(tmp_path):
     found = joblib.load("top")
     print(described(found.base), described(found.weights))
     """
-    assert set(same_answer(code, tmp_path).shared) == {"base", "top"}
-
-
-def test_files_of_safetensors(tmp_path):
-    code = """
+SAFETENSORS = """
     import safetensors.numpy as st
     from safetensors import safe_open
     large = np.arange(210_000.0).reshape(700, 300)
@@ -186,9 +149,6 @@ def test_files_of_safetensors(tmp_path):
         except Exception as error:
             print(type(error).__name__, error)
     """
-    assert same_answer(code, tmp_path).shared["x"] >= 210_000 * 8
-
-
 WRAPPERS = {
     "a file that decodes": """
         class Decoding:
@@ -235,14 +195,6 @@ WRAPPERS = {
         m = np.load(x, mmap_mode="r+"); m[:] = 9; m.flush(); os.unlink(x)
         print(described(b))""",
 }
-
-
-@pytest.mark.parametrize("name", WRAPPERS)
-def test_file_objects(tmp_path, name):
-    begin = 'np.save("x.npy", np.arange(1 << 18))\n'
-    same_answer(begin + WRAPPERS[name].replace("\n        ", "\n"), tmp_path)
-
-
 WRITERS = {
     "a handle from before": "file.seek(1000); file.write(b'\\xff' * 1_000_000); file.flush()",
     "truncate through it": "file.truncate(0)",
@@ -254,28 +206,20 @@ WRITERS = {
     "the second name": "os.pwrite(os.open('link', os.O_WRONLY), b'\\xff' * 5000, 300)",
     "a forked child": "os.waitpid(pid, 0) if (pid := os.fork()) else (np.save('x.npy', np.ones(9)), os._exit(0))",
 }
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_what_was_loaded_stays_whatever_writes_to_the_file(tmp_path, name):
-    code = f"""
+WRITTEN = """
     import mmap, subprocess
     np.save("x.npy", np.zeros(1 << 18)); np.save("y.npy", np.ones(1 << 18)); os.link("x.npy", "link")
     file = open("x.npy", "r+b")
     shared = np.memmap("x.npy", np.uint8, "r+")
     a = np.load("x.npy")
-    {WRITERS[name]}
+    {}
     print(described(a), os.path.getsize("x.npy"), os.path.samefile("x.npy", "link"), os.stat("link").st_nlink)
     print(hashlib.sha256(open("x.npy", "rb").read()).hexdigest())
     if os.path.getsize("x.npy") > 1 << 20:
         shared[200] = 7; shared.flush()
         print(described(np.load("x.npy")), described(a))
     """
-    assert same_answer(code, tmp_path).shared["x.npy"] == (1 << 18) * 8
-
-
-def test_workers_that_write_parts_of_a_file_lose_none(tmp_path):
-    code = """
+PARTS = """
     import multiprocessing as mp
     def fill(i):
         m = np.load("x.npy", mmap_mode="r+"); m[i * 65536 : (i + 1) * 65536] = i + 1; m.flush()
@@ -285,11 +229,7 @@ def test_workers_that_write_parts_of_a_file_lose_none(tmp_path):
         [w.start() for w in workers]; [w.join() for w in workers]
         print(sorted(set(np.fromfile("x.npy", offset=128).tolist())), described(a))
     """
-    assert same_answer(code, tmp_path).shared
-
-
-def test_arrays_of_several_processes_are_one_copy(tmp_path):
-    code = """
+ONE_COPY = """
     import multiprocessing as mp
     def load(i):
         x = np.load("x.npy"); barrier.wait(); total = x.sum(); barrier.wait()
@@ -306,8 +246,65 @@ def test_arrays_of_several_processes_are_one_copy(tmp_path):
         with context.Pool(3) as pool:
             print(pool.map(load, range(3)))
     """
-    outcome = same_answer(code, tmp_path)
-    (group,) = outcome.report["shared"]
+CASES = {
+    **{name: ARRAYS.format(value) for name, value in LOADS.items()},
+    **{name: ARCHIVE.format(save) for name, save in ARCHIVES.items()},
+    **{name: ERRORS.format(damage) for name, damage in DAMAGED.items()},
+    **{name: f'np.save("x.npy", np.arange(1 << 18))\n{textwrap.dedent(code)}' for name, code in WRAPPERS.items()},
+    **{name: WRITTEN.format(write) for name, write in WRITERS.items()},
+    "several arrays": SEVERAL,
+    "safetensors": SAFETENSORS,
+    "parts": PARTS,
+    "one copy": ONE_COPY,
+}
+if find_spec("joblib"):
+    CASES |= {"joblib": JOBLIB, "nested": NESTED}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Give what a case did under `onecopy run`, which is what it does as a plain program."""
+    return same_answers(CASES, tmp_path_factory.mktemp("cases"))
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_arrays_of_numpy(done, name):
+    assert done(name).shared == {"x.npy": eval(LOADS[name]).nbytes}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_archives_of_numpy(done, name):
+    outcome = done(name)
+    assert bool(outcome.shared) == (name != "compressed")
+    assert ("not aligned in the file" in outcome.reasons) == (name == "not aligned")
+    assert any("compressed" in reason for reason in outcome.reasons) == (name == "compressed")
+
+
+def test_objects_of_joblib(done):
+    pytest.importorskip("joblib", reason="joblib is not installed")
+    assert done("joblib").shared["x"] > 2 * 210_000 * 8
+    assert "of another byte order" in done("joblib").reasons
+    assert set(done("nested").shared) == {"base", "top"}
+
+
+def test_files_of_safetensors(done):
+    assert done("safetensors").shared["x"] >= 210_000 * 8
+
+
+@pytest.mark.parametrize("name", [*DAMAGED, *WRAPPERS])
+def test_damaged_files_and_file_objects(done, name):
+    assert done(name).status == 0
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_was_loaded_stays_whatever_writes_to_the_file(done, name):
+    assert done(name).shared["x.npy"] == (1 << 18) * 8
+
+
+def test_arrays_of_several_processes_are_one_copy(done):
+    assert done("several arrays").shared
+    assert done("parts").shared
+    (group,) = done("one copy").report["shared"]
     assert len(group["pids"]) == 3
     assert group["saved"] <= 2 * group["bytes"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.children import CHILD_SECONDS
+from tests.support.children import CHILD_SECONDS, run_python
 from tests.support.waiting import until
 
 from onecopy.cli import main
@@ -38,6 +38,22 @@ def started(npy):
     for process in running:
         process.terminate()  # forwarded to the program
         process.communicate(timeout=CHILD_SECONDS)
+
+
+def test_little_is_imported_before_the_command_is_started():
+    code = """
+import os, sys, onecopy  # an editable installation loads more for its finder
+before = set(sys.modules)
+def spawn(*_, **__):
+    print(*set(sys.modules) - before, flush=True)
+    os._exit(0)
+os.posix_spawnp = spawn
+from onecopy.cli import main
+main(["run", "--report", "no.json", "--keep", "--", "true"])
+"""
+    loaded = set(run_python(code).split())
+    ours = {"onecopy.cli", "onecopy.cli.child", "onecopy.cli.runner", "onecopy.runs", "onecopy.variables"}
+    assert loaded - {"__future__"} == ours | {"_socket", "select"}
 
 
 @pytest.mark.parametrize(("code", "status"), [("", 0), ("exit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])

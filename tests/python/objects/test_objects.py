@@ -17,7 +17,7 @@ from tests.support.calls import Calls
 from tests.support.objects import ABOUT, ARRAYS, RAN, Model, Runs, model
 
 import onecopy as oc
-from onecopy.objects import Copied, LoadReport
+from onecopy.reports import LoadReport
 
 
 class Copies:
@@ -55,7 +55,7 @@ def test_nested_dataclasses_come_back_with_views_of_the_file(path):
         assert not mine.weight.flags.writeable
         assert not mine.bias.flags.writeable  # small arrays are read-only as large ones are
     assert loaded.labels == {"cat": 0, "dog": 1}
-    assert report.shared == 2 * (96_000 + 28)
+    assert report.mapped == 2 * (96_000 + 28)
     assert [one.name for one in report.copied] == ["object.pickle"]
 
 
@@ -164,7 +164,7 @@ def test_mapped_and_unusual_arrays(path, tmp_path):
     assert loaded["masked"].sum() == values["masked"].sum()
     assert loaded["record"].b.tolist() == [0.0] * 100
     assert loaded["empty dtype"].shape == (5,)
-    assert report.shared == 40_000  # the subclasses are in the pickle
+    assert report.mapped == 40_000  # the subclasses are in the pickle
 
 
 def test_a_view_keeps_the_file_mapped_and_nothing_else_is_kept(path):
@@ -179,12 +179,15 @@ def test_a_view_keeps_the_file_mapped_and_nothing_else_is_kept(path):
 
 def test_what_a_class_copies_is_reported_and_logged(path, caplog):
     loaded, report = round_trip(path, {"tree": Copies(np.zeros(300_000)), "kept": np.zeros(1000)})
-    assert report.shared == 8000
-    assert report.copied[0] == Copied("tree.nodes", 2_400_000)
-    assert str(report).startswith(f"{path}: 8.00 kB shared, 2.40 MB copied: 'tree.nodes' 2.40 MB, 'object.pickle' ")
+    assert report.mapped == 8000
+    assert report.copied[0][:2] == ("tree.nodes", 2_400_000)
+    first, second, third = str(report).splitlines()
+    assert first == f"{path}: 8.00 kB mapped, 2.40 MB copied"
+    assert second == "  tree.nodes, 2.40 MB: copied by the classes of the object"
+    assert third.startswith("  object.pickle, ")
     with caplog.at_level(logging.WARNING, "onecopy"):
         oc.load_object(path, trusted=True)
-    assert "'tree.nodes' 2.40 MB" in caplog.text
+    assert "tree.nodes, 2.40 MB" in caplog.text
     assert loaded["tree"].nodes.flags.owndata
 
 

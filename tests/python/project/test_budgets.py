@@ -6,6 +6,7 @@ A budget is today's number and a margin. A larger budget needs a sentence of rea
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,18 @@ def test_importing_keeps_to_its_budget_of_modules_and_memory(python, name):
     assert words[2:] == []
     assert int(words[0]) <= modules, f"{name}: {words[0]} modules"
     assert int(words[1]) <= kib, f"{name}: {words[1]} KiB"
+
+
+def test_sharing_a_list_again_takes_few_calls():
+    calls = []
+    oc.share(["Ada", "Grace"]).close()
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_qualname) if event == "call" else None)
+    try:
+        shared = oc.share(["Ada", "Grace"])
+    finally:
+        sys.setprofile(None)
+    shared.close()
+    assert len(calls) <= 17, calls  # it was 61: folders were looked for in each call
 
 
 def test_help_lists_the_verbs_without_numpy_and_without_the_benchmarks(python):

@@ -26,7 +26,7 @@ import pytest
 from tests.support.places import ROOT
 
 import onecopy as oc
-from onecopy.store.identity import file_identity
+from onecopy.identity import file_identity
 from onecopy.store.keys import digest_of, name_of
 
 

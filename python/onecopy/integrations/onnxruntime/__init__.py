@@ -35,7 +35,7 @@ except ModuleNotFoundError as error:
         "oc.onnxruntime needs ONNX Runtime: pip install 'onecopy[onnxruntime]'", name="onnxruntime"
     ) from None
 
-from onecopy.integrations import Copied
 from onecopy.integrations.onnxruntime._ladder import Mapped, Mode, Report, Session, session
+from onecopy.reports import Copied
 
 __all__ = ["Copied", "Mapped", "Mode", "Report", "Session", "session"]

@@ -16,9 +16,9 @@ import onnxruntime
 from onecopy import _core, page_cache
 from onecopy.errors import FormatError
 from onecopy.files import Mapping as FileMapping
-from onecopy.integrations import Copied, lines_of
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
+from onecopy.reports import Copied, lines_of
 from onecopy.sources import resolve
 from onecopy.store import Store, default_folder, free_on
 from onecopy.store.fork import trim_heap

@@ -19,8 +19,8 @@ report of `load_into` lists all copied weights.
 torch is imported when `load` or `load_into` is called, not when this module is imported.
 """
 
-from onecopy.integrations import Copied
 from onecopy.integrations.torch._datasets import Attribute, ShareReport, share_dataset
-from onecopy.integrations.torch._load import LoadReport, load, load_into
+from onecopy.integrations.torch._load import load, load_into
+from onecopy.reports import Copied, LoadReport
 
 __all__ = ["Attribute", "Copied", "LoadReport", "ShareReport", "load", "load_into", "share_dataset"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,10 +11,9 @@ import numpy as np
 from onecopy import arrays
 from onecopy.arrays.entries import TYPES as ARRAY_TYPES
 from onecopy.arrays.saving import save
-from onecopy.integrations import Copied, lines_of
+from onecopy.reports import Copied, LoadReport
 from onecopy.sources import resolve
 from onecopy.store import Store
-from onecopy.text import size
 
 if TYPE_CHECKING:
     import os
@@ -98,48 +96,6 @@ def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.
         key = arrays.key_of(file, f"cast to {str(dtype).removeprefix('torch.')}, layout 1")
     here = Store.of(store).with_options(where="here")
     return here.get_or_build(key, lambda target: save(target, _Cast(real, dtype), metadata), source=path).path
-
-
-_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class LoadReport:
-    """Result of `load_into`; `str` gives a summary."""
-
-    path: str
-    """Path of the mapped file; with ``cast="store"`` and a cast, the file in the store."""
-    mapped: int
-    """Bytes of weights that are used in the mapping; 0 if all weights were copied to a device."""
-    copied: tuple[Copied, ...]
-    """Weights that were copied into private memory of this process."""
-    tied: tuple[tuple[str, ...], ...]
-    """Groups of names that share one weight in the module."""
-    missing: tuple[str, ...]
-    """Names in the module that the file does not have; their weights are unchanged."""
-    unexpected: tuple[str, ...]
-    """Names in the file that the module does not have; they were not read."""
-    on_meta: tuple[str, ...]
-    """Names of parameters and buffers that are still on the meta device, without data."""
-    warming: WarmJob | None
-    """The job that reads the weights into memory, with ``warm=True`` or a device; else None."""
-    sent: int = 0
-    """Bytes of weights that were copied to a device; 0 without a device."""
-
-    def __str__(self) -> str:
-        first = f"{size(self.sent)} sent to a device" if self.sent else f"{size(self.mapped)} mapped"
-        lines = [f"{self.path}: {first}, {size(sum(one.bytes for one in self.copied))} copied"]
-        lines += lines_of(self.copied)
-        for words, names in (
-            ("one weight", [" = ".join(group) for group in self.tied]),
-            ("not in the file", self.missing),
-            ("not in the module", self.unexpected),
-            ("still on the meta device", self.on_meta),
-        ):
-            if names:
-                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                lines.append(f"  {words}: {', '.join(names[:_SHOWN])}{more}")
-        return "\n".join(lines)
 
 
 def load(

@@ -6,14 +6,14 @@ import errno
 import os
 import stat
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 
 def boot_identity() -> str:
     """Return the identity of this run of the kernel; empty where there is none."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123 - without the import of pathlib
+            return file.read().strip()
     except OSError:
         return ""
 
@@ -24,7 +24,8 @@ def start_of(process: str | int) -> str:
     Process numbers are used again; the pair of both is not.
     """
     try:
-        text = Path(f"/proc/{process}/stat").read_text(errors="replace")
+        with open(f"/proc/{process}/stat", errors="replace") as file:  # noqa: PTH123
+            text = file.read()
     except OSError:
         return ""
     return text.rpartition(")")[2].split()[19]
