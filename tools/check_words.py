@@ -78,7 +78,7 @@ EXCEPTIONS = {
     "packages/bench/tests/test_bench_monitor.py": r'"told"',
     "packages/bench/tests/test_record.py": r"model name",
     "tools/fuzz_seeds.py": r"K.x01",  # bytes of a pickle
-    "packages/monitor/src/onecopy_monitor/recording/reading.py": r'"processors"',  # a key of the file format
+    "packages/monitor/src/onecopy_monitor/recording.py": r'"processors"',  # a key of the file format
     "tests/python/project/test_check_words.py": r"",  # its sentences have the words
     "tests/support/hostile_files.py": r"riddle",  # an unknown kind in a hostile file
 }

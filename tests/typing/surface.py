@@ -98,7 +98,7 @@ reveal_type(Shuffle(10)[::2])  # revealed: onecopy.shuffle.Shuffle
 reveal_type(list(Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[int]]
 
 # Workers.
-reveal_type(preload(["json"]).measure().server_threads)  # revealed: int | None
+reveal_type(preload(["json"], measure=True).server_threads)  # revealed: int | None
 reveal_type(oc.torch.share_dataset([1], "1MB", key="k"))  # revealed: list[int]
 reveal_type(assert_shared(file, [1, 2]).pss)  # revealed: int
 

@@ -100,7 +100,8 @@ class Facts(NamedTuple):
         if len(file) != 1 and NAME not in file:
             raise FormatError(f"{file.path}: not an image: {len(file)} arrays, and none is called {NAME!r}")
         entry = file.entry(NAME if NAME in file else next(iter(file)))
-        dtype = {one.name: one.numpy for one in TYPES}.get(entry.dtype) or entry.dtype
+        in_numpy, *_ = TYPES.get(entry.dtype, (None,))
+        dtype = in_numpy or entry.dtype
         axes = ("YX", "YXS")[len(entry.shape) - 2] if len(entry.shape) in (2, 3) else "?" * len(entry.shape)
         text = file.metadata.get("image")
         if text is None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from onecopy.remote.origin import beside as beside
     from onecopy.remote.origin import shown
     from onecopy.remote.origin import versions_of as versions_of
-    from onecopy.remote.peers import Peers
     from onecopy.remote.transfer import CONNECTIONS
 
 _HOMES = {

@@ -23,13 +23,13 @@ from itertools import chain, cycle, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Union
 
+from onecopy.identity import boot_identity, start_of
 from onecopy.remote import boards, transfer
 from onecopy.remote.boards import job_of_addresses, job_of_torchrun
 from onecopy.remote.channels import Channel, Listener, PeerLostError
 from onecopy.remote.pieces import Ranges
 from onecopy.remote.steps import StoppedError, nothing, run
 from onecopy.remote.transfer import pieces_of
-from onecopy.identity import boot_identity, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
