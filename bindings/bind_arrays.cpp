@@ -66,7 +66,7 @@ void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*
       blocks.append(error_class("BadBlock")(block.number, block.range.offset, block.range.length, block.expected,
                                             block.found, nb::tuple(names)));
     }
-    const nb::object value = error_class("ChecksumError")(text_of(error.what()));
+    const nb::object value = format_error("ChecksumError", error);
     value.attr("blocks") = nb::tuple(blocks);
     PyErr_SetObject(value.type().ptr(), value.ptr());
   }

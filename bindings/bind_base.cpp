@@ -33,6 +33,15 @@ nb::object text_of(std::string_view text) {
   return nb::steal(PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
 
+nb::object format_error(const char* name, const FormatError& error) {
+  const nb::object type = error_class(name);
+  nb::object value = type(text_of(error.what()));
+  value.attr("kind") = type.attr("Kind")(to_string(error.kind()));
+  if (!error.path().empty()) value.attr("path") = text_of(error.path());
+  if (error.offset()) value.attr("offset") = *error.offset();
+  return value;
+}
+
 namespace {
 
 // OSError(errno, text, filename): Python picks FileNotFoundError, PermissionError, ... by the number.
@@ -54,9 +63,9 @@ void translate(const std::exception_ptr& pointer, void* /*unused*/) {
   } catch (const OsError& error) {
     raise(os_error(nb::borrow(PyExc_OSError), error));
   } catch (const NoChecksum& error) {
-    PyErr_SetObject(error_class("NoChecksum").ptr(), text_of(error.what()).ptr());
+    raise(format_error("NoChecksum", error));
   } catch (const FormatError& error) {
-    PyErr_SetObject(error_class("FormatError").ptr(), text_of(error.what()).ptr());
+    raise(format_error("FormatError", error));
   }
 }
 

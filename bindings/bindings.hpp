@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "onecopy/base/error.hpp"
 #include "onecopy/files/mapping.hpp"
 #include "shared.hpp"
 
@@ -36,7 +37,9 @@ inline nb::object owned(PyObject* object) {
   return nb::steal(object);
 }
 
-nb::object error_class(const char* name);   // of onecopy.errors
+nb::object error_class(const char* name);  // of onecopy.errors
+// An instance of that class, a subclass of FormatError, with the kind, path and offset of `error`.
+nb::object format_error(const char* name, const FormatError& error);
 nb::object text_of(std::string_view text);  // as Python decodes paths: bytes that are not UTF-8 become surrogates
 
 // "WarmReport(bytes=1048576, filled=0, ...)": the fields of a report, in their order.

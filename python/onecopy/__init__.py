@@ -19,10 +19,10 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onecopy import images
+    from onecopy import errors, images
     from onecopy.arrays import ArrayFile, open, save  # noqa: A004
     from onecopy.caching import cached
-    from onecopy.errors import ChecksumError, DataLost, FileChanged, FormatError, NoChecksum, NotShareable
+    from onecopy.errors import ChecksumError, DataLost, Error, FormatError
     from onecopy.files import Mapping, check, guard
     from onecopy.integrations import onnxruntime as onnxruntime
     from onecopy.integrations import ray as ray
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_SUBPACKAGES = ("images",)
+_SUBPACKAGES = ("errors", "images")
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {
     "arrays": ("ArrayFile", "open", "save"),
-    "errors": ("ChecksumError", "DataLost", "FileChanged", "FormatError", "NoChecksum", "NotShareable"),
+    "errors": ("ChecksumError", "DataLost", "Error", "FormatError"),
     "files": ("Mapping", "check", "guard"),
     "caching": ("cached",),
     "memory": ("explain",),
@@ -59,18 +59,17 @@ __all__ = [
     "ChecksumError",
     "DataLost",
     "Dict",
-    "FileChanged",
+    "Error",
     "FormatError",
     "List",
     "Mapping",
-    "NoChecksum",
-    "NotShareable",
     "Scratch",
     "Store",
     "Table",
     "__version__",
     "cached",
     "check",
+    "errors",
     "evict",
     "explain",
     "file_key",

@@ -1,20 +1,95 @@
-"""The exceptions that onecopy defines.
+"""The exceptions of onecopy: all derive from `Error`, and from a built-in exception that says the same.
 
-Failed system calls raise OSError or one of its built-in subclasses; invalid contents of files raise `FormatError`.
+Failed system calls raise OSError or one of its built-in subclasses, such as FileNotFoundError; what onecopy has to say
+about a file or a value is one of these. `Error`, `FormatError`, `ChecksumError` and `DataLost` are also names of
+`onecopy`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from enum import Enum
+from typing import NamedTuple, TypeVar
 
-__all__ = ["BadBlock", "ChecksumError", "DataLost", "FileChanged", "FormatError", "NoChecksum", "NotShareable"]
+__all__ = [
+    "BadBlock",
+    "ChecksumError",
+    "DataLost",
+    "Error",
+    "FileChanged",
+    "FormatError",
+    "NoChecksum",
+    "NotShareable",
+]
 
 
-class FormatError(ValueError):
-    """The contents of a file are invalid for its format.
+class Error(Exception):
+    """The base of all exceptions that onecopy defines."""
 
-    The message names the file, the array or the byte offset, the expected value and the value found.
+
+class FormatError(Error, ValueError):
+    """The contents of a file are invalid for its format, or a value cannot be stored in a format.
+
+    The message names the file, the array or the byte offset, the expected value and the value found. ``kind``, ``path``
+    and ``offset`` are for programs.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "weights.safetensors")
+    >>> _ = path.write_bytes(bytes(4))
+    >>> try:
+    ...     oc.open(path)
+    ... except oc.FormatError as error:
+    ...     error.kind.name, error.offset, error.path == str(path)
+    ('TRUNCATED', 4, True)
     """
+
+    class Kind(Enum):
+        """What is wrong: see the members."""
+
+        NOT_THIS_FORMAT = "not_this_format"
+        """A file of another format, or of other contents than the call asks for."""
+        UNSUPPORTED = "unsupported"
+        """A version, encoding or type that onecopy does not read, or that the format cannot hold."""
+        TRUNCATED = "truncated"
+        """The data ends before what it declares."""
+        OUT_OF_BOUNDS = "out_of_bounds"
+        """An offset, a size or a number refers to what is not there."""
+        MALFORMED = "malformed"
+        """The bytes break a rule of the format, such as its grammar."""
+        INCONSISTENT = "inconsistent"
+        """Two parts contradict each other: a name that occurs twice, overlaps, a checksum."""
+        TOO_COSTLY = "too_costly"
+        """Beyond a limit that keeps a small file from taking much memory or time."""
+
+    kind: Kind = Kind.MALFORMED
+    """What is wrong."""
+    path: str | None = None
+    """Path or URL of the file; None if unknown."""
+    offset: int | None = None
+    """Position of the error in the file, in bytes; None if unknown."""
+
+    def __init__(
+        self, message: str = "", kind: Kind | None = None, *, path: str | None = None, offset: int | None = None
+    ) -> None:
+        super().__init__(message if path is None else f"{path}: {message}")
+        if kind is not None:
+            self.kind = kind
+        if path is not None:
+            self.path = path
+        if offset is not None:
+            self.offset = offset
+
+
+Kind = FormatError.Kind
+_E = TypeVar("_E", bound=FormatError)
+
+
+def retyped(error: FormatError, into: type[_E], message: str) -> _E:
+    """Return an error of another type and message, with kind, path and offset of this one."""
+    made = into(message)
+    made.__dict__.update(error.__dict__)
+    return made
 
 
 class BadBlock(NamedTuple):
@@ -40,6 +115,7 @@ class ChecksumError(FormatError):
     The message names the file and the first damaged block; ``blocks`` lists all damaged blocks.
     """
 
+    kind = FormatError.Kind.INCONSISTENT
     blocks: tuple[BadBlock, ...] = ()
     """The damaged blocks; empty if the checksum of the header does not match."""
 
@@ -47,8 +123,10 @@ class ChecksumError(FormatError):
 class NoChecksum(FormatError):
     """A file cannot be verified, because it has no checksums: written by another tool, or with ``checksum=False``."""
 
+    kind = FormatError.Kind.UNSUPPORTED
 
-class DataLost(OSError):
+
+class DataLost(Error, OSError):
     """A mapped file lost bytes: another program truncated it, or the device failed.
 
     ``filename`` is the path, ``errno`` is EIO. Raised instead of the SIGBUS that would end the process.
@@ -58,16 +136,16 @@ class DataLost(OSError):
     """Position of the first lost byte in the file, in bytes; None if unknown."""
 
 
-class FileChanged(OSError):
+class FileChanged(Error, OSError):
     """A path refers to another file than when it was opened or pickled, or the file was modified since then.
 
     ``filename`` is the path, ``errno`` is ESTALE.
     """
 
 
-class NotShareable(TypeError):
+class NotShareable(Error, TypeError):
     """A value cannot be stored in a records file; the message begins with its path in it: ``[12].bbox[3]: ...``."""
 
 
-for _error in (ChecksumError, DataLost, FileChanged, FormatError, NoChecksum, NotShareable):
+for _error in (ChecksumError, DataLost, Error, FormatError):
     _error.__module__ = "onecopy"  # what users import, catch and read in a traceback

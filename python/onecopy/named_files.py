@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from onecopy import _core
 from onecopy.arguments import path_text
-from onecopy.errors import FormatError
+from onecopy.errors import FormatError, Kind
 from onecopy.files import Mapping
 from onecopy.text import is_text
 
@@ -46,17 +46,19 @@ def _checked(path: str, names: Iterable[str]) -> list[str]:
     folders: set[str] = set()
     distinct = dict.fromkeys(names)
     if len(distinct) > _MAX_FILES:
-        raise SetError(f"{path}: it names {len(distinct)} files, at most {_MAX_FILES} are opened")
+        raise SetError(f"it names {len(distinct)} files, at most {_MAX_FILES} are opened", Kind.TOO_COSTLY, path=path)
     for name in distinct:
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if not is_inside(name) or not parts or name.endswith(("/", "/.")) or len(parts) > _MAX_DEPTH:
-            raise SetError(f"{path}: invalid file {name[:200]!r}: not the path of a file inside its folder")
+            raise SetError(
+                f"invalid file {name[:200]!r}: not the path of a file inside its folder", Kind.OUT_OF_BOUNDS, path=path
+            )
         if any(len(part.encode()) > _MAX_NAME or not part.isprintable() for part in parts):
-            raise SetError(f"{path}: invalid file {name[:200]!r}: not printable, or longer than {_MAX_NAME} bytes")
+            raise SetError(f"invalid file {name[:200]!r}: not printable, or longer than {_MAX_NAME} bytes", path=path)
         found["/".join(parts)] = None
         folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
     if both := folders.intersection(found):
-        raise SetError(f"{path}: invalid file {min(both)!r}: it is the folder of another one")
+        raise SetError(f"invalid file {min(both)!r}: it is the folder of another one", Kind.INCONSISTENT, path=path)
     return list(found)
 
 
@@ -90,7 +92,9 @@ def names_of_index(path: str | os.PathLike[str]) -> list[str]:
 def index_text(index: Mapping) -> bytes:
     """Return the text of an index, read with pread: another program may truncate the mapped file."""
     if index.nbytes > _MAX_INDEX:
-        raise FormatError(f"{index.path}: index of shards too large: {index.nbytes} bytes, at most {_MAX_INDEX}")
+        raise FormatError(
+            f"index of shards too large: {index.nbytes} bytes, at most {_MAX_INDEX}", Kind.TOO_COSTLY, path=index.path
+        )
     return os.pread(index.fileno(), index.nbytes, 0)
 
 
@@ -106,16 +110,22 @@ def parse_index(path: str, text: bytes) -> tuple[dict[str, str], dict[str, str]]
         texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in metadata.items()}
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise FormatError(f"{path}: not the index of a sharded model, although it begins like JSON: {reason}") from None
+        raise FormatError(
+            f"not the index of a sharded model, although it begins like JSON: {reason}", Kind.NOT_THIS_FORMAT, path=path
+        ) from None
     if not weight_map:
-        raise SetError(f"{path}: the 'weight_map' is empty: there are no shards")
+        raise SetError("the 'weight_map' is empty: there are no shards", path=path)
     for name in weight_map:
         if not is_text(name):
-            raise SetError(f"{path}: invalid name {name!r}: it contains an unpaired surrogate")
+            raise SetError(f"invalid name {name!r}: it contains an unpaired surrogate", path=path)
     inside: set[str] = set()  # checked before: a shard has many arrays
     for name, file in weight_map.items():
         if not isinstance(file, str) or not (file in inside or is_inside(file)):
-            raise SetError(f"{path}: invalid file {file!r} for {name!r}: not a path inside the folder of the index")
+            raise SetError(
+                f"invalid file {file!r} for {name!r}: not a path inside the folder of the index",
+                Kind.OUT_OF_BOUNDS,
+                path=path,
+            )
         inside.add(file)
     return weight_map, texts
 

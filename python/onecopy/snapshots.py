@@ -30,7 +30,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from onecopy import _core
-from onecopy.errors import FileChanged
+from onecopy.errors import Error, FileChanged
 from onecopy.files import Closeable
 from onecopy.identity import FileIdentity, file_identity, settled_identity
 from onecopy.variables import KEEPER, MAP_WRITABLE
@@ -50,7 +50,7 @@ _GET_FLAGS = 0x80086601
 _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
 
 
-class NoSnapshot(Exception):
+class NoSnapshot(Error):
     """There is no snapshot of a file; the message has the reason."""
 
 

@@ -54,7 +54,8 @@ bool may_be_another_format(Bytes first) noexcept {
 
 void refuse_other_formats(Bytes first) {
   for (const auto& other : signatures::other_formats)
-    if (other.signature.is_in(first)) throw FormatError("not an array file: this is " + std::string(other.what));
+    if (other.signature.is_in(first))
+      throw FormatError(FormatError::not_this_format, "not an array file: this is " + std::string(other.what));
 }
 
 void refuse_prepacked(const Mapping& mapping) {
@@ -64,6 +65,7 @@ void refuse_prepacked(const Mapping& mapping) {
   mapping.read(size - end.size(), std::as_writable_bytes(std::span(end)));
   if (std::string_view(end.data(), end.size()) == onnx::prepacked_end)
     throw FormatError(
+        FormatError::not_this_format,
         "not an array file: these are weights that were prepacked for ONNX Runtime, without checksums, and only an "
         "ONNX Runtime session reads them");
 }

@@ -34,15 +34,13 @@ std::string list(std::span<const std::string> names) {
 const BlockChecksums& checksums_of(const ArrayFile& file) {
   const Index& index = file.index();
   if (index.header_check() == HeaderCheck::mismatch)
-    throw ChecksumError(
-        file.mapping()->path() +
-            ": the header does not agree with its checksum: it is damaged, or another tool re-saved the "
-            "file and kept onecopy's metadata",
-        {});
+    throw ChecksumError(file.mapping()->path(),
+                        "the header does not agree with its checksum: it is damaged, or another tool re-saved the "
+                        "file and kept onecopy's metadata",
+                        {});
   if (!index.checksums().present())
-    throw NoChecksum(
-        file.mapping()->path() +
-        ": no checksums to verify the file against: another tool wrote it, or checksums were switched off");
+    throw NoChecksum(file.mapping()->path(),
+                     "no checksums to verify the file against: another tool wrote it, or checksums were switched off");
   return index.checksums();
 }
 
@@ -109,13 +107,13 @@ class Verifier final : public Inspector {
     std::ranges::sort(bad_, {}, &BadBlock::number);
     for (auto& block : bad_) block.names = names_in(block.range);
     const BadBlock& first = bad_.front();
-    const std::string message =
-        file_.mapping()->path() + ": " + std::to_string(bad_.size()) + " of " + std::to_string(checksums_.size()) +
-        " blocks " + (bad_.size() == 1 ? "is" : "are") + " damaged; block " + std::to_string(first.number) +
-        ", bytes [" + std::to_string(first.range.offset) + ", " +
-        std::to_string(first.range.offset + first.range.length) + ") of the file, in " + list(first.names) +
-        ": CRC-32C " + hexadecimal(first.found) + ", but " + hexadecimal(first.expected) + " was stored";
-    return {message, bad_};
+    const std::string message = std::to_string(bad_.size()) + " of " + std::to_string(checksums_.size()) + " blocks " +
+                                (bad_.size() == 1 ? "is" : "are") + " damaged; block " + std::to_string(first.number) +
+                                ", bytes [" + std::to_string(first.range.offset) + ", " +
+                                std::to_string(first.range.offset + first.range.length) + ") of the file, in " +
+                                list(first.names) + ": CRC-32C " + hexadecimal(first.found) + ", but " +
+                                hexadecimal(first.expected) + " was stored";
+    return {file_.mapping()->path(), message, bad_};
   }
 
   ArrayFile file_;

@@ -24,4 +24,25 @@ OsError::OsError(std::string operation, std::string path, int code, std::string 
       reason_(reason_of(code, std::move(detail))),
       code_(code) {}
 
+FormatError FormatError::with_path(std::string path) const { return {kind_, std::move(path), what(), offset_}; }
+
+FormatError FormatError::moved_by(std::uint64_t begin) const {
+  auto moved = *this;
+  if (moved.offset_) *moved.offset_ += begin;
+  return moved;
+}
+
+std::string_view to_string(FormatError::Kind kind) noexcept {
+  switch (kind) {
+    case FormatError::not_this_format: return "not_this_format";
+    case FormatError::unsupported: return "unsupported";
+    case FormatError::truncated: return "truncated";
+    case FormatError::out_of_bounds: return "out_of_bounds";
+    case FormatError::inconsistent: return "inconsistent";
+    case FormatError::too_costly: return "too_costly";
+    case FormatError::malformed: break;
+  }
+  return "malformed";
+}
+
 }  // namespace onecopy

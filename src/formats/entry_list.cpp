@@ -33,9 +33,11 @@ void EntryList::reject_overlaps() const {
   if (const auto pair = overlap_in(ranges)) {
     const Entry& first = parts_.entries[pair->first];
     const Entry& second = parts_.entries[pair->second];
-    throw FormatError(json::describe(second.name) + " begins at byte " + std::to_string(second.offset) +
-                      " of the file, inside " + json::describe(first.name) + ", which ends at " +
-                      std::to_string(first.offset + first.length));
+    throw FormatError(FormatError::inconsistent,
+                      json::describe(second.name) + " begins at byte " + std::to_string(second.offset) +
+                          " of the file, inside " + json::describe(first.name) + ", which ends at " +
+                          std::to_string(first.offset + first.length),
+                      second.offset);
   }
 }
 

@@ -24,36 +24,43 @@ std::uint64_t round_up(std::uint64_t number, std::uint64_t boundary) {
 }
 
 [[noreturn]] void refuse_header() {
-  throw FormatError("the header would have more than the 100 MB that readers accept");
+  throw FormatError(FormatError::too_costly, "the header would have more than the 100 MB that readers accept");
 }
 
 std::uint64_t byte_size(const ArraySpec& array) {
   const auto size = checked_size(array.shape, bits(array.dtype));
-  if (!size || *size > largest_file) throw FormatError(json::describe(array.name) + " is larger than a file can be");
+  if (!size || *size > largest_file)
+    throw FormatError(FormatError::unsupported, json::describe(array.name) + " is larger than a file can be");
   if (*size % 8 != 0)
-    throw FormatError(json::describe(array.name) + " does not fill whole bytes: " + std::to_string(*size) + " bits");
+    throw FormatError(FormatError::unsupported,
+                      json::describe(array.name) + " does not fill whole bytes: " + std::to_string(*size) + " bits");
   return *size / 8;
 }
 
 void check_names(std::span<const ArraySpec> arrays, bool has_fillers) {
   std::unordered_set<std::string_view> names;
   for (const auto& array : arrays) {
-    if (!json::is_utf8(array.name)) throw FormatError("an array's name is not UTF-8");
-    if (array.name == "__metadata__") throw FormatError("the name '__metadata__' is reserved by the format");
+    if (!json::is_utf8(array.name)) throw FormatError(FormatError::malformed, "an array's name is not UTF-8");
+    if (array.name == "__metadata__")
+      throw FormatError(FormatError::unsupported, "the name '__metadata__' is reserved by the format");
     if (has_fillers && array.name.starts_with('#'))
-      throw FormatError(json::describe(array.name) +
-                        ": names that begin with '#' are taken by fillers in an aligned file");
-    if (!names.insert(array.name).second) throw FormatError("two arrays have the name " + json::describe(array.name));
+      throw FormatError(
+          FormatError::unsupported,
+          json::describe(array.name) + ": names that begin with '#' are taken by fillers in an aligned file");
+    if (!names.insert(array.name).second)
+      throw FormatError(FormatError::inconsistent, "two arrays have the name " + json::describe(array.name));
   }
 }
 
 void check_options(const LayoutOptions& options) {
   const std::uint64_t align = options.align.value_or(line);
   if (!std::has_single_bit(align) || align < line || align > (std::uint64_t{2} << 20U))
-    throw FormatError("align must be a power of two from 64 to 2097152, not " + std::to_string(align));
+    throw FormatError(FormatError::unsupported,
+                      "align must be a power of two from 64 to 2097152, not " + std::to_string(align));
   for (const auto& [key, value] : options.metadata) {
-    if (!json::is_utf8(key) || !json::is_utf8(value)) throw FormatError("metadata is not UTF-8");
-    if (key == metadata::key) throw FormatError("the metadata key 'onecopy' is reserved");
+    if (!json::is_utf8(key) || !json::is_utf8(value))
+      throw FormatError(FormatError::malformed, "metadata is not UTF-8");
+    if (key == metadata::key) throw FormatError(FormatError::unsupported, "the metadata key 'onecopy' is reserved");
   }
 }
 
@@ -87,7 +94,7 @@ void Layout::place() {
   for (const auto& [array, length] : order) {
     if (options_.align) fill_to(*options_.align);
     if (!in_bounds(largest_file, file_size_, length))
-      throw FormatError("the arrays together are larger than a file can be");
+      throw FormatError(FormatError::unsupported, "the arrays together are larger than a file can be");
     placements_.push_back({array, file_size_, length});
     file_size_ += length;
   }
@@ -114,7 +121,8 @@ void Layout::move_behind_header() {
     data_offset_ = needed;
   }
   if (data_offset_ - safetensors::length_bytes > safetensors::largest_header) refuse_header();
-  if (file_size_ > largest_file) throw FormatError("the file would be larger than a file can be");
+  if (file_size_ > largest_file)
+    throw FormatError(FormatError::unsupported, "the file would be larger than a file can be");
 }
 
 void Layout::fill_to(std::uint64_t boundary) {

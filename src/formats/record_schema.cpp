@@ -18,13 +18,14 @@ constexpr std::array<std::string_view, 16> kind_names{"null", "boolean", "intege
                                                       "map",  "array",   "extension", "choice"};
 
 [[noreturn]] void refuse(const Type& type, const std::string& what) {
-  throw FormatError("the schema has a '" + std::string(to_string(type.kind)) + "' " + what);
+  throw FormatError(FormatError::malformed, "the schema has a '" + std::string(to_string(type.kind)) + "' " + what);
 }
 
 TypeKind read_kind(json::Reader& reader) {
   const auto name = reader.string();
   const auto at = std::ranges::find(kind_names, name);
-  if (at == kind_names.end()) throw FormatError("the schema has the unknown kind " + json::describe(name));
+  if (at == kind_names.end())
+    throw FormatError(FormatError::unsupported, "the schema has the unknown kind " + json::describe(name));
   return static_cast<TypeKind>(at - kind_names.begin());
 }
 
@@ -119,12 +120,12 @@ void check(Type& type) {
 
 // Removes a node and its children from the list.
 Type build(std::span<SchemaNode>& nodes, std::size_t depth) {
-  if (nodes.empty()) throw FormatError("the schema ends too early");
+  if (nodes.empty()) throw FormatError(FormatError::malformed, "the schema ends too early");
   if (depth > RecordSchema::deepest)
-    throw FormatError("the schema is deeper than " + std::to_string(RecordSchema::deepest));
+    throw FormatError(FormatError::too_costly, "the schema is deeper than " + std::to_string(RecordSchema::deepest));
   SchemaNode& node = nodes.front();
   nodes = nodes.subspan(1);
-  if (node.children > nodes.size()) throw FormatError("the schema ends too early");
+  if (node.children > nodes.size()) throw FormatError(FormatError::malformed, "the schema ends too early");
   for (std::uint64_t i = 0; i < node.children; ++i) node.type.children.push_back(build(nodes, depth + 1));
   check(node.type);
   return std::move(node.type);
@@ -133,7 +134,8 @@ Type build(std::span<SchemaNode>& nodes, std::size_t depth) {
 std::vector<SchemaNode> read_nodes(json::Reader& reader) {
   std::vector<SchemaNode> nodes;
   reader.array([&] {
-    if (nodes.size() == RecordSchema::most_nodes) throw FormatError("the schema has more than 100,000 nodes");
+    if (nodes.size() == RecordSchema::most_nodes)
+      throw FormatError(FormatError::too_costly, "the schema has more than 100,000 nodes");
     nodes.push_back(read_node(reader));
   });
   return nodes;
@@ -151,12 +153,12 @@ RecordSchema read_schema(json::Reader& reader) {
       reader.skip();
   });
   if (schema.container != "list" && schema.container != "dict")
-    throw FormatError("a container of the unknown kind " + json::describe(schema.container));
+    throw FormatError(FormatError::unsupported, "a container of the unknown kind " + json::describe(schema.container));
   std::span<SchemaNode> rest(nodes);
   schema.rows = build(rest, 1);
-  if (!rest.empty()) throw FormatError("the schema has nodes that belong to nothing");
+  if (!rest.empty()) throw FormatError(FormatError::malformed, "the schema has nodes that belong to nothing");
   if (schema.container == "dict" && (schema.rows.kind != TypeKind::fixed || schema.rows.children.size() != 2))
-    throw FormatError("the rows of a dict are not pairs");
+    throw FormatError(FormatError::malformed, "the rows of a dict are not pairs");
   return schema;
 }
 
@@ -228,7 +230,7 @@ RecordSchema parse_record_schema(std::string_view metadata) {
       reader.skip();
   });
   reader.end();
-  if (schema.container.empty()) throw FormatError("the schema has no container of rows");
+  if (schema.container.empty()) throw FormatError(FormatError::malformed, "the schema has no container of rows");
   return schema;
 }
 

@@ -21,15 +21,16 @@ constexpr std::string_view metadata_key = "__metadata__";
 class Parser {
  public:
   Parser(std::vector<char> header, std::uint64_t file_size)
-      : file_size_(file_size), reader_({header.data(), header.size()}, parts_.unescaped) {
+      : file_size_(file_size), reader_({header.data(), header.size()}, parts_.unescaped, length_bytes) {
     parts_.data_offset = length_bytes + header.size();
     parts_.header = std::move(header);  // keeps its address, so references into it stay valid
   }
 
   Index parse() {
     const auto text = header_text();
-    if (text.empty() || text.front() != '{') throw FormatError("the header does not begin with '{'");
-    if (!json::is_utf8(text)) throw FormatError("the header is not UTF-8");
+    if (text.empty() || text.front() != '{')
+      throw FormatError(FormatError::not_this_format, "the header does not begin with '{'");
+    if (!json::is_utf8(text)) throw FormatError(FormatError::malformed, "the header is not UTF-8");
     reader_.object([this](std::string_view key) {
       if (key == metadata_key)
         read_metadata();
@@ -48,11 +49,13 @@ class Parser {
   std::uint64_t data_size() const noexcept { return file_size_ - parts_.data_offset; }
 
   void read_metadata() {
-    if (std::exchange(has_metadata_, true)) reader_.fail("__metadata__ occurs twice in the header");
+    if (std::exchange(has_metadata_, true))
+      reader_.fail("__metadata__ occurs twice in the header", FormatError::inconsistent);
     reader_.object([this](std::string_view key) {
       const auto value = reader_.string();
       if (key == metadata::key) ours_end_ = reader_.position();
-      if (!parts_.metadata.emplace(key, value).second) reader_.fail("metadata " + describe(key) + " occurs twice");
+      if (!parts_.metadata.emplace(key, value).second)
+        reader_.fail("metadata " + describe(key) + " occurs twice", FormatError::inconsistent);
     });
   }
 
@@ -64,7 +67,8 @@ class Parser {
     bool has_shape = false;
     shape_starts_.push_back(parts_.dimensions.size());
     const auto once = [&](bool& seen, std::string_view key) {
-      if (std::exchange(seen, true)) reader_.fail(describe(name) + " has " + std::string(key) + " twice");
+      if (std::exchange(seen, true))
+        reader_.fail(describe(name) + " has " + std::string(key) + " twice", FormatError::inconsistent);
     };
     bool has_offsets = false;
     reader_.object([&](std::string_view key) {
@@ -81,7 +85,8 @@ class Parser {
         reader_.skip();  // the safetensors package ignores what it does not know
       }
     });
-    if (!has_dtype || !has_shape || !offsets) throw FormatError(describe(name) + " lacks dtype, shape or data_offsets");
+    if (!has_dtype || !has_shape || !offsets)
+      throw FormatError(FormatError::malformed, describe(name) + " lacks dtype, shape or data_offsets");
     place(entry, offsets->first, offsets->second);
     parts_.entries.push_back(entry);
   }
@@ -89,7 +94,8 @@ class Parser {
   DType read_dtype(std::string_view name) {
     const auto text = reader_.string();
     const auto dtype = parse_dtype(text);
-    if (!dtype) throw FormatError(describe(name) + " has the unknown dtype " + describe(text));
+    if (!dtype)
+      throw FormatError(FormatError::unsupported, describe(name) + " has the unknown dtype " + describe(text));
     return *dtype;
   }
 
@@ -109,14 +115,17 @@ class Parser {
     const auto range = [&] {
       return describe(entry.name) + ": bytes [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
     };
-    if (begin > end) throw FormatError(range() + " end before they begin");
+    if (begin > end) throw FormatError(FormatError::malformed, range() + " end before they begin");
     if (!in_bounds(data_size(), begin, end - begin))
-      throw FormatError(range() + " but the data section has " + std::to_string(data_size()) +
-                        ": the file is cut off, or its header is wrong");
+      throw FormatError(FormatError::truncated,
+                        range() + " but the data section has " + std::to_string(data_size()) +
+                            ": the file is cut off, or its header is wrong",
+                        file_size_);
     const auto shape = std::span(parts_.dimensions).subspan(shape_starts_.back());
     const auto bits = checked_size(shape, onecopy::bits(entry.dtype));
     if (!bits || *bits % 8 != 0 || *bits / 8 != end - begin)
-      throw FormatError(range() + " do not agree with its dtype " + std::string(to_string(entry.dtype)) + " and shape");
+      throw FormatError(FormatError::inconsistent,
+                        range() + " do not agree with its dtype " + std::string(to_string(entry.dtype)) + " and shape");
     entry.offset = parts_.data_offset + begin;
     entry.length = end - begin;
   }
@@ -138,14 +147,17 @@ class Parser {
     std::uint64_t end = parts_.data_offset;
     for (const Entry* entry : order) {
       if (entry->offset != end)
-        throw FormatError(describe(entry->name) + " begins at byte " + std::to_string(entry->offset) +
-                          " of the file, " + (entry->offset < end ? "inside the array before it" : "after a hole") +
-                          " that ends at " + std::to_string(entry->offset < end ? end : entry->offset));
+        throw FormatError(FormatError::inconsistent,
+                          describe(entry->name) + " begins at byte " + std::to_string(entry->offset) +
+                              " of the file, " + (entry->offset < end ? "inside the array before it" : "after a hole") +
+                              " that ends at " + std::to_string(entry->offset < end ? end : entry->offset),
+                          entry->offset);
       end += entry->length;
     }
     if (end != file_size_)
-      throw FormatError("the arrays end at byte " + std::to_string(end) + ", but the file has " +
-                        std::to_string(file_size_));
+      throw FormatError(
+          FormatError::inconsistent,
+          "the arrays end at byte " + std::to_string(end) + ", but the file has " + std::to_string(file_size_), end);
   }
 
   void read_our_metadata() {
@@ -161,9 +173,10 @@ class Parser {
     if (parts_.header_check != HeaderCheck::mismatch) return;
     if (facts->kind != Kind::arrays)
       throw FormatError(
+          FormatError::inconsistent,
           "the header's checksum does not match: damaged, or re-saved by another tool, which cannot keep a file of "
           "kind '" +
-          std::string(to_string(facts->kind)) + "' whole");
+              std::string(to_string(facts->kind)) + "' whole");
     parts_.kind = Kind::foreign;
     parts_.has_fillers = false;
   }
@@ -195,22 +208,30 @@ class Parser {
 
 std::uint64_t header_length(Bytes first, std::uint64_t file_size) {
   if (file_size < length_bytes || first.size() < length_bytes)
-    throw FormatError("a safetensors file begins with 8 bytes of header length, but the file has " +
-                      std::to_string(file_size));
+    throw FormatError(
+        FormatError::truncated,
+        "a safetensors file begins with 8 bytes of header length, but the file has " + std::to_string(file_size),
+        file_size);
   const std::uint64_t length = little_endian(first.first(length_bytes));
   if (length > largest_header)
-    throw FormatError("the header would have " + std::to_string(length) + " bytes, more than the " +
-                      std::to_string(largest_header) + " that are allowed (is this a safetensors file?)");
+    throw FormatError(FormatError::not_this_format,
+                      "the header would have " + std::to_string(length) + " bytes, more than the " +
+                          std::to_string(largest_header) + " that are allowed (is this a safetensors file?)",
+                      0);
   if (!in_bounds(file_size, length_bytes, length))
-    throw FormatError("the header would have " + std::to_string(length) + " bytes, but the file has " +
-                      std::to_string(file_size));
+    throw FormatError(
+        FormatError::truncated,
+        "the header would have " + std::to_string(length) + " bytes, but the file has " + std::to_string(file_size),
+        file_size);
   return length;
 }
 
 Index parse(std::vector<char> header, std::uint64_t file_size) {
   if (!in_bounds(file_size, length_bytes, header.size()))
-    throw FormatError("the header has " + std::to_string(header.size()) + " bytes, but the file has " +
-                      std::to_string(file_size));
+    throw FormatError(
+        FormatError::truncated,
+        "the header has " + std::to_string(header.size()) + " bytes, but the file has " + std::to_string(file_size),
+        file_size);
   return Parser(std::move(header), file_size).parse();
 }
 

@@ -114,7 +114,7 @@ class Binder {
   static unsigned bits_of(DType dtype) noexcept { return onecopy::bits(dtype); }
 
   [[noreturn]] static void wrong(const Node& node, std::string_view buffer, const std::string& what) {
-    throw FormatError("the buffer '" + buffer_name(node.path(), buffer) + "' " + what);
+    throw FormatError(FormatError::malformed, "the buffer '" + buffer_name(node.path(), buffer) + "' " + what);
   }
 
   const FindBuffer& find_;
@@ -139,8 +139,8 @@ std::string NodePlace::path() const {
 }
 
 void Node::damaged(std::uint64_t i) const {
-  throw FormatError("'" + path() + "': value " + std::to_string(i) +
-                    " points outside its buffers: the file is damaged");
+  throw FormatError(FormatError::out_of_bounds, "'" + path() + "': value " + std::to_string(i) +
+                                                    " points outside its buffers: the file is damaged");
 }
 
 }  // namespace onecopy::records

@@ -53,7 +53,7 @@ Node::Range range_of(const Node& node, std::uint64_t i) { return node.null(i) ? 
 
 // Offsets were summed before: a write into the mapped file meanwhile must not cause a write outside of this memory.
 FormatError changed(const Node& node) {
-  return FormatError("'" + node.path() + "': the file was written to while it was read");
+  return FormatError(FormatError::inconsistent, "'" + node.path() + "': the file was written to while it was read");
 }
 
 // Calls `copy(k, place)` for every place, with the element of `numbers` that it will read prefetched.
@@ -152,7 +152,7 @@ void take_offsets(const Node& node, Places places, std::span<std::int64_t> into)
   each(node.offsets, places, [&](std::size_t k, std::uint64_t i) {
     const std::uint64_t size = range_of(node, i).size();
     if (!in_bounds(std::uint64_t{1} << 62U, total, size))
-      throw FormatError("'" + node.path() + "': these rows have too many items for one array");
+      throw FormatError(FormatError::too_costly, "'" + node.path() + "': these rows have too many items for one array");
     total += size;
     into[k + 1] = static_cast<std::int64_t>(total);
   });

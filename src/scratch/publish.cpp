@@ -92,7 +92,7 @@ void publish(ScratchFile& scratch, const std::filesystem::path& path, const Arra
                   "the header needs " + std::to_string(layout.data_offset()) + " bytes, and the scratch file has " +
                       std::to_string(scratch.head()) + " before its data");
   if (layout.placements().front().length != std::as_const(scratch).bytes().size())
-    throw FormatError("'" + spec.name + "' is not of the size of the scratch file");
+    throw FormatError(FormatError::inconsistent, "'" + spec.name + "' is not of the size of the scratch file");
   std::vector<std::uint32_t> blocks;
   if (layout.checksum()) blocks = Checksums(scratch, layout).take();
   const std::string header = layout.header(blocks);

@@ -110,7 +110,7 @@ def test_an_object_that_changes_while_it_is_fetched_is_an_error(objects, store, 
             objects.put("x", CONTENT[::-1])
 
     objects.on_data = replace
-    with pytest.raises(oc.FileChanged, match="the object changed while it was fetched") as raised:
+    with pytest.raises(oc.errors.FileChanged, match="the object changed while it was fetched") as raised:
         fetch(url, store=store)
     assert raised.value.filename == url
     objects.on_data = None
@@ -128,7 +128,7 @@ def test_a_change_is_noticed_by_a_weak_tag_too(objects, store, small_pieces):
         objects.tags["x"] = 'W/"3"'
 
     objects.on_data = change
-    with pytest.raises(oc.FileChanged, match=r'W/"2", 1060921 bytes before, etag W/"3"'):
+    with pytest.raises(oc.errors.FileChanged, match=r'W/"2", 1060921 bytes before, etag W/"3"'):
         fetch(url, store=store)
 
 

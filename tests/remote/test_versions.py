@@ -23,7 +23,7 @@ def test_two_versions_with_different_times_never_become_one_file(objects, store,
             objects.times["x"] = TIMES[1]
 
     objects.on_data = replace
-    with pytest.raises(oc.FileChanged):
+    with pytest.raises(oc.errors.FileChanged):
         fetch(url, store=store, connections=1)
     assert {one.condition for one in objects.data_requests} == {TIMES[0]}
     objects.on_data = None

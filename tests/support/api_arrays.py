@@ -64,13 +64,13 @@ def open_copy_and_auto(w: World) -> None:
 
 @action()
 def open_refused(w: World) -> None:
-    refused(oc.FormatError, oc.open, w.hostile)
+    refused(oc.Error, oc.open, w.hostile)
     refused(FileNotFoundError, oc.open, w.missing)
     refused(IsADirectoryError, oc.open, w.folder)
     refused(ValueError, oc.open, "nul\0")
     refused(oc.ChecksumError, oc.open, w.damaged, verify=True)
     refused(oc.FormatError, onecopy.arrays.open_arrays, w.json)
-    refused(oc.NoChecksum, oc.open, w.unchecked, verify=True)
+    refused(oc.errors.NoChecksum, oc.open, w.unchecked, verify=True)
 
 
 @action()
@@ -81,7 +81,7 @@ def open_pickled(w: World) -> None:
         assert again["b"].sum() == 10
     other = pickle.dumps(oc.Mapping(w.bytes))
     os.utime(w.bytes, ns=(1, w.bytes.stat().st_mtime_ns + 1))
-    refused(oc.FileChanged, pickle.loads, other)
+    refused(oc.errors.FileChanged, pickle.loads, other)
 
 
 @action(60)

@@ -52,8 +52,8 @@ def share_in_a_child(w: World) -> None:
 
 @action(100)
 def share_refused(w: World) -> None:
-    refused(oc.NotShareable, oc.share, [{"a": [object()]}])
-    refused(oc.NotShareable, oc.share, [1, 2, dt.tzinfo()])
+    refused(oc.errors.NotShareable, oc.share, [{"a": [object()]}])
+    refused(oc.errors.NotShareable, oc.share, [1, 2, dt.tzinfo()])
     refused(TypeError, oc.share, 7)
     refused(TypeError, oc.share, "text")
     refused(ValueError, oc.Store, place="elsewhere")
@@ -156,7 +156,7 @@ def rows_of_damaged_files(w: World) -> None:
     refused(oc.FormatError, oc.open_records, w.hostile)
     refused(FileNotFoundError, oc.open_records, w.missing)
     refused(FileNotFoundError, onecopy.records.rows.attach, str(w.missing), (0, 0, 0, 0), None)
-    refused(oc.FileChanged, onecopy.records.rows.attach, str(w.list), (0, 0, 0, 0), None)
+    refused(oc.errors.FileChanged, onecopy.records.rows.attach, str(w.list), (0, 0, 0, 0), None)
 
 
 class Known:
@@ -190,11 +190,11 @@ def write_records(w: World) -> None:
     path = w.out / "written.oc"
     with onecopy.records.Writer(path) as writer:
         writer.append({"a": 1})
-        refused(oc.NotShareable, writer.append, {"a": object()})
+        refused(oc.errors.NotShareable, writer.append, {"a": object()})
         assert writer.extend([{"a": i} for i in range(5)]) == 5
     refused(ValueError, writer.append, 1)
     onecopy.records.save(path, w.pairs)
-    refused(oc.NotShareable, onecopy.records.save, path, [object()])
+    refused(oc.errors.NotShareable, onecopy.records.save, path, [object()])
     refused(StopError, onecopy.records.Writer(path).extend, range(20_000), progress=stop)
     refused(OSError, onecopy.records.save, w.missing / "below", w.rows)
 

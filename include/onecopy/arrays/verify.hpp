@@ -34,8 +34,10 @@ struct BadBlock {
 // `blocks` is empty if the header does not match its checksum.
 class ChecksumError : public FormatError {
  public:
-  ChecksumError(const std::string& message, std::vector<BadBlock> blocks)
-      : FormatError(message), blocks_(std::move(blocks)) {}
+  ChecksumError(std::string path, const std::string& message, std::vector<BadBlock> blocks)
+      : FormatError(inconsistent, std::move(path), message,
+                    blocks.empty() ? std::nullopt : std::optional(blocks.front().range.offset)),
+        blocks_(std::move(blocks)) {}
 
   const std::vector<BadBlock>& blocks() const noexcept { return blocks_; }
 

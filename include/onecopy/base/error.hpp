@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace onecopy {
@@ -51,18 +52,50 @@ class FileChanged : public OsError {
   using OsError::OsError;
 };
 
-// The bytes are wrong. The message says what was expected, what was found and where; `with_path` adds the file.
+// The bytes are wrong, or a value cannot be stored in the format. The message says what was expected, what was found
+// and where; `kind`, `path` and `offset` are for programs.
 class FormatError : public std::runtime_error {
  public:
-  explicit FormatError(const std::string& message) : std::runtime_error(message) {}
+  // Not an enum class: FormatError::truncated is a kind.
+  enum Kind : std::uint8_t {
+    not_this_format,  // a file of another format, or of other contents than the caller asked for
+    unsupported,      // a version, encoding or type that this library does not read, or that the format cannot hold
+    truncated,        // the data ends before what it declares
+    out_of_bounds,    // an offset, a size or a number refers to what is not there
+    malformed,        // the bytes break a rule of the format, such as its grammar
+    inconsistent,     // two parts contradict each other: a name that occurs twice, overlaps, a checksum
+    too_costly,       // beyond a limit that keeps a small file from taking much memory or time
+  };
 
-  FormatError with_path(const std::string& path) const { return FormatError(path + ": " + what()); }
+  // `offset`: where in the file the error is, in bytes; empty: unknown.
+  FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset = {})
+      : std::runtime_error(message), offset_(offset), kind_(kind) {}
+
+  // The same error of a file; the path is put before the message.
+  FormatError with_path(std::string path) const;
+  // The same error of what begins at byte `begin` of the file.
+  FormatError moved_by(std::uint64_t begin) const;
+
+  Kind kind() const noexcept { return kind_; }
+  const std::string& path() const noexcept { return path_; }  // empty: unknown
+  std::optional<std::uint64_t> offset() const noexcept { return offset_; }
+
+ protected:
+  FormatError(Kind kind, std::string path, const std::string& message, std::optional<std::uint64_t> offset)
+      : std::runtime_error(path + ": " + message), path_(std::move(path)), offset_(offset), kind_(kind) {}
+
+ private:
+  std::string path_;
+  std::optional<std::uint64_t> offset_;
+  Kind kind_;
 };
+
+std::string_view to_string(FormatError::Kind kind) noexcept;  // "truncated"
 
 // There is nothing to verify against: the file carries no checksums, or only checksums that cannot be trusted.
 class NoChecksum : public FormatError {
  public:
-  using FormatError::FormatError;
+  NoChecksum(std::string path, const std::string& message) : FormatError(unsupported, std::move(path), message, {}) {}
 };
 
 }  // namespace onecopy

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 from onecopy import _core, page_cache
 from onecopy.arguments import thread_count
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
-from onecopy.errors import FileChanged, FormatError, NoChecksum
+from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
 from onecopy.files import ArraysMode, Closeable, Identity, OpenFile, absolute
 from onecopy.files import Mapping as MappedBytes
 from onecopy.named_files import SetError
@@ -83,7 +83,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
             return array_of(memory)
         except ValueError as error:  # 65 axes, or an extent beyond 63 bits in an empty array: valid in the file
             reason = f"numpy cannot represent its shape: {error}"
-            raise FormatError(f"{self.path_of(name)}: {name!r}: {reason}") from None
+            raise FormatError(f"{name!r}: {reason}", Kind.UNSUPPORTED, path=self.path_of(name)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
@@ -517,8 +517,10 @@ class DataFile(MappedBytes):
         """Add an array; SetError if the file is too short for it."""
         if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
             raise SetError(
-                f"{self.path}: {entry.name!r}: {model} places it at bytes [{entry.offset}, "
-                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes"
+                f"{entry.name!r}: {model} places it at bytes [{entry.offset}, "
+                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes",
+                Kind.TRUNCATED,
+                path=self.path,
             )
         self._entries[entry.name] = entry
 

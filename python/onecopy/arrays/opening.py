@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from onecopy.arrays.file import OneFile, expect_unchanged, key_of
-from onecopy.errors import FormatError
+from onecopy.errors import FormatError, Kind, retyped
 from onecopy.named_files import begins_as_json
 from onecopy.sources import How, in_folder, resolve, url_of
 
@@ -119,7 +119,9 @@ def open(  # noqa: A001 - as `onecopy.open`
         file = _opened(*resolve(path, peers=peers), how)
     try:
         if file.kind == "records":
-            raise FormatError(f"{file.path}: not a file of arrays: it holds records, use onecopy.open_records")
+            raise FormatError(
+                "not a file of arrays: it holds records, use onecopy.open_records", Kind.NOT_THIS_FORMAT, path=file.path
+            )
         if warm:
             file.warm(verify=verify)
         elif verify:
@@ -179,7 +181,7 @@ ADVICE = {
 def _with_advice(error: FormatError) -> FormatError:
     for end, advice in ADVICE.items():
         if str(error).endswith(end):
-            return type(error)(f"{error}: {advice}")
+            return retyped(error, type(error), f"{error}: {advice}")
     return error
 
 
@@ -227,7 +229,9 @@ def _aligned(path: str, handle: FileHandle | None, how: How, align: int) -> Arra
         reason = f"every array is aligned to {align} bytes"
         if count:
             if file.kind not in ("foreign", "arrays"):
-                raise FormatError(f"{file.path}: cannot make an aligned copy of a file of kind {file.kind!r}")
+                raise FormatError(
+                    f"cannot make an aligned copy of a file of kind {file.kind!r}", Kind.UNSUPPORTED, path=file.path
+                )
             path, handle = resolve(_aligned_copy(file, align))
             which = f"{count} of {len(file)} arrays of {file.path} are not aligned to {align} bytes"
             reason = f"an aligned copy, because {which}"
@@ -245,8 +249,9 @@ def _aligned_copy(file: ArrayFile, align: int) -> Artefact:
         name, dtype = next(iter(lacking.items()))
         more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise FormatError(
-            f"{file.path}: cannot make an aligned copy: safetensors has no element type for {name!r}, which is "
-            f"{dtype}{more}"
+            f"cannot make an aligned copy: safetensors has no element type for {name!r}, which is {dtype}{more}",
+            Kind.UNSUPPORTED,
+            path=file.path,
         )
 
     def build(target: Path) -> None:

@@ -11,7 +11,7 @@ from onecopy import _core, page_cache
 from onecopy.arguments import path_text
 from onecopy.arrays.entries import Entry, Memory, Part, dtype_of, name_of, range_of
 from onecopy.arrays.file import ArrayFile, DataFile, Member, OneFile
-from onecopy.errors import FileChanged, FormatError, NoChecksum
+from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
 from onecopy.files import Mapping, OpenFile, absolute
 from onecopy.named_files import SetError, index_text, is_index, names_of_index, parse_index
 from onecopy.sources import How
@@ -102,7 +102,11 @@ def confined(owner: str, locations: Iterable[str]) -> list[str]:
         if "/" in location or os.path.islink(path):  # noqa: PTH114
             real = os.path.realpath(path)
             if not any(os.path.commonpath([home, real]) == home for home in homes):
-                raise SetError(f"{owner}: {location!r} resolves to {real}, which is outside the folder of {owner}")
+                raise SetError(
+                    f"{location!r} resolves to {real}, which is outside the folder of {owner}",
+                    Kind.OUT_OF_BOUNDS,
+                    path=owner,
+                )
         paths.append(path)
     return paths
 
@@ -156,12 +160,18 @@ def of_shards(
     """Return open shards as one file; SetError if a shard lacks an array, or the shards have two formats."""
     for name, at in places.items():
         if name not in shards[at]:
-            raise SetError(f"{index.path}: {name!r} is missing in {shards[at].path}, which the index names for it")
+            raise SetError(
+                f"{name!r} is missing in {shards[at].path}, which the index names for it",
+                Kind.INCONSISTENT,
+                path=index.path,
+            )
     container = shards[0].container if shards else "safetensors"
     for shard in shards:
         if shard.container != container:
             raise SetError(
-                f"{index.path}: shards of two formats: {shards[0].path} is {container}, {shard.path} {shard.container}"
+                f"shards of two formats: {shards[0].path} is {container}, {shard.path} {shard.container}",
+                Kind.INCONSISTENT,
+                path=index.path,
             )
     return SeveralFiles(index, shards, places, f"{container} set", metadata, how, of_index)
 

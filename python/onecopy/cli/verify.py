@@ -41,7 +41,7 @@ def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any
     except onecopy.ChecksumError as error:
         blocks = [block._asdict() for block in error.blocks]
         return {**report, "status": "damaged", "reason": str(error), "blocks": blocks}
-    except onecopy.NoChecksum as error:
+    except onecopy.errors.NoChecksum as error:
         return {**report, "status": "no checksums", "reason": str(error)}
     except (OSError, ValueError) as error:
         return {**report, "status": "error", "reason": describe(error)}

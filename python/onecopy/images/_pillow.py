@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageOps
 
+from onecopy.errors import Kind
 from onecopy.images.image import PALETTE, CodecError, Facts, no_level
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
         raise no_level(path, level, 1)
     with _opened(path) as image:
         if image.mode not in _MODES:
-            raise CodecError(f"{path}: {codec}: images of mode {image.mode!r} are not supported")
+            raise CodecError(f"{codec}: images of mode {image.mode!r} are not supported", Kind.UNSUPPORTED, path=path)
         dtype, samples = _MODES[image.mode]
         shape = (image.height, image.width) if samples == 1 else (image.height, image.width, samples)
         name = f"{codec}, {PALETTE}" if image.mode in ("P", "PA") else codec
@@ -62,8 +63,10 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
     with _opened(path) as image:
         if into.shape[:2] != (image.height, image.width):
             raise CodecError(
-                f"{path}: the image was replaced: it now has {image.height} x {image.width} pixels, not "
-                f"{into.shape[0]} x {into.shape[1]}"
+                f"the image was replaced: it now has {image.height} x {image.width} pixels, not "
+                f"{into.shape[0]} x {into.shape[1]}",
+                Kind.INCONSISTENT,
+                path=path,
             )
         image.load()
         rows = max(1, _BAND * len(into) // max(1, into.nbytes))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tifffile
 
+from onecopy.errors import Kind
 from onecopy.images.image import PALETTE, CodecError, DamagedError, Facts, InPlace, no_level
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
         series = _level(file, path, level)
         dtype = series.dtype
         if dtype is None or not series.shape or 0 in series.shape:
-            raise CodecError(f"{path}: {codec}: no image with pixels of a known type")
+            raise CodecError(f"{codec}: no image with pixels of a known type", Kind.UNSUPPORTED, path=path)
         _check_segments(path, series.keyframe)
         segment = 0 if series.dataoffset is not None else prod(series.keyframe.chunks) * dtype.itemsize
         is_palette = series.keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE
@@ -54,7 +55,9 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
         series = _level(file, path, level)
         if tuple(series.shape) != into.shape:
             raise CodecError(
-                f"{path}: the image was replaced: its shape is now {tuple(series.shape)}, not {into.shape}"
+                f"the image was replaced: its shape is now {tuple(series.shape)}, not {into.shape}",
+                Kind.INCONSISTENT,
+                path=path,
             )
         if series.dataoffset is not None:
             _read(file, path, series, into, report)
@@ -76,7 +79,7 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
 
 def _level(file: tifffile.TiffFile, path: str, level: int) -> Any:
     if not file.series:
-        raise CodecError(f"{path}: the file has no image")
+        raise CodecError("the file has no image", path=path)
     levels = file.series[0].levels
     if level >= len(levels):
         raise no_level(path, level, len(levels))
@@ -98,8 +101,10 @@ def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], r
     dtype = series.dtype.newbyteorder(file.byteorder)
     if series.dataoffset + series.nbytes > file.filehandle.size:
         raise DamagedError(
-            f"{path}: truncated: the pixels end at byte {series.dataoffset + series.nbytes}, but the file has "
-            f"{file.filehandle.size} bytes"
+            f"truncated: the pixels end at byte {series.dataoffset + series.nbytes}, but the file has "
+            f"{file.filehandle.size} bytes",
+            Kind.TRUNCATED,
+            path=path,
         )
     with open(path, "rb") as plain:  # noqa: PTH123 - text
         plain.seek(series.dataoffset)
@@ -128,13 +133,16 @@ def _check_segments(path: str, page: Any) -> None:
     keyframe, end = page.keyframe, page.parent.filehandle.size
     if len(page.dataoffsets) < prod(keyframe.chunked) and not keyframe.is_contiguous:
         raise DamagedError(
-            f"{path}: damaged: the image has {prod(keyframe.chunked)} segments, but the file lists "
-            f"{len(page.dataoffsets)}"
+            f"damaged: the image has {prod(keyframe.chunked)} segments, but the file lists {len(page.dataoffsets)}",
+            Kind.INCONSISTENT,
+            path=path,
         )
     for number, (offset, length) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=False)):
         if offset + length > end:
             raise DamagedError(
-                f"{path}: truncated: segment {number} ends at byte {offset + length}, but the file has {end} bytes"
+                f"truncated: segment {number} ends at byte {offset + length}, but the file has {end} bytes",
+                Kind.TRUNCATED,
+                path=path,
             )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyvips
 
+from onecopy.errors import Kind
 from onecopy.images.image import CodecError, Facts, no_level
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
         raise no_level(path, level, count)
     levels = tuple(_shape(_opened(path, one)) for one in range(count))
     if first.format not in _TYPES:
-        raise CodecError(f"{path}: {codec}: elements of type {first.format} are not supported")
+        raise CodecError(f"{codec}: elements of type {first.format} are not supported", Kind.UNSUPPORTED, path=path)
     return Facts(codec, levels[level], _TYPES[first.format], "YXS"[: len(levels[level])], level, levels)
 
 
@@ -52,7 +53,9 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
     """Decode one level into an array of its shape; `report` is called with the bytes of each band."""
     image = _opened(path, level)
     if _shape(image) != into.shape:
-        raise CodecError(f"{path}: the image was replaced: its shape is now {_shape(image)}, not {into.shape}")
+        raise CodecError(
+            f"the image was replaced: its shape is now {_shape(image)}, not {into.shape}", Kind.INCONSISTENT, path=path
+        )
     rows = max(1, _BAND * len(into) // max(1, into.nbytes))
     dtype = np.dtype(_TYPES[image.format])
     region = pyvips.Region.new(image)  # one pipeline for all bands: sequential access allows no second one
@@ -73,7 +76,7 @@ def _opened(path: str, level: int) -> Any:
     loader = "" if found == pyvips.ffi.NULL else pyvips.ffi.string(found).decode()
     for start, what in _NO_IMAGES.items():
         if loader.startswith(start):
-            raise CodecError(f"{path}: not an image: libvips would read it as {what}")
+            raise CodecError(f"not an image: libvips would read it as {what}", Kind.NOT_THIS_FORMAT, path=path)
     return pyvips.Image.new_from_file(path, **options)
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from onecopy.arguments import byte_count, decoder_threads, non_negative, path_text
 from onecopy.arrays.entries import of_numpy
-from onecopy.errors import FileChanged, FormatError
+from onecopy.errors import FileChanged, FormatError, Kind
 from onecopy.files import open_regular
 from onecopy.identity import FileIdentity, file_identity
 from onecopy.images.image import CodecError, DamagedError, Facts, InPlace, NoLevelError
@@ -136,7 +136,7 @@ def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
     with open_regular(text) as file:
         head = file.read(16)
     if not head:
-        raise CodecError(f"{text}: the file is empty")
+        raise CodecError("the file is empty", Kind.TRUNCATED, path=text)
     is_tiff, found = head.startswith(TIFF), False
     libraries = [library for library in LIBRARIES if is_tiff or not library.only_tiff]
     for library in libraries:
@@ -145,14 +145,14 @@ def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
             yield codec
     if not found:
         names = " nor ".join(library.name for library in libraries)
-        raise CodecError(f"{text}: cannot be read: neither {names} is installed: {_INSTALL}")
+        raise CodecError(f"cannot be read: neither {names} is installed: {_INSTALL}", Kind.UNSUPPORTED, path=text)
 
 
 def pillow(path: str) -> Codec:
     """Return the codec of Pillow; CodecError, which names the image, if it is not installed."""
     codec = installed(PILLOW)
     if codec is None:
-        raise CodecError(f"{path}: cannot be converted: Pillow is not installed: {_INSTALL}")
+        raise CodecError(f"cannot be converted: Pillow is not installed: {_INSTALL}", Kind.UNSUPPORTED, path=path)
     return codec
 
 
@@ -257,7 +257,9 @@ def first_that_can(path: str | os.PathLike[str], use: Callable[[Codec], T]) -> T
             last = error
     if len(messages) == 1:
         raise last
-    raise CodecError(f"{path_text(path)}: no installed library can read it: {'; '.join(messages)}") from last
+    raise CodecError(
+        f"no installed library can read it: {'; '.join(messages)}", Kind.UNSUPPORTED, path=path_text(path)
+    ) from last
 
 
 def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
@@ -267,11 +269,15 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
         try:
             facts = codec.reader().facts(text, level, codec.version)
         except MemoryError as error:  # headers are small: the file claims a false size
-            raise DamagedError(f"{text}: {codec.version}: damaged: {error}") from error
+            raise DamagedError(f"{codec.version}: damaged: {error}", path=text) from error
         import numpy as np
 
         if of_numpy(np.dtype(facts.dtype)) is None:
-            raise CodecError(f"{text}: elements of {facts.dtype} are not supported: array files have no such type")
+            raise CodecError(
+                f"elements of {facts.dtype} are not supported: array files have no such type",
+                Kind.UNSUPPORTED,
+                path=text,
+            )
     return facts
 
 
@@ -290,7 +296,7 @@ def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
     ):
         if taken > limit:
             why = f"the limit of {size(limit)} (its file has {size(nbytes)}): to decode it, give a larger max_bytes"
-            raise DamagedError(f"{path}: {claim} {size(taken)}, more than {why}")
+            raise DamagedError(f"{claim} {size(taken)}, more than {why}", Kind.TOO_COSTLY, path=path)
 
 
 def fill(
@@ -364,7 +370,7 @@ def translated(path: str, codec: Codec) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (None, errno.EINVAL, errno.EOVERFLOW):  # an offset in the file is none
             raise
-        raise CodecError(f"{path}: {codec.version}: {error}") from error
+        raise CodecError(f"{codec.version}: {error}", path=path) from error
     except Exception as error:
         words = f"{type(error).__name__}: {error}"
-        raise CodecError(f"{path}: {codec.version}: {' '.join(words.split())[:500]}") from error
+        raise CodecError(f"{codec.version}: {' '.join(words.split())[:500]}", path=path) from error

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.arrays.entries import TYPES
-from onecopy.errors import FormatError
+from onecopy.errors import Error, FormatError, Kind
 from onecopy.files import Closeable, Mapping
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class DamagedError(CodecError):
     """
 
 
-class NoLevelError(ValueError):
+class NoLevelError(Error, ValueError):
     """The image has no such level."""
 
 
@@ -98,7 +98,9 @@ class Facts(NamedTuple):
         FormatError if the file has several arrays and none is called "data", or if the metadata are damaged.
         """
         if len(file) != 1 and NAME not in file:
-            raise FormatError(f"{file.path}: not an image: {len(file)} arrays, and none is called {NAME!r}")
+            raise FormatError(
+                f"not an image: {len(file)} arrays, and none is called {NAME!r}", Kind.NOT_THIS_FORMAT, path=file.path
+            )
         entry = file.entry(NAME if NAME in file else next(iter(file)))
         in_numpy, *_ = TYPES.get(entry.dtype, (None,))
         dtype = in_numpy or entry.dtype
@@ -111,7 +113,7 @@ class Facts(NamedTuple):
             levels = tuple(tuple(map(int, one)) for one in about["levels"])
             return cls(str(about["codec"]), entry.shape, dtype, str(about["axes"]), int(about["level"]), levels)
         except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{file.path}: the image metadata are damaged: {error!r}") from None
+            raise FormatError(f"the image metadata are damaged: {error!r}", path=file.path) from None
 
     def metadata(self, source: str) -> dict[str, str]:
         """Return the metadata that an artefact is saved with."""
@@ -224,7 +226,7 @@ class Images(Closeable):
     a copy. Arrays keep the mapping alive after `close`.
 
     A pickle has the path and the identity of the file, a few hundred bytes: another process (fork, spawn or forkserver)
-    maps the same pages. Unpickling raises `onecopy.FileChanged` if the file was replaced or written since.
+    maps the same pages. Unpickling raises `onecopy.errors.FileChanged` if the file was replaced or written since.
 
     Raises
     ------
@@ -239,7 +241,9 @@ class Images(Closeable):
 
     def __init__(self, file: ArrayFile) -> None:
         if "pixels" not in file or "paths" not in file or ("offsets" in file) != ("shapes" in file):
-            raise FormatError(f"{file.path}: not a dataset of images: arrays 'pixels' and 'paths' are missing")
+            raise FormatError(
+                "not a dataset of images: arrays 'pixels' and 'paths' are missing", Kind.NOT_THIS_FORMAT, path=file.path
+            )
         self.file = file
         """The mapped file, for `onecopy.warm`, `evict`, `pin` and `residency`."""
         self._pixels: NDArray[Any] | None = file["pixels"]
@@ -263,7 +267,11 @@ class Images(Closeable):
             and (shapes.prod(axis=1) == offsets[1:] - offsets[:-1]).all()
         )
         if not right:
-            raise FormatError(f"{self.file.path}: the offsets and shapes of the images do not agree with the pixels")
+            raise FormatError(
+                "the offsets and shapes of the images do not agree with the pixels",
+                Kind.INCONSISTENT,
+                path=self.file.path,
+            )
 
     @property
     def _all(self) -> NDArray[Any]:
@@ -346,7 +354,7 @@ class Images(Closeable):
             try:
                 self._errors = {int(number): str(reason) for number, reason in json.loads(text).items()}
             except (ValueError, AttributeError) as error:
-                raise FormatError(f"{self.file.path}: the list of damaged images is damaged: {error}") from None
+                raise FormatError(f"the list of damaged images is damaged: {error}", path=self.file.path) from None
         return self._errors
 
     # --- the file -------------------------------------------------------------------------------------------------

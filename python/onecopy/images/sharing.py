@@ -92,7 +92,9 @@ class Form(NamedTuple):
             return (height, width, *facts.shape[2:]), facts.dtype
         if facts.dtype not in ("|u1", "|b1"):
             raise CodecError(
-                f"{path}: elements of {facts.dtype} cannot be converted to {self.color!r} without loss: give color=None"
+                f"elements of {facts.dtype} cannot be converted to {self.color!r} without loss: give color=None",
+                CodecError.Kind.UNSUPPORTED,
+                path=path,
             )
         samples = _SAMPLES[self.color]
         return (height, width) if samples == 1 else (height, width, samples), "|u1"

@@ -28,7 +28,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from onecopy.errors import FormatError
+from onecopy.errors import FormatError, Kind
 from onecopy.objects import made
 from onecopy.reports import Copied, LoadReport
 
@@ -228,7 +228,9 @@ def about_of(file: ArrayFile) -> About:
     text = file.metadata.get(METADATA)
     if text is None:
         raise FormatError(
-            f"{file.path}: not a file of an object: onecopy.save_object did not write it; onecopy.open reads arrays"
+            "not a file of an object: onecopy.save_object did not write it; onecopy.open reads arrays",
+            Kind.NOT_THIS_FORMAT,
+            path=file.path,
         )
     try:
         fields: Any = json.loads(text)
@@ -236,7 +238,11 @@ def about_of(file: ArrayFile) -> About:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise _damaged(file, f"the metadata {METADATA!r} has no description of an object") from None
     if version != VERSION:
-        raise FormatError(f"{file.path}: written by a newer onecopy: version {version!r} of the layout of objects")
+        raise FormatError(
+            f"written by a newer onecopy: version {version!r} of the layout of objects",
+            Kind.UNSUPPORTED,
+            path=file.path,
+        )
     if not _has_types(*found):
         raise _damaged(file, f"the metadata {METADATA!r} has values of wrong types")
     return found
@@ -253,7 +259,7 @@ def buffers_of(file: ArrayFile, names: list[str]) -> list[Buffer]:
     sizes = {entry.name: entry.nbytes for entry in file.entries}
     missing = [name for name in (PICKLE, BUFFERS, SMALL, *names) if name not in sizes]
     if missing:
-        raise _damaged(file, f"array {missing[0]!r} is missing")
+        raise _damaged(file, f"array {missing[0]!r} is missing", Kind.INCONSISTENT)
     entry = file.entry(BUFFERS)
     if entry.dtype != "I64" or len(entry.shape) != 2 or entry.shape[1] != 4:
         raise _damaged(file, f"{BUFFERS!r} must be an array of type I64 and shape (n, 4)")
@@ -261,13 +267,13 @@ def buffers_of(file: ArrayFile, names: list[str]) -> list[Buffer]:
     for number, (which, offset, nbytes, is_tensor) in enumerate(file[BUFFERS].tolist()):
         name = SMALL if which == 0 else names[which - 1] if 0 < which <= len(names) else None
         if name is None or offset < 0 or nbytes < 0 or offset > sizes[name] or nbytes > sizes[name] - offset:
-            raise _damaged(file, f"row {number} of {BUFFERS!r} is outside of the arrays")
+            raise _damaged(file, f"row {number} of {BUFFERS!r} is outside of the arrays", Kind.OUT_OF_BOUNDS)
         found.append(Buffer(name, offset, nbytes, bool(is_tensor)))
     return found
 
 
-def _damaged(file: ArrayFile, what: str) -> FormatError:
-    return FormatError(f"{file.path}: damaged file of an object: {what}")
+def _damaged(file: ArrayFile, what: str, kind: Kind = Kind.MALFORMED) -> FormatError:
+    return FormatError(f"damaged file of an object: {what}", kind, path=file.path)
 
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Se
 from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
 
 from onecopy import _core
-from onecopy.errors import FormatError
+from onecopy.errors import FormatError, Kind
 from onecopy.records.columnar import Backed, Columnar, Origin, Out, Ragged, row_numbers, wrapper_of
 from onecopy.sources import resolve
 from onecopy.text import size
@@ -512,7 +512,9 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     opened = of_path(given, trusted=False, handle=handle)
     if kind is not None and not isinstance(opened, kind):
         opened.close()
-        raise FormatError(f"{given}: not a {kind.__name__} of records: it is a {type(opened).__name__}")
+        raise FormatError(
+            f"not a {kind.__name__} of records: it is a {type(opened).__name__}", Kind.NOT_THIS_FORMAT, path=given
+        )
     return opened
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import _core
 from onecopy.arguments import path_text
-from onecopy.errors import FormatError, NotShareable
+from onecopy.errors import FormatError, Kind, NotShareable
 from onecopy.files import Mapping as FileMapping
 from onecopy.files import open_regular
 from onecopy.records.rows import Chain, Dict, List, of_path, open_records
@@ -106,7 +106,7 @@ def _read_json(
     if Path(path).is_file() and not Path(path).stat().st_size:  # an empty file cannot be mapped
         if lines:
             return 0
-        raise FormatError(f"{path}: not JSON: the file is empty")
+        raise FormatError("not JSON: the file is empty", Kind.NOT_THIS_FORMAT, path=path)
     with FileMapping(path) as text:
         return builder.extend_json(
             text.core, path=list(members), lines=lines, progress=lambda rows, done: report(before + rows, done)
@@ -285,7 +285,7 @@ def _read_csv(
         reader = csv.reader(text, **dialect)
 
         def error(what: object) -> FormatError:
-            return FormatError(f"{path}: line {reader.line_num}: {what}")
+            return FormatError(f"line {reader.line_num}: {what}", path=path)
 
         rows = _csv_rows(reader, types, columns, error)
         try:
@@ -355,10 +355,10 @@ def _read_inferred_csv(
                 csv.ParseOptions(newlines_in_values=True, **dialect),
             )
     except (UnicodeDecodeError, ValueError) as error:  # ArrowInvalid is a ValueError
-        raise FormatError(f"{path}: {error}") from error
+        raise FormatError(f"{error}", path=path) from error
     names = table.column_names
     if len(set(names)) < len(names):
-        raise FormatError(f"{path}: duplicate column names: {', '.join(names)}")
+        raise FormatError(f"duplicate column names: {', '.join(names)}", Kind.INCONSISTENT, path=path)
     return _extend(builder, registry, report, table.to_batches(max_chunksize=_BATCH), len(table), size)
 
 

@@ -28,7 +28,7 @@ import zoneinfo
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from onecopy.errors import FormatError, NotShareable
+from onecopy.errors import FormatError, Kind, NotShareable
 
 T = TypeVar("T")
 ToPlain = Callable[[Any], Any]
@@ -173,11 +173,15 @@ def maker_of(name: str, kinds: Kinds, *, pickles: bool = False) -> FromPlain:
     if name == "pickle":
         if pickles:
             return pickle.loads
-        raise FormatError("cannot read a pickled value: only the job that wrote it may, because it can execute code")
+        raise FormatError(
+            "cannot read a pickled value: only the job that wrote it may, because it can execute code", Kind.UNSUPPORTED
+        )
     if name in _FROM_PLAIN:
         expected = _KINDS.get(name)
         if expected and not set(kinds) <= expected:
-            raise FormatError(f"a value of the type {name!r} cannot be stored as {' or '.join(kinds)}")
+            raise FormatError(
+                f"a value of the type {name!r} cannot be stored as {' or '.join(kinds)}", Kind.INCONSISTENT
+            )
         return _FROM_PLAIN[name]
 
     def make(plain: Any) -> Any:
@@ -203,7 +207,9 @@ def _loaded(name: str) -> FromPlain | None:
         found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
     is_kind, make = _CLASSES[kind]
     if not (isinstance(found, type) and is_kind(found)):
-        raise FormatError(f"a value has the type {module}.{qualname}, which is no {kind} in this program")
+        raise FormatError(
+            f"a value has the type {module}.{qualname}, which is no {kind} in this program", Kind.INCONSISTENT
+        )
     return make(found)
 
 
@@ -298,7 +304,7 @@ def _make_zone(key: str) -> Any:
 def _make_fraction(plain: Any) -> fractions.Fraction:
     numerator, denominator = plain
     if numerator.bit_length() + denominator.bit_length() > _MAX_FRACTION_BITS:
-        raise FormatError(f"a Fraction of more than {_MAX_FRACTION_BITS} bits")
+        raise FormatError(f"a Fraction of more than {_MAX_FRACTION_BITS} bits", Kind.TOO_COSTLY)
     return fractions.Fraction(numerator, denominator)
 
 

@@ -18,6 +18,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from onecopy.errors import Error
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -32,7 +34,7 @@ _MESSAGE_S = 60.0
 _MAX_CONNECTIONS = 256
 
 
-class PeerLostError(ConnectionError):
+class PeerLostError(Error, ConnectionError):
     """Another node of the group ended, failed, did not come, or does not know the secret."""
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 from onecopy.arguments import is_url
-from onecopy.errors import FormatError
+from onecopy.errors import Error, FormatError, Kind
 from onecopy.named_files import is_inside, names_in
 from onecopy.remote.origin import Origin, shown, versions_of
 from onecopy.remote.peers import Partners, PeerLostError, together
@@ -178,7 +178,9 @@ def _fetch_into(many: Several, view: Path, files: Sequence[tuple[str, Origin, Ve
     used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
     for name, origin, version in files:
         if not is_inside(name):
-            raise FormatError(f"{origin.shown}: the name {name!r} is not that of a file inside a folder")
+            raise FormatError(
+                f"the name {name!r} is not that of a file inside a folder", Kind.OUT_OF_BOUNDS, path=origin.shown
+            )
         used.append(many.one(origin, version))
         views.link(view, name, used[-1].path)
 
@@ -252,7 +254,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return list(found)
 
 
-class InPartError(Exception):
+class InPartError(Error):
     """Ends a build whose file is not whole, so that it is not published."""
 
 

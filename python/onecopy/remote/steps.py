@@ -10,6 +10,8 @@ import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from onecopy.errors import Error
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
@@ -21,7 +23,7 @@ _CANCEL_S = 5.0
 """Seconds to wait at most for the threads of obstore, which need milliseconds where the machine has a CPU for them."""
 
 
-class StoppedError(Exception):
+class StoppedError(Error):
     """Ends a step that was stopped because another one failed."""
 
 

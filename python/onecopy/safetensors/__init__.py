@@ -27,7 +27,7 @@ from onecopy import arrays
 from onecopy.arguments import path_text
 from onecopy.arrays import saving
 from onecopy.arrays.entries import TYPES, dtype_of, item_size
-from onecopy.errors import FormatError
+from onecopy.errors import FormatError, Kind, retyped
 from onecopy.files import Closeable
 
 if TYPE_CHECKING:
@@ -147,7 +147,9 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         except KeyError:
             if not isinstance(name, str):
                 raise TypeError(f"the name of an array must be a str, not {name!r}") from None
-            raise SafetensorError(f"{self._file.path}: there is no array named {name!r}: keys() lists them") from None
+            raise SafetensorError(
+                f"there is no array named {name!r}: keys() lists them", path=self._file.path
+            ) from None
 
     def _get(self, names: list[str]) -> dict[str, Any]:
         entries = [self._entry(name) for name in names]
@@ -157,7 +159,9 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
 
     def _array(self, entry: Entry) -> Any:
         if dtype_of(entry.dtype)[1]:
-            raise SafetensorError(f"{self._file.path}: {entry.name!r}: numpy has no dtype for {entry.dtype} elements")
+            raise SafetensorError(
+                f"{entry.name!r}: numpy has no dtype for {entry.dtype} elements", Kind.UNSUPPORTED, path=self._file.path
+            )
         array = self._file[entry.name]
         return array if array.flags.aligned else array.copy()
 
@@ -201,15 +205,17 @@ def _open(filename: str | os.PathLike[str], mode: Mode) -> ArrayFile:
     try:
         file = arrays.open_arrays(path, mode, private=True)
     except FormatError as error:
-        raise SafetensorError(str(error)) from error
+        raise retyped(error, SafetensorError, str(error)) from error
     except OSError as error:
         if error.errno == errno.ENODATA:
-            raise SafetensorError(f"{path}: not a safetensors file: it is empty") from error
+            raise SafetensorError("not a safetensors file: it is empty", Kind.NOT_THIS_FORMAT, path=path) from error
         raise
     if file.container == "safetensors":
         return file
     file.close()
-    raise SafetensorError(f"{path}: not a safetensors file, but of the format {file.container}: use onecopy.open")
+    raise SafetensorError(
+        f"not a safetensors file, but of the format {file.container}: use onecopy.open", Kind.NOT_THIS_FORMAT, path=path
+    )
 
 
 def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, Any]:
@@ -222,12 +228,16 @@ def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, An
     packed = getattr(torch, "float4_e2m1fn_x2", None)
     for entry in entries:
         if entry.dtype not in TYPES and (entry.dtype != "F4" or packed is None):
-            raise SafetensorError(f"{file.path}: {entry.name!r}: torch has no dtype for {entry.dtype} elements")
+            raise SafetensorError(
+                f"{entry.name!r}: torch has no dtype for {entry.dtype} elements", Kind.UNSUPPORTED, path=file.path
+            )
     found = tensors_in(file, [entry.name for entry in entries], device=device, writable=True)
     for entry in entries:
         if entry.dtype == "F4":
             if entry.shape[-1:] == () or entry.shape[-1] % 2:
-                raise SafetensorError(f"{file.path}: {entry.name!r}: torch has pairs of F4 elements: {entry.shape}")
+                raise SafetensorError(
+                    f"{entry.name!r}: torch has pairs of F4 elements: {entry.shape}", Kind.UNSUPPORTED, path=file.path
+                )
             found[entry.name] = found[entry.name].view(packed).view(*entry.shape[:-1], entry.shape[-1] // 2)
     return found
 
@@ -250,7 +260,7 @@ def write(path: str | os.PathLike[str], values: Mapping[str, Any], metadata: Map
     try:
         saving.save(path, values, metadata)
     except FormatError as error:
-        raise SafetensorError(f"{path_text(path)}: {error}") from error
+        raise retyped(error, SafetensorError, f"{path_text(path)}: {error}") from error
 
 
 def serialized(values: Mapping[str, Any], metadata: Mapping[str, str] | None) -> bytes:
@@ -270,7 +280,7 @@ def serialized(values: Mapping[str, Any], metadata: Mapping[str, str] | None) ->
 
 def _described(values: Mapping[str, Any]) -> list[saving.Spec]:
     if "__metadata__" in values:
-        raise SafetensorError("the name '__metadata__' is reserved by the format")
+        raise SafetensorError("the name '__metadata__' is reserved by the format", Kind.UNSUPPORTED)
     try:
         return [saving.describe(name, value) for name, value in values.items()]
     except TypeError as error:

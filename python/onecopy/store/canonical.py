@@ -27,6 +27,8 @@ from contextlib import suppress
 from pickle import PickleBuffer  # for the buffers of arrays: nothing is pickled or unpickled
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onecopy.errors import Error
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -43,7 +45,7 @@ EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
 """For a type, or its qualified name: a function that returns a value with the same identity as an object of it."""
 
 
-class NoIdentity(Exception):
+class NoIdentity(Error):
     """A value has no identity; the text says of which type it is, and why."""
 
     def __init__(self, text: str) -> None:

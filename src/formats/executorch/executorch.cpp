@@ -46,7 +46,8 @@ bool is_version_of(const signatures::Signature& kind, Bytes file) noexcept {
 
 void expect_schema(std::string_view known, Bytes file) {
   if (const auto found = flatbuffer::identifier(file); found != known)
-    throw FormatError("ExecuTorch: the schema is " + describe(found) + ", and known is '" + std::string(known) + "'");
+    throw FormatError(FormatError::unsupported,
+                      "ExecuTorch: the schema is " + describe(found) + ", and known is '" + std::string(known) + "'");
 }
 
 class ProgramReader {
@@ -90,8 +91,9 @@ class ProgramReader {
       const std::uint64_t end = i + 1 < offsets.size() ? offsets.number<std::uint64_t>(i + 1) : segment.length;
       const auto name = "constant." + std::to_string(i);
       if (begin > end || !in_bounds(segment.length, begin, end - begin))
-        throw FormatError("ExecuTorch: '" + name + "' would be bytes [" + std::to_string(begin) + ", " +
-                          std::to_string(end) + ") of a segment of " + std::to_string(segment.length));
+        throw FormatError(FormatError::out_of_bounds, "ExecuTorch: '" + name + "' would be bytes [" +
+                                                          std::to_string(begin) + ", " + std::to_string(end) +
+                                                          ") of a segment of " + std::to_string(segment.length));
       if (i != 0 || begin != end) entries_.add_bytes(name, {segment.offset + begin, end - begin});
       begin = end;
     }
@@ -172,7 +174,8 @@ Index parse(Bytes file) {
     return ProgramReader(file).read();
   }
   if (!is_ptd(file))
-    throw FormatError("ExecuTorch: the file does not begin with an offset and the identifier 'ET12' or 'FT01'");
+    throw FormatError(FormatError::not_this_format,
+                      "ExecuTorch: the file does not begin with an offset and the identifier 'ET12' or 'FT01'");
   expect_schema(known_flat_tensor, file);
   return FlatTensorReader(file).read();
 }

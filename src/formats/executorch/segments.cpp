@@ -20,8 +20,9 @@ class Header {
     if (!is_there()) return;
     const std::uint64_t length = number(header_at + 4, 4);
     if (!in_bounds(file.size(), header_at, length) || length < head_bytes)
-      throw FormatError("ExecuTorch: the header '" + std::string(magic) + "' would have " + std::to_string(length) +
-                        " bytes, but the file has " + std::to_string(file.size()));
+      throw FormatError(FormatError::truncated, "ExecuTorch: the header '" + std::string(magic) + "' would have " +
+                                                    std::to_string(length) + " bytes, but the file has " +
+                                                    std::to_string(file.size()));
     count_ = (length - head_bytes) / 8;
   }
 
@@ -35,8 +36,8 @@ class Header {
 
   std::uint64_t at(std::uint64_t i) const {
     if (!has(i))
-      throw FormatError("ExecuTorch: the header '" + std::string(magic_) + "' has " + std::to_string(count_) +
-                        " numbers, which are too few");
+      throw FormatError(FormatError::malformed, "ExecuTorch: the header '" + std::string(magic_) + "' has " +
+                                                    std::to_string(count_) + " numbers, which are too few");
     return number(header_at + head_bytes + 8 * i, 8);
   }
 
@@ -53,21 +54,24 @@ class Header {
 // `size` 0: to the end of the file, as early headers have no size.
 ByteRange data_of(Bytes file, std::uint64_t begin, std::uint64_t size) {
   if (!in_bounds(file.size(), begin, size))
-    throw FormatError("ExecuTorch: segments of " + std::to_string(size) + " bytes would begin at byte " +
-                      std::to_string(begin) + ", but the file has " + std::to_string(file.size()));
+    throw FormatError(FormatError::truncated, "ExecuTorch: segments of " + std::to_string(size) +
+                                                  " bytes would begin at byte " + std::to_string(begin) +
+                                                  ", but the file has " + std::to_string(file.size()));
   return {begin, size != 0 ? size : file.size() - begin};
 }
 
 void expect_in_file(Bytes file, std::uint64_t begin, std::uint64_t size) {
   if (!in_bounds(file.size(), begin, size))
-    throw FormatError("ExecuTorch: the FlatBuffer would be " + std::to_string(size) + " bytes from byte " +
-                      std::to_string(begin) + " on, but the file has " + std::to_string(file.size()));
+    throw FormatError(FormatError::truncated, "ExecuTorch: the FlatBuffer would be " + std::to_string(size) +
+                                                  " bytes from byte " + std::to_string(begin) +
+                                                  " on, but the file has " + std::to_string(file.size()));
 }
 
 void expect_data_behind(const Area& area) {
   if (area.data.offset < area.flatbuffer)
-    throw FormatError("ExecuTorch: segments would begin at byte " + std::to_string(area.data.offset) +
-                      ", inside the FlatBuffer, which ends at " + std::to_string(area.flatbuffer));
+    throw FormatError(FormatError::inconsistent,
+                      "ExecuTorch: segments would begin at byte " + std::to_string(area.data.offset) +
+                          ", inside the FlatBuffer, which ends at " + std::to_string(area.flatbuffer));
 }
 
 }  // namespace
@@ -87,7 +91,7 @@ Area area_of_program(Bytes file) {
 // The start of the FlatBuffer behind the header, its size, the start of the segments, and their size.
 Area area_of_flat_tensor(Bytes file) {
   const Header header(file, flat_tensor_magic);
-  if (!header.is_there()) throw FormatError("ExecuTorch: the file has no header 'FH01'");
+  if (!header.is_there()) throw FormatError(FormatError::not_this_format, "ExecuTorch: the file has no header 'FH01'");
   expect_in_file(file, header.at(0), header.at(1));
   Area area{header.at(0) + header.at(1), {}};
   if (header.at(3) == 0) return {area.flatbuffer, {area.flatbuffer, 0}};
@@ -102,21 +106,23 @@ Segments::Segments(const flatbuffer::Vector& list, const Area& area) {
     const auto offset = segment.number<std::uint64_t>(segment_offset);
     const auto size = segment.number<std::uint64_t>(segment_size);
     if (!in_bounds(area.data.length, offset, size))
-      throw FormatError("ExecuTorch: segment " + std::to_string(i) + " of " + std::to_string(size) +
-                        " bytes would begin at byte " + std::to_string(offset) + " of the segments, which have " +
-                        std::to_string(area.data.length));
+      throw FormatError(FormatError::out_of_bounds, "ExecuTorch: segment " + std::to_string(i) + " of " +
+                                                        std::to_string(size) + " bytes would begin at byte " +
+                                                        std::to_string(offset) + " of the segments, which have " +
+                                                        std::to_string(area.data.length));
     ranges_.push_back({area.data.offset + offset, size});
   }
   if (const auto pair = overlap_in(ranges_))
-    throw FormatError("ExecuTorch: segment " + std::to_string(pair->second) + " begins inside segment " +
-                      std::to_string(pair->first));
+    throw FormatError(FormatError::inconsistent, "ExecuTorch: segment " + std::to_string(pair->second) +
+                                                     " begins inside segment " + std::to_string(pair->first));
   used_.resize(ranges_.size());
 }
 
 ByteRange Segments::use(std::uint32_t i, std::string_view user) {
   if (i >= ranges_.size())
-    throw FormatError("ExecuTorch: " + std::string(user) + " lies in segment " + std::to_string(i) +
-                      ", but there are " + std::to_string(ranges_.size()));
+    throw FormatError(FormatError::out_of_bounds, "ExecuTorch: " + std::string(user) + " lies in segment " +
+                                                      std::to_string(i) + ", but there are " +
+                                                      std::to_string(ranges_.size()));
   used_[i] = true;
   return ranges_[i];
 }

@@ -55,9 +55,11 @@ class Parser {
     cursor_.skip(signatures::gguf.bytes.size(), signatures::gguf.bytes);
     const auto version = cursor_.number<std::uint32_t>("version");
     if ((version & 0xFFFFU) == 0 && version != 0)
-      throw FormatError("GGUF: the file is big-endian, and only little-endian ones can be viewed in place");
+      throw FormatError(FormatError::unsupported,
+                        "GGUF: the file is big-endian, and only little-endian ones can be viewed in place");
     if (version != 2 && version != 3)
-      throw FormatError("GGUF: the file has version " + std::to_string(version) + ", and known are 2 and 3");
+      throw FormatError(FormatError::unsupported,
+                        "GGUF: the file has version " + std::to_string(version) + ", and known are 2 and 3");
     metadata_.emplace(version_key, std::to_string(version));
   }
 
@@ -67,7 +69,7 @@ class Parser {
     if (key == alignment_key)
       read_alignment(type);
     else if (!metadata_.emplace(key, read_value(cursor_, type, key)).second)
-      cursor_.fail("metadata " + describe(key) + " occurs twice");
+      cursor_.fail("metadata " + describe(key) + " occurs twice", FormatError::inconsistent);
   }
 
   void read_alignment(ValueType type) {
@@ -77,7 +79,7 @@ class Parser {
       cursor_.fail("general.alignment is " + std::to_string(alignment_) + ", and no power of two from 8 to " +
                    std::to_string(largest_alignment));
     if (!metadata_.emplace(alignment_key, std::to_string(alignment_)).second)
-      cursor_.fail("metadata 'general.alignment' occurs twice");
+      cursor_.fail("metadata 'general.alignment' occurs twice", FormatError::inconsistent);
   }
 
   Tensor read_tensor() {
@@ -86,7 +88,8 @@ class Parser {
     const auto axes = cursor_.number<std::uint32_t>(tensor.name);
     if (axes > most_axes)
       cursor_.fail(describe(tensor.name) + " would have " + std::to_string(axes) + " axes, but " +
-                   std::to_string(most_axes) + " are allowed");
+                       std::to_string(most_axes) + " are allowed",
+                   FormatError::too_costly);
     for (std::uint32_t i = 0; i < axes; ++i) {
       tensor.shape.push_back(cursor_.number<std::uint64_t>(tensor.name));
       if (tensor.shape.back() > INT64_MAX) cursor_.fail(describe(tensor.name) + " has a negative extent");
@@ -100,10 +103,12 @@ class Parser {
 
   const TypeFacts& read_element_type(const std::string& name) {
     const auto number = cursor_.number<std::uint32_t>(name);
-    if (number >= types.size()) cursor_.fail(describe(name) + " has the unknown type " + std::to_string(number));
+    if (number >= types.size())
+      cursor_.fail(describe(name) + " has the unknown type " + std::to_string(number), FormatError::unsupported);
     const TypeFacts& type = types.at(number);
     if (type.block == 0)
-      cursor_.fail(describe(name) + " has type " + std::string(type.name) + ", which ggml has no longer");
+      cursor_.fail(describe(name) + " has type " + std::string(type.name) + ", which ggml has no longer",
+                   FormatError::unsupported);
     return type;
   }
 
@@ -111,11 +116,13 @@ class Parser {
     const std::uint64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (row % tensor.type->block != 0)
       cursor_.fail("rows of " + describe(tensor.name) + " have " + std::to_string(row) + " elements, but a block of " +
-                   std::string(tensor.type->name) + " has " + std::to_string(tensor.type->block));
+                       std::string(tensor.type->name) + " has " + std::to_string(tensor.type->block),
+                   FormatError::inconsistent);
     auto blocks = tensor.shape;
     if (!blocks.empty()) blocks.back() = row / tensor.type->block;
     const auto size = checked_size(blocks, tensor.type->bytes);
-    if (!size) cursor_.fail("the shape of " + describe(tensor.name) + " needs more than 2^64 bytes");
+    if (!size)
+      cursor_.fail("the shape of " + describe(tensor.name) + " needs more than 2^64 bytes", FormatError::out_of_bounds);
     return *size;
   }
 
@@ -125,7 +132,8 @@ class Parser {
     if (in_bounds(file_.size(), end, padding)) return end + padding;
     if (!tensors_.empty())
       cursor_.fail("the data would begin after " + std::to_string(padding) + " bytes, but " +
-                   std::to_string(cursor_.left()) + " are left");
+                       std::to_string(cursor_.left()) + " are left",
+                   FormatError::truncated);
     return file_.size();
   }
 
@@ -133,12 +141,14 @@ class Parser {
   void place(Tensor& tensor, std::uint64_t begin) {
     const auto& [offset, length] = tensor.data;
     if (offset % alignment_ != 0)
-      throw FormatError("GGUF: " + describe(tensor.name) + " begins at byte " + std::to_string(offset) +
-                        " of the data, which is not a multiple of " + std::to_string(alignment_));
+      throw FormatError(FormatError::malformed,
+                        "GGUF: " + describe(tensor.name) + " begins at byte " + std::to_string(offset) +
+                            " of the data, which is not a multiple of " + std::to_string(alignment_));
     if (!in_bounds(file_.size() - begin, offset, length))
-      throw FormatError("GGUF: " + describe(tensor.name) + " of " + std::to_string(length) +
-                        " bytes would begin at byte " + std::to_string(offset) + " of the data, which has " +
-                        std::to_string(file_.size() - begin));
+      throw FormatError(FormatError::out_of_bounds, "GGUF: " + describe(tensor.name) + " of " + std::to_string(length) +
+                                                        " bytes would begin at byte " + std::to_string(offset) +
+                                                        " of the data, which has " +
+                                                        std::to_string(file_.size() - begin));
     const ElementType type =
         tensor.type->dtype ? ElementType{*tensor.type->dtype, {}} : ElementType{DType::u8, tensor.type->name};
     entries_.add(std::move(tensor.name), type, tensor.shape, {begin + offset, length});
@@ -157,7 +167,7 @@ class Parser {
 bool is_gguf(Bytes file) noexcept { return signatures::gguf.is_in(file); }
 
 Index parse(Bytes file) {
-  if (!is_gguf(file)) throw FormatError("GGUF: the file does not begin with 'GGUF'");
+  if (!is_gguf(file)) throw FormatError(FormatError::not_this_format, "GGUF: the file does not begin with 'GGUF'");
   return Parser(file).parse();
 }
 

@@ -86,7 +86,8 @@ ArrayHead read_array_head(Cursor& cursor, std::string_view key) {
 // Texts of arrays are skipped, not validated: vocabularies have tokens that are not UTF-8.
 void skip_elements(Cursor& cursor, const ArrayHead& head, std::string_view key, int depth) {
   if (depth > deepest_array)
-    cursor.fail("arrays of " + describe(key) + " are nested more than " + std::to_string(deepest_array) + " deep");
+    cursor.fail("arrays of " + describe(key) + " are nested more than " + std::to_string(deepest_array) + " deep",
+                FormatError::too_costly);
   if (const unsigned fixed = facts(head.type).bytes; fixed != 0) return cursor.skip(head.count * fixed, key);
   for (std::uint64_t i = 0; i < head.count; ++i) {
     if (head.type == ValueType::text)
@@ -109,12 +110,12 @@ std::string read_array(Cursor& cursor, std::string_view key) {
 
 }  // namespace
 
-void Cursor::fail(const std::string& what) const {
-  throw FormatError("GGUF: " + what + ", at byte " + std::to_string(at_));
+void Cursor::fail(const std::string& what, FormatError::Kind kind) const {
+  throw FormatError(kind, "GGUF: " + what + ", at byte " + std::to_string(at_), at_);
 }
 
 std::uint64_t Cursor::little_endian(unsigned bytes, std::string_view what) {
-  if (!in_bounds(file_.size(), at_, bytes)) fail(describe(what) + " is cut off");
+  if (!in_bounds(file_.size(), at_, bytes)) fail(describe(what) + " is cut off", FormatError::truncated);
   const std::uint64_t value = onecopy::little_endian(file_.subspan(at_, bytes));
   at_ += bytes;
   return value;
@@ -124,7 +125,8 @@ std::string_view Cursor::bytes(std::uint64_t limit, std::string_view what) {
   const auto length = number<std::uint64_t>(what);
   if (length > limit || !in_bounds(file_.size(), at_, length))
     fail(describe(what) + " would have " + std::to_string(length) + " bytes, but " +
-         (length > limit ? std::to_string(limit) + " are allowed" : std::to_string(left()) + " are left"));
+             (length > limit ? std::to_string(limit) + " are allowed" : std::to_string(left()) + " are left"),
+         length > limit ? FormatError::too_costly : FormatError::truncated);
   const Bytes found = file_.subspan(at_, length);
   at_ += length;
   return {reinterpret_cast<const char*>(found.data()), found.size()};
@@ -137,7 +139,7 @@ std::string_view Cursor::text(std::uint64_t limit, std::string_view what) {
 }
 
 void Cursor::skip(std::uint64_t length, std::string_view what) {
-  if (!in_bounds(file_.size(), at_, length)) fail(describe(what) + " is cut off");
+  if (!in_bounds(file_.size(), at_, length)) fail(describe(what) + " is cut off", FormatError::truncated);
   at_ += length;
 }
 
@@ -145,13 +147,15 @@ std::uint64_t Cursor::count(std::uint64_t least, std::string_view what) {
   const auto count = number<std::uint64_t>(what);
   if (count > left() / least)
     fail(describe(what) + " says " + std::to_string(count) + " of " + std::to_string(least) +
-         " bytes or more each, but " + std::to_string(left()) + " bytes are left");
+             " bytes or more each, but " + std::to_string(left()) + " bytes are left",
+         FormatError::truncated);
   return count;
 }
 
 ValueType read_type(Cursor& cursor, std::string_view key) {
   const auto number = cursor.number<std::uint32_t>(key);
-  if (number >= types.size()) cursor.fail(describe(key) + " has the unknown type " + std::to_string(number));
+  if (number >= types.size())
+    cursor.fail(describe(key) + " has the unknown type " + std::to_string(number), FormatError::unsupported);
   return static_cast<ValueType>(number);
 }
 

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/base/error.hpp"
 
 namespace onecopy::gguf {
 
@@ -33,7 +34,7 @@ class Cursor {
   // The number of following items of at least `least` bytes each.
   std::uint64_t count(std::uint64_t least, std::string_view what);
 
-  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const;
 
  private:
   std::uint64_t little_endian(unsigned bytes, std::string_view what);

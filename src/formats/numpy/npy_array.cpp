@@ -20,7 +20,8 @@ constexpr std::uint64_t before_length = 8;  // signature and version
 // A dict as Python writes it, of strings, True or False, and tuples of integers: {'descr': '<f4', 'shape': (3, 4), }.
 class Literal {
  public:
-  explicit Literal(std::string_view text) noexcept : text_(text) {}
+  // `begin`: of the text in the file.
+  Literal(std::string_view text, std::uint64_t begin) noexcept : text_(text), begin_(begin) {}
 
   // Calls value(key) for each item, which must read it; stops when that gives false.
   template <class Value>
@@ -68,7 +69,8 @@ class Literal {
     bool has_comma = true;
     while (!take(')')) {
       if (!has_comma) fail("expected ',' or ')'");
-      if (shape.size() == most_axes) fail("the shape has more than " + std::to_string(most_axes) + " axes");
+      if (shape.size() == most_axes)
+        fail("the shape has more than " + std::to_string(most_axes) + " axes", FormatError::too_costly);
       shape.push_back(integer());
       has_comma = take(',');
       if (!has_comma && shape.size() == 1) fail("the shape is not a tuple");
@@ -76,8 +78,8 @@ class Literal {
     return shape;
   }
 
-  [[noreturn]] void fail(const std::string& what) const {
-    throw FormatError("npy: byte " + std::to_string(at_) + " of the header: " + what);
+  [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const {
+    throw FormatError(kind, "npy: byte " + std::to_string(at_) + " of the header: " + what, begin_ + at_);
   }
 
  private:
@@ -118,6 +120,7 @@ class Literal {
   }
 
   std::string_view text_;
+  std::uint64_t begin_;
   std::size_t at_ = 0;
 };
 
@@ -143,15 +146,15 @@ bool read_type(Literal& literal, Header& header) {
   return !type->is_object;
 }
 
-Header read_header(std::string_view text) {
-  Literal literal(text);
+Header read_header(std::string_view text, std::uint64_t begin) {
+  Literal literal(text, begin);
   Header header;
   bool has_type = false;
   bool has_order = false;
   bool has_shape = false;
   literal.dict([&](std::string_view key) {
     const auto once = [&](bool& seen) {
-      if (std::exchange(seen, true)) literal.fail(describe(key) + " occurs twice");
+      if (std::exchange(seen, true)) literal.fail(describe(key) + " occurs twice", FormatError::inconsistent);
     };
     if (key == "descr") {
       once(has_type);
@@ -169,27 +172,30 @@ Header read_header(std::string_view text) {
     return true;
   });
   if (header.reason.empty() && !(has_type && has_order && has_shape))
-    throw FormatError("npy: the header lacks descr, fortran_order or shape");
+    throw FormatError(FormatError::malformed, "npy: the header lacks descr, fortran_order or shape");
   return header;
 }
 
 // Where the dict lies in the file.
 ByteRange header_range(Bytes file) {
-  if (!is_npy(file)) throw FormatError("npy: the file does not begin with \\x93NUMPY and a version");
+  if (!is_npy(file))
+    throw FormatError(FormatError::not_this_format, "npy: the file does not begin with \\x93NUMPY and a version");
   const auto byte = [file](std::uint64_t at) { return std::to_integer<std::uint64_t>(file[at]); };
   const std::uint64_t major = byte(6);
   if (major < 1 || major > 3 || byte(7) != 0)
-    throw FormatError("npy: version " + std::to_string(major) + '.' + std::to_string(byte(7)) +
-                      " is not one of 1.0, 2.0 and 3.0");
+    throw FormatError(FormatError::unsupported, "npy: version " + std::to_string(major) + '.' +
+                                                    std::to_string(byte(7)) + " is not one of 1.0, 2.0 and 3.0");
   const std::uint64_t width = major == 1 ? 2 : 4;
-  if (!in_bounds(file.size(), before_length, width)) throw FormatError("npy: the header's length is cut off");
+  if (!in_bounds(file.size(), before_length, width))
+    throw FormatError(FormatError::truncated, "npy: the header's length is cut off");
   const std::uint64_t length = little_endian(file.subspan(before_length, width));
   if (length > largest_header)
-    throw FormatError("npy: the header would have " + std::to_string(length) + " bytes, more than the " +
-                      std::to_string(largest_header) + " that are allowed");
+    throw FormatError(FormatError::too_costly, "npy: the header would have " + std::to_string(length) +
+                                                   " bytes, more than the " + std::to_string(largest_header) +
+                                                   " that are allowed");
   if (!in_bounds(file.size(), before_length + width, length))
-    throw FormatError("npy: the header would have " + std::to_string(length) + " bytes, but the file has " +
-                      std::to_string(file.size()));
+    throw FormatError(FormatError::truncated, "npy: the header would have " + std::to_string(length) +
+                                                  " bytes, but the file has " + std::to_string(file.size()));
   return {before_length + width, length};
 }
 
@@ -200,16 +206,17 @@ bool is_npy(Bytes file) noexcept { return file.size() >= before_length && signat
 NpyArray read_array(Bytes whole, ByteRange place) {
   const Bytes file = whole.subspan(place.offset, place.length);
   const ByteRange range = header_range(file);
-  Header header = read_header({reinterpret_cast<const char*>(file.data()) + range.offset, range.length});
+  Header header = read_header({reinterpret_cast<const char*>(file.data()) + range.offset, range.length}, range.offset);
   NpyArray found;
   found.reason = std::move(header.reason);
   if (!found.reason.empty()) return found;
   const auto size = size_in_bytes(header.shape, header.type.size);
-  if (!size) throw FormatError("npy: the shape needs more than 2^63 - 1 bytes");
+  if (!size) throw FormatError(FormatError::out_of_bounds, "npy: the shape needs more than 2^63 - 1 bytes");
   const std::uint64_t begin = range.offset + range.length;
   if (*size != file.size() - begin)
-    throw FormatError("npy: the data has " + std::to_string(file.size() - begin) + " bytes, but dtype and shape need " +
-                      std::to_string(*size));
+    throw FormatError(*size > file.size() - begin ? FormatError::truncated : FormatError::inconsistent,
+                      "npy: the data has " + std::to_string(file.size() - begin) + " bytes, but dtype and shape need " +
+                          std::to_string(*size));
   FoundArray& array = found.array;
   if (header.type.dtype)
     array.dtype = *header.type.dtype;

@@ -38,9 +38,10 @@ class LeftOut {
 [[noreturn]] void refuse(const LeftOut& left_out, const std::string& reason) {
   if (left_out.has("compressed"))
     throw FormatError(
+        FormatError::unsupported,
         "npz: no member can be mapped in place, because they are compressed: numpy.savez writes arrays as they are, "
         "where savez_compressed packs them");
-  throw FormatError(reason.empty() ? "npz: the archive has no arrays" : "npz: " + reason);
+  throw FormatError(FormatError::unsupported, reason.empty() ? "npz: the archive has no arrays" : "npz: " + reason);
 }
 
 }  // namespace
@@ -80,7 +81,8 @@ Index parse(Bytes file) {
         if (first_reason.empty()) first_reason = json::describe(name) + ' ' + found.reason;
       }
     } catch (const FormatError& error) {
-      throw FormatError("npz: " + json::describe(name) + ": " + error.what());
+      const auto error_of_file = error.moved_by(member.data.offset);
+      throw FormatError(error.kind(), "npz: " + json::describe(name) + ": " + error.what(), error_of_file.offset());
     }
   }
   if (arrays.empty()) refuse(left_out, first_reason);

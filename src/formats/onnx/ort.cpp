@@ -49,9 +49,9 @@ class ModelReader {
   Index read() {
     const auto session = buffer_.root();
     const auto model = session.table(session_field::model);
-    if (!model) throw FormatError("ORT: the session has no model");
+    if (!model) throw FormatError(FormatError::malformed, "ORT: the session has no model");
     const auto graph = model->table(model_field::graph);
-    if (!graph) throw FormatError("ORT: the model has no graph");
+    if (!graph) throw FormatError(FormatError::malformed, "ORT: the model has no graph");
     read_graph(*graph, "", 0);
     entries_.reject_overlaps();
     const std::uint64_t begin = entries_.first_byte(file_.size());
@@ -90,7 +90,8 @@ class ModelReader {
 
   void read_graph(const Table& graph, const std::string& prefix, int depth) {
     if (depth > deepest_graph)
-      throw FormatError("ORT: graphs are nested more than " + std::to_string(deepest_graph) + " deep");
+      throw FormatError(FormatError::too_costly,
+                        "ORT: graphs are nested more than " + std::to_string(deepest_graph) + " deep");
     const auto initializers = graph.offsets(graph_field::initializers);
     for (std::uint32_t i = 0; i < initializers.size(); ++i) read_tensor(initializers.table(i), prefix);
     left_out_.sparse += graph.offsets(graph_field::sparse_initializers).size();
@@ -135,7 +136,9 @@ class ModelReader {
     }
     const auto shape = shape_of(tensor, name);
     const auto size = onnx::size_of(type, shape);
-    if (!size) throw FormatError("ORT: the shape of " + describe(name) + " needs more than 2^64 bits");
+    if (!size)
+      throw FormatError(FormatError::out_of_bounds,
+                        "ORT: the shape of " + describe(name) + " needs more than 2^64 bits");
     if (const auto data = place(tensor, name, *size))
       entries_.add(std::move(name), type_of(*facts, shape, *size), shape, *data);
   }
@@ -146,7 +149,8 @@ class ModelReader {
     buffer_.spend(name.size());
     std::uint64_t& uses = names_[name];
     if (++uses == 1) return name;
-    if (is_of_main_graph) throw FormatError("ORT: two initializers have the name " + describe(name));
+    if (is_of_main_graph)
+      throw FormatError(FormatError::inconsistent, "ORT: two initializers have the name " + describe(name));
     const std::string path = name + '~';
     for (;; ++uses) {
       buffer_.spend(path.size());
@@ -160,7 +164,7 @@ class ModelReader {
     std::vector<std::uint64_t> shape;
     for (std::uint32_t i = 0; i < dims.size(); ++i) {
       const auto extent = dims.number<std::int64_t>(i);
-      if (extent < 0) throw FormatError("ORT: " + describe(name) + " has a negative extent");
+      if (extent < 0) throw FormatError(FormatError::malformed, "ORT: " + describe(name) + " has a negative extent");
       shape.push_back(static_cast<std::uint64_t>(extent));
     }
     return shape;
@@ -174,8 +178,8 @@ class ModelReader {
       ++left_out_.outside;
       return std::nullopt;
     }
-    throw FormatError("ORT: " + describe(name) + " has " + std::to_string(data.length) +
-                      " bytes, but its type and shape need " + std::to_string(size));
+    throw FormatError(FormatError::inconsistent, "ORT: " + describe(name) + " has " + std::to_string(data.length) +
+                                                     " bytes, but its type and shape need " + std::to_string(size));
   }
 
   // Elements of 4 bits that do not fill their last byte have no DType: theirs fill theirs.
@@ -199,7 +203,9 @@ class ModelReader {
 bool is_ort(Bytes file) noexcept { return signatures::ort.is_in(file); }
 
 Index parse(Bytes file) {
-  if (!is_ort(file)) throw FormatError("ORT: the file does not begin with an offset and the identifier 'ORTM'");
+  if (!is_ort(file))
+    throw FormatError(FormatError::not_this_format,
+                      "ORT: the file does not begin with an offset and the identifier 'ORTM'");
   return ModelReader(file).read();
 }
 

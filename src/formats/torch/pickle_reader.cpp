@@ -22,10 +22,12 @@ class Reader {
   Pickle read() {
     if (bytes_.size() > largest)
       fail("it has " + std::to_string(bytes_.size()) + " bytes, more than the " + std::to_string(largest) +
-           " that are read");
-    if (bytes_.empty() || byte() != static_cast<std::uint64_t>(Op::proto)) fail("it does not begin with a protocol");
+               " that are read",
+           FormatError::too_costly);
+    if (bytes_.empty() || byte() != static_cast<std::uint64_t>(Op::proto))
+      fail("it does not begin with a protocol", FormatError::not_this_format);
     if (const auto protocol = number(1); protocol < 2 || protocol > 5)
-      fail("protocol " + std::to_string(protocol) + " is not one of 2 to 5");
+      fail("protocol " + std::to_string(protocol) + " is not one of 2 to 5", FormatError::unsupported);
     for (;;) {
       begin_ = at_;
       // Any byte: a value without an enumerator matches no group, and `refuse` reports it.
@@ -38,15 +40,16 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw FormatError("pickle: byte " + std::to_string(begin_) + ": " + what);
+  [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const {
+    throw FormatError(kind, "pickle: byte " + std::to_string(begin_) + ": " + what, begin_);
   }
 
   [[noreturn]] void refuse(Op op) const {
     const auto code = static_cast<std::uint8_t>(op);
     const auto* known = std::ranges::find(unread, code, &Unread::code);
-    if (known != unread.end()) fail("the opcode " + std::string(known->name) + " is not one that torch.save writes");
-    fail("there is no opcode " + std::to_string(code));
+    if (known != unread.end())
+      fail("the opcode " + std::string(known->name) + " is not one that torch.save writes", FormatError::unsupported);
+    fail("there is no opcode " + std::to_string(code), FormatError::unsupported);
   }
 
   Pickle finish() {
@@ -61,7 +64,8 @@ class Reader {
   std::string_view take(std::uint64_t size) {
     if (!in_bounds(bytes_.size(), at_, size))
       fail("it is cut off: " + std::to_string(size) + " bytes are needed, and " + std::to_string(bytes_.size() - at_) +
-           " are left");
+               " are left",
+           FormatError::truncated);
     const auto taken = bytes_.substr(at_, size);
     at_ += size;
     return taken;
@@ -171,7 +175,9 @@ class Reader {
   // Pickler and reader count alike: with an arbitrary memo index, four bytes could allocate gigabytes.
   void put(std::uint64_t place) {
     const Id id = top();
-    if (place > memo_.size()) fail("memo " + std::to_string(place) + " comes before " + std::to_string(memo_.size()));
+    if (place > memo_.size())
+      fail("memo " + std::to_string(place) + " comes before " + std::to_string(memo_.size()),
+           FormatError::out_of_bounds);
     if (place == memo_.size())
       memo_.push_back(id);
     else
@@ -179,7 +185,7 @@ class Reader {
   }
 
   void get(std::uint64_t place) {
-    if (place >= memo_.size()) fail("there is no memo " + std::to_string(place));
+    if (place >= memo_.size()) fail("there is no memo " + std::to_string(place), FormatError::out_of_bounds);
     push(memo_[place]);
   }
 
@@ -223,7 +229,8 @@ class Reader {
 
   // Frames are hints for reading ahead; all bytes are in memory already.
   void frame(std::uint64_t size) {
-    if (!in_bounds(bytes_.size(), at_, size)) fail("a frame of " + std::to_string(size) + " bytes is cut off");
+    if (!in_bounds(bytes_.size(), at_, size))
+      fail("a frame of " + std::to_string(size) + " bytes is cut off", FormatError::truncated);
   }
 
   void set_items(std::span<const Id> pairs) {

@@ -11,14 +11,15 @@ namespace onecopy::torch_zip {
 
 // All members are in one folder, which torch takes from the first member.
 Archive::Archive(Bytes file) : file_(file), members_(zip::members(file)) {
-  if (members_.empty()) throw FormatError("torch: the archive is empty");
+  if (members_.empty()) throw FormatError(FormatError::malformed, "torch: the archive is empty");
   const auto first = members_.front().name;
   folder_ = first.substr(0, std::min(first.find('/'), first.size()));
   const auto is_outside = [this](const zip::Member& member) {
     return !member.name.starts_with(folder_) || !member.name.substr(folder_.size()).starts_with('/');
   };
   if (const auto outside = std::ranges::find_if(members_, is_outside); outside != members_.end())
-    throw FormatError("torch: " + json::describe(outside->name) + " does not lie in a folder with the other members");
+    throw FormatError(FormatError::malformed,
+                      "torch: " + json::describe(outside->name) + " does not lie in a folder with the other members");
   for (zip::Member& member : members_) member.name.remove_prefix(folder_.size() + 1);
   std::ranges::sort(members_, {}, &zip::Member::name);
 }

@@ -47,7 +47,8 @@ class Walk {
  private:
   void visit(Id id) {
     if (visits_left_-- == 0)
-      throw FormatError("torch: its dicts and lists share so much that there are more paths than the pickle has bytes");
+      throw FormatError(FormatError::too_costly,
+                        "torch: its dicts and lists share so much that there are more paths than the pickle has bytes");
     switch (values_.kind(id)) {
       case Kind::dict: return inside(id, [&] { visit_items(id); });
       case Kind::list:
@@ -71,7 +72,8 @@ class Walk {
   }
 
   void spend(std::uint64_t bytes) {
-    if (bytes > name_bytes_left_) throw FormatError("torch: the names of all tensors are much longer than the pickle");
+    if (bytes > name_bytes_left_)
+      throw FormatError(FormatError::too_costly, "torch: the names of all tensors are much longer than the pickle");
     name_bytes_left_ -= bytes;
   }
 
@@ -80,7 +82,8 @@ class Walk {
   void inside(Id id, const Visit& visit_all) {
     if (std::ranges::find(on_path_, id) != on_path_.end()) return;
     if (on_path_.size() == deepest)
-      throw FormatError("torch: dicts and lists are nested deeper than " + std::to_string(deepest));
+      throw FormatError(FormatError::too_costly,
+                        "torch: dicts and lists are nested deeper than " + std::to_string(deepest));
     on_path_.push_back(id);
     visit_all();
     on_path_.pop_back();
@@ -114,7 +117,8 @@ class Walk {
 
   std::string_view text(Id key) const {
     const auto text = values_.text(key);
-    if (!json::is_utf8(text)) throw FormatError("torch: a key in " + describe(path_) + " is not UTF-8");
+    if (!json::is_utf8(text))
+      throw FormatError(FormatError::malformed, "torch: a key in " + describe(path_) + " is not UTF-8");
     return text;
   }
 
@@ -131,22 +135,34 @@ class Walk {
 void check_kind(const Archive& archive) {
   if (archive.find("constants.pkl") != nullptr || archive.has_folder("code/"))
     throw FormatError(
+        FormatError::not_this_format,
         "torch: this is a TorchScript archive, code for torch.jit.load; save the module's state_dict() with "
         "torch.save");
   const zip::Member* order = archive.find("byteorder");
   if (order == nullptr) return;  // written before torch 2.1, in the unrecorded byte order of its machine
   if (order->method != zip::Method::stored || archive.text(*order) != "little")
-    throw FormatError(archive.text(*order) == "big"
+    throw FormatError(FormatError::unsupported,
+                      archive.text(*order) == "big"
                           ? "torch: its numbers are big-endian, and only little-endian ones can be mapped"
                           : "torch: its byte order is neither little nor big");
 }
 
-std::string_view pickle_of(const Archive& archive) {
+const zip::Member& root_of(const Archive& archive) {
   const zip::Member* root = archive.find("data.pkl");
-  if (root == nullptr) throw FormatError("torch: there is no data.pkl in the archive (is this a file of torch.save?)");
+  if (root == nullptr)
+    throw FormatError(FormatError::not_this_format,
+                      "torch: there is no data.pkl in the archive (is this a file of torch.save?)");
   if (root->method != zip::Method::stored)
-    throw FormatError("torch: data.pkl is compressed: torch.save writes it as it is");
-  return archive.text(*root);
+    throw FormatError(FormatError::unsupported, "torch: data.pkl is compressed: torch.save writes it as it is");
+  return *root;
+}
+
+pickle::Pickle read_pickle(const Archive& archive, const zip::Member& root) {
+  try {
+    return pickle::read(archive.text(root));
+  } catch (const FormatError& error) {
+    throw error.moved_by(root.data.offset);
+  }
 }
 
 }  // namespace
@@ -166,19 +182,21 @@ bool is_torch_zip(Bytes file) {
 Index parse(Bytes file) {
   if (signatures::legacy_torch.is_in(file))
     throw FormatError(
+        FormatError::unsupported,
         "torch: saved in the legacy format of torch.save, which cannot be mapped: load it and save it again in the zip "
         "format, the default since torch 1.6");
   const Archive archive(file);
   check_kind(archive);
-  const auto bytes = pickle_of(archive);
-  const auto pickle = pickle::read(bytes);
+  const zip::Member& root = root_of(archive);
+  const auto pickle = read_pickle(archive, root);
   Objects objects;
   TensorReader tensors(pickle.values, archive, objects);
-  auto arrays = Walk(pickle.values, tensors, objects, bytes.size()).from(pickle.root);
+  auto arrays = Walk(pickle.values, tensors, objects, root.data.length).from(pickle.root);
   tensors.add_objects();
   if (arrays.empty() && !objects.empty())
-    throw FormatError("torch: there is no tensor in its dicts and lists, only what unpickling would have to make: " +
-                      objects.joined() + " (save a module's state_dict())");
+    throw FormatError(FormatError::not_this_format,
+                      "torch: there is no tensor in its dicts and lists, only what unpickling would have to make: " +
+                          objects.joined() + " (save a module's state_dict())");
   std::map<std::string, std::string, std::less<>> metadata{{"format", "pt"}};
   if (!objects.empty()) metadata.emplace("objects", objects.joined());
   return index_of(std::move(arrays), std::move(metadata), "torch");

@@ -22,19 +22,21 @@ std::string_view identifier(Bytes file) noexcept {
   return {reinterpret_cast<const char*>(file.data()) + offset_bytes, offset_bytes};
 }
 
-void Buffer::fail(const std::string& what, std::uint64_t at) {
-  throw FormatError("flatbuffer: " + what + ", at byte " + std::to_string(at));
+void Buffer::fail(const std::string& what, std::uint64_t at, FormatError::Kind kind) {
+  throw FormatError(kind, "flatbuffer: " + what + ", at byte " + std::to_string(at), at);
 }
 
 void Buffer::spend(std::uint64_t cost) {
   if (cost > budget_)
-    throw FormatError("flatbuffer: parts are referred to repeatedly, in total more than " + std::to_string(times) +
-                      " times the " + std::to_string(bytes_.size()) + " bytes");
+    throw FormatError(FormatError::too_costly, "flatbuffer: parts are referred to repeatedly, in total more than " +
+                                                   std::to_string(times) + " times the " +
+                                                   std::to_string(bytes_.size()) + " bytes");
   budget_ -= cost;
 }
 
 std::uint64_t Buffer::number(std::uint64_t at, unsigned bytes) const {
-  if (!in_bounds(bytes_.size(), at, bytes)) fail("a number of " + std::to_string(bytes) + " bytes is cut off", at);
+  if (!in_bounds(bytes_.size(), at, bytes))
+    fail("a number of " + std::to_string(bytes) + " bytes is cut off", at, FormatError::truncated);
   if (at % bytes != 0) fail("a number of " + std::to_string(bytes) + " bytes is not aligned", at);
   return little_endian(bytes_.subspan(at, bytes));
 }
@@ -45,7 +47,7 @@ std::uint64_t Buffer::follow(std::uint64_t at) const {
   if (offset == 0) fail("an offset is zero", at);
   if (!in_bounds(bytes_.size(), at, offset))
     fail("an offset of " + std::to_string(offset) + " points outside the " + std::to_string(bytes_.size()) + " bytes",
-         at);
+         at, FormatError::out_of_bounds);
   return at + offset;
 }
 
@@ -59,7 +61,7 @@ Buffer::Found Buffer::vector_at(std::uint64_t at, unsigned element) const {
   if (!in_bounds(bytes_.size(), begin, std::uint64_t{count} * element))
     fail("a vector is said to have " + std::to_string(count) + " elements of " + std::to_string(element) +
              " bytes, but " + std::to_string(bytes_.size() - begin) + " bytes are left",
-         at);
+         at, FormatError::truncated);
   if (count != 0 && begin % element != 0)
     fail("a vector's elements of " + std::to_string(element) + " bytes are not aligned", at);
   return {begin, count};
@@ -85,18 +87,21 @@ std::string_view Vector::text(std::uint32_t i) const {
 }
 
 Table::Table(Buffer& buffer, std::uint64_t at, int depth) : buffer_(&buffer), at_(at), depth_(depth) {
-  if (depth > deepest) Buffer::fail("tables are nested more than " + std::to_string(deepest) + " deep", at);
+  if (depth > deepest)
+    Buffer::fail("tables are nested more than " + std::to_string(deepest) + " deep", at, FormatError::too_costly);
   buffer.spend(table_cost);
   const std::uint64_t size = buffer.bytes_.size();
   const std::int64_t back = buffer.number_at<std::int32_t>(at);  // to the vtable, which lies before or behind
-  if (std::cmp_greater(back, at)) Buffer::fail("the vtable of a table would begin before the file", at);
+  if (std::cmp_greater(back, at))
+    Buffer::fail("the vtable of a table would begin before the file", at, FormatError::out_of_bounds);
   vtable_ = static_cast<std::uint64_t>(static_cast<std::int64_t>(at) - back);
   vtable_size_ = buffer.number_at<std::uint16_t>(vtable_);
   if (vtable_size_ < vtable_head || vtable_size_ % 2 != 0 || !in_bounds(size, vtable_, vtable_size_))
-    Buffer::fail("a vtable is said to have " + std::to_string(vtable_size_) + " bytes", vtable_);
+    Buffer::fail("a vtable is said to have " + std::to_string(vtable_size_) + " bytes", vtable_,
+                 FormatError::out_of_bounds);
   size_ = buffer.number_at<std::uint16_t>(vtable_ + 2);
   if (size_ < offset_bytes || !in_bounds(size, at, size_))
-    Buffer::fail("a table is said to have " + std::to_string(size_) + " bytes", at);
+    Buffer::fail("a table is said to have " + std::to_string(size_) + " bytes", at, FormatError::out_of_bounds);
 }
 
 std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
@@ -107,7 +112,7 @@ std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
   if (offset < offset_bytes || !in_bounds(size_, offset, bytes))
     Buffer::fail("field " + std::to_string(field) + " of " + std::to_string(bytes) + " bytes at " +
                      std::to_string(offset) + " lies outside its table of " + std::to_string(size_),
-                 at_);
+                 at_, FormatError::out_of_bounds);
   return at_ + offset;
 }
 

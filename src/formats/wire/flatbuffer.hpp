@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/base/error.hpp"
 
 namespace onecopy::flatbuffer {
 
@@ -55,7 +56,8 @@ class Buffer {
   Table table_at(std::uint64_t at, int depth);
   Found vector_at(std::uint64_t at, unsigned element) const;
   std::string_view text_at(std::uint64_t at);
-  [[noreturn]] static void fail(const std::string& what, std::uint64_t at);
+  [[noreturn]] static void fail(const std::string& what, std::uint64_t at,
+                                FormatError::Kind kind = FormatError::malformed);
 
   template <std::integral Number>
   Number number_at(std::uint64_t at) const {

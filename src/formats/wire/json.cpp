@@ -103,8 +103,10 @@ std::string describe(std::string_view name) {
   return "'" + text.substr(1, text.size() - 2) + (size < name.size() ? "...'" : "'");
 }
 
-void Reader::fail(const std::string& what) const {
-  throw FormatError("JSON at byte " + std::to_string(at_) + ": " + what);
+void Reader::fail(const std::string& what, FormatError::Kind kind) const {
+  const auto place = begin_.value_or(0) + at_;
+  throw FormatError(kind, "JSON at byte " + std::to_string(place) + ": " + what,
+                    begin_ ? std::optional(place) : std::nullopt);
 }
 
 void Reader::skip_space() noexcept {
@@ -124,7 +126,7 @@ void Reader::expect(char wanted) {
 }
 
 void Reader::open(char bracket) {
-  if (depth_ == deepest) fail("nested deeper than " + std::to_string(deepest));
+  if (depth_ == deepest) fail("nested deeper than " + std::to_string(deepest), FormatError::too_costly);
   ++depth_;
   expect(bracket);
 }
@@ -133,7 +135,7 @@ std::string_view Reader::string() {
   expect('"');
   const std::size_t start = at_;
   while (at_ < text_.size() && is_plain(text_[at_])) ++at_;
-  if (at_ >= text_.size()) fail("the string does not end");
+  if (at_ >= text_.size()) fail("the string does not end", FormatError::truncated);
   if (text_[at_] == '"') return text_.substr(start, at_++ - start);
   return unescape(start);
 }
@@ -141,7 +143,7 @@ std::string_view Reader::string() {
 std::string_view Reader::unescape(std::size_t start) {
   std::string& out = unescaped_.emplace_back(text_.substr(start, at_ - start));
   for (;;) {
-    if (at_ >= text_.size()) fail("the string does not end");
+    if (at_ >= text_.size()) fail("the string does not end", FormatError::truncated);
     const char c = text_[at_];
     if (c == '"') break;
     if (c == '\\')

@@ -6,8 +6,11 @@
 
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "onecopy/base/error.hpp"
 
 namespace onecopy::json {
 
@@ -24,8 +27,10 @@ class Reader {
  public:
   static constexpr int deepest = 64;
 
-  // Strings that contain escapes are decoded into `unescaped`, which owns them.
-  Reader(std::string_view text, std::list<std::string>& unescaped) noexcept : text_(text), unescaped_(unescaped) {}
+  // Strings that contain escapes are decoded into `unescaped`, which owns them. `begin`: of the text in its file, for
+  // the offsets of errors; empty: the text does not lie in a file as it is.
+  Reader(std::string_view text, std::list<std::string>& unescaped, std::optional<std::uint64_t> begin = {}) noexcept
+      : text_(text), unescaped_(unescaped), begin_(begin) {}
 
   // Calls field(key) for each member, which must read the value. Duplicate keys are the caller's business.
   template <class Field>
@@ -61,7 +66,7 @@ class Reader {
   void end();               // nothing but space is left
 
   std::size_t position() const noexcept { return at_; }
-  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const;
 
  private:
   void skip_space() noexcept;
@@ -77,6 +82,7 @@ class Reader {
 
   std::string_view text_;
   std::list<std::string>& unescaped_;
+  std::optional<std::uint64_t> begin_;
   std::size_t at_ = 0;
   int depth_ = 0;
 };

@@ -10,14 +10,14 @@ constexpr std::uint64_t highest_field = (std::uint64_t{1} << 29U) - 1;
 
 }  // namespace
 
-void Reader::fail(const std::string& what) const {
-  throw FormatError("protobuf: " + what + " at byte " + std::to_string(at_));
+void Reader::fail(const std::string& what, FormatError::Kind kind) const {
+  throw FormatError(kind, "protobuf: " + what + " at byte " + std::to_string(at_), at_);
 }
 
 std::uint64_t Reader::varint() {
   std::uint64_t value = 0;
   for (unsigned i = 0; i < longest_varint; ++i) {
-    if (at_ == end_) fail("a number is cut off");
+    if (at_ == end_) fail("a number is cut off", FormatError::truncated);
     const auto byte = std::to_integer<std::uint64_t>(file_[at_++]);
     if (i == longest_varint - 1 && byte > 1) fail("a number is larger than 64 bits");
     value |= (byte & 0x7FU) << (7 * i);
@@ -27,7 +27,7 @@ std::uint64_t Reader::varint() {
 }
 
 std::uint64_t Reader::fixed(unsigned bytes) {
-  if (!in_bounds(end_, at_, bytes)) fail("a number is cut off");
+  if (!in_bounds(end_, at_, bytes)) fail("a number is cut off", FormatError::truncated);
   const std::uint64_t value = little_endian(file_.subspan(at_, bytes));
   at_ += bytes;
   return value;
@@ -49,7 +49,8 @@ std::optional<Field> Reader::next() {
       const std::uint64_t length = varint();
       if (!in_bounds(end_, at_, length))
         fail("field " + std::to_string(field.number) + " would have " + std::to_string(length) + " bytes, but " +
-             std::to_string(end_ - at_) + " are left");
+                 std::to_string(end_ - at_) + " are left",
+             FormatError::truncated);
       field.payload = {at_, length};
       at_ += length;
       break;

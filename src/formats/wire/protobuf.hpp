@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/base/error.hpp"
 
 namespace onecopy::protobuf {
 
@@ -42,7 +43,7 @@ class Reader {
  private:
   std::uint64_t varint();
   std::uint64_t fixed(unsigned bytes);
-  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const;
 
   Bytes file_;
   std::uint64_t at_;

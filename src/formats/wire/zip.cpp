@@ -43,7 +43,9 @@ bool has_signature(Bytes file, std::uint64_t at, std::uint64_t signature) noexce
 
 std::string_view text(Bytes bytes) noexcept { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
-[[noreturn]] void fail(const std::string& what) { throw FormatError("zip: " + what); }
+[[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) {
+  throw FormatError(kind, "zip: " + what);
+}
 
 // Takes numbers one after the other from bytes that end.
 class Fields {
@@ -60,7 +62,8 @@ class Fields {
   std::uint64_t claim(std::uint64_t size) {
     if (!in_bounds(end_, at_, size))
       fail(std::string(what_) + " is cut off at byte " + std::to_string(at_) + ": it needs " + std::to_string(size) +
-           " more bytes, and " + std::to_string(end_ - at_) + " are left");
+               " more bytes, and " + std::to_string(end_ - at_) + " are left",
+           FormatError::truncated);
     const std::uint64_t begin = at_;
     at_ += size;
     return begin;
@@ -87,14 +90,15 @@ std::uint64_t find_end(Bytes file) {
       if (at == first) break;
     }
   }
-  fail("there is no end of a central directory (is the file cut off?)");
+  fail("there is no end of a central directory (is the file cut off?)", FormatError::truncated);
 }
 
 // What the 32-bit end record says must be what the 64-bit one says, where it says anything.
 void agree(std::uint64_t narrow, std::uint64_t full, std::uint64_t wide, std::string_view what) {
   if (narrow != full && narrow != wide)
     fail("the two end records disagree about " + std::string(what) + ": " + std::to_string(narrow) + " and " +
-         std::to_string(wide));
+             std::to_string(wide),
+         FormatError::inconsistent);
 }
 
 // The zip64 end record that the locator before `end` leads to; `directory` is what the other said. Gives its place.
@@ -102,19 +106,20 @@ std::uint64_t read_end64(Bytes file, std::uint64_t end, Directory& directory) {
   Fields locator(file, end - locator_size + 4, end, "the zip64 locator");
   const std::uint64_t disk = locator.take(4);
   const std::uint64_t at = locator.take(8);
-  if (disk != 0 || locator.take(4) > 1) fail("the archive has several disks");
+  if (disk != 0 || locator.take(4) > 1) fail("the archive has several disks", FormatError::unsupported);
   const std::uint64_t limit = end - locator_size;
   if (!in_bounds(limit, at, end64_size) || !has_signature(file, at, end64_signature) ||
       number(file, at + 4, 8) != limit - at - 12)
-    fail("the zip64 end record does not lie at byte " + std::to_string(at) + ", right before its locator");
+    fail("the zip64 end record does not lie at byte " + std::to_string(at) + ", right before its locator",
+         FormatError::inconsistent);
   Fields fields(file, at + 16, limit, "the zip64 end record");
-  if (fields.take(4) != 0 || fields.take(4) != 0) fail("the archive has several disks");
+  if (fields.take(4) != 0 || fields.take(4) != 0) fail("the archive has several disks", FormatError::unsupported);
   Directory wide;
   const std::uint64_t here = fields.take(8);
   wide.count = fields.take(8);
   wide.range.length = fields.take(8);
   wide.range.offset = fields.take(8);
-  if (here != wide.count) fail("the archive has several disks");
+  if (here != wide.count) fail("the archive has several disks", FormatError::unsupported);
   agree(directory.count, full16, wide.count, "the number of members");
   agree(directory.range.length, full32, wide.range.length, "the directory's size");
   agree(directory.range.offset, full32, wide.range.offset, "the directory's place");
@@ -133,13 +138,14 @@ Directory find_directory(Bytes file) {
   directory.range.offset = fields.take(4);
   const bool is_wide = end >= locator_size && has_signature(file, end - locator_size, locator_signature);
   for (const std::uint64_t disk : disks)
-    if (disk != 0 && !(is_wide && disk == full16)) fail("the archive has several disks");
-  if (here != directory.count) fail("the archive has several disks");
+    if (disk != 0 && !(is_wide && disk == full16)) fail("the archive has several disks", FormatError::unsupported);
+  if (here != directory.count) fail("the archive has several disks", FormatError::unsupported);
   if (is_wide) end = read_end64(file, end, directory);
   const auto& [offset, length] = directory.range;
   if (!in_bounds(end, offset, length) || length != end - offset)
     fail("the directory would have " + std::to_string(length) + " bytes from byte " + std::to_string(offset) +
-         ", but its end record begins at byte " + std::to_string(end));
+             ", but its end record begins at byte " + std::to_string(end),
+         FormatError::out_of_bounds);
   return directory;
 }
 
@@ -154,7 +160,9 @@ struct Claim {
   std::uint64_t header = 0;  // where the member begins
 };
 
-[[noreturn]] void fail(const Claim& claim, const std::string& what) { fail(describe(claim.name) + ' ' + what); }
+[[noreturn]] void fail(const Claim& claim, const std::string& what, FormatError::Kind kind = FormatError::malformed) {
+  fail(describe(claim.name) + ' ' + what, kind);
+}
 
 // Numbers that do not fit 32 bits stand in an extra field, in this order, those only.
 void widen(const Claim& claim, Bytes extra, std::initializer_list<std::uint64_t*> numbers) {
@@ -203,7 +211,7 @@ Claim read_central(Fields& fields, std::uint64_t count) {
   claim.header = fields.take(4);
   claim.name = text(fields.bytes(name_size));
   check_name(claim, count);
-  if (disk != 0) fail(claim, "lies on another disk");
+  if (disk != 0) fail(claim, "lies on another disk", FormatError::unsupported);
   widen(claim, fields.bytes(extra_size), {&claim.size, &claim.stored_size, &claim.header});
   (void)fields.bytes(comment_size);
   return claim;
@@ -222,37 +230,46 @@ Claim read_local(Fields& fields, const Claim& central) {
   const std::uint64_t name_size = fields.take(2);
   const std::uint64_t extra_size = fields.take(2);
   claim.name = text(fields.bytes(name_size));
-  if (claim.name != central.name) fail(central, "has another name in its own header");
+  if (claim.name != central.name) fail(central, "has another name in its own header", FormatError::inconsistent);
   widen(claim, fields.bytes(extra_size), {&claim.size, &claim.stored_size});
   return claim;
 }
 
 void hold_against(const Claim& central, const Claim& local) {
-  if (((central.flags | local.flags) & unreadable) != 0) fail(central, "is encrypted or a patch");
-  if (local.method != central.method) fail(central, "has another method in its own header");
+  if (((central.flags | local.flags) & unreadable) != 0)
+    fail(central, "is encrypted or a patch", FormatError::unsupported);
+  if (local.method != central.method) fail(central, "has another method in its own header", FormatError::inconsistent);
   const auto same = [&](std::uint64_t here, std::uint64_t there) {
     return here == there || (here == 0 && (local.flags & sizes_follow) != 0);
   };
   if (!same(local.stored_size, central.stored_size) || !same(local.size, central.size))
-    fail(central, "has " + std::to_string(local.size) + " bytes in its own header, and " +
-                      std::to_string(central.size) + " in the directory");
-  if (!same(local.crc, central.crc)) fail(central, "has another checksum in its own header");
+    fail(central,
+         "has " + std::to_string(local.size) + " bytes in its own header, and " + std::to_string(central.size) +
+             " in the directory",
+         FormatError::inconsistent);
+  if (!same(local.crc, central.crc)) fail(central, "has another checksum in its own header", FormatError::inconsistent);
 }
 
 // `limit`: where the directory begins.
 Member place(Bytes file, const Claim& central, std::uint64_t limit) {
   if (!in_bounds(limit, central.header, local_size) || !has_signature(file, central.header, local_signature))
-    fail(central, "does not begin at byte " + std::to_string(central.header) + ", the offset in the directory");
+    fail(central, "does not begin at byte " + std::to_string(central.header) + ", the offset in the directory",
+         FormatError::out_of_bounds);
   Fields fields(file, central.header + 4, limit, "the header of a member");
   hold_against(central, read_local(fields, central));
   if (central.method != 0 && central.method != 8)
-    fail(central, "is packed by method " + std::to_string(central.method) + ": neither stored nor deflated");
+    fail(central, "is packed by method " + std::to_string(central.method) + ": neither stored nor deflated",
+         FormatError::unsupported);
   if (central.method == 0 && central.size != central.stored_size)
-    fail(central, "is stored, but has " + std::to_string(central.stored_size) + " bytes here and " +
-                      std::to_string(central.size) + " unpacked");
+    fail(central,
+         "is stored, but has " + std::to_string(central.stored_size) + " bytes here and " +
+             std::to_string(central.size) + " unpacked",
+         FormatError::inconsistent);
   if (!in_bounds(limit, fields.at(), central.stored_size))
-    fail(central, "has " + std::to_string(central.stored_size) + " bytes from byte " + std::to_string(fields.at()) +
-                      ", but the directory begins at byte " + std::to_string(limit));
+    fail(central,
+         "has " + std::to_string(central.stored_size) + " bytes from byte " + std::to_string(fields.at()) +
+             ", but the directory begins at byte " + std::to_string(limit),
+         FormatError::out_of_bounds);
   Member member;
   member.name = central.name;
   member.method = central.method == 0 ? Method::stored : Method::deflated;
@@ -268,10 +285,10 @@ void reject_overlaps_and_twins(const std::vector<Member>& members) {
   std::ranges::sort(order, {}, [](const Member* member) { return member->whole.offset; });
   for (std::size_t i = 1; i < order.size(); ++i)
     if (order[i]->whole.offset - order[i - 1]->whole.offset < order[i - 1]->whole.length)
-      fail(describe(order[i]->name) + " begins inside " + describe(order[i - 1]->name));
+      fail(describe(order[i]->name) + " begins inside " + describe(order[i - 1]->name), FormatError::inconsistent);
   std::ranges::sort(order, {}, [](const Member* member) { return member->name; });
   const auto twin = std::ranges::adjacent_find(order, {}, [](const Member* member) { return member->name; });
-  if (twin != order.end()) fail(describe((*twin)->name) + " is in the archive twice");
+  if (twin != order.end()) fail(describe((*twin)->name) + " is in the archive twice", FormatError::inconsistent);
 }
 
 }  // namespace
@@ -290,7 +307,8 @@ std::vector<Member> members(Bytes file) {
   while (fields.left() != 0) found.push_back(place(file, read_central(fields, found.size() + 1), limit));
   if (found.size() != directory.count)
     fail("the directory has " + std::to_string(found.size()) + " members, but its end record counts " +
-         std::to_string(directory.count));
+             std::to_string(directory.count),
+         FormatError::inconsistent);
   reject_overlaps_and_twins(found);
   return found;
 }

@@ -17,7 +17,7 @@ namespace onecopy::records {
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw FormatError("the column '" + path + "' " + what);
+  throw FormatError(FormatError::unsupported, "the column '" + path + "' " + what);
 }
 
 template <class T>
@@ -270,7 +270,8 @@ class Owned {
 void expect(int error, ArrowArrayStream& stream) {
   if (error == 0) return;
   const char* text = stream.get_last_error(&stream);
-  throw FormatError("the Arrow stream failed: " + std::string(text == nullptr ? std::strerror(error) : text));
+  throw FormatError(FormatError::malformed,
+                    "the Arrow stream failed: " + std::string(text == nullptr ? std::strerror(error) : text));
 }
 
 }  // namespace
@@ -280,7 +281,8 @@ std::uint64_t import_stream(ArrowArrayStream& stream, Column& rows, const std::f
   expect(stream.get_schema(&stream, &schema.value), stream);
   const Reader reader(schema.value, "");
   if (!reader.is_table())
-    throw FormatError("the Arrow stream is not a table, but of the type '" + std::string(schema.value.format) + "'");
+    throw FormatError(FormatError::not_this_format,
+                      "the Arrow stream is not a table, but of the type '" + std::string(schema.value.format) + "'");
   std::uint64_t count = 0;
   for (;;) {
     Owned<ArrowArray> batch;

@@ -37,7 +37,8 @@ T& Column::alternative(TypeKind kind, const Takes& takes, const Make& make) {
 
 void Column::add(std::unique_ptr<Alternative> alternative) {
   if (alternatives_.size() == most_alternatives)
-    throw FormatError(path_ + ": values of more than " + std::to_string(most_alternatives) + " types");
+    throw FormatError(FormatError::too_costly,
+                      path_ + ": values of more than " + std::to_string(most_alternatives) + " types");
   if (alternatives_.empty()) alternative->nulls(length_);
   alternatives_.push_back(std::move(alternative));
   if (alternatives_.size() != 2) return;

@@ -31,7 +31,7 @@ FixedValues::FixedValues(Spool& spool, std::size_t size, const std::string& path
 
 void FixedValues::finish_value() const {
   const bool whole = std::ranges::all_of(columns_, [this](const auto& column) { return column->length() == length(); });
-  if (!whole) throw FormatError(path_ + ": a tuple without one value in each place");
+  if (!whole) throw FormatError(FormatError::inconsistent, path_ + ": a tuple without one value in each place");
 }
 
 void FixedValues::fill(std::uint64_t count) {
@@ -49,7 +49,8 @@ void FixedColumn::end() { static_cast<FixedValues*>(this)->finish_value(); }
 // --- maps ------------------------------------------------------------------------------------------------------
 
 void MapValues::finish_value() {
-  if (keys_.length() != values_.length()) throw FormatError(path_ + ": a dict with more keys than values, or fewer");
+  if (keys_.length() != values_.length())
+    throw FormatError(FormatError::inconsistent, path_ + ": a dict with more keys than values, or fewer");
   lengths_.append(static_cast<std::int64_t>(keys_.length() - ended_));
   ended_ = keys_.length();
 }

@@ -89,7 +89,7 @@ void Importer::find(std::span<const std::string> path) {
       if (others.size() < 200) others += (others.empty() ? "" : ", ") + json::describe(name);
       return scanner_.skip();
     }
-    if (std::exchange(found, true)) scanner_.fail("the member with the rows comes twice");
+    if (std::exchange(found, true)) scanner_.fail("the member with the rows comes twice", FormatError::inconsistent);
     scanner_.forget();
     find(path.subspan(1));
   });

@@ -81,9 +81,10 @@ JsonScanner::JsonScanner(Bytes text, Progress progress)
       end_(begin_ + text.size()),
       progress_(std::move(progress)) {
   const std::string_view start(begin_, std::min<std::size_t>(text.size(), 3));
-  if (start == "\xEF\xBB\xBF") fail("the text begins with a byte order mark (BOM): save it as UTF-8 without one");
+  if (start == "\xEF\xBB\xBF")
+    fail("the text begins with a byte order mark (BOM): save it as UTF-8 without one", FormatError::unsupported);
   if (start.starts_with("\xFE\xFF") || start.starts_with("\xFF\xFE"))
-    fail("the text begins with a byte order mark (BOM) of UTF-16: save it as UTF-8");
+    fail("the text begins with a byte order mark (BOM) of UTF-16: save it as UTF-8", FormatError::unsupported);
 }
 
 char JsonScanner::next() noexcept {
@@ -99,7 +100,8 @@ bool JsonScanner::take(char wanted) noexcept {
 
 void JsonScanner::open(char bracket) {
   if (!take(bracket)) fail(std::string("expected '") + bracket + "'");
-  if (steps_.size() >= top_ + deepest) fail_at(at_ - 1, "nested deeper than " + std::to_string(deepest));
+  if (steps_.size() >= top_ + deepest)
+    fail_at(at_ - 1, "nested deeper than " + std::to_string(deepest), FormatError::too_costly);
   steps_.emplace_back();
 }
 
@@ -198,7 +200,8 @@ JsonValue JsonScanner::whole(const char* start, std::size_t digits) {
   if (std::from_chars(start, at_, number).ec == std::errc{}) return integer_value(number);
   if (digits > most_digits)
     fail_at(start,
-            "an integer of " + std::to_string(digits) + " digits, and " + std::to_string(most_digits) + " is the most");
+            "an integer of " + std::to_string(digits) + " digits, and " + std::to_string(most_digits) + " is the most",
+            FormatError::too_costly);
   return text_value(start, static_cast<std::size_t>(at_ - start), Kind::bigint);
 }
 
@@ -239,7 +242,7 @@ JsonValue JsonScanner::unescape(const char* start) {
     plain();
     unescaped_.append(run, at_);
   }
-  if (at_ == end_) fail_at(start - 1, "a string that does not end");
+  if (at_ == end_) fail_at(start - 1, "a string that does not end", FormatError::truncated);
   ++at_;
   JsonValue value = text_value(nullptr, unescaped_.size() - place, Kind::unescaped);
   value.place = place;
@@ -280,16 +283,18 @@ std::uint32_t JsonScanner::four_hex_digits(const char* escape) {
 
 // --- errors ----------------------------------------------------------------------------------------------------
 
-void JsonScanner::fail_at(const char* place, const std::string& what) const {
+void JsonScanner::fail_at(const char* place, const std::string& what, FormatError::Kind kind) const {
   const std::string_view before(begin_, static_cast<std::size_t>(place - begin_));
   const auto lines = std::ranges::count(before, '\n');
   const auto line = before.substr(before.rfind('\n') + 1);
   const auto column =
       std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
   const std::string where = path();
-  throw FormatError("JSON at byte " + std::to_string(before.size()) + " (line " + std::to_string(lines + 1) +
-                    ", column " + std::to_string(column + 1) + (where.empty() ? ")" : ", in " + where + ")") + ": " +
-                    what);
+  throw FormatError(kind,
+                    "JSON at byte " + std::to_string(before.size()) + " (line " + std::to_string(lines + 1) +
+                        ", column " + std::to_string(column + 1) + (where.empty() ? ")" : ", in " + where + ")") +
+                        ": " + what,
+                    before.size());
 }
 
 // The path of the value that is being read: annotations[12].bbox[3]. Keys as written in the text.

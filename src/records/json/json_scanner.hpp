@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/base/error.hpp"
 
 namespace onecopy::records {
 
@@ -104,7 +105,9 @@ class JsonScanner {
   void start_depth() noexcept { top_ = steps_.size(); }
 
   std::uint64_t position() const noexcept { return static_cast<std::uint64_t>(at_ - begin_); }
-  [[noreturn]] void fail(const std::string& what) const { fail_at(at_, what); }
+  [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const {
+    fail_at(at_, what, kind);
+  }
 
  private:
   static constexpr std::uint64_t no_index = UINT64_MAX;  // of what has keys
@@ -139,7 +142,8 @@ class JsonScanner {
   void escape();
   std::uint32_t four_hex_digits(const char* escape);
 
-  [[noreturn]] void fail_at(const char* place, const std::string& what) const;
+  [[noreturn]] void fail_at(const char* place, const std::string& what,
+                            FormatError::Kind kind = FormatError::malformed) const;
   std::string path() const;
   std::string_view key_at(const char* quote) const noexcept;
 

@@ -36,13 +36,15 @@ LoadReport generic_loader::report() {
 }
 
 void generic_loader::enter() {
-  if (depth_ == max_depth) fail(where(), "values inside values, " + std::to_string(max_depth) + " deep");
+  if (depth_ == max_depth)
+    fail(where(), "values inside values, " + std::to_string(max_depth) + " deep", FormatError::too_costly);
   if (depth_ != 0 || !is_mmap() || stream_ == nullptr) return;
   const std::streamoff here = stream_->tellg();
   if (here < 0) throw OsError("get the position in", name_, EIO);
   at_ = static_cast<std::uint64_t>(here);
   if (at_ > memory_.size())
-    fail(at_, "the stream is behind the mapping's " + std::to_string(memory_.size()) + " bytes");
+    fail(at_, "the stream is behind the mapping's " + std::to_string(memory_.size()) + " bytes",
+         FormatError::truncated);
 }
 
 void generic_loader::leave() {
@@ -58,12 +60,14 @@ void generic_loader::read(void* into, std::uint64_t size) {
   at_ += done;
   if (stream_->bad()) throw OsError("read", name_, EIO);
   if (done != size)
-    fail(where() - done, "expected " + std::to_string(size) + " bytes, but " + std::to_string(done) + " are left");
+    fail(where() - done, "expected " + std::to_string(size) + " bytes, but " + std::to_string(done) + " are left",
+         FormatError::truncated);
 }
 
 void generic_loader::read_memory(void* into, std::uint64_t size) {
   if (!in_bounds(memory_.size(), at_, size))
-    fail(at_, "expected " + std::to_string(size) + " bytes, but " + std::to_string(memory_.size() - at_) + " are left");
+    fail(at_, "expected " + std::to_string(size) + " bytes, but " + std::to_string(memory_.size() - at_) + " are left",
+         FormatError::truncated);
   std::memcpy(into, memory_.data() + at_, size);
   at_ += size;
 }
@@ -87,8 +91,10 @@ bool generic_loader::expect_room(std::uint64_t count, std::uint64_t size) {
   const bool is_small = !is_mmap() && count <= believed / size;
   const auto there = is_small ? std::nullopt : left();
   if (count > there.value_or(most) / size)
-    fail(where(), std::to_string(count) + " elements of " + std::to_string(size) + " bytes, but " +
-                      (there ? std::to_string(*there) + " bytes are left" : "no memory holds that many"));
+    fail(where(),
+         std::to_string(count) + " elements of " + std::to_string(size) + " bytes, but " +
+             (there ? std::to_string(*there) + " bytes are left" : "no memory holds that many"),
+         there ? FormatError::truncated : FormatError::too_costly);
   return is_small || there;
 }
 
@@ -111,12 +117,12 @@ std::uint64_t generic_loader::where() {
   return here < 0 ? at_ : static_cast<std::uint64_t>(here);
 }
 
-void generic_loader::fail(std::uint64_t offset, const std::string& what) const {
-  throw FormatError(name_ + ": byte " + std::to_string(offset) + ": " + what);
+void generic_loader::fail(std::uint64_t offset, const std::string& what, FormatError::Kind kind) const {
+  throw FormatError(kind, "byte " + std::to_string(offset) + ": " + what, offset).with_path(name_);
 }
 
 void generic_loader::fail_endless(std::uint64_t count) {
-  fail(where(), std::to_string(count) + " elements that take no bytes");
+  fail(where(), std::to_string(count) + " elements that take no bytes", FormatError::too_costly);
 }
 
 }  // namespace onecopy::streams

@@ -6,13 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <random>
-
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
 #include "onecopy/files/mapping.hpp"
 #include "scratch_folder.hpp"
+#include "writers.hpp"
 
 namespace onecopy {
 namespace {
@@ -34,15 +32,8 @@ mode_t mode_of(const std::filesystem::path& path) {
 TEST_CASE("what is written in pieces of any size comes back whole") {
   const testing::ScratchFolder folder;
   const auto content = testing::random_bytes((std::size_t{40} << 20U) + 17);
-  std::mt19937_64 random(1);
   AtomicWriter writer(folder / "target", content.size());
-  for (std::size_t at = 0; at < content.size();) {
-    const std::size_t largest = random() % 3 == 0 ? std::size_t{30} << 20U : 5000;
-    const std::size_t size = std::min<std::size_t>(random() % largest, content.size() - at);
-    writer.write(Bytes(content).subspan(at, size));
-    at += size;
-    CHECK(writer.written() == at);
-  }
+  testing::write_in_pieces(writer, content);
   writer.commit();
   CHECK(testing::read_file(folder / "target") == content);
   CHECK(folder.file_count() == 1);
@@ -54,12 +45,7 @@ TEST_CASE("overwriting reaches bytes on the disk, bytes still held, and both at 
   std::vector<std::byte> content(piece + 1000);
   AtomicWriter writer(folder / "target", content.size());
   writer.write(content);
-  const auto patch = testing::random_bytes(200);
-  for (const std::size_t at : {std::size_t{0}, piece - 100, piece + 500}) {
-    writer.overwrite(at, patch);
-    std::ranges::copy(patch, content.begin() + static_cast<std::ptrdiff_t>(at));
-  }
-  CHECK_THROWS_AS(writer.overwrite(content.size() - 10, patch), OsError);
+  testing::patch(writer, content, {0, piece - 100, piece + 500});
   writer.commit();
   CHECK(testing::read_file(folder / "target") == content);
 }

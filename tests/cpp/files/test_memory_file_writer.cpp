@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <random>
 
 #include "memory_files.hpp"
 #include "onecopy/base/error.hpp"
@@ -15,16 +14,12 @@
 #include "onecopy/files/memory_file_writer.hpp"
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
+#include "writers.hpp"
 
 namespace onecopy {
 namespace {
 
-Mapping memory_file(Bytes content) {
-  MemoryFileWriter writer("content", content.size());
-  writer.write(content);
-  writer.commit();
-  return writer.open();
-}
+using testing::memory_file;
 
 int error_of_size(std::uint64_t size) {
   try {
@@ -55,21 +50,9 @@ TEST_CASE("in a folder it is a file without a name there, that goes with its las
 
 TEST_CASE("what is written into memory in pieces of any size comes back whole") {
   auto content = testing::random_bytes((std::size_t{40} << 20U) + 17);
-  std::mt19937_64 random(1);
   MemoryFileWriter writer("content", content.size());
-  for (std::size_t at = 0; at < content.size();) {
-    const std::size_t largest = random() % 3 == 0 ? std::size_t{30} << 20U : 5000;
-    const std::size_t size = std::min<std::size_t>(random() % largest, content.size() - at);
-    writer.write(Bytes(content).subspan(at, size));
-    at += size;
-    CHECK(writer.written() == at);
-  }
-  const auto patch = testing::random_bytes(200, 2);
-  for (const std::size_t at : {std::size_t{0}, (std::size_t{32} << 20U) - 100, content.size() - 200}) {
-    writer.overwrite(at, patch);
-    std::ranges::copy(patch, content.begin() + static_cast<std::ptrdiff_t>(at));
-  }
-  CHECK_THROWS_AS(writer.overwrite(content.size() - 10, patch), OsError);
+  testing::write_in_pieces(writer, content);
+  testing::patch(writer, content, {0, (std::size_t{32} << 20U) - 100, content.size() - 200});
   CHECK_THROWS_AS((void)writer.open(), OsError);  // before it is whole
   writer.commit();
   const auto mapping = writer.open();

@@ -3,23 +3,22 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "flatbuffer_builder.hpp"
+#include "formats/parsing.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/executorch.hpp"
 
 namespace onecopy {
 namespace {
 
+using namespace testing;
+
 using flatbuffer_test::file_of;
 using flatbuffer_test::TableOf;
-
-Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
 
 template <class Number>
 void put(std::string& file, std::size_t at, Number value) {
@@ -65,18 +64,7 @@ std::string flat_tensor(const TableOf& root, const std::string& segments) {
 }
 
 std::string error_of(std::string_view file) {
-  try {
-    (void)executorch::parse(bytes_of(file));
-  } catch (const FormatError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool says(const std::string& error, std::string_view what) { return error.find(what) != std::string::npos; }
-
-std::string_view data_of(std::string_view file, const Entry* entry) {
-  return entry == nullptr ? "no entry" : file.substr(entry->offset, entry->length);
+  return testing::refusal([&] { return executorch::parse(bytes_of(file)); });
 }
 
 std::vector<std::uint64_t> copy_of(std::span<const std::uint64_t> numbers) { return {numbers.begin(), numbers.end()}; }
@@ -98,10 +86,7 @@ TableOf three() {
 }
 
 std::string golden(std::string_view name) {
-  std::ifstream stream(std::filesystem::path(ONECOPY_GOLDEN) / "executorch" / name, std::ios::binary);
-  std::string file((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  REQUIRE(!file.empty());
-  return file;
+  return testing::contents(std::filesystem::path(ONECOPY_GOLDEN) / "executorch" / name);
 }
 
 }  // namespace
@@ -143,9 +128,8 @@ TEST_CASE("a program without segments has its data inside, and no header") {
   REQUIRE(index.entries().size() == 2);
   CHECK(data_of(file, index.find("constant.1")) == "abcd");
   CHECK(data_of(file, index.find("delegate.0")) == "compiled");
-  CHECK(error_of(file_of(TableOf(), "ET12")) == "no error");
-  CHECK(says(error_of(file_of(TableOf().tables(4, {segment(0, 1)}), "ET12")),
-             "segment 0 of 1 bytes would begin at byte 0 of the segments, which have 0"));
+  CHECK(error_of(file_of(TableOf(), "ET12")) == "accepted");
+  CHECK(error_of(file_of(TableOf().tables(4, {segment(0, 1)}), "ET12")) == "out_of_bounds");
 }
 
 TEST_CASE("data of ExecuTorch has types and shapes, and strides where its axes are not in order") {
@@ -195,17 +179,17 @@ TEST_CASE("every type of ExecuTorch has its size, and those with several element
       return error_of(flat_tensor(tables, std::string(length, 'x')));
     };
     const std::size_t size = 6 * std::size_t{bytes_of_type[type]};
-    CHECK(error(size != 0 ? size : 3) == "no error");
-    CHECK((error(size + 1) == "no error") == (size == 0));
+    CHECK(error(size != 0 ? size : 3) == "accepted");
+    CHECK((error(size + 1) == "accepted") == (size == 0));
   }
 }
 
 TEST_CASE("what is no program and no data of ExecuTorch is refused") {
-  CHECK(says(error_of("ET12"), "does not begin with an offset and the identifier 'ET12' or 'FT01'"));
+  CHECK(error_of("ET12") == "not_this_format");
   CHECK(!executorch::is_pte(bytes_of("BUDGET12 and more text than that")));
-  CHECK(error_of(file_of(TableOf(), "ET11")) == "ExecuTorch: the schema is 'ET11', and known is 'ET12'");
-  CHECK(error_of(file_of(TableOf(), "FT02")) == "ExecuTorch: the schema is 'FT02', and known is 'FT01'");
-  CHECK(says(error_of(file_of(TableOf(), "FT01")), "no header 'FH01'"));
+  CHECK(error_of(file_of(TableOf(), "ET11")) == "unsupported");
+  CHECK(error_of(file_of(TableOf(), "FT02")) == "unsupported");
+  CHECK(error_of(file_of(TableOf(), "FT01")) == "not_this_format");
 }
 
 TEST_CASE("headers of ExecuTorch that do not fit the file are refused") {
@@ -214,45 +198,45 @@ TEST_CASE("headers of ExecuTorch that do not fit the file are refused") {
     put(file, at, value);
     return error_of(file);
   };
-  CHECK(says(with(good, 12, UINT32_MAX), "the header 'eh00' would have 4294967295 bytes"));
-  CHECK(says(with(good, 12, 4U), "the header 'eh00' would have 4 bytes"));
-  CHECK(says(with(good, 12, 16U), "the header 'eh00' has 1 numbers, which are too few"));
-  CHECK(says(with(good, 16, UINT64_MAX), "the FlatBuffer would be 18446744073709551615 bytes"));
-  CHECK(says(with(good, 24, UINT64_MAX), "would begin at byte 18446744073709551615"));
-  CHECK(says(with(good, 24, std::uint64_t{48}), "inside the FlatBuffer"));
-  CHECK(says(with(good, 32, std::uint64_t{three_segments.size() + 1}), "segments of 38 bytes would begin"));
-  CHECK(says(with(good, 24, std::uint64_t{0}), "of the segments, which have 0"));
-  CHECK(error_of(good.substr(0, good.size() - 1)).starts_with("ExecuTorch: segments of 37 bytes"));
+  CHECK(with(good, 12, UINT32_MAX) == "truncated");
+  CHECK(with(good, 12, 4U) == "truncated");
+  CHECK(with(good, 12, 16U) == "malformed");
+  CHECK(with(good, 16, UINT64_MAX) == "truncated");
+  CHECK(with(good, 24, UINT64_MAX) == "truncated");
+  CHECK(with(good, 24, std::uint64_t{48}) == "inconsistent");
+  CHECK(with(good, 32, std::uint64_t{three_segments.size() + 1}) == "truncated");
+  CHECK(with(good, 24, std::uint64_t{0}) == "out_of_bounds");
+  CHECK(error_of(good.substr(0, good.size() - 1)) == "truncated");
   const auto data = flat_tensor(TableOf(), "x");
-  CHECK(error_of(data) == "no error");
-  CHECK(says(with(data, 12, 32U), "the header 'FH01' has 3 numbers"));
-  CHECK(says(with(data, 16, UINT64_MAX), "the FlatBuffer would be"));
-  CHECK(says(with(data, 24, UINT64_MAX), "the FlatBuffer would be"));
+  CHECK(error_of(data) == "accepted");
+  CHECK(with(data, 12, 32U) == "malformed");
+  CHECK(with(data, 16, UINT64_MAX) == "truncated");
+  CHECK(with(data, 24, UINT64_MAX) == "truncated");
 }
 
 TEST_CASE("segments, constants and layouts that do not fit are refused, with the reason") {
   const auto bad = [](const TableOf& root) { return error_of(program(root, std::string(40, 'x'))); };
-  CHECK(says(bad(TableOf().tables(4, {segment(40, 1)})), "segment 0 of 1 bytes would begin at byte 40"));
-  CHECK(says(bad(TableOf().tables(4, {segment(UINT64_MAX, 2)})), "segment 0 of 2 bytes"));
-  CHECK(bad(TableOf().tables(4, {segment(8, 8), segment(0, 9)})) == "ExecuTorch: segment 0 begins inside segment 1");
-  CHECK(bad(TableOf().tables(7, {named("w", 0)})) == "ExecuTorch: 'w' lies in segment 0, but there are 0");
+  CHECK(bad(TableOf().tables(4, {segment(40, 1)})) == "out_of_bounds");
+  CHECK(bad(TableOf().tables(4, {segment(UINT64_MAX, 2)})) == "out_of_bounds");
+  CHECK(bad(TableOf().tables(4, {segment(8, 8), segment(0, 9)})) == "inconsistent");
+  CHECK(bad(TableOf().tables(7, {named("w", 0)})) == "out_of_bounds");
   const auto one = [] { return TableOf().tables(4, {segment(0, 8)}); };
-  CHECK(says(bad(one().table(5, constants(1, {0, 4}))), "a constant lies in segment 1"));
-  CHECK(says(bad(one().table(5, constants(0, {0, 4, 2}))), "'constant.1' would be bytes [4, 2) of a segment of 8"));
-  CHECK(says(bad(one().table(5, constants(0, {0, 9}))), "'constant.0' would be bytes [0, 9)"));
-  CHECK(says(bad(one().tables(7, {named("w", 0), named("w", 0)})), "'w' occurs twice in the header"));
+  CHECK(bad(one().table(5, constants(1, {0, 4}))) == "out_of_bounds");
+  CHECK(bad(one().table(5, constants(0, {0, 4, 2}))) == "out_of_bounds");
+  CHECK(bad(one().table(5, constants(0, {0, 9}))) == "out_of_bounds");
+  CHECK(bad(one().tables(7, {named("w", 0), named("w", 0)})) == "inconsistent");
 
   const auto laid = [](const TableOf& its) {
     return error_of(flat_tensor(TableOf().tables(1, {segment(0, 8)}).tables(2, {named("w", 0).table(2, its)}),
                                 std::string(8, 'x')));
   };
-  CHECK(laid(layout(6, {2}, {0})) == "no error");
-  CHECK(laid(layout(6, {3}, {0})) == "ExecuTorch: 'w' has 8 bytes, but its type and shape need 12");
-  CHECK(laid(layout(6, {-1}, {0})) == "ExecuTorch: 'w' has a negative extent");
-  CHECK(laid(layout(6, {2}, {})) == "ExecuTorch: 'w' has 1 axes, but their order has 0");
-  CHECK(laid(layout(6, {2, 1}, {0, 0})) == "ExecuTorch: the order of axes of 'w' has 0 twice");
-  CHECK(laid(layout(6, {2, 1}, {0, 2})) == "ExecuTorch: the order of axes of 'w' has 2, but there are 2");
-  CHECK(says(laid(layout(6, {INT32_MAX, INT32_MAX, INT32_MAX}, {0, 1, 2})), "more than 2^64 bits"));
+  CHECK(laid(layout(6, {2}, {0})) == "accepted");
+  CHECK(laid(layout(6, {3}, {0})) == "inconsistent");
+  CHECK(laid(layout(6, {-1}, {0})) == "malformed");
+  CHECK(laid(layout(6, {2}, {})) == "inconsistent");
+  CHECK(laid(layout(6, {2, 1}, {0, 0})) == "inconsistent");
+  CHECK(laid(layout(6, {2, 1}, {0, 2})) == "inconsistent");
+  CHECK(laid(layout(6, {INT32_MAX, INT32_MAX, INT32_MAX}, {0, 1, 2})) == "out_of_bounds");
 }
 
 TEST_CASE("files that ExecuTorch wrote open") {

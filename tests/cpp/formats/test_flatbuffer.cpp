@@ -7,17 +7,18 @@
 #include <vector>
 
 #include "flatbuffer_builder.hpp"
+#include "formats/parsing.hpp"
 #include "formats/wire/flatbuffer.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {
 namespace {
 
+using namespace testing;
+
 using flatbuffer::Buffer;
 using flatbuffer_test::file_of;
 using flatbuffer_test::TableOf;
-
-Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
 
 template <class Number>
 std::string with(std::string file, std::size_t at, Number value) {
@@ -27,7 +28,7 @@ std::string with(std::string file, std::size_t at, Number value) {
 
 // What reading everything of `example` says of a file that is made like it.
 std::string error_of(std::string_view file) {
-  try {
+  return testing::refusal([&] {
     Buffer buffer(bytes_of(file));
     const auto root = buffer.root();
     (void)root.number<std::uint64_t>(0);
@@ -36,10 +37,8 @@ std::string error_of(std::string_view file) {
     for (std::uint32_t i = 0; i < numbers.size(); ++i) (void)numbers.number<std::uint64_t>(i);
     const auto tables = root.offsets(3);
     for (std::uint32_t i = 0; i < tables.size(); ++i) (void)tables.table(i).text(0);
-  } catch (const FormatError& error) {
-    return error.what();
-  }
-  return "no error";
+    return 0;
+  });
 }
 
 std::string example() {
@@ -117,46 +116,39 @@ TEST_CASE("offsets that lead astray are refused, with the byte where they stand"
   const auto file = example();
   const auto root = root_of(file);
   const auto vtable = vtable_of(file);
-  CHECK(error_of(file) == "no error");
-  CHECK(error_of("") == "flatbuffer: a number of 4 bytes is cut off, at byte 0");
-  CHECK(error_of(with(file, 0, std::uint32_t{0})) == "flatbuffer: an offset is zero, at byte 0");
-  CHECK(error_of(with(file, 0, UINT32_MAX)).find("points outside") != std::string::npos);
-  CHECK(error_of(with(file, 0, root + 1)).find("is not aligned") != std::string::npos);
-  CHECK(error_of(with(file, 0, static_cast<std::uint32_t>(file.size()))).find("cut off") != std::string::npos);
-  CHECK(error_of(with(file, root, std::int32_t{INT32_MAX})).find("before the file") != std::string::npos);
-  CHECK(error_of(with(file, root, std::int32_t{INT32_MIN})).find("cut off") != std::string::npos);
-  CHECK(error_of(with(file, root, static_cast<std::int32_t>(root - vtable + 1))).find("not aligned") !=
-        std::string::npos);
+  CHECK(error_of(file) == "accepted");
+  CHECK(error_of("") == "truncated at 0");
+  CHECK(error_of(with(file, 0, std::uint32_t{0})) == "malformed at 0");
+  CHECK(error_of(with(file, 0, UINT32_MAX)) == "out_of_bounds at 0");
+  CHECK(error_of(with(file, 0, root + 1)) == "malformed at 25");
+  CHECK(error_of(with(file, 0, static_cast<std::uint32_t>(file.size()))) == "truncated at 160");
+  CHECK(error_of(with(file, root, std::int32_t{INT32_MAX})) == "out_of_bounds at 24");
+  CHECK(error_of(with(file, root, std::int32_t{INT32_MIN})) == "truncated at 2147483672");
+  CHECK(error_of(with(file, root, static_cast<std::int32_t>(root - vtable + 1))) == "malformed at 7");
   for (const auto size : std::initializer_list<std::uint16_t>{2, 5, 65534})
-    CHECK(error_of(with(file, vtable, size)) ==
-          "flatbuffer: a vtable is said to have " + std::to_string(size) + " bytes, at byte " + std::to_string(vtable));
+    CHECK(error_of(with(file, vtable, size)) == "out_of_bounds at 8");
   for (const auto size : std::initializer_list<std::uint16_t>{0, 3, 65535})
-    CHECK(error_of(with(file, vtable + 2, size)) ==
-          "flatbuffer: a table is said to have " + std::to_string(size) + " bytes, at byte " + std::to_string(root));
+    CHECK(error_of(with(file, vtable + 2, size)) == "out_of_bounds at 24");
   // The field begins on the way to the vtable, ends behind the table, or is not where eight bytes can stand.
   for (const auto place : std::initializer_list<std::uint16_t>{2, 36, 65535})
-    CHECK(error_of(with(file, vtable + 4, place)).find("lies outside its table of 40") != std::string::npos);
-  CHECK(error_of(with(file, vtable + 4, std::uint16_t{12})).find("a number of 8 bytes is not aligned") !=
-        std::string::npos);
+    CHECK(error_of(with(file, vtable + 4, place)) == "out_of_bounds at 24");
+  CHECK(error_of(with(file, vtable + 4, std::uint16_t{12})) == "malformed at 36");
 }
 
 TEST_CASE("vectors and texts end where the file ends") {
   const auto file = example();
   const auto text = file.find("abc") - 4;
-  CHECK(error_of(with(file, text, UINT32_MAX)).find("a vector is said to have 4294967295 elements of 1 bytes") !=
-        std::string::npos);
-  CHECK(error_of(with(file, text, std::uint32_t{2})).find("not terminated by a zero") != std::string::npos);
-  CHECK(error_of(with(file, text + 4, '\xFF')).find("a string is not UTF-8") != std::string::npos);
+  CHECK(error_of(with(file, text, UINT32_MAX)) == "truncated at 64");
+  CHECK(error_of(with(file, text, std::uint32_t{2})) == "malformed at 64");
+  CHECK(error_of(with(file, text + 4, '\xFF')) == "malformed at 64");
   const std::string numbers("\x02\0\0\0\x01\0\0\0\0\0\0\0\x02", 13);
   const auto vector = file.find(numbers);
   REQUIRE(vector != std::string::npos);
-  CHECK(error_of(with(file, vector, std::uint32_t{0x20000000})).find("536870912 elements of 8 bytes") !=
-        std::string::npos);
+  CHECK(error_of(with(file, vector, std::uint32_t{0x20000000})) == "truncated at 76");
   std::uint32_t way = 0;
   const auto at = root_of(file) + 24;  // the third field, four bytes further than it should lead
   std::memcpy(&way, file.data() + at, sizeof(way));
-  CHECK(error_of(with(with(file, vector + 4, std::uint32_t{1}), at, way + 4))
-            .find("elements of 8 bytes are not aligned") != std::string::npos);
+  CHECK(error_of(with(with(file, vector + 4, std::uint32_t{1}), at, way + 4)) == "malformed at 80");
 }
 
 TEST_CASE("a file that refers to the same parts again and again is not read to the end") {
@@ -176,7 +168,7 @@ TEST_CASE("a file that refers to the same parts again and again is not read to t
       std::memcpy(file.data() + at, &offset, sizeof(offset));
     }
   }
-  CHECK(error_of(file).find("parts are referred to repeatedly, in total more than 8 times") != std::string::npos);
+  CHECK(error_of(file) == "too_costly");
 }
 
 TEST_CASE("tables inside tables have an end") {
@@ -189,12 +181,12 @@ TEST_CASE("tables inside tables have an end") {
     try {
       for (auto table = std::optional(buffer.root()); table; table = table->table(0)) ++found;
     } catch (const FormatError& error) {
-      return std::string(error.what());
+      return std::string(to_string(error.kind()));
     }
     return std::to_string(found);
   };
   CHECK(depth_of(flatbuffer::deepest) == std::to_string(flatbuffer::deepest + 1));
-  CHECK(depth_of(flatbuffer::deepest + 1).find("tables are nested more than 128 deep") != std::string::npos);
+  CHECK(depth_of(flatbuffer::deepest + 1) == "too_costly");
 }
 
 }  // namespace onecopy

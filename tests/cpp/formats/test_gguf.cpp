@@ -2,17 +2,18 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/parsing.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/gguf.hpp"
 
 namespace onecopy {
 namespace {
+
+using namespace testing;
 
 template <class Number>
 std::string put(Number value) {
@@ -54,28 +55,14 @@ struct File {
   }
 };
 
-Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
-
 std::string error_of(const std::string& file) {
-  try {
-    (void)gguf::parse(bytes_of(file));
-  } catch (const FormatError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::refusal([&] { return gguf::parse(bytes_of(file)); });
 }
 
 std::string error_of(const File& file) { return error_of(file.bytes()); }
 
-bool says(const std::string& error, std::string_view what) { return error.find(what) != std::string::npos; }
-
-std::vector<std::uint64_t> shape_of(const Entry& entry) { return {entry.shape.begin(), entry.shape.end()}; }
-
 std::string golden(std::string_view name) {
-  std::ifstream stream(std::filesystem::path(ONECOPY_GOLDEN) / "gguf" / name, std::ios::binary);
-  std::string file((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  REQUIRE(!file.empty());
-  return file;
+  return testing::contents(std::filesystem::path(ONECOPY_GOLDEN) / "gguf" / name);
 }
 
 }  // namespace
@@ -156,16 +143,15 @@ TEST_CASE("a GGUF file may say its alignment") {
                 .data = std::string(300, 'x'),
                 .alignment = alignment};
   };
-  CHECK(error_of(with(8, 8)) == "no error");
-  CHECK(error_of(with(256, 256)) == "no error");
-  CHECK(says(error_of(with(64, 32)), "'b' begins at byte 32 of the data, which is not a multiple of 64"));
+  CHECK(error_of(with(8, 8)) == "accepted");
+  CHECK(error_of(with(256, 256)) == "accepted");
+  CHECK(error_of(with(64, 32)) == "malformed");
   CHECK(gguf::parse(bytes_of(with(256, 256).bytes())).data_offset() == 256);
-  for (const std::uint32_t wrong : {4U, 24U, 1U << 21U})
-    CHECK(says(error_of(with(wrong, 0)), "no power of two from 8 to 1048576"));
-  CHECK(says(error_of(File{.pairs = {pair("general.alignment", 4, put(0U))}}), "no power of two"));
-  CHECK(says(error_of(File{.pairs = {pair("general.alignment", 10, put(std::uint64_t{32}))}}), "is not UINT32"));
+  for (const std::uint32_t wrong : {4U, 24U, 1U << 21U}) CHECK(error_of(with(wrong, 0)) == "malformed at 57");
+  CHECK(error_of(File{.pairs = {pair("general.alignment", 4, put(0U))}}) == "malformed at 57");
+  CHECK(error_of(File{.pairs = {pair("general.alignment", 10, put(std::uint64_t{32}))}}) == "malformed at 53");
   const auto twice = pair("general.alignment", 4, put(32U));
-  CHECK(says(error_of(File{.pairs = {twice, twice}}), "occurs twice"));
+  CHECK(error_of(File{.pairs = {twice, twice}}) == "inconsistent at 90");
 }
 
 TEST_CASE("every type of ggml has its size, and those that it removed are refused") {
@@ -184,59 +170,53 @@ TEST_CASE("every type of ggml has its size, and those that it removed are refuse
   CHECK(length_of(40, 64) == Facts("NVFP4", 36));
   CHECK(length_of(42, 64) == Facts("Q2_0", 18));
   for (const std::uint32_t type : {4U, 5U, 31U, 32U, 33U, 36U, 37U, 38U})
-    CHECK(says(error_of(File{.tensors = {tensor("w", {256}, type, 0)}}), "which ggml has no longer"));
-  CHECK(says(error_of(File{.tensors = {tensor("w", {256}, 43, 0)}}), "'w' has the unknown type 43"));
+    CHECK(error_of(File{.tensors = {tensor("w", {256}, type, 0)}}) == "unsupported at 49");
+  CHECK(error_of(File{.tensors = {tensor("w", {256}, 43, 0)}}) == "unsupported at 49");
 }
 
 TEST_CASE("what is no GGUF file of version 2 or 3 is refused") {
-  CHECK(error_of(std::string("GGU")) == "GGUF: the file does not begin with 'GGUF'");
+  CHECK(error_of(std::string("GGU")) == "not_this_format");
   CHECK(!gguf::is_gguf(bytes_of("GGML")));
-  CHECK(says(error_of(std::string("GGUF\x03")), "'version' is cut off"));
-  CHECK(error_of(File{.version = 1}) == "GGUF: the file has version 1, and known are 2 and 3");
-  CHECK(error_of(File{.version = 4}) == "GGUF: the file has version 4, and known are 2 and 3");
-  CHECK(error_of(File{.version = 0}) == "GGUF: the file has version 0, and known are 2 and 3");
-  CHECK(says(error_of(File{.version = 3U << 24U}), "big-endian"));
+  CHECK(error_of(std::string("GGUF\x03")) == "truncated at 4");
+  CHECK(error_of(File{.version = 1}) == "unsupported");
+  CHECK(error_of(File{.version = 4}) == "unsupported");
+  CHECK(error_of(File{.version = 0}) == "unsupported");
+  CHECK(error_of(File{.version = 3U << 24U}) == "unsupported");
 }
 
 TEST_CASE("what does not fit into a GGUF file is refused, with its name and the reason") {
   const auto head = [](std::uint64_t tensors, std::uint64_t pairs) {
     return "GGUF" + put(3U) + put(tensors) + put(pairs);
   };
-  CHECK(error_of(head(UINT64_MAX, 0)) ==
-        "GGUF: 'tensor_count' says 18446744073709551615 of 24 bytes or more each, but 8 bytes are left, at byte 16");
-  CHECK(says(error_of(head(0, 1)), "'metadata_kv_count' says 1 of 13"));
-  CHECK(says(error_of(File{.pairs = {put(UINT64_MAX) + "abcdefgh"}}), "would have 18446744073709551615 bytes, but"));
-  CHECK(says(error_of(File{.pairs = {text(std::string(65536, 'k')) + put(4U) + put(1U)}}), "but 65535 are allowed"));
-  CHECK(says(error_of(File{.pairs = {pair("k", 13, put(1U))}}), "'k' has the unknown type 13"));
-  CHECK(says(error_of(File{.pairs = {pair("k", 7, put(std::uint8_t{2}))}}), "a BOOL of 'k' is 2"));
-  CHECK(says(error_of(File{.pairs = {pair("k", 8, text("\xFF"))}}), "'k' is not UTF-8"));
-  CHECK(says(error_of(File{.pairs = {pair("k", 9, array(12, 1ULL << 61U, "12345678"))}}),
-             "'k' says 2305843009213693952 of 8"));
-  CHECK(says(error_of(File{.pairs = {pair("k", 9, array(8, 1, put(UINT64_MAX)))}}), "'k' would have"));
-  CHECK(says(error_of(File{.pairs = {pair("k", 4, put(1U)), pair("k", 4, put(1U))}}), "'k' occurs twice"));
+  CHECK(error_of(head(UINT64_MAX, 0)) == "truncated at 16");
+  CHECK(error_of(head(0, 1)) == "truncated at 24");
+  CHECK(error_of(File{.pairs = {put(UINT64_MAX) + "abcdefgh"}}) == "too_costly at 32");
+  CHECK(error_of(File{.pairs = {text(std::string(65536, 'k')) + put(4U) + put(1U)}}) == "too_costly at 32");
+  CHECK(error_of(File{.pairs = {pair("k", 13, put(1U))}}) == "unsupported at 37");
+  CHECK(error_of(File{.pairs = {pair("k", 7, put(std::uint8_t{2}))}}) == "malformed at 38");
+  CHECK(error_of(File{.pairs = {pair("k", 8, text("\xFF"))}}) == "malformed at 46");
+  CHECK(error_of(File{.pairs = {pair("k", 9, array(12, 1ULL << 61U, "12345678"))}}) == "truncated at 49");
+  CHECK(error_of(File{.pairs = {pair("k", 9, array(8, 1, put(UINT64_MAX)))}}) == "truncated at 57");
+  CHECK(error_of(File{.pairs = {pair("k", 4, put(1U)), pair("k", 4, put(1U))}}) == "inconsistent at 58");
   std::string deep = array(4, 0, "");
   for (int i = 0; i < gguf::deepest_array; ++i) deep = array(9, 1, deep);
-  CHECK(says(error_of(File{.pairs = {pair("k", 9, deep)}}), "nested more than 8 deep"));
+  CHECK(error_of(File{.pairs = {pair("k", 9, deep)}}) == "too_costly at 145");
 
-  CHECK(error_of(File{.tensors = {tensor(std::string(64, 'n'), {1}, 0, 0)}, .data = "1234"}) == "no error");
-  CHECK(says(error_of(File{.tensors = {tensor(std::string(65, 'n'), {1}, 0, 0)}}), "65 bytes, but 64 are allowed"));
-  CHECK(says(error_of(File{.tensors = {tensor("w", {1, 1, 1, 1, 1}, 0, 0)}}), "'w' would have 5 axes, but 4"));
-  CHECK(says(error_of(File{.tensors = {tensor("w", {UINT64_MAX}, 0, 0)}}), "'w' has a negative extent"));
-  CHECK(says(error_of(File{.tensors = {tensor("w", {1ULL << 62U, 4}, 0, 0)}}), "needs more than 2^64 bytes"));
-  CHECK(says(error_of(File{.tensors = {tensor("w", {33}, 2, 0)}}),
-             "rows of 'w' have 33 elements, but a block of Q4_0 has 32"));
-  CHECK(says(error_of(File{.tensors = {tensor("w", {}, 2, 0)}}), "rows of 'w' have 1 elements"));
-  CHECK(error_of(File{.tensors = {tensor("w", {2}, 0, 0)}, .data = "1234567"}) ==
-        "GGUF: 'w' of 8 bytes would begin at byte 0 of the data, which has 7");
-  CHECK(says(error_of(File{.tensors = {tensor("w", {1}, 24, 0x8000000000000000)}, .data = "1"}),
-             "would begin at byte 9223372036854775808"));
-  CHECK(
-      says(error_of(File{.tensors = {tensor("a", {16}, 0, 0), tensor("b", {1}, 0, 32)}, .data = std::string(64, 'x')}),
-           "'b' begins at byte "));
-  CHECK(says(error_of(File{.tensors = {tensor("a", {1}, 0, 0), tensor("a", {1}, 0, 32)}, .data = std::string(64, 'x')}),
-             "'a' occurs twice in the header"));
+  CHECK(error_of(File{.tensors = {tensor(std::string(64, 'n'), {1}, 0, 0)}, .data = "1234"}) == "accepted");
+  CHECK(error_of(File{.tensors = {tensor(std::string(65, 'n'), {1}, 0, 0)}}) == "too_costly at 32");
+  CHECK(error_of(File{.tensors = {tensor("w", {1, 1, 1, 1, 1}, 0, 0)}}) == "too_costly at 37");
+  CHECK(error_of(File{.tensors = {tensor("w", {UINT64_MAX}, 0, 0)}}) == "malformed at 45");
+  CHECK(error_of(File{.tensors = {tensor("w", {1ULL << 62U, 4}, 0, 0)}}) == "out_of_bounds at 65");
+  CHECK(error_of(File{.tensors = {tensor("w", {33}, 2, 0)}}) == "inconsistent at 57");
+  CHECK(error_of(File{.tensors = {tensor("w", {}, 2, 0)}}) == "inconsistent at 49");
+  CHECK(error_of(File{.tensors = {tensor("w", {2}, 0, 0)}, .data = "1234567"}) == "out_of_bounds");
+  CHECK(error_of(File{.tensors = {tensor("w", {1}, 24, 0x8000000000000000)}, .data = "1"}) == "out_of_bounds");
+  CHECK(error_of(File{.tensors = {tensor("a", {16}, 0, 0), tensor("b", {1}, 0, 32)}, .data = std::string(64, 'x')}) ==
+        "inconsistent at 128");
+  CHECK(error_of(File{.tensors = {tensor("a", {1}, 0, 0), tensor("a", {1}, 0, 32)}, .data = std::string(64, 'x')}) ==
+        "inconsistent");
   auto cut = File{.tensors = {tensor("w", {0}, 0, 0)}, .alignment = 1}.bytes();
-  CHECK(says(error_of(cut), "the data would begin after "));
+  CHECK(error_of(cut) == "truncated at 57");
 }
 
 TEST_CASE("files that the gguf package wrote open, with the shapes and offsets that its reader says") {

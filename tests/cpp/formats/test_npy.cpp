@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "formats/numpy/npy_array.hpp"
+#include "formats/parsing.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/npy.hpp"
 #include "onecopy/formats/npz.hpp"
@@ -17,11 +17,11 @@
 namespace onecopy {
 namespace {
 
+using namespace testing;
+
 using tests::little;
 using tests::zip_of;
 using Numbers = std::vector<std::uint64_t>;
-
-Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
 
 std::string npy_file(std::string_view header, std::string_view data, unsigned version = 1) {
   return "\x93NUMPY" + little(version, 2) + little(header.size(), version == 1 ? 2 : 4) + std::string(header) +
@@ -34,27 +34,11 @@ std::string header(std::string_view descr, std::string_view shape, std::string_v
 }
 
 std::string error_of(std::string_view file) {
-  try {
-    (void)npy::parse(bytes_of(file));
-  } catch (const FormatError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::refusal([&] { return npy::parse(bytes_of(file)); });
 }
 
 std::string npz_error_of(std::string_view file) {
-  try {
-    (void)npz::parse(bytes_of(file));
-  } catch (const FormatError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool contains(std::string_view error, std::string_view message) {
-  CAPTURE(error);
-  CHECK(error.find(message) != std::string_view::npos);
-  return true;
+  return testing::refusal([&] { return npz::parse(bytes_of(file)); });
 }
 
 Numbers numbers(std::span<const std::uint64_t> some) { return {some.begin(), some.end()}; }
@@ -89,7 +73,7 @@ TEST_CASE("the keys of a .npy header come in any order, with space and commas as
                                       "{ \"fortran_order\" : False , 'shape' : ( ) ,\n'descr':'i8'}",
                                       "{'descr': '<i8', 'fortran_order': False, 'shape': (1L,), }",
                                       "{'descr': '<i8', 'fortran_order': False, 'shape': (1,1)}"})
-    CHECK(error_of(npy_file(text, "12345678")) == "no error");
+    CHECK(error_of(npy_file(text, "12345678")) == "accepted");
 }
 
 TEST_CASE("arrays whose first axis runs fastest have strides, where they say something") {
@@ -150,74 +134,59 @@ TEST_CASE("types of numpy are ours, or stay what numpy calls them") {
         "<<f4",   "=f4"}) {
     CAPTURE(bad);
     CHECK(!npy::parse_type(bad));
-    CHECK(contains(error_of(npy_file(header(bad, "(2,)"), "")), "is not a numpy dtype"));
+    CHECK(error_of(npy_file(header(bad, "(2,)"), "")).starts_with("malformed at "));
   }
 }
 
 TEST_CASE("objects and structured types are refused with the reason") {
-  CHECK(error_of(npy_file(header("|O", "(2,)"), "")) ==
-        "npy: the array holds Python objects, which only unpickling could read");
-  CHECK(
-      contains(error_of(npy_file("{'descr': [('a', '<f4'), ('b', '<i8')], 'fortran_order': False, 'shape': (2,)}", "")),
-               "npy: the array has a structured type, which is not supported"));
+  CHECK(error_of(npy_file(header("|O", "(2,)"), "")) == "unsupported");
+  CHECK(error_of(npy_file("{'descr': [('a', '<f4'), ('b', '<i8')], 'fortran_order': False, 'shape': (2,)}", "")) ==
+        "unsupported");
 }
 
 TEST_CASE("every inconsistency in a .npy file is reported") {
   const auto with = [](std::string_view text) { return error_of(npy_file(text, "1234")); };
-  CHECK(error_of("") == "npy: the file does not begin with \\x93NUMPY and a version");
-  CHECK(error_of(std::string("\x93NUMPY\1\0\1", 9)) == "npy: the header's length is cut off");
-  CHECK(contains(error_of("\x93NUMPY\4" + std::string(9, '\0')), "version 4.0 is not one of"));
-  CHECK(contains(error_of("\x93NUMPY\1\1" + std::string(9, '\0')), "version 1.1 is not one of"));
-  CHECK(
-      contains(error_of("\x93NUMPY" + little(1, 2) + little(3, 2) + "{}"), "would have 3 bytes, but the file has 12"));
-  CHECK(contains(error_of("\x93NUMPY" + little(2, 2) + little(0xFFFFFFFF, 4)), "more than the 1000000"));
-  CHECK(error_of(npy_file(header("<f4", "(3,)"), "1234")) == "npy: the data has 4 bytes, but dtype and shape need 12");
-  CHECK(contains(error_of(npy_file(header("<f4", "(1,)"), "12345")), "has 5 bytes, but dtype and shape need 4"));
-  CHECK(contains(with(header("<f4", "(4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
-  CHECK(contains(with(header("<f4", "(0, 4611686018427387904, 4)")), "more than 2^63 - 1 bytes"));
-  CHECK(contains(with(header("<f4", "(18446744073709551616,)")), "more than 64 bits"));
-  CHECK(contains(with(header("<f4", "(-1,)")), "expected a non-negative integer"));
-  CHECK(contains(with(header("<f4", "(1)")), "the shape is not a tuple"));
-  CHECK(contains(with(header("<f4", "(1 1)")), "the shape is not a tuple"));
-  CHECK(contains(with(header("<f4", "(1, 1 1)")), "expected ',' or ')'"));
-  CHECK(contains(with(header("<f4", "(,)")), "expected a non-negative integer"));
-  CHECK(contains(with(header("<f4", "(01,)")), "leading zero"));
-  CHECK(contains(with(header("<f4", "[1]")), "expected '('"));
+  CHECK(error_of("") == "not_this_format");
+  CHECK(error_of(std::string("\x93NUMPY\1\0\1", 9)) == "truncated");
+  CHECK(error_of("\x93NUMPY\4" + std::string(9, '\0')) == "unsupported");
+  CHECK(error_of("\x93NUMPY\1\1" + std::string(9, '\0')) == "unsupported");
+  CHECK(error_of("\x93NUMPY" + little(1, 2) + little(3, 2) + "{}") == "truncated");
+  CHECK(error_of("\x93NUMPY" + little(2, 2) + little(0xFFFFFFFF, 4)) == "too_costly");
+  CHECK(error_of(npy_file(header("<f4", "(3,)"), "1234")) == "truncated");
+  CHECK(error_of(npy_file(header("<f4", "(1,)"), "12345")) == "inconsistent");
+  CHECK(with(header("<f4", "(4611686018427387904, 4)")) == "out_of_bounds");
+  CHECK(with(header("<f4", "(0, 4611686018427387904, 4)")) == "out_of_bounds");
+  CHECK(with(header("<f4", "(18446744073709551616,)")) == "malformed at 61");
+  CHECK(with(header("<f4", "(-1,)")) == "malformed at 61");
+  CHECK(with(header("<f4", "(1)")) == "malformed at 62");
+  CHECK(with(header("<f4", "(1 1)")) == "malformed at 63");
+  CHECK(with(header("<f4", "(1, 1 1)")) == "malformed at 66");
+  CHECK(with(header("<f4", "(,)")) == "malformed at 61");
+  CHECK(with(header("<f4", "(01,)")) == "malformed at 61");
+  CHECK(with(header("<f4", "[1]")) == "malformed at 60");
   std::string many = "(";
   for (int i = 0; i < 65; ++i) many += "1,";
-  CHECK(contains(with(header("<f4", many + ")")), "more than 64 axes"));
-  CHECK(contains(with(header("<f4", "(1,)", "0")), "expected True or False"));
-  CHECK(contains(with("{}"), "lacks descr, fortran_order or shape"));
-  CHECK(contains(with("{'descr': '<f4', 'shape': (1,)}"), "lacks descr, fortran_order or shape"));
-  CHECK(contains(with("{'descr': '<f4', 'descr': '<f4'}"), "'descr' occurs twice"));
-  CHECK(contains(with("{'shape': (1,), 'shape': (1,)}"), "'shape' occurs twice"));
-  CHECK(contains(with("{'fortran_order': True, 'fortran_order': True}"), "'fortran_order' occurs twice"));
-  CHECK(contains(with("{'order': 'C'}"), "the unknown key 'order'"));
-  CHECK(contains(with(header("<f4", "(1,)") + "x"), "text after the end"));
-  CHECK(contains(with("[]"), "expected '{'"));
-  CHECK(contains(with("{'descr' '<f4'}"), "expected ':'"));
-  CHECK(contains(with("{'descr': '<f4' 'shape': (1,)}"), "expected '}'"));
-  CHECK(contains(with("{'descr': '<f4"), "the string does not end"));
-  CHECK(contains(with("{'descr': '<\\x664'}"), "characters that are not printable ASCII"));
-  CHECK(contains(with("{'descr': '\xe9'}"), "characters that are not printable ASCII"));
-  CHECK(contains(with("{descr: '<f4'}"), "expected a string"));
+  CHECK(with(header("<f4", many + ")")) == "too_costly at 189");
+  CHECK(with(header("<f4", "(1,)", "0")) == "malformed at 44");
+  CHECK(with("{}") == "malformed");
+  CHECK(with("{'descr': '<f4', 'shape': (1,)}") == "malformed");
+  CHECK(with("{'descr': '<f4', 'descr': '<f4'}") == "inconsistent at 35");
+  CHECK(with("{'shape': (1,), 'shape': (1,)}") == "inconsistent at 34");
+  CHECK(with("{'fortran_order': True, 'fortran_order': True}") == "inconsistent at 50");
+  CHECK(with("{'order': 'C'}") == "malformed at 19");
+  CHECK(with(header("<f4", "(1,)") + "x") == "malformed at 73");
+  CHECK(with("[]") == "malformed at 10");
+  CHECK(with("{'descr' '<f4'}") == "malformed at 19");
+  CHECK(with("{'descr': '<f4' 'shape': (1,)}") == "malformed at 26");
+  CHECK(with("{'descr': '<f4") == "malformed at 24");
+  CHECK(with("{'descr': '<\\x664'}") == "malformed at 22");
+  CHECK(with("{'descr': '\xe9'}") == "malformed at 21");
+  CHECK(with("{descr: '<f4'}") == "malformed at 11");
 }
 
 TEST_CASE("a .npy file cut or flipped anywhere is accepted or refused, never worse") {
   const auto good = npy_file(header("<i2", "(3, 2)", "True"), "123456789abc");
-  for (std::size_t size = 0; size < good.size(); ++size) CHECK(error_of(good.substr(0, size)) != "no error");
-  std::mt19937_64 random(5);
-  for (int round = 0; round < 20'000; ++round) {
-    auto bad = good;
-    for (std::uint64_t flips = random() % 3 + 1; flips > 0; --flips)
-      bad[random() % bad.size()] ^= static_cast<char>(1U << (random() % 8));
-    try {
-      const auto index = npy::parse(bytes_of(bad));
-      for (const Entry& entry : index.entries()) REQUIRE(in_bounds(bad.size(), entry.offset, entry.length));
-    } catch (const FormatError&) {
-      continue;
-    }
-  }
+  check_damaged(good, [](Bytes file) { return ranges_of(npy::parse(file)); });
 }
 
 TEST_CASE("stored members of a .npz file are entries, and the others are named") {
@@ -243,13 +212,11 @@ TEST_CASE("stored members of a .npz file are entries, and the others are named")
 
 TEST_CASE("a .npz file without an array to look at is refused with the reason") {
   const tests::ZipMember packed{.name = "a.npy", .data = "?", .method = 8, .size = 99};
-  CHECK(contains(npz_error_of(zip_of({packed})), "numpy.savez writes arrays as they are, where savez_compressed"));
-  CHECK(npz_error_of(zip_of({{.name = "o.npy", .data = npy_file(header("|O", "()"), "")}})) ==
-        "npz: 'o' holds Python objects, which only unpickling could read");
-  CHECK(npz_error_of(zip_of({{.name = "a.txt"}})) == "npz: the archive has no arrays");
-  CHECK(contains(npz_error_of("PK\3\4"), "no end of a central directory"));
-  CHECK(npz_error_of(zip_of({{.name = "w.npy", .data = npy_file(header("<f4", "(3,)"), "1234")}})) ==
-        "npz: 'w': npy: the data has 4 bytes, but dtype and shape need 12");
+  CHECK(npz_error_of(zip_of({packed})) == "unsupported");
+  CHECK(npz_error_of(zip_of({{.name = "o.npy", .data = npy_file(header("|O", "()"), "")}})) == "unsupported");
+  CHECK(npz_error_of(zip_of({{.name = "a.txt"}})) == "unsupported");
+  CHECK(npz_error_of("PK\3\4") == "truncated");
+  CHECK(npz_error_of(zip_of({{.name = "w.npy", .data = npy_file(header("<f4", "(3,)"), "1234")}})) == "truncated");
 }
 
 TEST_CASE("a zip archive is a .npz file when an array is in it") {

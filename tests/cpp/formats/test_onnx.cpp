@@ -4,12 +4,15 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/parsing.hpp"
 #include "formats/wire/protobuf.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/onnx.hpp"
 
 namespace onecopy {
 namespace {
+
+using namespace testing;
 
 using protobuf::append_bytes;
 using protobuf::append_number;
@@ -63,15 +66,8 @@ std::string model(std::string_view graph) {
   return message;
 }
 
-Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
-
 std::string error_of(std::string_view file) {
-  try {
-    (void)onnx::parse(bytes_of(file));
-  } catch (const FormatError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::refusal([&] { return onnx::parse(bytes_of(file)); });
 }
 
 std::string_view data_of(std::string_view file, const onnx::Tensor& tensor) {
@@ -152,22 +148,20 @@ TEST_CASE("subgraphs and constants have the path of their node before their name
 }
 
 TEST_CASE("what does not fit is refused, with its name and the reason") {
-  CHECK(error_of("").find("no graph") != std::string::npos);
-  CHECK(error_of("\x3A").find("cut off at byte 1") != std::string::npos);
-  CHECK(error_of("\x3A\x7F").find("field 7 would have 127 bytes, but 0 are left") != std::string::npos);
-  CHECK(error_of(model("") + "\x3A").find("cut off") != std::string::npos);
-  CHECK(error_of("\x0B").find("wire type 3") != std::string::npos);
-  CHECK(error_of(std::string("\x00", 1)).find("no field 0") != std::string::npos);
-  CHECK(error_of(model(graph({tensor("w", f32, {3}, raw("abcd"))}))) ==
-        "ONNX: 'w' has 4 bytes, but its type and shape need 12");
-  CHECK(error_of(model(graph({tensor("w", f32, {3})}))).find("has no data") != std::string::npos);
-  CHECK(error_of(model(graph({tensor("w", f32, {UINT64_MAX}, raw(""))}))).find("negative extent") != std::string::npos);
-  CHECK(error_of(model(graph({tensor("w", f32, {1ULL << 62U, 4}, raw(""))}))).find("64 bits") != std::string::npos);
+  CHECK(error_of("") == "not_this_format");
+  CHECK(error_of("\x3A") == "truncated at 1");
+  CHECK(error_of("\x3A\x7F") == "truncated at 2");
+  CHECK(error_of(model("") + "\x3A") == "truncated at 17");
+  CHECK(error_of("\x0B") == "malformed at 1");
+  CHECK(error_of(std::string("\x00", 1)) == "malformed at 1");
+  CHECK(error_of(model(graph({tensor("w", f32, {3}, raw("abcd"))}))) == "inconsistent");
+  CHECK(error_of(model(graph({tensor("w", f32, {3})}))) == "inconsistent");
+  CHECK(error_of(model(graph({tensor("w", f32, {UINT64_MAX}, raw(""))}))) == "malformed");
+  CHECK(error_of(model(graph({tensor("w", f32, {1ULL << 62U, 4}, raw(""))}))) == "out_of_bounds");
   CHECK(error_of(model(graph({tensor("w", f32, {1}, raw("abcd")), tensor("w", f32, {1}, raw("abcd"))}))) ==
-        "ONNX: two initializers have the name 'w'");
-  CHECK(error_of(model(graph({tensor("w", f32, {1}, raw("abcd") + raw("abcd"))}))).find("raw_data twice") !=
-        std::string::npos);
-  CHECK(error_of(model(graph({tensor("\xFF", f32, {1}, raw("abcd"))}))).find("not UTF-8") != std::string::npos);
+        "inconsistent");
+  CHECK(error_of(model(graph({tensor("w", f32, {1}, raw("abcd") + raw("abcd"))}))) == "inconsistent");
+  CHECK(error_of(model(graph({tensor("\xFF", f32, {1}, raw("abcd"))}))) == "malformed");
 }
 
 TEST_CASE("a location leads nowhere but into the model's folder") {
@@ -177,12 +171,11 @@ TEST_CASE("a location leads nowhere but into the model's folder") {
   };
   for (const auto location :
        {""sv, "/etc/passwd"sv, "../w.bin"sv, "a/../../w.bin"sv, ".."sv, "a/.."sv, "a\\..\\w"sv, "a\0b"sv})
-    CHECK(at(location).find("not a path inside the folder of the model") != std::string::npos);
-  for (const auto location : {"w.bin"sv, "a/b.bin"sv, "..w"sv, "a..b"sv, "./w"sv}) CHECK(at(location) == "no error");
-  CHECK(error_of(model(graph({tensor("w", f32, {1}, outside({{"location", "w"}, {"offset", "-1"}}))})))
-            .find("is not a number") != std::string::npos);
+    CHECK(at(location) == "out_of_bounds");
+  for (const auto location : {"w.bin"sv, "a/b.bin"sv, "..w"sv, "a..b"sv, "./w"sv}) CHECK(at(location) == "accepted");
+  CHECK(error_of(model(graph({tensor("w", f32, {1}, outside({{"location", "w"}, {"offset", "-1"}}))}))) == "malformed");
   CHECK(error_of(model(graph({tensor("w", f32, {1}, outside({{"location", "w"}, {"length", "5"}}))}))) ==
-        "ONNX: 'w' has 5 bytes outside, but its type and shape need 4");
+        "inconsistent");
 }
 
 TEST_CASE("a long name over many attributes costs no more than a few times the file") {
@@ -198,7 +191,7 @@ TEST_CASE("a long name over many attributes costs no more than a few times the f
     append_bytes(node, 2, name);
     std::string nodes;
     append_bytes(nodes, 1, node + attributes);
-    CHECK(error_of(model(graph({}, nodes))).find("put together, are 8 times as long as the file") != std::string::npos);
+    CHECK(error_of(model(graph({}, nodes))) == "too_costly");
   }
 }
 
@@ -208,8 +201,8 @@ TEST_CASE("graphs inside graphs have an end") {
     for (int i = 0; i < depth; ++i) inner = graph({}, node("n", "body", 6, inner));
     return model(inner);
   };
-  CHECK(error_of(nested(onnx::deepest_graph)) == "no error");
-  CHECK(error_of(nested(onnx::deepest_graph + 1)).find("nested more than 32 deep") != std::string::npos);
+  CHECK(error_of(nested(onnx::deepest_graph)) == "accepted");
+  CHECK(error_of(nested(onnx::deepest_graph + 1)) == "too_costly");
 }
 
 TEST_CASE("a skeleton says where the data was, and leaves the rest as it is") {
@@ -235,9 +228,9 @@ TEST_CASE("numbers have ten bytes at most") {
   std::string longest;
   append_varint(longest, UINT64_MAX);
   CHECK(longest.size() == 10);
-  CHECK(error_of("\x08" + longest).find("no graph") != std::string::npos);
+  CHECK(error_of("\x08" + longest) == "not_this_format");
   longest.back() = '\x02';
-  CHECK(error_of("\x08" + longest).find("larger than 64 bits") != std::string::npos);
+  CHECK(error_of("\x08" + longest) == "malformed at 11");
 }
 
 }  // namespace onecopy

@@ -2,18 +2,19 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "flatbuffer_builder.hpp"
+#include "formats/parsing.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/ort.hpp"
 
 namespace onecopy {
 namespace {
+
+using namespace testing;
 
 using flatbuffer_test::file_of;
 using flatbuffer_test::TableOf;
@@ -22,8 +23,6 @@ constexpr std::int32_t f32 = 1;
 constexpr std::int32_t text = 8;
 constexpr std::int32_t int4 = 22;
 constexpr std::int32_t float4 = 23;
-
-Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
 
 TableOf tensor(std::string_view name, std::int32_t type, const std::vector<std::int64_t>& dims) {
   return TableOf().text(0, std::string(name)).numbers(2, dims).number(3, type);
@@ -51,27 +50,11 @@ std::string model(TableOf graph) {
 }
 
 std::string error_of(std::string_view file) {
-  try {
-    (void)ort::parse(bytes_of(file));
-  } catch (const FormatError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::refusal([&] { return ort::parse(bytes_of(file)); });
 }
-
-bool says(const std::string& error, std::string_view what) { return error.find(what) != std::string::npos; }
-
-std::string_view data_of(std::string_view file, const Entry* entry) {
-  return entry == nullptr ? "no entry" : file.substr(entry->offset, entry->length);
-}
-
-std::vector<std::uint64_t> shape_of(const Entry& entry) { return {entry.shape.begin(), entry.shape.end()}; }
 
 std::string golden(std::string_view name) {
-  std::ifstream stream(std::filesystem::path(ONECOPY_GOLDEN) / "ort" / name, std::ios::binary);
-  std::string file((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  REQUIRE(!file.empty());
-  return file;
+  return testing::contents(std::filesystem::path(ONECOPY_GOLDEN) / "ort" / name);
 }
 
 }  // namespace
@@ -132,26 +115,24 @@ TEST_CASE("constants that are no bytes of the file are counted and not given") {
 }
 
 TEST_CASE("what does not fit into an ORT model is refused, with its name and the reason") {
-  CHECK(says(error_of("ORTM"), "does not begin with an offset and the identifier 'ORTM'"));
+  CHECK(error_of("ORTM") == "not_this_format");
   CHECK(!ort::is_ort(bytes_of(file_of(TableOf(), "ORTN"))));
-  CHECK(error_of(file_of(TableOf(), "ORTM")) == "ORT: the session has no model");
-  CHECK(error_of(file_of(TableOf().table(1, TableOf()), "ORTM")) == "ORT: the model has no graph");
-  CHECK(error_of(model(graph({tensor("w", f32, {3}, "abcd")}))) ==
-        "ORT: 'w' has 4 bytes, but its type and shape need 12");
-  CHECK(says(error_of(model(graph({tensor("w", f32, {3})}))), "'w' has 0 bytes"));
-  CHECK(error_of(model(graph({tensor("w", f32, {-1}, "abcd")}))) == "ORT: 'w' has a negative extent");
-  CHECK(says(error_of(model(graph({tensor("w", f32, {1LL << 62, 4}, "")}))), "64 bits"));
-  CHECK(error_of(model(graph({tensor("w", f32, {1}, "abcd"), tensor("w", f32, {1}, "abcd")}))) ==
-        "ORT: two initializers have the name 'w'");
-  CHECK(says(error_of(model(graph({tensor("\xFF", f32, {1}, "abcd")}))), "not UTF-8"));
+  CHECK(error_of(file_of(TableOf(), "ORTM")) == "malformed");
+  CHECK(error_of(file_of(TableOf().table(1, TableOf()), "ORTM")) == "malformed");
+  CHECK(error_of(model(graph({tensor("w", f32, {3}, "abcd")}))) == "inconsistent");
+  CHECK(error_of(model(graph({tensor("w", f32, {3})}))) == "inconsistent");
+  CHECK(error_of(model(graph({tensor("w", f32, {-1}, "abcd")}))) == "malformed");
+  CHECK(error_of(model(graph({tensor("w", f32, {1LL << 62, 4}, "")}))) == "out_of_bounds");
+  CHECK(error_of(model(graph({tensor("w", f32, {1}, "abcd"), tensor("w", f32, {1}, "abcd")}))) == "inconsistent");
+  CHECK(error_of(model(graph({tensor("\xFF", f32, {1}, "abcd")}))) == "malformed at 224");
   const auto file = model(graph({tensor("v", f32, {2}, "abcdefgh"), tensor("w", f32, {1}, "ABCD")}));
-  CHECK(error_of(file.substr(0, file.find("ABCD") - 4)).starts_with("flatbuffer: "));
+  CHECK(error_of(file.substr(0, file.find("ABCD") - 4)) == "truncated at 352");
 }
 
 TEST_CASE("data of two constants of an ORT model cannot overlap") {
   // The data of 'w' looks like a vector of four bytes, too, and the way to that of 'v' is made to lead there.
   auto file = model(graph({tensor("v", f32, {1}, "ABCD"), tensor("w", f32, {2}, std::string("\4\0\0\0abcd", 8))}));
-  REQUIRE(error_of(file) == "no error");
+  REQUIRE(error_of(file) == "accepted");
   const auto leads_to = file.find("ABCD") - 4;
   const auto wanted = file.find("abcd") - 4;
   std::size_t changed = 0;
@@ -164,7 +145,7 @@ TEST_CASE("data of two constants of an ORT model cannot overlap") {
     ++changed;
   }
   REQUIRE(changed == 1);
-  CHECK(says(error_of(file), "'v' begins at byte " + std::to_string(wanted + 4) + " of the file, inside 'w'"));
+  CHECK(error_of(file) == "inconsistent at 352");
 }
 
 TEST_CASE("graphs inside graphs of an ORT model have an end") {
@@ -173,8 +154,8 @@ TEST_CASE("graphs inside graphs of an ORT model have an end") {
     for (int i = 0; i < depth; ++i) inner = graph({}, {node("n", {attribute("body", 7, std::move(inner))})});
     return model(std::move(inner));
   };
-  CHECK(error_of(nested(ort::deepest_graph)) == "no error");
-  CHECK(says(error_of(nested(ort::deepest_graph + 1)), "nested more than 32 deep"));
+  CHECK(error_of(nested(ort::deepest_graph)) == "accepted");
+  CHECK(error_of(nested(ort::deepest_graph + 1)) == "too_costly");
 }
 
 TEST_CASE("a model that ONNX Runtime wrote opens") {

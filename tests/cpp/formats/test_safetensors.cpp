@@ -9,6 +9,7 @@
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/safetensors.hpp"
+#include "refusal.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -27,18 +28,13 @@ std::vector<std::byte> file_of(std::string_view header, std::size_t data_size) {
 }
 
 std::string error_of(const std::vector<std::byte>& file) {
-  try {
-    (void)safetensors::parse(file);
-  } catch (const FormatError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::refusal([&] { return safetensors::parse(file); });
 }
 
 struct Bad {
   std::string_view header;
   std::size_t data_size;
-  std::string_view message;  // a part of it
+  std::string_view refusal;
 };
 
 }  // namespace
@@ -49,7 +45,7 @@ TEST_CASE("a valid file gives its entries in the order of the header") {
       R"("a\u00e9\n":{"shape":[],"data_offsets":[0,8],"dtype":"I64"},"empty":{"dtype":"U8","shape":[0,7],"data_offsets":[32,32]}}  )",
       32);
   // The format wants '{' first; the space is there to see that.
-  CHECK(error_of(file) == "the header does not begin with '{'");
+  CHECK(error_of(file) == "not_this_format");
   auto header = std::string(reinterpret_cast<const char*>(file.data()) + 9, file.size() - 9 - 32);
   const auto good = file_of(header, 32);
   const auto index = safetensors::parse(good);
@@ -72,69 +68,68 @@ TEST_CASE("every inconsistency in a header is reported, with the name or the byt
   const std::string deep(100, '[');
   const std::string deep_header = R"({"a":{"x":)" + deep + "}}";
   const std::array bad{
-      Bad{"", 0, "does not begin with '{'"},
-      Bad{"[]", 0, "does not begin with '{'"},
-      Bad{"{", 0, "expected"},
-      Bad{"{}x", 0, "text after the end"},
-      Bad{"{,}", 0, "expected '\"'"},
-      Bad{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},})", 1, "expected '\"'"},
-      Bad{R"({"a":1})", 0, "expected '{'"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 3,
-          "'a': bytes [0, 4) but the data section has 3"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 5, "the arrays end at byte"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]}})", 4, "end before they begin"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4,5]}})", 4, "are not two numbers"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0]}})", 4, "are not two numbers"},
-      Bad{R"({"a":{"dtype":"U8","shape":[5],"data_offsets":[0,4]}})", 4, "do not agree with its dtype U8 and shape"},
-      Bad{R"({"a":{"dtype":"U9","shape":[4],"data_offsets":[0,4]}})", 4, "'a' has the unknown dtype 'U9'"},
-      Bad{R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", 2, "do not agree"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4]}})", 4, "'a' lacks dtype, shape or data_offsets"},
-      Bad{R"({"a":{"dtype":"U8","shape":[-4],"data_offsets":[0,4]}})", 4, "expected a non-negative integer"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4.0],"data_offsets":[0,4]}})", 4, "expected an integer"},
-      Bad{R"({"a":{"dtype":"U8","shape":[4e0],"data_offsets":[0,4]}})", 4, "expected an integer"},
-      Bad{R"({"a":{"dtype":"U8","shape":[04],"data_offsets":[0,4]}})", 4, "leading zero"},
-      Bad{R"({"a":{"dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,4]}})", 4, "more than 64 bits"},
-      Bad{R"({"a":{"dtype":"F64","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0, "do not agree"},
-      Bad{R"({"a":{"dtype":"F64","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}})", 0, "do not agree"},
-      Bad{R"({"a":{"dtype":"F64","shape":[4611686018427387904,4,0],"data_offsets":[0,0]}})", 0, "do not agree"},
+      Bad{"", 0, "not_this_format"},
+      Bad{"[]", 0, "not_this_format"},
+      Bad{"{", 0, "malformed at 9"},
+      Bad{"{}x", 0, "malformed at 10"},
+      Bad{"{,}", 0, "malformed at 9"},
+      Bad{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},})", 1, "malformed at 61"},
+      Bad{R"({"a":1})", 0, "malformed at 13"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 3, "truncated at 64"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 5, "inconsistent at 65"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,0]}})", 4, "malformed"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4,5]}})", 4, "malformed at 59"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0]}})", 4, "malformed at 57"},
+      Bad{R"({"a":{"dtype":"U8","shape":[5],"data_offsets":[0,4]}})", 4, "inconsistent"},
+      Bad{R"({"a":{"dtype":"U9","shape":[4],"data_offsets":[0,4]}})", 4, "unsupported"},
+      Bad{R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", 2, "inconsistent"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4]}})", 4, "malformed"},
+      Bad{R"({"a":{"dtype":"U8","shape":[-4],"data_offsets":[0,4]}})", 4, "malformed at 36"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4.0],"data_offsets":[0,4]}})", 4, "malformed at 37"},
+      Bad{R"({"a":{"dtype":"U8","shape":[4e0],"data_offsets":[0,4]}})", 4, "malformed at 37"},
+      Bad{R"({"a":{"dtype":"U8","shape":[04],"data_offsets":[0,4]}})", 4, "malformed at 36"},
+      Bad{R"({"a":{"dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,4]}})", 4, "malformed at 36"},
+      Bad{R"({"a":{"dtype":"F64","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0, "inconsistent"},
+      Bad{R"({"a":{"dtype":"F64","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}})", 0, "inconsistent"},
+      Bad{R"({"a":{"dtype":"F64","shape":[4611686018427387904,4,0],"data_offsets":[0,0]}})", 0, "inconsistent"},
       Bad{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,18446744073709551615]}})", 1,
-          "but the data section has 1"},
+          "truncated at 100"},
       Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[0],"data_offsets":[4,4]}})",
-          4, "'a' occurs twice in the header"},
-      Bad{R"({"a":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4, "'a' has dtype twice"},
+          4, "inconsistent"},
+      Bad{R"({"a":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4, "inconsistent at 35"},
       Bad{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
-          6, "inside the array before it"},
+          6, "inconsistent at 115"},
       Bad{R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]}})",
-          6, "after a hole"},
-      Bad{R"({"__metadata__":{"a":1}})", 0, "expected '\"'"},
-      Bad{R"({"__metadata__":{"a":"1","a":"2"}})", 0, "metadata 'a' occurs twice"},
-      Bad{R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ occurs twice in the header"},
-      Bad{"{\"a\xff\":{}}", 0, "not UTF-8"},
-      Bad{"{\"a\xc0\xaf\":{}}", 0, "not UTF-8"},
-      Bad{"{\"a\n\":{}}", 0, "control character"},
-      Bad{R"({"\ud800":{}})", 0, "surrogate"},
-      Bad{R"({"\x":{}})", 0, "an unknown escape sequence"},
-      Bad{R"({"\u12g4":{}})", 0, "four hexadecimal digits"},
-      Bad{deep_header, 0, "nested deeper than 64"},
-      Bad{R"({"__metadata__":{"onecopy":"{\"version\":9,\"kind\":\"arrays\"}"}})", 0, "format version 9"},
-      Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"enigma\"}"}})", 0, "kind 'enigma'"},
+          6, "inconsistent at 117"},
+      Bad{R"({"__metadata__":{"a":1}})", 0, "malformed at 29"},
+      Bad{R"({"__metadata__":{"a":"1","a":"2"}})", 0, "inconsistent at 40"},
+      Bad{R"({"__metadata__":{},"__metadata__":{}})", 0, "inconsistent at 42"},
+      Bad{"{\"a\xff\":{}}", 0, "malformed"},
+      Bad{"{\"a\xc0\xaf\":{}}", 0, "malformed"},
+      Bad{"{\"a\n\":{}}", 0, "malformed at 11"},
+      Bad{R"({"\ud800":{}})", 0, "malformed at 16"},
+      Bad{R"({"\x":{}})", 0, "malformed at 12"},
+      Bad{R"({"\u12g4":{}})", 0, "malformed at 12"},
+      Bad{deep_header, 0, "too_costly at 80"},
+      Bad{R"({"__metadata__":{"onecopy":"{\"version\":9,\"kind\":\"arrays\"}"}})", 0, "unsupported"},
+      Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"enigma\"}"}})", 0, "unsupported"},
       Bad{R"({"__metadata__":{"onecopy":"{\"version\":1,\"kind\":\"struct\",\"crc32c\":{\"header\":\"00000000\"}}"}})",
-          0, "checksum does not match"},
+          0, "inconsistent"},
   };
   for (const auto& one : bad) {
     CAPTURE(one.header);
     const auto error = error_of(file_of(one.header, one.data_size));
     CAPTURE(error);
-    CHECK(error.find(one.message) != std::string::npos);
+    CHECK(error == one.refusal);
   }
 }
 
 TEST_CASE("a wrong header length is reported before anything is allocated") {
-  CHECK(error_of(std::vector<std::byte>(7)).find("8 bytes of header length, but the file has 7") != std::string::npos);
-  CHECK(error_of(file_of("{}", 0, 3)).find("would have 3 bytes, but the file has 10") != std::string::npos);
-  CHECK(error_of(file_of("{}", 0, 100'000'001)).find("more than the 100000000") != std::string::npos);
-  CHECK(error_of(file_of("{}", 0, UINT64_MAX)).find("more than the 100000000") != std::string::npos);
-  CHECK(error_of(file_of("{}", 0)) == "no error");
+  CHECK(error_of(std::vector<std::byte>(7)) == "truncated at 7");
+  CHECK(error_of(file_of("{}", 0, 3)) == "truncated at 10");
+  CHECK(error_of(file_of("{}", 0, 100'000'001)) == "not_this_format at 0");
+  CHECK(error_of(file_of("{}", 0, UINT64_MAX)) == "not_this_format at 0");
+  CHECK(error_of(file_of("{}", 0)) == "accepted");
 }
 
 TEST_CASE("other tools' texts under our name are only texts") {
@@ -149,9 +144,9 @@ TEST_CASE("cut or flipped anywhere, a small file is accepted or refused, never w
   const auto good = file_of(
       R"({"__metadata__":{"k":"v\u00e9"},"a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},"b":{"dtype":"F4","shape":[4],"data_offsets":[8,10]}})",
       10);
-  REQUIRE(error_of(good) == "no error");
+  REQUIRE(error_of(good) == "accepted");
   for (std::size_t size = 0; size < good.size(); ++size)
-    CHECK(error_of({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)}) != "no error");
+    CHECK(error_of({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)}) != "accepted");
   std::mt19937_64 random(11);
   for (int round = 0; round < 20'000; ++round) {
     auto bad = good;

@@ -1,17 +1,19 @@
 #include <doctest/doctest.h>
 
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/parsing.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/torch_zip.hpp"
 #include "pickle_of.hpp"
 
 namespace onecopy {
 namespace {
+
+using namespace testing;
 
 using namespace tests::opcodes;
 using tests::little;
@@ -20,8 +22,6 @@ using tests::ZipMember;
 using Numbers = std::vector<std::uint64_t>;
 
 constexpr std::string_view sixteen = "0123456789abcdef";
-
-Bytes bytes_of(std::string_view file) { return std::as_bytes(std::span(file.data(), file.size())); }
 
 // A checkpoint of this value, with one storage of 16 bytes, "0", and an empty one, "1".
 std::string checkpoint(const std::string& value, std::vector<ZipMember> more = {}) {
@@ -34,18 +34,7 @@ std::string checkpoint(const std::string& value, std::vector<ZipMember> more = {
 }
 
 std::string error_of(std::string_view file) {
-  try {
-    (void)torch_zip::parse(bytes_of(file));
-  } catch (const FormatError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool contains(std::string_view error, std::string_view message) {
-  CAPTURE(error);
-  CHECK(error.find(message) != std::string_view::npos);
-  return true;
+  return testing::refusal([&] { return torch_zip::parse(bytes_of(file)); });
 }
 
 std::string names_of(const Index& index) {
@@ -114,8 +103,7 @@ TEST_CASE("the name of a tensor is the path to it") {
   CHECK(names_in(call("collections", "defaultdict", global("__builtin__", "dict") + "\x85") + "(" + text("a") + w +
                  "u") == "a");
   CHECK(names_in(dict({text(""), dict({text("a"), w})})) == ".a");
-  CHECK(contains(error_of(checkpoint(dict({text("a.b"), w, text("a"), dict({text("b"), w})}))),
-                 "'a.b' occurs twice in the header"));
+  CHECK(error_of(checkpoint(dict({text("a.b"), w, text("a"), dict({text("b"), w})}))) == "inconsistent");
 }
 
 TEST_CASE("parameters, subclasses and newer types are tensors") {
@@ -138,7 +126,7 @@ TEST_CASE("parameters, subclasses and newer types are tensors") {
   };
   const auto file =
       checkpoint(dict({text("u"), third("uint16"), text("c"), third("complex32"), text("new"), third("float3")}));
-  CHECK(contains(error_of(file), "'c' reaches beyond the 16 bytes of its storage, from element 1 on"));
+  CHECK(error_of(file) == "out_of_bounds");
   const auto good =
       checkpoint(dict({text("u"), third("uint16"), text("bits"), third("bits8"), text("new"), third("float3")}));
   const auto index = torch_zip::parse(bytes_of(good));
@@ -176,36 +164,32 @@ TEST_CASE("what is no tensor is named, not read") {
   const auto objects = objects_in(beside(many + "e"));
   CHECK(objects.starts_with("m.C10, m.C11, "));
   CHECK(objects.ends_with(", m.C29"));
-  CHECK(contains(error_of(checkpoint(call("__main__", "Net", ")"))),
-                 "there is no tensor in its dicts and lists, only what unpickling would have to make: __main__.Net"));
+  CHECK(error_of(checkpoint(call("__main__", "Net", ")"))) == "not_this_format");
   CHECK(names_in(dict({text("epoch"), integer(3)})).empty());
 }
 
 TEST_CASE("inconsistencies of a tensor are reported with its name") {
   const auto with = [](const std::string& value) { return error_of(checkpoint(dict({text("w"), value}))); };
-  CHECK(contains(with(tensor(storage("FloatStorage", "7", 4), 0, {4}, {1})),
-                 "'w' lies in 'data/7', which is not in the archive"));
-  CHECK(contains(with(tensor(storage("FloatStorage", "0", 5), 0, {4}, {1})),
-                 "which has 16 bytes, but should have 5 elements of 4"));
-  CHECK(contains(with(tensor(storage("DoubleStorage", "0", 4), 0, {4}, {1})), "should have 4 elements of 8"));
-  CHECK(contains(with(tensor(floats(), 0, {5}, {1})), "'w' reaches beyond the 16 bytes of its storage"));
-  CHECK(contains(with(tensor(floats(), 4, {1}, {1})), "from element 4 on"));
-  CHECK(contains(with(tensor(floats(), 0, {2, 2}, {3, 1})), "reaches beyond"));
-  CHECK(contains(with(tensor(floats(), 0, {2}, {INT64_MAX})), "reaches beyond"));
-  CHECK(contains(with(tensor(floats(), INT64_MAX, {2}, {INT64_MAX})), "reaches beyond"));
-  CHECK(contains(with(tensor(floats(), 0, {1ULL << 62U, 2}, {0, 0})), "more than 2^63 - 1 bytes"));
-  CHECK(contains(with(tensor(floats(), 0, {UINT64_MAX}, {0})), "the sizes of 'w' is not a count"));
-  CHECK(contains(with(tensor(floats(), UINT64_MAX, {1}, {0})), "the first element of 'w' is not a count"));
-  CHECK(contains(with(tensor(floats(), 0, {4}, {1, 1})), "'w' has 1 sizes and 2 strides"));
-  CHECK(contains(with(tensor(floats(), 0, Numbers(65, 1), Numbers(65, 1))), "more than 64 axes"));
-  CHECK(contains(with(tensor("N", 0, {4}, {1})), "the storage of 'w' is not described"));
-  CHECK(contains(with(tensor("NQ", 0, {4}, {1})), "the storage of 'w' is not described"));
-  CHECK(contains(with(tensor(storage("FloatStorage", "\xFF", 4), 0, {4}, {1})), "is not UTF-8"));
-  CHECK(contains(with(call("torch._utils", "_rebuild_tensor_v2", tuple({floats()}))),
-                 "'w' is made of 1 arguments, fewer than the 6"));
+  CHECK(with(tensor(storage("FloatStorage", "7", 4), 0, {4}, {1})) == "out_of_bounds");
+  CHECK(with(tensor(storage("FloatStorage", "0", 5), 0, {4}, {1})) == "inconsistent");
+  CHECK(with(tensor(storage("DoubleStorage", "0", 4), 0, {4}, {1})) == "inconsistent");
+  CHECK(with(tensor(floats(), 0, {5}, {1})) == "out_of_bounds");
+  CHECK(with(tensor(floats(), 4, {1}, {1})) == "out_of_bounds");
+  CHECK(with(tensor(floats(), 0, {2, 2}, {3, 1})) == "out_of_bounds");
+  CHECK(with(tensor(floats(), 0, {2}, {INT64_MAX})) == "out_of_bounds");
+  CHECK(with(tensor(floats(), INT64_MAX, {2}, {INT64_MAX})) == "out_of_bounds");
+  CHECK(with(tensor(floats(), 0, {1ULL << 62U, 2}, {0, 0})) == "out_of_bounds");
+  CHECK(with(tensor(floats(), 0, {UINT64_MAX}, {0})) == "malformed");
+  CHECK(with(tensor(floats(), UINT64_MAX, {1}, {0})) == "malformed");
+  CHECK(with(tensor(floats(), 0, {4}, {1, 1})) == "inconsistent");
+  CHECK(with(tensor(floats(), 0, Numbers(65, 1), Numbers(65, 1))) == "too_costly");
+  CHECK(with(tensor("N", 0, {4}, {1})) == "malformed");
+  CHECK(with(tensor("NQ", 0, {4}, {1})) == "malformed");
+  CHECK(with(tensor(storage("FloatStorage", "\xFF", 4), 0, {4}, {1})) == "malformed");
+  CHECK(with(call("torch._utils", "_rebuild_tensor_v2", tuple({floats()}))) == "malformed");
   const auto loose = call("torch._utils", "_rebuild_tensor", tuple({floats(), integer(0), "N", "N"}));
-  CHECK(contains(with(loose), "the sizes of 'w' are not a tuple"));
-  CHECK(contains(error_of(checkpoint(dict({text("\xFF"), some_tensor()}))), "a key in '' is not UTF-8"));
+  CHECK(with(loose) == "malformed");
+  CHECK(error_of(checkpoint(dict({text("\xFF"), some_tensor()}))) == "malformed");
 }
 
 TEST_CASE("what holds itself is gone through once, and depth and sharing have an end") {
@@ -213,42 +197,38 @@ TEST_CASE("what holds itself is gone through once, and depth and sharing have an
   CHECK(names_in(itself) == "w");
   std::string deep = some_tensor();
   for (std::size_t i = 0; i < torch_zip::deepest; ++i) deep = "]" + deep + "a";
-  CHECK(error_of(checkpoint(deep)) == "no error");
-  CHECK(contains(error_of(checkpoint("]" + deep + "a")), "nested deeper than 128"));
+  CHECK(error_of(checkpoint(deep)) == "accepted");
+  CHECK(error_of(checkpoint("]" + deep + "a")) == "too_costly");
   // Each list holds the one before twice: 2^40 paths in some 400 bytes.
   std::string doubled = "]";
   for (int i = 0; i < 40; ++i)
     doubled = "](" + doubled + "q" + little(static_cast<std::uint64_t>(i), 1) + "h" +
               little(static_cast<std::uint64_t>(i), 1) + "e";
-  CHECK(contains(error_of(checkpoint(doubled)), "more paths than the pickle has bytes"));
+  CHECK(error_of(checkpoint(doubled)) == "too_costly");
   // One tensor under many names that begin with the same long key.
   std::string names = "}q" + little(0, 1) + "(" + text("0") + some_tensor() + "q" + little(1, 1);
   for (int i = 0; i < 100; ++i) names += integer(static_cast<std::uint64_t>(i) + 1) + "h" + little(1, 1);
-  CHECK(contains(error_of(checkpoint(dict({text(std::string(60'000, 'k')), names + "u"}))),
-                 "the names of all tensors are much longer"));
+  CHECK(error_of(checkpoint(dict({text(std::string(60'000, 'k')), names + "u"}))) == "too_costly");
 }
 
 TEST_CASE("what is no checkpoint for us is refused by name") {
   const auto root = tests::opcodes::pickle(some_tensor());
   const ZipMember data{.name = "x/data.pkl", .data = root};
   const ZipMember bytes{.name = "x/data/0", .data = std::string(sixteen)};
-  CHECK(error_of(zip_of({data, bytes})) == "no error");  // byteorder came later
+  CHECK(error_of(zip_of({data, bytes})) == "accepted");  // byteorder came later
   const auto old = std::string("\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.\x80\x02");
   CHECK(torch_zip::is_torch_zip(bytes_of(old)));
-  CHECK(contains(error_of(old), "saved in the legacy format of torch.save"));
-  CHECK(contains(error_of(old), "save it again in the zip format"));
-  CHECK(contains(error_of(zip_of({data, bytes, {.name = "x/constants.pkl"}})), "TorchScript"));
-  CHECK(contains(error_of(zip_of({data, bytes, {.name = "x/code/net.py"}})), "TorchScript"));
-  CHECK(contains(error_of(zip_of({data, bytes, {.name = "x/byteorder", .data = "big"}})), "big-endian"));
-  CHECK(contains(error_of(zip_of({data, bytes, {.name = "x/byteorder", .data = "?"}})), "neither little nor big"));
-  CHECK(contains(error_of(zip_of({bytes})), "there is no data.pkl"));
-  CHECK(contains(error_of(zip_of({})), "the archive is empty"));
-  CHECK(contains(error_of(zip_of({data, {.name = "y/data/0"}})),
-                 "'y/data/0' does not lie in a folder with the other members"));
-  CHECK(contains(error_of(zip_of({data, {.name = "x/data/0", .data = "packed", .method = 8, .size = 16}})),
-                 "is compressed and cannot be mapped"));
-  CHECK(
-      contains(error_of(zip_of({{.name = "x/data.pkl", .data = root, .method = 8}, bytes})), "data.pkl is compressed"));
+  CHECK(error_of(old) == "unsupported");
+  CHECK(error_of(old) == "unsupported");
+  CHECK(error_of(zip_of({data, bytes, {.name = "x/constants.pkl"}})) == "not_this_format");
+  CHECK(error_of(zip_of({data, bytes, {.name = "x/code/net.py"}})) == "not_this_format");
+  CHECK(error_of(zip_of({data, bytes, {.name = "x/byteorder", .data = "big"}})) == "unsupported");
+  CHECK(error_of(zip_of({data, bytes, {.name = "x/byteorder", .data = "?"}})) == "unsupported");
+  CHECK(error_of(zip_of({bytes})) == "not_this_format");
+  CHECK(error_of(zip_of({})) == "malformed");
+  CHECK(error_of(zip_of({data, {.name = "y/data/0"}})) == "malformed");
+  CHECK(error_of(zip_of({data, {.name = "x/data/0", .data = "packed", .method = 8, .size = 16}})) == "unsupported");
+  CHECK(error_of(zip_of({{.name = "x/data.pkl", .data = root, .method = 8}, bytes})) == "unsupported");
   CHECK(torch_zip::is_torch_zip(bytes_of(zip_of({bytes, data}))));
   CHECK(!torch_zip::is_torch_zip(bytes_of(zip_of({bytes}))));
   CHECK(!torch_zip::is_torch_zip(bytes_of(zip_of({{.name = "data.pkl"}, {.name = "a/b/data.pkl"}}))));
@@ -257,19 +237,7 @@ TEST_CASE("what is no checkpoint for us is refused by name") {
 
 TEST_CASE("a checkpoint cut or flipped anywhere is accepted or refused, never worse") {
   const auto good = checkpoint(dict({text("a"), some_tensor(), text("b"), tensor(floats(), 1, {1, 2}, {3, 2})}));
-  for (std::size_t size = 0; size < good.size(); ++size) CHECK(error_of(good.substr(0, size)) != "no error");
-  std::mt19937_64 random(7);
-  for (int round = 0; round < 20'000; ++round) {
-    auto bad = good;
-    for (std::uint64_t flips = random() % 3 + 1; flips > 0; --flips)
-      bad[random() % bad.size()] ^= static_cast<char>(1U << (random() % 8));
-    try {
-      const auto index = torch_zip::parse(bytes_of(bad));
-      for (const Entry& entry : index.entries()) REQUIRE(in_bounds(bad.size(), entry.offset, entry.length));
-    } catch (const FormatError&) {
-      continue;
-    }
-  }
+  check_damaged(good, [](Bytes file) { return ranges_of(torch_zip::parse(file)); });
 }
 
 }  // namespace onecopy

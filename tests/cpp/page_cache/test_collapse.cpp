@@ -6,6 +6,7 @@
 #include "onecopy/page_cache/page_cache.hpp"
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
+#include "writers.hpp"
 
 namespace onecopy {
 namespace {
@@ -13,12 +14,7 @@ namespace {
 constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
 constexpr std::uint64_t size = 9 * mib + 1234;
 
-Mapping memory_file(Bytes content) {
-  MemoryFileWriter writer("content", content.size());
-  writer.write(content);
-  writer.commit();
-  return writer.open();
-}
+using testing::memory_file;
 
 // The word itself, of no memory: EINVAL where the kernel does not know it.
 bool kernel_collapses() {

@@ -55,7 +55,7 @@ class Recorder : public Inspector {
     return true;
   }
   std::uint64_t finish() override {
-    if (seen_.load() > good_) throw FormatError("damaged");
+    if (seen_.load() > good_) throw FormatError(FormatError::malformed, "damaged");
     return seen_.load();
   }
 

@@ -198,7 +198,7 @@ def test_a_handle_is_refused_after_the_file_was_replaced(tmp_path):
     with pytest.raises(FileNotFoundError):
         pickle.loads(text)
     oc.images.share(save_numbered(tmp_path, 2), store=tmp_path / "store")
-    with pytest.raises((oc.FileChanged, FileNotFoundError)):
+    with pytest.raises((oc.errors.FileChanged, FileNotFoundError)):
         pickle.loads(text)
 
 

@@ -269,7 +269,7 @@ def test_a_handle_of_a_replaced_file_is_refused(model):
     other = model.with_suffix(".other")
     other.write_bytes(model.read_bytes())
     other.replace(model)
-    with pytest.raises(oc.FileChanged) as raised:
+    with pytest.raises(oc.errors.FileChanged) as raised:
         pickle.loads(text)
     assert (raised.value.errno, raised.value.filename) == (errno.ESTALE, str(model))
 

@@ -75,7 +75,7 @@ def test_a_golden_file_verifies_where_it_has_checksums(name: str) -> None:
         if expected["checksum"]:
             assert file.verify().bytes >= sum(len(one["bytes"]) // 2 for one in expected["arrays"])
         else:
-            with pytest.raises(oc.NoChecksum, match="checksum"):
+            with pytest.raises(oc.errors.NoChecksum, match="checksum"):
                 file.verify()
 
 

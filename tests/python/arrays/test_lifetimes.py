@@ -246,7 +246,7 @@ def test_a_relative_path_is_found_from_another_folder(path, monkeypatch, tmp_pat
 def test_a_handle_of_another_file_is_refused(path, change):
     text = pickle.dumps(oc.Mapping(path, length=100))
     CHANGES[change](path)
-    with pytest.raises(oc.FileChanged) as raised:
+    with pytest.raises(oc.errors.FileChanged) as raised:
         pickle.loads(text)
     assert (raised.value.errno, raised.value.filename) == (errno.ESTALE, str(path))
     assert isinstance(raised.value, OSError)

@@ -121,7 +121,7 @@ def test_a_file_that_is_replaced_meanwhile_is_reported(odd, tmp_path, monkeypatc
         (tmp_path / "new").replace(odd)
 
     monkeypatch.setattr(saving, "save", replace)
-    with pytest.raises(oc.FileChanged) as error:
+    with pytest.raises(oc.errors.FileChanged) as error:
         oc.open(odd, align=64)
     assert error.value.filename == str(odd)
     assert [one.state for one in oc.Store().ls() if one.state == "ready"] == []

@@ -53,7 +53,7 @@ def test_views_are_read_only_and_outlive_the_file():
 def test_residency_and_warming_work_by_name():
     with oc.open(MODELS / "small.onnx") as model:
         assert model.warm(["w"]).complete
-        with pytest.raises(oc.NoChecksum):
+        with pytest.raises(oc.errors.NoChecksum):
             model.verify()
 
 

@@ -128,7 +128,7 @@ def test_verifying_reads_all_shards_and_names_the_damaged_one(index):
 
 def test_a_shard_without_checksums_is_reported(tmp_path):
     index = write_set(tmp_path, checksum=False)
-    with pytest.raises(oc.NoChecksum, match="of-00003"):
+    with pytest.raises(oc.errors.NoChecksum, match="of-00003"):
         oc.open(index).verify()
 
 
@@ -170,7 +170,7 @@ def test_a_file_that_was_replaced_is_reported_when_the_handle_is_opened(index, w
     shutil.copy(path, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
     assert model.changed()
-    with pytest.raises(oc.FileChanged) as error:
+    with pytest.raises(oc.errors.FileChanged) as error:
         pickle.loads(text)
     assert error.value.filename == str(path)
 

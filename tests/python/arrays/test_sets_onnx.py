@@ -31,9 +31,9 @@ def test_what_lies_in_other_files_is_there_too(model):
         assert opened.path_of("far") == str(model.parent / "external.bin")
         assert opened.warm(["far"]).complete
         assert opened.residency().bytes > 0
-        with pytest.raises(oc.NoChecksum):
+        with pytest.raises(oc.errors.NoChecksum):
             opened.verify()
-        with pytest.raises(oc.NoChecksum, match=r"external\.bin"):
+        with pytest.raises(oc.errors.NoChecksum, match=r"external\.bin"):
             opened.verify(["far"])
         again = pickle.loads(pickle.dumps(opened))
         assert again["far"][7] == 7
@@ -71,7 +71,7 @@ def test_a_data_file_that_is_a_link_out_of_the_folder_is_refused(model):
 def test_a_data_file_that_was_replaced_is_reported_when_the_handle_is_opened(model):
     text = pickle.dumps(oc.open(model))
     (model.parent / "external.bin").write_bytes(bytes(2000))
-    with pytest.raises(oc.FileChanged, match=r"external\.bin"):
+    with pytest.raises(oc.errors.FileChanged, match=r"external\.bin"):
         pickle.loads(text)
 
 

@@ -358,7 +358,7 @@ def test_a_file_that_changes_while_it_is_decoded_is_an_error(tmp_path, how):
         else:
             path.unlink(missing_ok=True)
 
-    with pytest.raises(oc.FileChanged) as raised:
+    with pytest.raises(oc.errors.FileChanged) as raised:
         codecs.decode(path, np.empty((200, 160), np.uint16), progress=change)
     assert raised.value.filename == str(path)
 

@@ -186,7 +186,7 @@ def test_a_source_that_is_replaced_while_it_is_decoded_leaves_nothing(tmp_path, 
         if (tmp_path / "b.tif").exists():
             (tmp_path / "b.tif").replace(path)
 
-    with pytest.raises(oc.FileChanged):
+    with pytest.raises(oc.errors.FileChanged):
         oc.images.open(path, progress=replace)
     assert list(cache.iterdir()) == []
     assert np.array_equal(oc.images.open(path).array, noise((300, 200)) + 1)

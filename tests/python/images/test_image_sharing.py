@@ -302,7 +302,7 @@ def test_a_pickle_is_small_and_maps_the_same_file(tmp_path, shapes):
     assert all(np.array_equal(one, other) for one, other in zip(again, images, strict=True))
     shutil.copy(images.path, tmp_path / "copy")
     (tmp_path / "copy").replace(images.path)
-    with pytest.raises(oc.FileChanged):
+    with pytest.raises(oc.errors.FileChanged):
         pickle.loads(text)
 
 

@@ -70,7 +70,7 @@ def test_an_image_that_was_replaced_before_its_header_was_read_is_not_called_dam
         return facts_of(codec, path, level)
 
     monkeypatch.setattr(codecs, "facts_of", replaced)
-    with pytest.raises(oc.FileChanged, match="while its dataset was being decoded"):
+    with pytest.raises(oc.errors.FileChanged, match="while its dataset was being decoded"):
         oc.images.share(paths, on_error="skip")
 
 
@@ -177,7 +177,7 @@ def test_an_image_that_changes_meanwhile_is_an_error_and_nothing_is_kept(tmp_pat
         elif done == 1:
             cut(paths[59])
 
-    with pytest.raises(oc.FileChanged, match="while its dataset was being decoded") as caught:
+    with pytest.raises(oc.errors.FileChanged, match="while its dataset was being decoded") as caught:
         oc.images.share(paths, threads=1, progress=meddle)
     assert (caught.value.errno, caught.value.filename) == (errno.ESTALE, str(paths[59]))
     assert suffixes(oc.Store(cache)) == []

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.rows import INTEGERS, same
 
-from onecopy import NotShareable, _core
+from onecopy import _core
 from onecopy.arrays import open_arrays
+from onecopy.errors import NotShareable
 
 
 def registry(value: Any) -> tuple[str, Any] | None:

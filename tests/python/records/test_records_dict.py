@@ -125,10 +125,10 @@ def test_a_key_twice_is_refused(tmp_path):
 
 def test_what_no_index_knows_is_refused_with_its_place():
     with pytest.raises(
-        oc.NotShareable, match=r"^\.keys\(\)\[1\]: a key of type frozenset is not a possible key: keys are str"
+        oc.errors.NotShareable, match=r"^\.keys\(\)\[1\]: a key of type frozenset is not a possible key: keys are str"
     ):
         oc.share({"a": 1, frozenset([1]): 2})
-    with pytest.raises(oc.NotShareable, match=r"^\.keys\(\)\[0\]: a key of type tuple is not a possible key"):
+    with pytest.raises(oc.errors.NotShareable, match=r"^\.keys\(\)\[0\]: a key of type tuple is not a possible key"):
         oc.share({(1, dt.date(2026, 1, 1)): 2})
 
 

@@ -94,7 +94,7 @@ def test_a_handle_to_another_file_by_now_is_refused(tmp_path):
     onecopy.records.save(path, ["old"])
     handle = pickle.dumps(oc.open_records(path))
     onecopy.records.save(path, ["new"])
-    with pytest.raises(oc.FileChanged):
+    with pytest.raises(oc.errors.FileChanged):
         pickle.loads(handle)
     path.unlink()
     with pytest.raises(FileNotFoundError):

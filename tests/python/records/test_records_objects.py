@@ -97,7 +97,7 @@ def test_a_subclass_is_not_taken_for_its_base():
     class Name(str):
         __slots__ = ()
 
-    with pytest.raises(oc.NotShareable, match=r"\[0\]: an object of type .*Name"):
+    with pytest.raises(oc.errors.NotShareable, match=r"\[0\]: an object of type .*Name"):
         oc.share([Name("x")])
 
 
@@ -106,7 +106,7 @@ def test_a_local_class_is_refused_because_others_cannot_find_it():
     class Local:
         x: int
 
-    with pytest.raises(oc.NotShareable, match=r"\[0\]: .*defined in a function"):
+    with pytest.raises(oc.errors.NotShareable, match=r"\[0\]: .*defined in a function"):
         oc.share([Local(1)])
 
 
@@ -118,19 +118,19 @@ class Sample:
 def test_a_dataclass_with_more_than_its_fields_is_refused():
     sample: Any = Sample("a")
     sample.cache = [1]
-    with pytest.raises(oc.NotShareable, match=r"\[0\]: .*not fields: cache"):
+    with pytest.raises(oc.errors.NotShareable, match=r"\[0\]: .*not fields: cache"):
         oc.share([sample])
 
 
 def test_a_zone_that_has_no_name_is_refused():
     with Path(zoneinfo.TZPATH[0], "Europe/Berlin").open("rb") as file:
         zone = zoneinfo.ZoneInfo.from_file(file)
-    with pytest.raises(oc.NotShareable, match="a ZoneInfo without a key"):
+    with pytest.raises(oc.errors.NotShareable, match="a ZoneInfo without a key"):
         oc.share([dt.datetime(2026, 1, 1, tzinfo=zone)])
 
 
 def test_a_fraction_of_millions_of_digits_is_refused():
-    with pytest.raises(oc.NotShareable, match="a Fraction of more than"):
+    with pytest.raises(oc.errors.NotShareable, match="a Fraction of more than"):
         oc.share([Fraction(1 << 100_000_000, 3)])
 
 
@@ -170,7 +170,7 @@ def test_what_is_not_loaded_is_compared_hashed_and_pickled_by_its_parts():
 def test_pickle_is_used_where_requested_and_never_on_open(tmp_path):
     rows = oc.share([{"f": math.sqrt, "n": 1}], codec="pickle")
     assert rows[0]["f"] is math.sqrt
-    with pytest.raises(oc.NotShareable):
+    with pytest.raises(oc.errors.NotShareable):
         oc.share([{"f": math.sqrt}])
     path = tmp_path / "rows.oc"
     path.write_bytes(Path(rows.path).read_bytes())

@@ -307,7 +307,7 @@ def test_a_file_saved_in_place_is_one_for_safetensors(tmp_path):
         ours.write(None, np.arange(12).reshape(3, 4))
         ours.save(tmp_path / "x.safetensors", "image", checksum=False)
     assert load_file(tmp_path / "x.safetensors")["image"].tolist() == np.arange(12).reshape(3, 4).tolist()
-    with pytest.raises(oc.NoChecksum):
+    with pytest.raises(oc.errors.NoChecksum):
         oc.open(tmp_path / "x.safetensors", verify=True)
 
 

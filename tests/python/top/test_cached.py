@@ -157,7 +157,7 @@ def test_an_input_that_changes_while_it_is_read_is_an_error_and_nothing_is_kept(
     def rows() -> Any:
         return (one for one in change()) if lazy else change()
 
-    with pytest.raises(oc.FileChanged, match=re.escape(str(paths[which]))):
+    with pytest.raises(oc.errors.FileChanged, match=re.escape(str(paths[which]))):
         rows()
     assert [artefact for artefact in store.ls() if artefact.state == "ready"] == []
     assert list(oc.cached(inputs=paths, store=store)(lambda: [2])()) == [2]

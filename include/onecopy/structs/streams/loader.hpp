@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/base/error.hpp"
 #include "onecopy/structs/owning_span.hpp"
 #include "onecopy/structs/streams/block.hpp"
 #include "onecopy/structs/streams/file_streams.hpp"
@@ -240,7 +241,8 @@ class generic_loader {
   bool expect_room(std::uint64_t count, std::uint64_t size);
   std::optional<std::uint64_t> left();
   std::uint64_t where();
-  [[noreturn]] void fail(std::uint64_t offset, const std::string& what) const;
+  [[noreturn]] void fail(std::uint64_t offset, const std::string& what,
+                         FormatError::Kind kind = FormatError::malformed) const;
   [[noreturn]] void fail_endless(std::uint64_t count);
 
   // The most memory that is allocated for a count before the stream has proved to be long enough, in bytes.

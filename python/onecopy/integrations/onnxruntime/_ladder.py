@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
 import onnxruntime
 
 from onecopy import _core, page_cache
-from onecopy.errors import FormatError
+from onecopy.errors import Error, FormatError
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
@@ -46,7 +46,7 @@ _CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
 _INSIDE = "model"  # location name of the model file itself in the skeleton
 
 
-class Unfit(Exception):
+class Unfit(Error):
     """The mode is unavailable; the message says why."""
 
 
@@ -368,8 +368,10 @@ def _expect_whole(model: Model) -> None:
     for tensor in model.tensors:
         if tensor.storage == "external" and tensor.offset + tensor.bytes > sizes[tensor.location]:
             raise FormatError(
-                f"{model.path}: {tensor.name!r} needs bytes [{tensor.offset}, {tensor.offset + tensor.bytes}) of "
-                f"{tensor.location}, which has {sizes[tensor.location]} bytes"
+                f"{tensor.name!r} needs bytes [{tensor.offset}, {tensor.offset + tensor.bytes}) of "
+                f"{tensor.location}, which has {sizes[tensor.location]} bytes",
+                FormatError.Kind.OUT_OF_BOUNDS,
+                path=model.path,
             )
 
 

@@ -36,7 +36,7 @@ import onnxruntime
 
 from onecopy import _core
 from onecopy._core import PREPACKED_END
-from onecopy.errors import FormatError
+from onecopy.errors import FormatError, Kind
 from onecopy.integrations.onnxruntime import _options
 from onecopy.store import Store, file_key, report_progress
 
@@ -81,16 +81,16 @@ class Prepacked:
             trailer = file.read()
             *lengths, checksum = (int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8, 16))
             if trailer[24:] != PREPACKED_END or sum(lengths) + _TRAILER > size:
-                raise FormatError(f"{path}: not a file of prepacked weights: wrong end")
+                raise FormatError("not a file of prepacked weights: wrong end", Kind.NOT_THIS_FORMAT, path=str(path))
             file.seek(size - _TRAILER - sum(lengths))
             model, facts = file.read(lengths[0]), file.read(lengths[1])
         if crc32(facts, crc32(model)) != checksum:
-            raise FormatError(f"{path}: damaged: the checksum of the model does not match")
+            raise FormatError("damaged: the checksum of the model does not match", Kind.INCONSISTENT, path=str(path))
         try:
             found = json.loads(facts)
             return cls(path, model, int(found["prepacked"]), str(found["failed"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{path}: damaged: the facts cannot be read: {error!r}") from None
+            raise FormatError(f"damaged: the facts cannot be read: {error!r}", path=str(path)) from None
 
 
 @dataclass(frozen=True)
