@@ -2,7 +2,7 @@
 //
 // The layout is known before the first byte, because the header stands in front and names every offset. So arrays are
 // given in its order, checksums are taken in the same pass, and the target appears whole or not at all: see
-// AtomicWriter.
+// AtomicWriter. Threads: one at a time for one writer. A writer that is destroyed before commit leaves nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,7 @@
 // How much memory this process may still use: one result for every part that plans with memory.
+//
+// Threads: any. Each call reads /proc and the control groups anew; what cannot be read is left out, and nothing is
+// thrown for it.
 #pragma once
 
 #include <cstdint>

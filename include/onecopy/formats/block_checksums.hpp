@@ -1,4 +1,6 @@
 // CRC-32C of the data section in blocks, as onecopy's writer stores them, for verification.
+//
+// Immutable: any thread may use it.
 #pragma once
 
 #include <algorithm>

@@ -6,7 +6,8 @@
 // inside the FlatBuffer; and "segment.<i>" for every other segment, such as compiled data of backends and initial
 // values of mutable tensors. In a .ptd file named data can have a layout, and then the entry has its type, shape and,
 // where the axes are not in order, strides. Several names may share a segment, as the exporter writes equal bytes once.
-// The metadata has "schema", "version" and a program's "methods".
+// The metadata has "schema", "version" and a program's "methods". The Index owns its names and does not refer to the
+// bytes. Pure functions: any thread.
 // https://github.com/pytorch/executorch/blob/main/schema/program.fbs ("ET12", extended header "eh00") and
 // .../extension/flat_tensor/serialize/flat_tensor.fbs ("FT01", header "FH01", without `tensors`), as of version 1.5.
 #pragma once

@@ -4,7 +4,8 @@
 // DType has (F32, F16, BF16, F64, I8 ... I64) are viewed as such; quantised ones have ggml's name in `raw_type`
 // ("Q4_K"), the shape of the numbers that they encode, and bytes in blocks. The metadata is converted to text: numbers
 // and texts unchanged, arrays of up to 32 numbers as "[1, 2, 3]", others as "[32000 values of STRING]"; and
-// "GGUF.version". Names have 64 bytes at most, shapes 4 axes; data is aligned to `general.alignment`.
+// "GGUF.version". Names have 64 bytes at most, shapes 4 axes; data is aligned to `general.alignment`. The Index owns
+// its names and does not refer to the bytes. Pure functions: any thread.
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; types up to Q2_0 (42).
 #pragma once
 

@@ -1,4 +1,6 @@
 // The layout of a safetensors file for mapping (docs/formats/file.md), computed before a byte is written.
+//
+// A Layout is immutable: any thread may use it.
 #pragma once
 
 #include <cstdint>

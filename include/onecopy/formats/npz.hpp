@@ -2,7 +2,8 @@
 //
 // Stored members can be viewed in place. Deflated members cannot, nor can arrays of Python objects and of structured
 // types: they have no entries, and the metadata lists them under "compressed" and "unsupported", joined by ", ";
-// members other than .npy files are listed under "others". An archive without an entry is refused.
+// members other than .npy files are listed under "others". An archive without an entry is refused. The Index owns its
+// names and does not refer to the bytes. Pure functions: any thread.
 // https://numpy.org/doc/stable/reference/generated/numpy.savez.html
 #pragma once
 

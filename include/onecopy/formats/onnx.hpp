@@ -3,7 +3,7 @@
 // Only the constants of a model are read: initialisers of the graph and of its subgraphs, and the values of Constant
 // nodes. Raw bytes (`raw_data`, packed `float_data` and `double_data`) can be viewed in place, at any alignment;
 // tensors in another file are named, their location confined to the folder of the model; all others, numbers as varints
-// and text, are counted.
+// and text, are counted. The Model owns its texts and does not refer to the bytes. Pure functions: any thread.
 // https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 #pragma once
 

@@ -6,7 +6,8 @@
 // sparse tensors, external data of a training session) are counted in the metadata under "left out"; "ort_version" and
 // "producer" are there, too.
 // https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/flatbuffers/schema/ort.fbs, as of ONNX Runtime
-// 1.31; what later versions may add is passed over, as the format wants it.
+// 1.31; what later versions may add is passed over, as the format wants it. The Index owns its names and does not refer
+// to the bytes. Pure functions: any thread.
 #pragma once
 
 #include "onecopy/base/bytes.hpp"

@@ -2,7 +2,8 @@
 //
 // Every place in the data has a node: the rows themselves, each field of a dict, the items of a list. A node's values
 // lie in buffers in Arrow's memory layout, one tensor of the file each, and the names of those tensors follow from the
-// tree (`buffer_name`). docs/formats/records.md is the specification.
+// tree (`buffer_name`). docs/formats/records.md is the specification. A RecordSchema is a value. Pure functions: any
+// thread.
 #pragma once
 
 #include <cstddef>

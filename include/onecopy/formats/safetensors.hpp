@@ -2,7 +2,8 @@
 //
 // Strict, because a lenient parser is an attack surface: the whole header is checked before any value is used (length
 // against the file and a cap of 100 MB, UTF-8, JSON grammar and depth, names, types, shapes, offsets, no overlap, no
-// hole). Accepts every file the safetensors package writes.
+// hole). Accepts every file the safetensors package writes. The Index owns its names and does not refer to the bytes.
+// Pure functions: any thread.
 // https://github.com/huggingface/safetensors#format
 #pragma once
 

@@ -1,4 +1,6 @@
 // The fields of a file of kind "struct", from its metadata: paths and types, and the user's version.
+//
+// A StructSchema is a value. Pure functions: any thread.
 #pragma once
 
 #include <cstdint>

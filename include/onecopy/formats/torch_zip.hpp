@@ -4,7 +4,8 @@
 // recognised by their names; every tensor reachable through dicts, lists and tuples becomes an entry, named by its path
 // ("model.layers.0.weight"). Tied tensors share their bytes, and strides are those of the file, 0 included. Other
 // objects are ignored; metadata["objects"] lists at most 20 of their classes, sorted, joined by ", ". Refused with a
-// specific error: torch's old format without a zip, TorchScript, big-endian files.
+// specific error: torch's old format without a zip, TorchScript, big-endian files. The Index owns its names and does
+// not refer to the bytes. Pure functions: any thread.
 // https://github.com/pytorch/pytorch/blob/main/torch/serialization.py
 #pragma once
 

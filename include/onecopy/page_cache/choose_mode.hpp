@@ -4,6 +4,7 @@
 //     const auto model = ArrayFile::open("model.safetensors", {.mode = choice.mode});
 //
 // It never copies for speed, because a copy costs the whole file in every process (docs/explanation/when-to-copy.md).
+// Threads: any.
 #pragma once
 
 #include <cstdint>

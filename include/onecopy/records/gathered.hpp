@@ -1,4 +1,6 @@
 // Some rows of a node, copied out with everything below them: a node of its own, in memory of its own.
+//
+// It owns the copied bytes, and refers to types and names of the file. Threads: any number may read.
 #pragma once
 
 #include <cstddef>

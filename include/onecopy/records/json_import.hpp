@@ -8,7 +8,8 @@
 // the end of the text, also inside skipped members. If an object repeats a key, the last value is used.
 //
 // Refused, unlike json.loads: half a surrogate pair, which UTF-8 cannot express; nesting deeper than 60. Refused as by
-// json.loads of a str: a byte order mark.
+// json.loads of a str: a byte order mark. The text is not referred to afterwards. Threads: one at a time, as for
+// Column.
 #pragma once
 
 #include <cstdint>

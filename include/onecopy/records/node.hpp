@@ -2,7 +2,8 @@
 //
 // The lengths of all buffers were compared with the schema when the file was opened, so a reader must only keep `i <
 // length`. The contents of buffers are not trusted: offsets, tags and shapes are checked with every read (FormatError),
-// text may be any bytes. Buffers need not be aligned. Values of a null are unspecified.
+// text may be any bytes. Buffers need not be aligned. Values of a null are unspecified. A Node does not own its bytes:
+// the RecordFile or Gathered that it came from does, and has to outlive it. Threads: any number may read.
 #pragma once
 
 #include <bit>

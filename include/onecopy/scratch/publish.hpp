@@ -5,6 +5,8 @@
 //     ...
 //     const Mapping image = scratch.seal();
 //     publish(scratch, "image.safetensors", spec);
+//
+// Threads: one at a time for one scratch file.
 #pragma once
 
 #include <cstdint>

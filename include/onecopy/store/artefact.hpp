@@ -1,4 +1,6 @@
 // An entry of a store: a built file, or what a builder left that ended before it was complete.
+//
+// An Artefact is a value; copies share the ownership of `file`.
 #pragma once
 
 #include <cstdint>

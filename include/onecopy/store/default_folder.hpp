@@ -1,4 +1,7 @@
 // The default folder of a store: a folder of this user, on this machine.
+//
+// Reads the environment and creates nothing; a folder that cannot be used is not an error, but `obstacle`. Threads:
+// any.
 #pragma once
 
 #include <cstdint>

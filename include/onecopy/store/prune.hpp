@@ -1,4 +1,6 @@
 // Removes artefacts by age, size and source, and files of abandoned builds.
+//
+// Threads and processes: any number at once.
 #pragma once
 
 #include <chrono>

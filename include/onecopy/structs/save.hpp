@@ -2,6 +2,9 @@
 //
 //     save("index.oc", index);                                 // whole or not at all; Python sees its leaves by name
 //     for (const auto& field : byte_size(index).fields) ...    // where the bytes are
+//
+// Threads: any; the value must not change during the call. Throws OsError as AtomicWriter does, FormatError for a type
+// that cannot be stored.
 #pragma once
 
 #include <cstdint>

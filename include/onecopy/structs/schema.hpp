@@ -8,7 +8,7 @@
 //     limit                   F32?              std::optional
 //
 // `static_assert(onecopy::schema_hash<Index>() == 0x...)` freezes a format: a field renamed, moved or retyped does not
-// compile any more.
+// compile any more. A Schema is a value. Threads: any.
 #pragma once
 
 #include <cstdint>

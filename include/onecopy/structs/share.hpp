@@ -6,6 +6,8 @@
 //     const auto there = onecopy::open<Index>(descriptor);       // in another process: the same type, the same checks
 //
 // The memory is freed with the last process that maps it, in whatever order processes end. See MemoryFileWriter.
+// Threads: any; the value must not change during the call. Throws OsError as MemoryFileWriter does, FormatError for a
+// type that cannot be stored.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // One piece of private memory that the sequences of a loaded value share.
+//
+// Threads: one at a time while it is filled, any afterwards.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Loading into one piece of private memory, in the order of the stream: neighbours stay neighbours, and a thousand
-// sequences are one allocation.
+// sequences are one allocation. Threads: one at a time; the loaded sequences share ownership of the memory.
 #pragma once
 
 #include <cstddef>

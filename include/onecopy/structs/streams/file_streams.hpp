@@ -1,4 +1,6 @@
 // Files as std streams, with the errors of this project: what goes wrong is thrown where it happens, as an OsError.
+//
+// The returned streams own their files. Threads: any.
 #pragma once
 
 #include <cstdint>

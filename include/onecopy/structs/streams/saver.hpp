@@ -1,4 +1,6 @@
 // Writing a stream. Every write is checked: a full disk is an OsError at the write that fails, not a short file.
+//
+// Threads: one at a time.
 #pragma once
 
 #include <algorithm>

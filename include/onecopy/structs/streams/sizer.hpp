@@ -1,4 +1,6 @@
 // The size of a value in a stream, and of each of its fields.
+//
+// Threads: one at a time.
 #pragma once
 
 #include <cstddef>
