@@ -152,10 +152,10 @@ def test_a_folder_that_is_not_there_is_named_before_the_command_runs(tmp_path):
 
 
 @pytest.mark.parametrize("words", [[], ["--pid", "1", "--", "true"]])
-def test_either_a_command_or_processes(tmp_path, words):
-    status, _, err = run(tmp_path / "x", *words)
-    assert status == 2
-    assert "either a command to run, or --pid" in err
+def test_either_a_command_or_processes(onecopy_command, tmp_path, words):
+    done = onecopy_command("record", "-o", tmp_path / "x", *words)
+    assert done.returncode == 2
+    assert "either a command to run, or --pid" in done.stderr
 
 
 def test_a_process_that_runs_already_is_recorded_until_it_ends(tmp_path):
