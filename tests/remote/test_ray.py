@@ -16,7 +16,7 @@ from tests.support.ray_nodes import RayNodes, fetched, names_of, opened
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.remote.peers import SAMPLE
+from onecopy.remote.groups import SAMPLE
 from onecopy.remote.transfer import pieces_of
 
 ray = pytest.importorskip("ray", reason="ray is not installed")

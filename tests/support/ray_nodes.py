@@ -74,7 +74,7 @@ def fetched(url: str) -> str:
     """Fetch with the other nodes; return the digest of the content."""
     from onecopy.remote import fetch
 
-    return hashlib.sha256(fetch(url, peers="ray").read_bytes()).hexdigest()
+    return hashlib.sha256(fetch(url, nodes="ray").read_bytes()).hexdigest()
 
 
 def opened(handle) -> tuple[str, float]:
