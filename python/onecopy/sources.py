@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onecopy.files import ArraysMode, Identity
-    from onecopy.remote.peers import Peers
+    from onecopy.remote.groups import Nodes
     from onecopy.store import Artefact
 
 __all__ = ["AS_REQUESTED", "How", "Named", "in_folder", "resolve", "url_of"]
@@ -39,7 +39,7 @@ def url_of(named: Named) -> str:
     return "" if named[:5].lower() == "file:" else named
 
 
-def resolve(named: Named, *, peers: Peers = None) -> tuple[str, _core.FileHandle | None]:
+def resolve(named: Named, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle | None]:
     """Return the path of the local file that a caller named, and the open file of an artefact, or None.
 
     A URL is fetched once per machine, with the files that it names; of one that ends with "/", the `MODEL_FILES`. An
@@ -49,7 +49,7 @@ def resolve(named: Named, *, peers: Peers = None) -> tuple[str, _core.FileHandle
     ----------
     named
         A path, a URL, or an `Artefact` of a `Store`.
-    peers
+    nodes
         Nodes with which a URL is fetched: see `onecopy.remote.fetch`.
 
     Raises
@@ -57,14 +57,14 @@ def resolve(named: Named, *, peers: Peers = None) -> tuple[str, _core.FileHandle
     OSError, FileChanged, FormatError, ModuleNotFoundError
         As raised by `onecopy.remote.fetch`.
     ValueError
-        The path contains a NUL byte; or there are `peers`, but no URL.
+        The path contains a NUL byte; or there are `nodes`, but no URL.
     """
     if isinstance(named, str) and "://" in named and is_url(named):
         from onecopy import remote  # here, because it loads the store
 
-        return os.fspath(remote.fetch(named, names=MODEL_FILES, peers=peers)), None
-    if peers is not None:
-        raise ValueError("peers is for URLs that are opened whole: without names")
+        return os.fspath(remote.fetch(named, names=MODEL_FILES, nodes=nodes)), None
+    if nodes is not None:
+        raise ValueError("nodes is for URLs that are opened whole: without names")
     return path_text(named), getattr(named, "handle", None)
 
 

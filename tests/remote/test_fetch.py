@@ -4,7 +4,6 @@ import errno
 import json
 import logging
 import os
-import struct
 import threading
 from pathlib import Path
 
@@ -201,38 +200,6 @@ def test_pieces_of_an_earlier_boot_are_compared_with_their_checksums(objects, st
     objects.served = 0
     assert fetch(url, store=store).read_bytes() == CONTENT
     assert objects.served == len(CONTENT) - 3 * small_pieces + 1
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda text: text[:-10], id="a torn entry"),
-        pytest.param(lambda text: text[:-1] + bytes([text[-1] ^ 1]), id="a flipped bit"),
-        pytest.param(lambda text: text + struct.pack("<QQII", 0, 1 << 62, 0, 0), id="an entry that lies"),
-        pytest.param(lambda _: b"", id="empty"),
-        pytest.param(lambda _: b"another key\n\n", id="another key"),
-        pytest.param(lambda text: text.split(b"\n", 1)[0], id="cut in the key"),
-    ],
-)
-def test_a_damaged_list_of_pieces_costs_only_what_it_lost(tmp_path, damage):
-    artefact = tmp_path / "0.oc"
-    partial = PartialFile(artefact, "key", 1000)
-    partial.write(0, b"a" * 400)
-    partial.write(400, b"b" * 100)
-    partial.close()
-    listed = tmp_path / "0.pieces"
-    listed.write_bytes(damage(listed.read_bytes()))
-    partial = PartialFile(artefact, "key", 1000)
-    have = list(partial.have)
-    assert have in ([(0, 500)], [(0, 400)], [])
-    for start, stop in list(partial.have.missing(0, 1000)):
-        partial.write(start, b"c" * (stop - start))
-    assert partial.is_whole
-    partial.publish(artefact)
-    partial.close()
-    kept = have[0][1] if have else 0
-    assert artefact.read_bytes() == (b"a" * 400 + b"b" * 100)[:kept] + b"c" * (1000 - kept)
-    assert not listed.exists()
 
 
 def test_a_partial_file_of_others_is_refused(tmp_path):

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from tests.support.waiting import PATIENCE, until
 
-from onecopy.remote import boards, fetch, peers
+from onecopy.remote import boards, fetch, groups
 from onecopy.remote.boards import Board, Job
-from onecopy.remote.channels import Channel, Listener, PeerLostError
+from onecopy.remote.channels import Channel, Listener, NodeLostError
+from onecopy.remote.groups import SAMPLE, Group, JobNodes
 from onecopy.remote.origin import Origin, versions_of
-from onecopy.remote.peers import SAMPLE, Group, JobNodes
 from onecopy.store import Store
 
 CONTENT = os.urandom((1 << 20) + 12345)
@@ -43,7 +43,7 @@ class Cluster:
 
     def begin(self, rank: int, url: str) -> Any:
         """Begin to fetch on a node; return the future of its path."""
-        return self.pool.submit(fetch, url, store=self.store(rank), peers=["a", "b"])
+        return self.pool.submit(fetch, url, store=self.store(rank), nodes=["a", "b"])
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def cluster(tmp_path, monkeypatch, small_pieces) -> Iterator[Cluster]:
     def nodes(of: Any, store: Store, _: Any) -> JobNodes | None:
         return found.nodes(int(store.folder.name.rpartition("-")[2])) if of else None
 
-    monkeypatch.setattr(peers, "_nodes", nodes)
+    monkeypatch.setattr(groups, "_nodes", nodes)
     yield found
     found.pool.shutdown()
 
@@ -92,12 +92,12 @@ def test_a_node_that_sends_other_bytes_is_done_without(cluster, objects, caplog)
 
 
 def test_all_that_a_node_sent_is_fetched_again_when_it_is_found_to_lie(cluster, objects, monkeypatch):
-    monkeypatch.setattr(peers, "WINDOW", 1)
+    monkeypatch.setattr(groups, "WINDOW", 1)
     url = objects.put("x", CONTENT)
     other = bytearray(CONTENT)
     other[-1000:] = bytes(1000)  # in the last piece, which is shorter than two samples
     other[100] ^= 1  # in the first one, where a sample hardly finds it
-    monkeypatch.setattr(peers.secrets, "randbelow", lambda number: number - 1)
+    monkeypatch.setattr(groups.secrets, "randbelow", lambda number: number - 1)
     liar = serve_instead(cluster, url, bytes(other))
     assert cluster.begin(0, url).result(PATIENCE).read_bytes() == CONTENT
     liar.result(PATIENCE)
@@ -105,10 +105,10 @@ def test_all_that_a_node_sent_is_fetched_again_when_it_is_found_to_lie(cluster, 
 
 def test_a_node_that_promises_and_does_not_send_is_done_without(cluster, objects, monkeypatch, caplog):
     monkeypatch.setattr(boards, "JOIN_S", 2.0)
-    monkeypatch.setattr(peers, "_BEAT_S", 0.1)
+    monkeypatch.setattr(groups, "_BEAT_S", 0.1)
 
     class Promise:
-        have = peers.Ranges()
+        have = groups.Ranges()
 
         def wait(self, _start: int, _stop: int, timeout: float) -> bool:
             return threading.Event().wait(timeout)
@@ -190,7 +190,7 @@ def test_an_interrupt_while_other_nodes_are_waited_for_ends_the_fetch(cluster, o
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        fetch(url, store=cluster.store(0), peers=["a", "b"], progress=stop)
+        fetch(url, store=cluster.store(0), nodes=["a", "b"], progress=stop)
 
 
 def test_an_interrupt_while_the_board_is_waited_for_ends_the_fetch(objects, store, monkeypatch):
@@ -199,17 +199,17 @@ def test_an_interrupt_while_the_board_is_waited_for_ends_the_fetch(objects, stor
 
     def never(*_: Any) -> Channel:
         tried.append(True)
-        raise PeerLostError("it has not begun")
+        raise NodeLostError("it has not begun")
 
     def stop(done, total):
         if tried:
             raise InterruptedError
 
-    monkeypatch.setenv("ONECOPY_PEERS_SECRET", SECRET.decode())
+    monkeypatch.setenv("ONECOPY_NODES_SECRET", SECRET.decode())
     monkeypatch.setattr(Channel, "to", never)
-    monkeypatch.setattr(peers, "job_of_addresses", lambda _: Job(1, 2, "127.0.0.1", 9, "127.0.0.1", "job"))
+    monkeypatch.setattr(groups, "job_of_addresses", lambda _: Job(1, 2, "127.0.0.1", 9, "127.0.0.1", "job"))
     with pytest.raises(InterruptedError):
-        fetch(objects.put("x", CONTENT), store=store, peers=["a", "b"], progress=stop)
+        fetch(objects.put("x", CONTENT), store=store, nodes=["a", "b"], progress=stop)
     until(lambda: not [one for one in threading.enumerate() if one.name == "onecopy-step"])
     assert objects.served <= 1
 
@@ -232,7 +232,7 @@ def test_a_port_is_of_one_address(listener):
 
 
 def test_an_end_with_another_secret_is_refused(listener):
-    with pytest.raises(PeerLostError, match="does not know the secret: set ONECOPY_PEERS_SECRET"):
+    with pytest.raises(NodeLostError, match="does not know the secret: set ONECOPY_NODES_SECRET"):
         Channel.to("127.0.0.1", listener.port, b"another secret of theirs")
     channel = Channel.to("127.0.0.1", listener.port, SECRET)
     channel.send(b"message")
@@ -281,7 +281,7 @@ def test_a_message_that_was_changed_on_its_way_is_not_accepted(listener, change)
         while True:
             answers.append(channel.receive(100))
 
-    with pytest.raises(PeerLostError):
+    with pytest.raises(NodeLostError):
         receive()
     assert answers in ([], [b"first.."])
     channel.close()
@@ -298,7 +298,7 @@ def exactly(connection: socket.socket, count: int) -> bytes:
 
 def test_the_secret_of_a_user_is_made_once_and_is_the_users_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("ONECOPY_PEERS_SECRET", raising=False)
+    monkeypatch.delenv("ONECOPY_NODES_SECRET", raising=False)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: boards.secret_of_user(), range(8)))
     assert len(set(found)) == 1
@@ -306,22 +306,22 @@ def test_the_secret_of_a_user_is_made_once_and_is_the_users_alone(tmp_path, monk
     [path] = (tmp_path / "onecopy").iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o644)
-    with pytest.raises(RuntimeError, match=r"set ONECOPY_PEERS_SECRET .*: it is not this user's alone"):
+    with pytest.raises(RuntimeError, match=r"set ONECOPY_NODES_SECRET .*: it is not this user's alone"):
         boards.secret_of_user()
-    monkeypatch.setenv("ONECOPY_PEERS_SECRET", "short")
+    monkeypatch.setenv("ONECOPY_NODES_SECRET", "short")
     with pytest.raises(RuntimeError, match="at least 16 characters"):
         boards.secret_of_user()
-    monkeypatch.setenv("ONECOPY_PEERS_SECRET", "a text of the job")
+    monkeypatch.setenv("ONECOPY_NODES_SECRET", "a text of the job")
     assert boards.secret_of_user() == b"a text of the job"
 
 
 def test_a_board_at_a_port_of_another_user_is_left(objects, store, monkeypatch, caplog):
     others = Listener("127.0.0.1", 0, b"another secret of theirs", lambda _: None)
-    monkeypatch.setenv("ONECOPY_PEERS_SECRET", SECRET.decode())
+    monkeypatch.setenv("ONECOPY_NODES_SECRET", SECRET.decode())
     job = Job(0, 2, "127.0.0.1", others.port, "127.0.0.1", "job")
-    monkeypatch.setattr(peers, "job_of_addresses", lambda _: job)
+    monkeypatch.setattr(groups, "job_of_addresses", lambda _: job)
     url = objects.put("x", CONTENT)
     with caplog.at_level(logging.WARNING):
-        assert fetch(url, store=store, peers=["a", "b"]).read_bytes() == CONTENT
+        assert fetch(url, store=store, nodes=["a", "b"]).read_bytes() == CONTENT
     assert "does not know the secret" in caplog.text
     others.close()

@@ -17,6 +17,9 @@ SECRET = "S3cr3t"
 @pytest.mark.parametrize(
     "names",
     [
+        pytest.param(["../secret"], id="a file above"),
+        pytest.param(["a/../../b"], id="a file above, by a folder"),
+        pytest.param(["/etc/passwd"], id="an absolute path"),
         pytest.param(["."], id="dot"),
         pytest.param(["a/."], id="a folder"),
         pytest.param(["a/"], id="a slash at the end"),

@@ -1,5 +1,6 @@
 """Whatever the list of pieces contains, a partial file has only what its checksums say, and becomes whole."""
 
+import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,11 +28,12 @@ def test_ranges_are_a_set_of_bytes(added, start, stop):
 
 @given(
     st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 50)), max_size=6),
-    st.binary(max_size=80),
+    st.binary(max_size=80) | st.just(struct.pack("<QQII", 0, 1 << 62, 0, 0)),
     st.integers(0, 200),
     st.booleans(),
+    st.booleans(),
 )
-def test_any_damage_of_the_list_is_noticed(pieces, junk, at, another_boot):
+def test_any_damage_of_the_list_is_noticed(pieces, junk, at, is_cut, another_boot):
     with TemporaryDirectory() as folder:
         artefact, listed = Path(folder, "0.oc"), Path(folder, "0.pieces")
         partial = PartialFile(artefact, "key", SIZE)
@@ -40,7 +42,7 @@ def test_any_damage_of_the_list_is_noticed(pieces, junk, at, another_boot):
         partial.close()
         text = listed.read_bytes()
         at = min(at, len(text))
-        text = text[:at] + junk + text[at + len(junk) :]
+        text = text[:at] if is_cut else text[:at] + junk + text[at + len(junk) :]
         if another_boot and text.count(b"\n") > 1:
             key, _, rest = text.split(b"\n", 2)
             text = b"\n".join([key, b"boot", rest])

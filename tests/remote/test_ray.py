@@ -16,7 +16,7 @@ from tests.support.ray_nodes import RayNodes, fetched, names_of, opened
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.remote.peers import SAMPLE
+from onecopy.remote.groups import SAMPLE
 from onecopy.remote.transfer import pieces_of
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -26,11 +26,73 @@ PIECES = 4
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_the_origin_sends_a_file_once_to_all_nodes(objects, ray_nodes):
-    url = objects.put("model.bin", CONTENT)
-    found = ray.get([ray_nodes.on(number, fetched, url) for number in (0, 0, 1, 1)])
-    assert found == [DIGEST] * 4
-    assert objects.served == len(CONTENT) + PIECES * SAMPLE + 4  # each process asks for the version: a byte
+DRIVER = """
+import sys
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from tests.support.ray_nodes import fetched
+ray.init(address=sys.argv[1], log_to_driver=False)
+nodes = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes()]
+ray.get([ray.remote(fetched).options(scheduling_strategy=node).remote(sys.argv[2]) for node in nodes])
+"""
+
+
+class TestNodesThatStay:
+    """Tests that leave the cluster as it is."""
+
+    def test_the_origin_sends_a_file_once_to_all_nodes(self, objects, shared_ray_nodes):
+        url = objects.put("model.bin", CONTENT)
+        found = ray.get([shared_ray_nodes.on(number, fetched, url) for number in (0, 0, 1, 1)])
+        assert found == [DIGEST] * 4
+        assert objects.served == len(CONTENT) + PIECES * SAMPLE + 4  # each process asks for the version: a byte
+
+    def test_a_handle_opens_the_copy_of_each_node(self, objects, shared_ray_nodes, tmp_path):
+        path = tmp_path / "model.safetensors"
+        oc.save(path, {"weight": np.arange(1 << 20, dtype=np.float64)})
+        url = objects.put("model.safetensors", path.read_bytes())
+        handle = oc.ray.share(url)
+        assert len(pickle.dumps(handle)) < 400
+        assert handle.nodes() == []
+        assert handle.placement() == "DEFAULT"
+        objects.put("model.safetensors", b"another version")
+        assert handle.nodes() == []
+        objects.put("model.safetensors", path.read_bytes())
+        before = objects.served
+        found = ray.get([shared_ray_nodes.on(number, opened, handle) for number in (0, 0, 1, 1)])
+        assert {number for _, number in found} == {7.0}
+        assert len({Path(path).parent for path, _ in found}) == 2
+        assert objects.served - before == path.stat().st_size + 2 * SAMPLE  # of two pieces
+        assert handle.nodes() == sorted(node.node_id for node in shared_ray_nodes.nodes)
+        assert handle.placement().node_id in handle.nodes()
+
+    def test_a_sharded_model_of_a_node_is_received_whole(self, shared_ray_nodes, tmp_path):
+        from tests.support.shards import write_set
+
+        index = write_set(tmp_path)
+        handle = oc.ray.share(index)
+        assert ray.get(shared_ray_nodes.on(1, names_of, handle)) == sorted(oc.open(index))
+
+    def test_what_a_killed_driver_fetched_is_not_fetched_again(self, objects, shared_ray_nodes):
+        url = objects.put("model.bin", CONTENT)
+        killed = threading.Event()
+        pieces = list(pieces_of([(0, len(CONTENT))]))
+        arrived = [(start, stop) for start, stop in pieces if start <= len(CONTENT) // 2]
+        objects.on_data = lambda request: killed.wait(60) if request.begin >= arrived[-1][1] else None
+
+        def have(number: int) -> int:
+            lists = list(Path(shared_ray_nodes.folder, f"node-{number}").rglob("*.pieces"))
+            lines = lists[0].read_bytes().split(b"\n", 2) if lists else []
+            return len(lines[2]) // 24 if len(lines) == 3 else 0
+
+        with subprocess.Popen([sys.executable, "-c", DRIVER, shared_ray_nodes.address, url], cwd=ROOT) as driver:
+            until(lambda: have(0) + have(1) >= 2 * len(arrived), "the first half on both nodes", seconds=60)
+            driver.kill()
+        killed.set()
+        before = objects.served
+        assert ray.get([shared_ray_nodes.on(number, fetched, url) for number in (0, 1)]) == [DIGEST] * 2
+        lost = sum(stop - start for start, stop in pieces[len(arrived) :])
+        # requests of the first driver are answered, too
+        assert objects.served - before <= 2 * lost + PIECES * SAMPLE + 2
 
 
 def test_a_node_that_comes_later_receives_the_file(objects, ray_nodes):
@@ -51,59 +113,6 @@ def test_a_node_that_is_lost_is_done_without(objects, ray_nodes):
     assert objects.served < 2 * len(CONTENT) + PIECES * SAMPLE
     with pytest.raises(ray.exceptions.RayError):
         ray.get(tasks[1])
-
-
-DRIVER = """
-import sys
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from tests.support.ray_nodes import fetched
-ray.init(address=sys.argv[1], log_to_driver=False)
-nodes = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes()]
-ray.get([ray.remote(fetched).options(scheduling_strategy=node).remote(sys.argv[2]) for node in nodes])
-"""
-
-
-def test_what_a_killed_driver_fetched_is_not_fetched_again(objects, ray_nodes):
-    url = objects.put("model.bin", CONTENT)
-    killed = threading.Event()
-    pieces = list(pieces_of([(0, len(CONTENT))]))
-    arrived = [(start, stop) for start, stop in pieces if start <= len(CONTENT) // 2]
-    objects.on_data = lambda request: killed.wait(60) if request.begin >= arrived[-1][1] else None
-
-    def have(number: int) -> int:
-        lists = list(Path(ray_nodes.folder, f"node-{number}").rglob("*.pieces"))
-        lines = lists[0].read_bytes().split(b"\n", 2) if lists else []
-        return len(lines[2]) // 24 if len(lines) == 3 else 0
-
-    with subprocess.Popen([sys.executable, "-c", DRIVER, ray_nodes.address, url], cwd=ROOT) as driver:
-        until(lambda: have(0) + have(1) >= 2 * len(arrived), "the first half on both nodes", seconds=60)
-        driver.kill()
-    killed.set()
-    before = objects.served
-    assert ray.get([ray_nodes.on(number, fetched, url) for number in (0, 1)]) == [DIGEST] * 2
-    lost = sum(stop - start for start, stop in pieces[len(arrived) :])
-    assert objects.served - before <= 2 * lost + PIECES * SAMPLE + 2  # requests of the first driver are answered, too
-
-
-def test_a_handle_opens_the_copy_of_each_node(objects, ray_nodes, tmp_path):
-    path = tmp_path / "model.safetensors"
-    oc.save(path, {"weight": np.arange(1 << 20, dtype=np.float64)})
-    url = objects.put("model.safetensors", path.read_bytes())
-    handle = oc.ray.share(url)
-    assert len(pickle.dumps(handle)) < 400
-    assert handle.nodes() == []
-    assert handle.placement() == "DEFAULT"
-    objects.put("model.safetensors", b"another version")
-    assert handle.nodes() == []
-    objects.put("model.safetensors", path.read_bytes())
-    before = objects.served
-    found = ray.get([ray_nodes.on(number, opened, handle) for number in (0, 0, 1, 1)])
-    assert {number for _, number in found} == {7.0}
-    assert len({Path(path).parent for path, _ in found}) == 2
-    assert objects.served - before == path.stat().st_size + 2 * SAMPLE  # of two pieces
-    assert handle.nodes() == sorted(node.node_id for node in ray_nodes.nodes)
-    assert handle.placement().node_id in handle.nodes()
 
 
 def test_a_file_of_a_node_is_received_by_the_others(ray_nodes, tmp_path):
@@ -143,14 +152,6 @@ def test_a_node_that_alone_has_a_file_is_waited_for_and_not_when_it_is_lost(tmp_
         cluster.kill(1)
         with pytest.raises(FileNotFoundError, match="no node that is left of the cluster has this file"):
             ray.get(cluster.on(0, opened, handle))
-
-
-def test_a_sharded_model_of_a_node_is_received_whole(ray_nodes, tmp_path):
-    from tests.support.shards import write_set
-
-    index = write_set(tmp_path)
-    handle = oc.ray.share(index)
-    assert ray.get(ray_nodes.on(1, names_of, handle)) == sorted(oc.open(index))
 
 
 def test_without_a_cluster_the_error_says_so(objects):

@@ -54,12 +54,12 @@ def onecopy_process() -> Callable[..., subprocess.CompletedProcess[str]]:
 def onecopy_command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Give a function like that of `onecopy_process`, without `env`, which runs the command in this process: faster."""
 
-    def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, cwd: Path | None = None, columns: int = 80) -> subprocess.CompletedProcess[str]:
         from onecopy.cli import command_line
 
         out, err = io.StringIO(), io.StringIO()
         with monkeypatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            patch.setenv("COLUMNS", "80")
+            patch.setenv("COLUMNS", str(columns))
             patch.delenv("ONECOPY_TRACEBACK", raising=False)
             if cwd is not None:
                 patch.chdir(cwd)

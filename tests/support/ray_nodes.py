@@ -61,9 +61,17 @@ class RayNodes:
 
 @pytest.fixture
 def ray_nodes(tmp_path) -> Iterator[RayNodes]:
-    """Give a cluster of two nodes."""
+    """Give a cluster of two nodes, for a test that changes it."""
     pytest.importorskip("ray", reason="ray is not installed")
     with RayNodes(tmp_path, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="class")
+def shared_ray_nodes(tmp_path_factory) -> Iterator[RayNodes]:
+    """Give a cluster of two nodes to the tests of a class, because starting one takes longer than a test."""
+    pytest.importorskip("ray", reason="ray is not installed")
+    with RayNodes(tmp_path_factory.mktemp("cluster"), 2) as cluster:
         yield cluster
 
 
@@ -74,7 +82,7 @@ def fetched(url: str) -> str:
     """Fetch with the other nodes; return the digest of the content."""
     from onecopy.remote import fetch
 
-    return hashlib.sha256(fetch(url, peers="ray").read_bytes()).hexdigest()
+    return hashlib.sha256(fetch(url, nodes="ray").read_bytes()).hexdigest()
 
 
 def opened(handle) -> tuple[str, float]:

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 from onecopy_monitor import read_recording
 
@@ -107,10 +107,7 @@ def test_a_killed_recorder_leaves_what_it_saw(tmp_path):
     path = tmp_path / "x"
     with recorder(path, "-q", *python("import os, time; print(os.getpid()); time.sleep(100)")) as child:
         pid = int(child.stdout.readline())
-        looks = 0
-        while looks < 5:
-            time.sleep(0.02)
-            looks = path.read_bytes().count(b'"at":') if path.exists() else 0
+        until(lambda: path.exists() and path.read_bytes().count(b'"at":') >= 5, "five samples")
         child.kill()
         os.kill(pid, signal.SIGKILL)
     recording = read_recording(path)
@@ -152,43 +149,30 @@ def test_a_folder_that_is_not_there_is_named_before_the_command_runs(tmp_path):
 
 
 @pytest.mark.parametrize("words", [[], ["--pid", "1", "--", "true"]])
-def test_either_a_command_or_processes(tmp_path, words):
-    status, _, err = run(tmp_path / "x", *words)
-    assert status == 2
-    assert "either a command to run, or --pid" in err
+def test_either_a_command_or_processes(onecopy_command, tmp_path, words):
+    done = onecopy_command("record", "-o", tmp_path / "x", *words)
+    assert done.returncode == 2
+    assert "either a command to run, or --pid" in done.stderr
 
 
-def test_a_process_that_runs_already_is_recorded_until_it_ends(tmp_path):
-    until_sampled = f"""if 1:
-        import pathlib, time
-        held, path = bytearray(30_000_000), pathlib.Path({str(tmp_path / "x")!r})
-        samples = lambda: path.read_bytes().count(b'"at"') if path.exists() else 0
-        before = samples()
-        while samples() < before + 2:
-            time.sleep(0.02)
-    """
-    with subprocess.Popen([sys.executable, "-c", until_sampled]) as other:
-        status, _, err = run(tmp_path / "x", "--pid", other.pid)
-    assert status == 0
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_process_that_runs_already_is_recorded_until_it_ends_or_ctrl_c(tmp_path, is_interrupted):
+    path = tmp_path / "x"
+    code = "import time; block = bytearray(30_000_000); print('ready', flush=True); time.sleep(100)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "ready\n"
+        with recorder(path, "--pid", other.pid) as child:
+            until(lambda: path.exists() and b'"at"' in path.read_bytes(), "the first sample")
+            (child.send_signal(signal.SIGINT) if is_interrupted else other.kill())
+            _, err = child.communicate(timeout=60)
+        assert child.returncode == 0
+        assert (other.poll() is None) == is_interrupted
+        other.kill()
     assert "deduplicated total" in err
-    recording = read_recording(tmp_path / "x")
+    recording = read_recording(path)
     assert recording.series.peak.anonymous.bytes > 30 * MB
     assert recording.end.exit is None
     assert recording.command == (f"--pid {other.pid}",)
-
-
-def test_ctrl_c_ends_the_recording_of_a_process_and_not_the_process(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"]) as other:
-        try:
-            with recorder(tmp_path / "x", "-q", "--pid", other.pid) as child:
-                while not (tmp_path / "x").exists() or b'"at"' not in (tmp_path / "x").read_bytes():
-                    time.sleep(0.02)
-                child.send_signal(signal.SIGINT)
-                assert child.wait(timeout=60) == 0
-            assert other.poll() is None
-        finally:
-            other.kill()
-    assert read_recording(tmp_path / "x").end is not None
 
 
 def test_a_process_that_is_not_there_is_named(tmp_path):

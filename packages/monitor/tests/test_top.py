@@ -7,7 +7,6 @@ import pty
 import re
 import select
 import signal
-import subprocess
 import sys
 import time
 
@@ -29,18 +28,22 @@ MAP = """
 EVIL = "a\x1b[2J[bold]<b>\n"
 
 
-def top(*arguments: object, status: int = 0, **environment: str) -> str:
-    command = [sys.executable, "-m", "onecopy", "top", *map(str, arguments)]
-    settings = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | environment
-    done = subprocess.run(command, capture_output=True, text=True, env=settings, check=False, timeout=60)
-    assert done.returncode == status, done.stderr
-    return done.stdout if status == 0 else done.stderr
+@pytest.fixture
+def top(onecopy_command):
+    """Give a function that runs the verb, and returns what it prints."""
+
+    def run(*arguments: object, status: int = 0, columns: int = 80) -> str:
+        done = onecopy_command("top", *arguments, columns=columns)
+        assert done.returncode == status, done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    return run
 
 
-def test_once_prints_the_total_the_processes_and_the_files(cold_file):
+def test_once_prints_the_total_the_processes_and_the_files(cold_file, top):
     path = cold_file(32 * MIB, "weights.bin")
     with Watched(MAP, path, count=3) as group:
-        text = top("--once", *group.pids, COLUMNS="140")
+        text = top("--once", *group.pids, columns=140)
     assert text.startswith("3 processes")
     assert re.search(r"REAL [\d.]+ MB   \(sum of RSS: 1\d\d MB\)", text)
     assert all(re.search(rf"^ *{pid} ", text, re.MULTILINE) for pid in group.pids)
@@ -49,7 +52,7 @@ def test_once_prints_the_total_the_processes_and_the_files(cold_file):
     assert line.endswith("3, saves 67.1 MB")
 
 
-def test_json_reports_the_total_in_bytes(cold_file):
+def test_json_reports_the_total_in_bytes(cold_file, top):
     path = cold_file(32 * MIB)
     with Watched(MAP, path, count=3) as group:
         facts = json.loads(top("--json", *group.pids))
@@ -61,7 +64,7 @@ def test_json_reports_the_total_in_bytes(cold_file):
 
 
 @pytest.mark.parametrize("table", ["processes", "files", "total"])
-def test_csv_has_a_line_for_each(cold_file, table):
+def test_csv_has_a_line_for_each(cold_file, table, top):
     with Watched(MAP, cold_file(8 * MIB, "evil\nname.bin"), count=2) as group:
         rows = list(csv.DictReader(top(f"--csv={table}", *group.pids).splitlines()))
     if table == "processes":
@@ -74,7 +77,7 @@ def test_csv_has_a_line_for_each(cold_file, table):
         assert int(rows[0]["real"]) > 8 * MIB
 
 
-def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path):
+def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path, top):
     path = cold_file(4 * MIB)
     mark = f"mark-{tmp_path.name}-{os.getpid()}"
     with Watched(
@@ -93,7 +96,7 @@ def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path):
     assert re.search(rf"^ *{child}    python", text, re.MULTILINE), "a child stands below its parent, indented"
 
 
-def test_a_control_group_is_a_group():
+def test_a_control_group_is_a_group(top):
     with Watched("") as group:
         membership = proc.process_text(group.pids[0], "cgroup")
         mine = membership.split("\n")[0].split(":", 2)[2]
@@ -104,15 +107,15 @@ def test_a_control_group_is_a_group():
     assert none["total"]["real"] == 0
 
 
-def test_names_cannot_repaint_the_screen(cold_file):
+def test_names_cannot_repaint_the_screen(cold_file, top):
     code = f"open('/proc/self/comm', 'w').write({EVIL[:15]!r})\n" + MAP.replace("\n    ", "\n")
     with Watched(code, cold_file(8 * MIB, f"{EVIL.strip()}.bin".replace("/", "")), count=1) as group:
-        text = top("--once", *group.pids, COLUMNS="200")
+        text = top("--once", *group.pids, columns=200)
     assert "\x1b" not in text
     assert r"a\x1b[2J[bold]" in text
 
 
-def test_what_is_wrong_is_reported_in_a_line():
+def test_what_is_wrong_is_reported_in_a_line(top):
     with Watched("") as group:
         gone = group.pids[0]
     assert top("--once", gone, status=1) == f"onecopy: there is no process {gone}\n"

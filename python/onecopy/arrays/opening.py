@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import ArraysMode
-    from onecopy.remote.peers import Peers
+    from onecopy.remote.groups import Nodes
     from onecopy.sources import Named
     from onecopy.store import Artefact
 
@@ -36,7 +36,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     threads: int | None = None,
     align: int | None = None,
     names: Iterable[Part] | None = None,
-    peers: Peers = None,
+    nodes: Nodes = None,
 ) -> ArrayFile:
     """Open a file of arrays as a mapping from names to read-only arrays, without reading the data.
 
@@ -82,7 +82,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     names
         Only these arrays: names, or (name, slice of rows), for which the array consists of these rows. Of a safetensors
         file or index behind a URL, only their bytes are fetched; a later call adds what is missing. Not with `align`.
-    peers
+    nodes
         Nodes with which a URL is fetched, so that its server sends the file once, not once per node: "torchrun", "ray"
         or addresses, as that of `onecopy.remote.fetch`. Not with `names`. None: this node fetches alone.
 
@@ -112,11 +112,11 @@ def open(  # noqa: A001 - as `onecopy.open`
     """
     how = How(mode, private, threads)
     if names is not None:
-        file = _some_arrays(path, how, align, peers, names, verify=verify)
+        file = _some_arrays(path, how, align, nodes, names, verify=verify)
     elif align is not None:
-        file = _aligned(*resolve(path, peers=peers), how, align)
+        file = _aligned(*resolve(path, nodes=nodes), how, align)
     else:
-        file = _opened(*resolve(path, peers=peers), how)
+        file = _opened(*resolve(path, nodes=nodes), how)
     try:
         if file.kind == "records":
             raise FormatError(
@@ -186,7 +186,7 @@ def _with_advice(error: FormatError) -> FormatError:
 
 
 def _some_arrays(
-    path: Named, how: How, align: int | None, peers: Peers, names: Iterable[Part], *, verify: bool
+    path: Named, how: How, align: int | None, nodes: Nodes, names: Iterable[Part], *, verify: bool
 ) -> ArrayFile:
     from onecopy.arrays.several_files import SelectedArrays, of_url
 
@@ -194,8 +194,8 @@ def _some_arrays(
         raise ValueError("names and align exclude each other")
     if isinstance(names, str):
         raise TypeError(f"names must be a list of names: [{names!r}]")
-    if peers is not None:
-        raise ValueError("peers is for URLs that are opened whole: without names")
+    if nodes is not None:
+        raise ValueError("nodes is for URLs that are opened whole: without names")
     parts = tuple(names)
     if url := url_of(path):
         if how.mode == "copy":

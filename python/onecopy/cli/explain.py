@@ -37,7 +37,7 @@ def command(*, pids: tuple[int, ...], interval: float, fail_on: tuple[str, ...] 
 
     Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container,
     copies, run. The exit status is 3 if something is wrong. Reading PSS walks page tables, which may delay the process:
-    6 to 22 ms per GiB. Those of other processes of the same program are walked as well, for the code copies.
+    6 to 22 ms per GiB. For the code copies, page tables of other processes of the same program are walked too.
     """
     explained = [(pid, explain(pid, interval=interval)) for pid in pids]
     found = [replace(one, causes=(*one.causes, *causes_of_run(pid))) for pid, one in explained]

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     help="Maximum number of concurrent requests.",
 )
 @click.option(
-    "--peer",
-    "peers",
+    "--node",
+    "nodes",
     multiple=True,
     metavar="ADDRESS",
     help="Address of a node that runs the same command at the same time: the origin sends each file once, and the nodes"
     " exchange the pieces. Repeatable: all nodes, including this one, in the same order everywhere. All need the same"
-    " $ONECOPY_PEERS_SECRET, or one home folder.",
+    " $ONECOPY_NODES_SECRET, or one home folder.",
 )
 @click.option("--verify", is_flag=True, help="Compare each file with the checksums that it contains.")
 @options.as_json()
@@ -46,7 +46,7 @@ def command(
     folder: str | None,
     pattern: tuple[str, ...],
     connections: int,
-    peers: tuple[str, ...],
+    nodes: tuple[str, ...],
     verify: bool,
     as_json: bool,
 ) -> None:
@@ -65,7 +65,7 @@ def command(
         start = time.monotonic()
         with screen.progress("fetch") as watch:
             path = remote.fetch(
-                url, store=store, names=pattern, connections=connections, peers=peers or None, progress=watch
+                url, store=store, names=pattern, connections=connections, nodes=nodes or None, progress=watch
             )
         if verify:
             with open_arrays(path) as file:

@@ -17,10 +17,11 @@ from onecopy import _core, objects
 from onecopy.arrays import open_arrays
 from onecopy.arrays.file import OneFile
 from onecopy.cli import options, screen
+from onecopy.cli.screen import counted, share
 from onecopy.errors import FormatError
 from onecopy.records.columnar import Schema, schema_of
 from onecopy.records.types import maker_of
-from onecopy.text import counted, escape, share, size
+from onecopy.text import escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Consoles for stdout and stderr, tables that never cut numbers, and progress bars.
+"""Numbers as text, consoles for stdout and stderr, tables that never cut numbers, and progress bars.
 
 Results go to stdout, progress and notes to stderr. Without a terminal there are no colours and no bars, and the width
 is 80 columns (COLUMNS changes it). A table whose numbers need more is printed wider than the terminal: a line that a
@@ -42,6 +42,49 @@ SECONDS_BETWEEN_LINES = 30.0
 """Seconds between two lines of progress without a terminal."""
 MAX_CELL, MAX_COLUMN = 500, 20_000_000
 """Maximum characters of a cell and of a column: a name may have a mebibyte, and pads all rows to its width."""
+
+
+def share(part: int | None, whole: int) -> str:
+    """Return a share in percent; "?" for an unknown part; never 0 % or 100 % by rounding.
+
+    Examples
+    --------
+    >>> share(None, 5), share(0, 5), share(1, 1000), share(999, 1000), share(5, 5)
+    ('?', '0 %', '<1 %', '>99 %', '100 %')
+    """
+    if part is None:
+        return "?"
+    if part >= whole:
+        return "100 %"
+    percent = 100 * part / whole
+    if part > 0 and percent < 1:
+        return "<1 %"
+    return ">99 %" if percent > 99 else f"{percent:.0f} %"
+
+
+def counted(number: int, one: str) -> str:
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "array"), counted(20_000, "array")
+    ('1 array', '20000 arrays')
+    """
+    return f"{number} {one}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit in which it is at least 2.
+
+    Examples
+    --------
+    >>> [duration(seconds) for seconds in (0.4, 90, 150, 40 * 3600, 30 * 86400)]
+    ['0 s', '90 s', '2 min', '40 h', '4 w']
+    """
+    for unit, length in (("w", 604_800), ("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(int(seconds), 0)} s"
 
 
 def out() -> Console:

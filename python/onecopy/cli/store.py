@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onecopy.cli import options, screen
+from onecopy.cli.screen import counted, duration
 from onecopy.store import Store, default_folder
-from onecopy.text import counted, duration, size
+from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

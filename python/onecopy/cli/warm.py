@@ -23,8 +23,9 @@ from rich.text import Text
 import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.cli import options, reports, screen
+from onecopy.cli.screen import counted, share
 from onecopy.holding import Hold
-from onecopy.text import counted, escape, share, size
+from onecopy.text import escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,7 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
     help="Use huge pages, or not; default: if a file is at most half of the available memory.",
 )
 @click.option("--verify", is_flag=True, help="Verify the stored checksums in the same pass.")
-@click.option("--hold", is_flag=True, help="Stay, and keep the FILEs in memory until SIGTERM or Ctrl-C.")
+@click.option("--hold", is_flag=True, help="Keep running, and keep the FILEs in memory, until SIGTERM or Ctrl-C.")
 @options.interval("10s", "With --hold: time between two checks for evicted pages and replaced files.")
 @click.option("--pin", type=options.SIZE, help="With --hold: maximum bytes to lock.  [default: RLIMIT_MEMLOCK]")
 @options.as_json("JSON on stdout; with --hold, a line for each change.")

@@ -119,7 +119,7 @@ class Handle:
 
         if self._path and node_of_process() == self._node and self._is_unchanged():
             return Path(self._path)
-        return remote.fetch_versions([(one.name, one.origin(), one.version) for one in self._files], peers="ray")
+        return remote.fetch_versions([(one.name, one.origin(), one.version) for one in self._files], nodes="ray")
 
     def _is_unchanged(self) -> bool:
         folder = Path(self._path).parent

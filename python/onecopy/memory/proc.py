@@ -26,7 +26,7 @@ from bisect import bisect_right
 from collections import Counter
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
-from functools import cache, lru_cache
+from functools import lru_cache
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -427,25 +427,6 @@ def children_of(pid: int) -> list[int]:
             ):
                 found += map(int, file.read().split())
     return found
-
-
-@cache
-def kernel_lists_children() -> bool:
-    """Return whether `children_of` works here: it needs CONFIG_PROC_CHILDREN.
-
-    >>> kernel_lists_children() in (True, False)
-    True
-    """
-    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
-
-
-def all_pids() -> list[int]:
-    """Return the ids of all processes of this machine or container.
-
-    >>> os.getpid() in all_pids()
-    True
-    """
-    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
 
 
 _INTERPRETERS = ("python", "pypy", "node", "java", "ruby", "perl", "bash", "sh", "dash")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onecopy.remote.fetching import fetch
     from onecopy.remote.fetching import fetch_ranges as fetch_ranges
     from onecopy.remote.fetching import fetch_versions as fetch_versions
+    from onecopy.remote.groups import Nodes as Nodes
     from onecopy.remote.origin import NodesOnly as NodesOnly
     from onecopy.remote.origin import Origin as Origin
     from onecopy.remote.origin import Version as Version

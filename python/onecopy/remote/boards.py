@@ -22,7 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy.remote.channels import Channel, Listener, PeerLostError, digest, lost
+from onecopy.remote.channels import Channel, Listener, NodeLostError, digest, lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ JOIN_S = 60.0
 """Seconds to wait for the other nodes, and for the board."""
 PORT = 29600
 """Port of the first address if it has none."""
-VARIABLE = "ONECOPY_PEERS_SECRET"
+VARIABLE = "ONECOPY_NODES_SECRET"
 """Environment variable with the secret of a job."""
 _MAX_MESSAGE, _MAX_TEXTS, _MAX_SWAPS = 1 << 20, 100_000, 1000
 _served: dict[tuple[str, int], Listener] = {}  # by this process, until it ends
@@ -90,7 +90,7 @@ class Board:
             if (text_then := self._texts.swap(name, text, made)) == made:
                 return value
             text = text_then
-        raise PeerLostError("the texts by which nodes find each other are changed by another program")
+        raise NodeLostError("the texts by which nodes find each other are changed by another program")
 
     def close(self) -> None:
         """Close the connection to the texts."""
@@ -117,7 +117,7 @@ class Job:
     name: str
 
     def board(self) -> Board:
-        """Return the board of the job; `PeerLostError` if it cannot be reached."""
+        """Return the board of the job; `NodeLostError` if it cannot be reached."""
         secret = secret_of_user()
         if not self.own:
             return Board(_TorchTexts(self.host, self.port), self.name, secret)
@@ -145,7 +145,7 @@ def job_of_torchrun() -> Job:
     missing = [name for name in variables if name not in os.environ]
     if missing or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         reason = f"{missing[0]} is not set" if missing else "TORCHELASTIC_USE_AGENT_STORE is not True"
-        raise RuntimeError(f"peers='torchrun': this process was not started by torchrun ({reason})")
+        raise RuntimeError(f"nodes='torchrun': this process was not started by torchrun ({reason})")
     rank, size, host, port = (os.environ[name] for name in variables)
     # not TORCHELASTIC_RESTART_COUNT: a node whose processes did not fail does not count the restart
     return Job(int(rank), int(size), host, int(port), "", f"{os.environ.get('TORCHELASTIC_RUN_ID')} {size}")
@@ -160,7 +160,7 @@ def job_of_addresses(addresses: Sequence[str]) -> Job:
     parsed = [_parsed(address) for address in addresses]
     own = [rank for rank, (host, _) in enumerate(parsed) if _is_own(host)]
     if len(own) != 1:
-        raise ValueError(f"peers: {len(own)} of {', '.join(addresses)} are addresses of this machine, not 1")
+        raise ValueError(f"nodes: {len(own)} of {', '.join(addresses)} are addresses of this machine, not 1")
     host, port = parsed[0]
     return Job(own[0], len(parsed), host, port, parsed[own[0]][0], " ".join(addresses))
 
@@ -177,7 +177,7 @@ def _parsed(address: str) -> tuple[str, int]:
     if not separator or address.endswith("]"):
         bare, port = address, str(PORT)
     if not bare or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"peers: {address!r} is not an address such as 10.0.0.1 or node-1:29600")
+        raise ValueError(f"nodes: {address!r} is not an address such as 10.0.0.1 or node-1:29600")
     return bare.strip("[]"), int(port)
 
 
@@ -195,7 +195,7 @@ def _is_own(host: str) -> bool:
 
 
 def secret_of_user() -> bytes:
-    """Return the secret of `$ONECOPY_PEERS_SECRET`, else that of a file in the home folder, which is made once.
+    """Return the secret of `$ONECOPY_NODES_SECRET`, else that of a file in the home folder, which is made once.
 
     RuntimeError if the variable is too short, or the file belongs to another user, is readable by others, or cannot be
     made.
@@ -205,11 +205,11 @@ def secret_of_user() -> bytes:
             raise RuntimeError(f"{VARIABLE} must have at least 16 characters, which are random")
         return text.encode()
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "onecopy")
-    path = folder / "peers-secret"
+    path = folder / "nodes-secret"
     try:
         if not path.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            new = folder / f".peers-secret-{secrets.token_hex(8)}"
+            new = folder / f".nodes-secret-{secrets.token_hex(8)}"
             with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
                 file.write(secrets.token_hex(32))
             try:
@@ -223,7 +223,9 @@ def secret_of_user() -> bytes:
                 raise PermissionError(errno.EACCES, "it is not this user's alone")
             return file.read().encode()
     except OSError as error:
-        raise RuntimeError(f"peers need a secret: set {VARIABLE} ({path}: {error.strerror})") from None
+        raise RuntimeError(
+            f"nodes that fetch together need a secret: set {VARIABLE} ({path}: {error.strerror})"
+        ) from None
 
 
 class _TextsOfServer(Texts):
@@ -234,7 +236,7 @@ class _TextsOfServer(Texts):
         while True:
             try:
                 self._channel = Channel.to(host, port, secret)
-            except PeerLostError as error:
+            except NodeLostError as error:
                 if "secret" in str(error) or time.monotonic() > until:
                     raise
                 time.sleep(0.1)

@@ -23,7 +23,7 @@ from onecopy.errors import Error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["SILENT_S", "Channel", "Listener", "PeerLostError", "digest", "lost"]
+__all__ = ["SILENT_S", "Channel", "Listener", "NodeLostError", "digest", "lost"]
 
 _NUMBER, _HEAD = 32, struct.Struct("<Q32s")
 _HANDSHAKE_S = 10.0
@@ -34,20 +34,20 @@ _MESSAGE_S = 60.0
 _MAX_CONNECTIONS = 256
 
 
-class PeerLostError(Error, ConnectionError):
+class NodeLostError(Error, ConnectionError):
     """Another node of the group ended, failed, did not come, or does not know the secret."""
 
 
 @contextlib.contextmanager
 def lost(kind: type[Exception], what: str, reason: Callable[[Any], object] = str) -> Iterator[None]:
-    """Raise errors of a kind as `PeerLostError`: what was lost, and the first line of the reason."""
+    """Raise errors of a kind as `NodeLostError`: what was lost, and the first line of the reason."""
     try:
         yield
-    except PeerLostError:
+    except NodeLostError:
         raise
     except kind as error:
         line, _, _ = str(reason(error)).strip().partition("\n")
-        raise PeerLostError(f"{what}: {line[:200]}") from None
+        raise NodeLostError(f"{what}: {line[:200]}") from None
 
 
 _reached = partial(lost, OSError, "another node cannot be reached", lambda error: error.strerror or error)
@@ -63,7 +63,7 @@ def digest(secret: bytes, *parts: bytes | memoryview) -> bytes:
 
 
 class Channel:
-    """An end of a connection. Its methods raise `PeerLostError` when the other end is gone, silent, or not genuine.
+    """An end of a connection. Its methods raise `NodeLostError` when the other end is gone, silent, or not genuine.
 
     `connection` is a connected socket, which the channel closes; `serves` of the end that accepted it. Both ends know
     the secret.
@@ -86,7 +86,7 @@ class Channel:
                 self._fill(proof[:_NUMBER], _HANDSHAKE_S)
                 both = bytes(proof[:_NUMBER]) + own
                 connection.sendall(own + digest(secret, b"client", both))
-                with contextlib.suppress(PeerLostError):  # closed by an end that does not accept the proof
+                with contextlib.suppress(NodeLostError):  # closed by an end that does not accept the proof
                     self._fill(proof[_NUMBER:], _HANDSHAKE_S)
                 _expect(digest(secret, b"server", both), proof[_NUMBER:])
         keys = digest(secret, b"to the server", both), digest(secret, b"to the client", both)
@@ -124,7 +124,7 @@ class Channel:
             self._fill(head, seconds)
             length, proof = _HEAD.unpack(head)
             if length > len(buffer):
-                raise PeerLostError(f"another node sent a message of {length} bytes, not of at most {len(buffer)}")
+                raise NodeLostError(f"another node sent a message of {length} bytes, not of at most {len(buffer)}")
             self._fill(buffer[:length], _MESSAGE_S)
         _expect(digest(self._other, struct.pack("<Q", self._received), buffer[:length]), proof)
         self._received += 1
@@ -136,7 +136,7 @@ class Channel:
             self._socket.settimeout(max(until - time.monotonic(), 1e-3))
             count = self._socket.recv_into(buffer)
             if count == 0:
-                raise PeerLostError("another node closed its connection")
+                raise NodeLostError("another node closed its connection")
             buffer = buffer[count:]
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Channel:
 
 def _expect(proof: bytes, found: memoryview | bytes) -> None:
     if not hmac.compare_digest(proof, found):
-        raise PeerLostError("another node does not know the secret: set ONECOPY_PEERS_SECRET to one text on all nodes")
+        raise NodeLostError("another node does not know the secret: set ONECOPY_NODES_SECRET to one text on all nodes")
 
 
 class Listener(socketserver.ThreadingTCPServer):

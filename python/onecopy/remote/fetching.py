@@ -16,8 +16,8 @@ from urllib.parse import unquote
 from onecopy.arguments import is_url
 from onecopy.errors import Error, FormatError, Kind
 from onecopy.named_files import is_inside, names_in
+from onecopy.remote.groups import NodeLostError, Partners, together
 from onecopy.remote.origin import Origin, shown, versions_of
-from onecopy.remote.peers import Partners, PeerLostError, together
 from onecopy.remote.pieces import PartialFile, Ranges
 from onecopy.remote.steps import nothing, waited
 from onecopy.remote.transfer import CONNECTIONS, received, transfer
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from onecopy.remote.groups import Nodes
     from onecopy.remote.origin import Version
-    from onecopy.remote.peers import Peers
     from onecopy.store import Artefact
 
 __all__ = ["fetch", "fetch_ranges", "fetch_versions"]
@@ -51,7 +51,7 @@ def fetch(
     names: Sequence[str] = ("*",),
     named: bool = True,
     connections: int = CONNECTIONS,
-    peers: Peers = None,
+    nodes: Nodes = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Path:
     """Fetch a file behind a URL into a store, unless the store has its current version, and return its local path.
@@ -75,7 +75,7 @@ def fetch(
         Whether to fetch the files that an index or a model names, too.
     connections
         Maximum number of concurrent requests.
-    peers
+    nodes
         Nodes that fetch together: each fetches different pieces from the origin and sends them to the others, so that
         the origin sends the file once, not once per node. Pieces between nodes are authenticated with a secret, and
         some bytes of each are compared with the origin; they are not encrypted. If a node fails, sends wrong bytes or
@@ -85,7 +85,7 @@ def fetch(
         "torchrun": the nodes of the job in which torchrun started this process. A list: the addresses of all nodes, in
         the same order on all of them, of which exactly one is of this machine; the first serves a port (":PORT" behind
         it, 29600) until its process ends. For both, each node must make the same call, within 60 seconds, and know the
-        same secret: that of ``$ONECOPY_PEERS_SECRET``, else that of a file in the home folder, which is created if it
+        same secret: that of ``$ONECOPY_NODES_SECRET``, else that of a file in the home folder, which is created if it
         is missing. One process per node takes part, the others wait for it.
 
         "ray": the nodes of the Ray cluster that lack the file and call within a second of each other; a node that comes
@@ -103,11 +103,11 @@ def fetch(
     FileChanged
         The object was replaced while it was fetched.
     ModuleNotFoundError
-        obstore is not installed, or what `peers` needs.
+        obstore is not installed, or what `nodes` needs.
     RuntimeError
-        The process is not one of a job of torchrun, or of a Ray cluster, as `peers` says, or there is no secret.
+        The process is not one of a job of torchrun, or of a Ray cluster, as `nodes` says, or there is no secret.
     ValueError
-        The URL names no file, or `peers` is invalid.
+        The URL names no file, or `nodes` is invalid.
     FormatError
         The file is an index or a model, and is damaged or names files outside its folder.
 
@@ -130,17 +130,17 @@ def fetch(
     many = Several(store, connections, progress)
     origin = Origin(url)
     if url.endswith("/"):
-        return _folder(many, origin, names, peers)
+        return _folder(many, origin, names, nodes)
     [version] = versions_of([origin])
     many.total += version.size
-    with many.together(peers):
+    with many.together(nodes):
         path = _linked(many.store, origin, many.one(origin, version))
         if named:
             _fetch_beside(many, origin, names_in(path), path.parent)
     return path
 
 
-def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, peers: Peers = None) -> Path:
+def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, nodes: Nodes = None) -> Path:
     """Fetch files of known versions into the default store; the servers are not asked for their current versions.
 
     Each file is given by its name relative to the first, its origin and its version. The result is the path of the
@@ -150,18 +150,18 @@ def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, peers: Peers
     many = Several()
     name, origin, version = files[0]
     view = _view(many.store, origin.key(version))
-    with many.together(peers):
+    with many.together(nodes):
         _fetch_into(many, view, files)
     return view / name
 
 
-def _folder(many: Several, origin: Origin, names: Sequence[str], peers: Peers) -> Path:
+def _folder(many: Several, origin: Origin, names: Sequence[str], nodes: Nodes) -> Path:
     """Fetch all objects below a URL; the view is that of the names and versions that it has now."""
     found = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in names)]
     if not found:
         raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(names)}", origin.shown)
     view = _view(many.store, f"{origin.shown} {sorted(found)}")
-    with many.together(peers):
+    with many.together(nodes):
         _fetch_beside(many, origin, found, view)
     return view
 
@@ -280,9 +280,9 @@ class Several:
         self._partners = Partners(None, nothing)
 
     @contextlib.contextmanager
-    def together(self, peers: Peers) -> Iterator[None]:
+    def together(self, nodes: Nodes) -> Iterator[None]:
         """Fetch inside the block with other nodes."""
-        with together(peers, self.store, lambda: self._report(0)) as self._partners:
+        with together(nodes, self.store, lambda: self._report(0)) as self._partners:
             yield
 
     def one(self, origin: Origin, version: Version) -> Artefact:
@@ -352,7 +352,7 @@ def _differs(
     try:
         waited(bring(), check)
     except NotImplementedError:
-        raise PeerLostError("the origin has no ranges to compare with") from None
+        raise NodeLostError("the origin has no ranges to compare with") from None
     return any(found != view for (_, found), (_, view) in zip(expected, parts, strict=True))
 
 

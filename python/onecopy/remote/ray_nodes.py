@@ -17,8 +17,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from onecopy.remote.boards import Board, Texts
-from onecopy.remote.channels import PeerLostError, lost
-from onecopy.remote.peers import Group
+from onecopy.remote.channels import NodeLostError, lost
+from onecopy.remote.groups import Group
 from onecopy.store import file_key
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from onecopy.remote.peers import Member
+    from onecopy.remote.groups import Member
 
 __all__ = ["RayNodes", "node_of_process"]
 
@@ -80,7 +80,7 @@ class RayNodes:
         RuntimeError if the process is not of a cluster.
         """
         if not ray.is_initialized():
-            raise RuntimeError("peers='ray': this process is not of a Ray cluster: call ray.init() first")
+            raise RuntimeError("nodes='ray': this process is not of a Ray cluster: call ray.init() first")
         options = {"name": _NAME, "namespace": _NAMESPACE, "lifetime": "detached", "get_if_exists": True}
         with _errors():
             actor = ray.remote(max_restarts=-1, max_task_retries=3, **_NO_CPU)(_Actor).options(**options).remote()
@@ -148,7 +148,7 @@ def _pass_on(key: str, path: str, identity: str) -> None:
     except OSError:
         nodes.forget(key)
         return
-    with contextlib.suppress(PeerLostError), contextlib.closing(group):
+    with contextlib.suppress(NodeLostError), contextlib.closing(group):
         group.join()
         group.finish()
 

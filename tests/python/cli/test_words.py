@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onecopy import text as words
+from onecopy.cli.screen import share
 
 
 @given(st.text())
@@ -42,7 +43,7 @@ def test_a_size_is_near_the_bytes_it_stands_for(nbytes):
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))
 def test_a_share_is_0_or_100_percent_only_when_it_is_so(part, whole):
-    shown = words.share(part, whole)
+    shown = share(part, whole)
     assert (shown == "0 %") == (part == 0)
     assert (shown == "100 %") == (part >= whole)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import click
 
-from onecopy_monitor.cli.plot import check_output, processes_option, read, show, theme_option
+from onecopy.cli import options
+from onecopy_monitor.cli.plot import check_output, processes_option, read, theme_option
+from onecopy_monitor.pictures import draw
 from onecopy_monitor.recording import compare, resources_of
 
 
@@ -24,7 +23,7 @@ from onecopy_monitor.recording import compare, resources_of
 @click.option("--title", default="", help="Title of the picture.")
 @theme_option
 @processes_option
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of Markdown: bytes, seconds, counts.")
+@options.as_json("JSON on stdout instead of Markdown: bytes, seconds, counts.")
 def command(
     *, before: str, after: str, output: str | None, title: str, theme: str, processes: int, as_json: bool
 ) -> None:
@@ -34,15 +33,14 @@ def command(
     """
     if output is not None:
         check_output(output)
-    runs = read(before), read(after)
+    runs = {"before": read(before), "after": read(after)}
     if as_json:
-        click.echo(json.dumps({"before": _numbers(runs[0]), "after": _numbers(runs[1])}, indent=1))
+        found = {
+            name: {label: number for label, (number, _) in resources_of(run).items()} for name, run in runs.items()
+        }
+        options.show_json({name: {"command": list(runs[name].command), **numbers} for name, numbers in found.items()})
     else:
-        click.echo(compare(*runs))
+        click.echo(compare(*runs.values()))
     if output is not None:
-        pairs = [(f"{name}: {run.title}", run.series) for name, run in zip(("before", "after"), runs, strict=True)]
-        show(pairs, output, title, theme, processes)
-
-
-def _numbers(run: Any) -> dict[str, Any]:
-    return {"command": list(run.command), **{name: number for name, (number, _) in resources_of(run).items()}}
+        pairs = [(f"{name}: {run.title}", run.series) for name, run in runs.items()]
+        draw(pairs, output, title=title, theme=theme, processes=processes)

@@ -31,22 +31,22 @@ def which(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+budget_option = click.option(
+    "--budget",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Maximum CPU time of sampling, in percent of one CPU; samples are taken less often if they need more.",
+)
+exact_option = click.option(
+    "--exact", is_flag=True, help="Read PSS of each process in each sample: 6 to 22 ms per GiB, whatever the budget."
+)
+
+
 def rate(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for the rate, the exactness and the CPU budget of sampling, as arguments of `sampler_of`."""
-    for option in (
-        click.option(
-            "--budget",
-            type=click.FloatRange(0, 100, min_open=True),
-            default=1.0,
-            show_default=True,
-            metavar="PERCENT",
-            help="Maximum CPU time of sampling, in percent of one CPU.",
-        ),
-        click.option("--exact", is_flag=True, help="Read PSS of each process in each sample: 6 to 22 ms per GiB."),
-        options.interval("1s", "Time between two samples.", least="100ms"),
-    ):
-        command = option(command)
-    return command
+    return options.interval("1s", "Time between two samples.", least="100ms")(exact_option(budget_option(command)))
 
 
 def sampler_of(pids: tuple[int, ...], *, tree: bool, budget: float, **settings: Any) -> Sampler:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from onecopy.cli.command_line import describe
 from onecopy.cli.reports import has_folder
 from onecopy.text import escape
 from onecopy_monitor.pictures import THEMES, draw
 from onecopy_monitor.recording import Recording, read_recording
-
-if TYPE_CHECKING:
-    from onecopy_monitor.series import Series
 
 ENDINGS = (".svg", ".html", ".png")
 
@@ -34,16 +28,6 @@ def check_output(path: str) -> None:
         raise click.BadParameter(f"{path!r} must end in {', '.join(ENDINGS)}", param_hint="-o")
     if not has_folder(path):
         raise click.BadParameter(f"no folder for {path!r}", param_hint="-o")
-
-
-def show(runs: list[tuple[str, Series]], output: str, title: str, theme: str, processes: int) -> None:
-    """Draw the runs; a missing library and an error of the disk become click.ClickException."""
-    try:
-        draw(runs, output, title=title, theme=theme, processes=processes)
-    except ModuleNotFoundError as error:
-        raise click.ClickException(str(error)) from None
-    except OSError as error:
-        raise click.ClickException(describe(error)) from None
 
 
 OUTPUT_HELP = "Path of the picture: .svg, .html (one file, with values at the pointer) or .png."
@@ -71,4 +55,4 @@ def command(*, recording: str, output: str, title: str, theme: str, processes: i
     """
     check_output(output)
     run = read(recording)
-    show([("", run.series)], output, title or run.title, theme, processes)
+    draw([("", run.series)], output, title=title or run.title, theme=theme, processes=processes)

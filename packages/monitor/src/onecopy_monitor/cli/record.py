@@ -18,6 +18,7 @@ from onecopy.cli.command_line import describe
 from onecopy.cli.options import interval
 from onecopy.memory import proc
 from onecopy.text import escape
+from onecopy_monitor.cli.groups import budget_option, exact_option
 from onecopy_monitor.recording import End, Recorder
 from onecopy_monitor.samples import sample_of
 from onecopy_monitor.sampling.sampler import Sampler
@@ -25,7 +26,7 @@ from onecopy_monitor.series import Series
 from onecopy_monitor.table import series_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from onecopy_monitor.snapshots import Snapshot
 
@@ -99,19 +100,12 @@ def follow(pid: int, recording: Recording) -> tuple[int, Sequence[float]]:
     return os.waitstatus_to_exitcode(status), used
 
 
-def attend(recording: Recording) -> None:
-    """Sample until all processes have ended, or until a signal of `ENDS`."""
+def attend(recording: Recording) -> tuple[None, None]:
+    """Sample until all processes have ended, or until a signal of `ENDS`; nothing is known of how they ended."""
     while any(one.state not in "ZX" for one in recording.sample().processes):  # a parent may never wait for a zombie
         if signal.sigtimedwait(ENDS, recording.pause) is not None:
-            return
-
-
-def summary(recording: Recording, path: str) -> None:
-    """Print a summary on stderr."""
-    click.echo(
-        f"\n{series_table(recording.series)}\nin {escape(path)}: onecopy plot shows it, and onecopy diff compares",
-        err=True,
-    )
+            break
+    return None, None
 
 
 @click.command("record")
@@ -122,14 +116,8 @@ def summary(recording: Recording, path: str) -> None:
     "--pid", "pids", multiple=True, type=click.IntRange(min=1), help="Record this running process. Repeatable."
 )
 @interval("100ms", "Time between two samples.")
-@click.option("--exact", is_flag=True, help="Read PSS of all processes in each sample, without a budget.")
-@click.option(
-    "--budget",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, 100, min_open=True),
-    help="Maximum CPU time of sampling, in percent of one CPU; reduces the rate if exceeded.",
-)
+@exact_option
+@budget_option
 @click.option("--no-children", is_flag=True, help="Do not record descendants.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no table of peaks at the end.")
@@ -154,60 +142,30 @@ def command(
     """
     if bool(command) == bool(pids):
         raise click.UsageError("give either a command to run, or --pid")
-    options = {"interval": interval, "exact": exact, "budget": budget / 100, "children": not no_children}
-    how = {name: value for name, value in options.items() if name != "interval"}
-    with (
-        child.blocked_signals() as before,
-        _recorder(output, command or [f"--pid {pid}" for pid in pids], options, force) as recorder,
-    ):
-        if pids:
-            status = _attached(pids, recorder, interval, how, quiet)
-        else:
-            status = _started(command, before, recorder, interval, how, quiet)
-    raise click.exceptions.Exit(status)
-
-
-def _recorder(output: str, command: Sequence[str], options: Mapping[str, object], force: bool) -> Recorder:
-    try:
-        return Recorder(output, list(command), options=options, force=force)
-    except FileExistsError:
-        raise click.ClickException(f"{output}: the file exists: --force replaces it") from None
-
-
-def _attached(pids: Sequence[int], recorder: Recorder, interval: float, how: Mapping[str, Any], quiet: bool) -> int:
-    try:
-        sampler = Sampler(pids, **how)
-    except OSError:  # no such process
-        recorder.discard()
-        raise
-    recorder.begin()
-    with sampler:
-        recording = Recording(sampler, recorder, interval)
-        attend(recording)
-        recording.end()
+    how: dict[str, Any] = {"exact": exact, "budget": budget / 100, "children": not no_children}
+    with child.blocked_signals() as before:
+        try:
+            words = list(command) or [f"--pid {pid}" for pid in pids]
+            recorder = Recorder(output, words, options={"interval": interval, **how}, force=force)
+        except FileExistsError:
+            raise click.ClickException(f"{output}: the file exists: --force replaces it") from None
+        with recorder:
+            try:
+                observed = [child.start(command, before)] if command else pids
+                sampler = Sampler(observed, **how)
+            except OSError as error:
+                recorder.discard()
+                if not command:  # no such process
+                    raise
+                raise click.exceptions.Exit(child.refused(command, error)) from None
+            recorder.begin()
+            with sampler:
+                recording = Recording(sampler, recorder, interval)
+                status, used = follow(observed[0], recording) if command else attend(recording)
+                recording.end(status, used)
     if not quiet:
-        summary(recording, recorder.path)
-    return int(recording.failed)
-
-
-def _started(
-    command: Sequence[str],
-    mask: set[int],
-    recorder: Recorder,
-    interval: float,
-    how: Mapping[str, Any],
-    quiet: bool,
-) -> int:
-    try:
-        pid = child.start(command, mask)
-    except OSError as error:
-        recorder.discard()
-        return child.refused(command, error)
-    recorder.begin()
-    with Sampler([pid], **how) as sampler:
-        recording = Recording(sampler, recorder, interval)
-        status, used = follow(pid, recording)
-        recording.end(status, used)
-    if not quiet:
-        summary(recording, recorder.path)
-    return child.exit_status(status) or int(recording.failed)
+        click.echo(
+            f"\n{series_table(recording.series)}\nin {escape(output)}: onecopy plot draws it, onecopy diff compares",
+            err=True,
+        )
+    raise click.exceptions.Exit(child.exit_status(status or 0) or int(recording.failed))

@@ -29,7 +29,7 @@ NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 
 @click.option(
     "--token", envvar="ONECOPY_TOKEN", help="Token that requests must carry; default: a new one, which is printed."
 )
-@click.option("--no-token", is_flag=True, help="Accept all requests, also of other users of this machine.")
+@click.option("--no-token", is_flag=True, help="Accept all requests, even those of other users of this machine.")
 @groups.rate
 def command(
     *,

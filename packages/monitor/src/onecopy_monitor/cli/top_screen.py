@@ -9,8 +9,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from onecopy.cli import screen
+from onecopy.cli.screen import share
 from onecopy.memory.proc import label_of
-from onecopy.text import escape, share, significant, size
+from onecopy.text import escape, significant, size
 from onecopy_monitor.history import History, trend
 
 if TYPE_CHECKING:

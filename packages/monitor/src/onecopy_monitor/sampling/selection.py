@@ -6,10 +6,11 @@ import os
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from onecopy.memory import cgroup, proc
-from onecopy.memory.proc import all_pids, children_of, kernel_lists_children
+from onecopy.memory.proc import children_of
 from onecopy_monitor.sampling.mapped import files_of
 
 if TYPE_CHECKING:
@@ -108,3 +109,22 @@ def _families() -> dict[int, list[int]]:
         with suppress(OSError):
             found[proc.stat(pid).ppid].append(pid)
     return found
+
+
+@cache
+def kernel_lists_children() -> bool:
+    """Return whether `children_of` works here: it needs CONFIG_PROC_CHILDREN.
+
+    >>> kernel_lists_children() in (True, False)
+    True
+    """
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+
+
+def all_pids() -> list[int]:
+    """Return the ids of all processes of this machine or container.
+
+    >>> os.getpid() in all_pids()
+    True
+    """
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208

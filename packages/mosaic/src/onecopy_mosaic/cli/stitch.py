@@ -160,7 +160,7 @@ def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
     "extent",
     callback=pair_of,
     metavar="WxH",
-    help="Size of the image; default: as the tiles need.",
+    help="Size of the image; default: large enough for the tiles.",
 )
 @click.option("--tile", callback=pair_of, metavar="WxH", help="Size of TIFF tiles or Zarr chunks; default: 512x512.")
 @click.option("--max-resident", type=SIZE, help="Maximum bytes of the image in memory, such as 512MiB.")

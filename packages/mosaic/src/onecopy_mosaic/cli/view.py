@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def view(*, path: str, target: str | None, max_side: int, level: int | None, no_stretch: bool, force: bool) -> None:
     """Write a small picture of IMAGE, or of an output of `images stitch`, as a PNG file.
 
-    Each of its pixels is the mean of a block. `images stitch` takes no file *.view.png for a tile.
+    Each of its pixels is the mean of a block. `images stitch` ignores files named *.view.png.
     """
     target = target or str(Path(path).with_suffix(VIEW))
     if not force and os.path.lexists(target):

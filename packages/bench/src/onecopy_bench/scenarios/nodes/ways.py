@@ -84,13 +84,13 @@ def _opened(name: str, place: Place) -> Arrays:
 def _opened_together(name: str, place: Place) -> Arrays:
     import onecopy as oc
 
-    return dict(oc.open(f"s3://{name}", peers=list(place.hosts)).items())
+    return dict(oc.open(f"s3://{name}", nodes=list(place.hosts)).items())
 
 
 def _opened_by_ray(name: str, place: Place) -> Arrays:  # noqa: ARG001
     import onecopy as oc
 
-    return dict(oc.open(f"s3://{name}", peers="ray").items())
+    return dict(oc.open(f"s3://{name}", nodes="ray").items())
 
 
 def _url(name: str) -> str:
@@ -200,7 +200,7 @@ WAYS: tuple[Way, ...] = (
     Way("onecopy", "oc.open(url): each node fetches once", _opened, _OURS, ours=True, private=False, parts=True),
     Way(
         "onecopy, peers",
-        "oc.open(url, peers=[...]): nodes fetch different pieces, and pass them on",
+        "oc.open(url, nodes=[...]): nodes fetch different pieces, and pass them on",
         _opened_together,
         (*_OURS, "torch", "torch.distributed"),
         ours=True,
@@ -208,7 +208,7 @@ WAYS: tuple[Way, ...] = (
     ),
     Way(
         "onecopy, Ray",
-        "oc.open(url, peers='ray'): the same for nodes of a Ray cluster",
+        "oc.open(url, nodes='ray'): the same for nodes of a Ray cluster",
         _opened_by_ray,
         (*_OURS, "ray", "onecopy.remote.ray_nodes"),
         ours=True,

@@ -19,7 +19,7 @@ from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy.remote import boards
-from onecopy.remote.peers import SAMPLE
+from onecopy.remote.groups import SAMPLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 CONTENT = os.urandom((3 << 20) + 12345)
@@ -38,7 +38,7 @@ def progress(done, total):
         os.kill(os.getpid(), 9)
 if os.environ.get("ABSENT") == rank:
     sys.exit()
-path = fetch(sys.argv[1], peers="torchrun", progress=progress)
+path = fetch(sys.argv[1], nodes="torchrun", progress=progress)
 print("fetched", hashlib.sha256(path.read_bytes()).hexdigest(), flush=True)
 time.sleep(float(os.environ.get("WORK_S", "0")))
 """
@@ -80,8 +80,8 @@ def run(tmp_path) -> Iterator[object]:
         nodes.end()
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_origin_sends_a_file_once_to_all_nodes(objects, run, count):
+def test_the_origin_sends_a_file_once_to_all_nodes(objects, run):
+    count = 3
     outputs = run(objects.put("model.bin", CONTENT), count=count, processes=2)
     assert [output.count(f"fetched {DIGEST}") for output in outputs] == [2] * count
     versions = 2 * count  # each process asks for the version: a byte
@@ -142,7 +142,7 @@ def test_hosts_of_a_network_fetch_a_file_once(network, tmp_path):
 import sys
 from onecopy.remote import fetch, transfer
 transfer.PIECE = 1 << 16
-print(fetch(sys.argv[1], peers=sys.argv[2:]).read_bytes() == fetch(sys.argv[1]).read_bytes())
+print(fetch(sys.argv[1], nodes=sys.argv[2:]).read_bytes() == fetch(sys.argv[1]).read_bytes())
 """
     with serving(network.address) as objects:
         url = objects.put("model.bin", CONTENT)
@@ -166,12 +166,12 @@ def test_hosts_open_a_model_and_run_the_command_together(network, tmp_path):
     program = """
 import sys
 import onecopy as oc
-print(int(oc.open(sys.argv[1], peers=sys.argv[2:])["weight"].sum()))
+print(int(oc.open(sys.argv[1], nodes=sys.argv[2:])["weight"].sum()))
 """
     command = [sys.executable, "-m", "onecopy", "fetch", "--json"]
     with serving(network.address) as objects:
         url = objects.put("model.safetensors", path.read_bytes())
-        for words in ([sys.executable, "-c", program, url, *network.hosts], [*command, *peers_of(network), url]):
+        for words in ([sys.executable, "-c", program, url, *network.hosts], [*command, *options_of(network), url]):
             before = objects.served
             started = [
                 subprocess.Popen(
@@ -187,20 +187,20 @@ print(int(oc.open(sys.argv[1], peers=sys.argv[2:])["weight"].sum()))
         assert all(json.loads(output)[0]["bytes"] == path.stat().st_size for output in outputs)
 
 
-def peers_of(network) -> list[str]:
+def options_of(network) -> list[str]:
     """Return the options of the command."""
-    return [word for host in network.hosts for word in ("--peer", host)]
+    return [word for host in network.hosts for word in ("--node", host)]
 
 
 def test_peers_are_for_urls_that_are_opened_whole():
-    with pytest.raises(ValueError, match="peers is for URLs that are opened whole"):
-        oc.open("model.safetensors", peers="torchrun")
-    with pytest.raises(ValueError, match="peers is for URLs that are opened whole"):
-        oc.open("http://127.0.0.1/model.safetensors", names=["weight"], peers="torchrun")
+    with pytest.raises(ValueError, match="nodes is for URLs that are opened whole"):
+        oc.open("model.safetensors", nodes="torchrun")
+    with pytest.raises(ValueError, match="nodes is for URLs that are opened whole"):
+        oc.open("http://127.0.0.1/model.safetensors", names=["weight"], nodes="torchrun")
 
 
 def test_addresses_are_checked():
-    with pytest.raises(ValueError, match=r"^peers: 0 of 203\.0\.113\.1, 203\.0\.113\.2 are addresses of this machine"):
+    with pytest.raises(ValueError, match=r"^nodes: 0 of 203\.0\.113\.1, 203\.0\.113\.2 are addresses of this machine"):
         boards.job_of_addresses(["203.0.113.1", "203.0.113.2"])
     job = boards.job_of_addresses(["203.0.113.1:123", "127.0.0.1"])
     assert (job.rank, job.size, job.host, job.port, job.address()) == (1, 2, "203.0.113.1", 123, "127.0.0.1")
@@ -213,7 +213,7 @@ import hashlib, logging, sys
 logging.basicConfig(format="%(message)s")
 from onecopy.remote import boards, fetch
 boards.JOIN_S = 10.0
-print("victim", hashlib.sha256(fetch(sys.argv[1], peers="torchrun").read_bytes()).hexdigest())
+print("victim", hashlib.sha256(fetch(sys.argv[1], nodes="torchrun").read_bytes()).hexdigest())
 """
 INTRUDER = """
 import encodings.idna, json, os, stringprep, sys, time, unicodedata
@@ -221,8 +221,8 @@ from pathlib import Path
 from types import SimpleNamespace
 import torch.distributed as dist
 import obstore.store
-from onecopy.remote import Origin, boards, peers, versions_of
-from onecopy.remote.channels import Channel, PeerLostError
+from onecopy.remote import Origin, boards, groups, versions_of
+from onecopy.remote.channels import Channel, NodeLostError
 url = sys.argv[1]
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
@@ -235,15 +235,15 @@ while not (lists := [text for name in texts.list_keys() if b'"members"' in (text
 print("read", [(name, texts.get(name)) for name in texts.list_keys()])
 [[node, host, port, *_]] = json.loads(lists[0].partition(b" ")[2])["members"]
 job = boards.job_of_torchrun()
-nodes = peers.JobNodes(job, SimpleNamespace(folder=Path(".")), job.board())
+nodes = groups.JobNodes(job, SimpleNamespace(folder=Path(".")), job.board())
 try:
     Channel.to(host, port, nodes.board.secret)
-except PeerLostError as error:
+except NodeLostError as error:
     print("connected:", error)
 [version] = versions_of([origin := Origin(url)])
 Path("poison").write_bytes(bytes(version.size))
 poison = open("poison", "rb")
-group = peers.Group(nodes, origin.key(version), poison.fileno(), version.size)
+group = groups.Group(nodes, origin.key(version), poison.fileno(), version.size)
 group.join()
 print("uid", os.getuid(), "joined", group._others)
 for name in texts.list_keys():  # and what can be changed is

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Union
 from onecopy.identity import boot_identity, start_of
 from onecopy.remote import boards, transfer
 from onecopy.remote.boards import job_of_addresses, job_of_torchrun
-from onecopy.remote.channels import Channel, Listener, PeerLostError
+from onecopy.remote.channels import Channel, Listener, NodeLostError
 from onecopy.remote.pieces import Ranges
 from onecopy.remote.steps import StoppedError, nothing, run
 from onecopy.remote.transfer import pieces_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from onecopy.remote.ray_nodes import RayNodes
     from onecopy.store import Store
 
-__all__ = ["Differs", "Fetch", "Group", "JobNodes", "Partners", "PeerLostError", "Peers", "assigned", "together"]
+__all__ = ["Differs", "Fetch", "Group", "JobNodes", "NodeLostError", "Nodes", "Partners", "assigned", "together"]
 
 WINDOW = 16
 """Number of pieces that a node receives at a time: the memory that receiving needs."""
@@ -52,7 +52,7 @@ _IDLE_S = 120.0
 """Seconds after which a node is lost that neither asks for a piece nor leaves."""
 _BEAT_S, _POLL_S = 2.0, 0.05
 
-Peers: TypeAlias = Union["Sequence[str]", Literal["ray", "torchrun"], None]
+Nodes: TypeAlias = Union["Sequence[str]", Literal["ray", "torchrun"], None]
 """Nodes that fetch together, as `onecopy.remote.fetch` documents them."""
 Piece = tuple[int, int]
 """First byte of a piece, and that behind it."""
@@ -102,7 +102,7 @@ class Group:
             self._listener = Listener(nodes.host, 0, nodes.board.secret, self._serve)
         except OSError as error:
             os.close(self._fd)
-            raise PeerLostError(f"{nodes.host} has no port for other nodes: {error.strerror}") from None
+            raise NodeLostError(f"{nodes.host} has no port for other nodes: {error.strerror}") from None
         self._own = Member(nodes.node, nodes.host, self._listener.port, file is None)
 
     # --- which nodes ----------------------------------------------------------------------------------------------
@@ -169,9 +169,9 @@ class Group:
                 for start, stop in answer["have"]:
                     have.add(start, stop)
                 if answer["size"] != self._size:
-                    raise PeerLostError("it has a file of another size")
+                    raise NodeLostError("it has a file of another size")
                 self._connected[member] = channel, have
-            except (PeerLostError, ValueError, TypeError, KeyError) as error:
+            except (NodeLostError, ValueError, TypeError, KeyError) as error:
                 lost[member] = str(error)
 
         run([partial(connect, member) for member in self._others])
@@ -221,11 +221,11 @@ class Group:
             raise StoppedError
 
     def _check_patience(self) -> None:
-        """Raise PeerLostError if this node brought its share long ago, and another one is far from that."""
+        """Raise NodeLostError if this node brought its share long ago, and another one is far from that."""
         self._check_ended()
         now = time.monotonic()
         if self._brought is not None and now - self._brought > max(boards.JOIN_S, self._brought - self._joined):
-            raise PeerLostError("it does not send what it should fetch")
+            raise NodeLostError("it does not send what it should fetch")
 
     def _receive(self, member: Member, channel: Channel, pieces: list[Piece], differs: Differs) -> None:
         """Receive pieces of a member; without those that come after it is lost."""
@@ -252,7 +252,7 @@ class Group:
                 if not free:
                     take()
             take()
-        except PeerLostError as error:
+        except NodeLostError as error:
             if isinstance(error, _LiarError):
                 file.forget(taken)
                 self._received -= sum(stop - start for start, stop in taken)
@@ -273,7 +273,7 @@ class Group:
                 idle()
                 self._check_patience()
             if count != len(view):
-                raise PeerLostError("it sent a piece of another length")
+                raise NodeLostError("it sent a piece of another length")
             if further:
                 channel.send(_REQUEST.pack(*further))
             yield start, view
@@ -311,7 +311,7 @@ class Group:
                 break
             time.sleep(_POLL_S)
             report()
-        with contextlib.suppress(PeerLostError):
+        with contextlib.suppress(NodeLostError):
             run([partial(self._nodes.board.update, self._name, self._left)], report=report, wait=False)
 
     def _left(self, now: Any) -> Any:
@@ -360,7 +360,7 @@ def _warned() -> Iterator[None]:
     """Warn of a node that is lost inside the block, which ends there."""
     try:
         yield
-    except PeerLostError as error:
+    except NodeLostError as error:
         warn(str(error))
 
 
@@ -379,10 +379,10 @@ def _members(now: Any) -> list[Member]:
         found = [Member(*one) for one in now["members"]] if now else []
         if all(map(isinstance, chain(*found), cycle((str, str, int, bool)))):
             return found
-    raise PeerLostError("another node of the job wrote what is no list of nodes")
+    raise NodeLostError("another node of the job wrote what is no list of nodes")
 
 
-class _LiarError(PeerLostError):
+class _LiarError(NodeLostError):
     """A node sent bytes that the origin does not have."""
 
 
@@ -435,13 +435,13 @@ class Partners:
 
 
 @contextlib.contextmanager
-def together(peers: Peers, store: Store, report: Callable[[], object] = nothing) -> Iterator[Partners]:
-    """Fetch inside the block with the nodes that `peers` gives; at its end, serve them until they have the files.
+def together(nodes: Nodes, store: Store, report: Callable[[], object] = nothing) -> Iterator[Partners]:
+    """Fetch inside the block with the nodes that `nodes` gives; at its end, serve them until they have the files.
 
-    `store` is that of this node; `peers` is documented at `onecopy.remote.fetch`.
+    `store` is that of this node; `nodes` is documented at `onecopy.remote.fetch`.
     """
-    nodes = _nodes(peers, store, report)
-    partners = Partners(nodes, report)
+    found = _nodes(nodes, store, report)
+    partners = Partners(found, report)
     try:
         yield partners
         for group in partners.groups:
@@ -449,8 +449,8 @@ def together(peers: Peers, store: Store, report: Callable[[], object] = nothing)
     finally:
         for group in partners.groups:
             group.close()
-        if nodes is not None:
-            nodes.board.close()
+        if found is not None:
+            found.board.close()
 
 
 class JobNodes:
@@ -488,21 +488,21 @@ class JobNodes:
         return found == self._process and key not in self._own
 
 
-def _nodes(peers: Peers, store: Store, report: Callable[[], object]) -> JobNodes | RayNodes | None:
+def _nodes(nodes: Nodes, store: Store, report: Callable[[], object]) -> JobNodes | RayNodes | None:
     """Return the nodes with which to fetch; None if there is one, or the board cannot be reached."""
-    if peers is None:
+    if nodes is None:
         return None
     found: list[JobNodes | RayNodes] = []
 
     def find() -> None:
-        if isinstance(peers, str) and peers == "ray":
+        if isinstance(nodes, str) and nodes == "ray":
             from onecopy.remote.ray_nodes import RayNodes
 
             found.append(RayNodes.of_cluster())
             return
-        if isinstance(peers, str) and peers != "torchrun":
-            raise ValueError(f"peers must be 'ray', 'torchrun' or a list of addresses, not {peers!r}")
-        job = job_of_torchrun() if isinstance(peers, str) else job_of_addresses(peers)
+        if isinstance(nodes, str) and nodes != "torchrun":
+            raise ValueError(f"nodes must be 'ray', 'torchrun' or a list of addresses, not {nodes!r}")
+        job = job_of_torchrun() if isinstance(nodes, str) else job_of_addresses(nodes)
         if job.size > 1:
             found.append(JobNodes(job, store, job.board()))
 
