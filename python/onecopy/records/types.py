@@ -294,7 +294,8 @@ def _make_zone(key: str) -> Any:
 
 
 def _make_fraction(plain: Any) -> fractions.Fraction:
-    return fractions.Fraction(*_limited(*plain, FormatError))
+    numerator, denominator = plain
+    return fractions.Fraction(*_limited(numerator, denominator, FormatError))
 
 
 def _plain_fraction(value: fractions.Fraction) -> Any:
