@@ -165,14 +165,6 @@ def test_it_behaves_as_a_sequence():
         rows[0]
 
 
-def test_an_empty_list_is_one():
-    rows = oc.share([])
-    assert len(rows) == 0
-    assert rows == []
-    assert list(rows[::-1]) == []
-    assert not rows
-
-
 def test_lazy_rows_decode_what_is_touched():
     row = {
         "id": 7,
