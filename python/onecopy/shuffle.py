@@ -111,10 +111,6 @@ class Shuffle(Sequence[int]):
                 return at
         raise ValueError(f"{value!r} is not in {self!r}")
 
-    def count(self, value: object) -> int:
-        """Return 1 if a number is in this part, else 0."""
-        return int(value in self)
-
     def __contains__(self, value: object) -> bool:
         return any(step in self._steps for step in self._steps_to(value))
 
@@ -176,7 +172,11 @@ class Shuffle(Sequence[int]):
         if self._steps and max(self._steps[0], self._steps[-1]) >= len(self._positions):
             raise ValueError(f"cannot divide {self!r}: it is padded: divide the whole shuffle")
         share = len(self) // world if drop_last else -(-len(self) // world)
-        return self._part(_through(self._positions, self._steps), range(rank, share * world, world))
+        if not self._steps:
+            return self._part(range(0), range(0))
+        first, stride = self._positions[self._steps[0]], self._positions.step * self._steps.step
+        positions = range(first, first + len(self) * stride, stride)
+        return self._part(positions, range(rank, share * world, world))
 
     @classmethod
     def from_environment(cls, n: int, seed: int = 0, epoch: int = 0, *, drop_last: bool = False) -> Shuffle:
@@ -312,14 +312,6 @@ def _unsigned(name: str, value: SupportsIndex, bits: int = 64) -> int:
     if not 0 <= number < 2**bits:
         raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, not {number}")
     return number
-
-
-def _through(positions: range, steps: range) -> range:
-    """Return the positions of the steps as a range."""
-    if not steps:
-        return range(0)
-    first, stride = positions[steps[0]], positions.step * steps.step
-    return range(first, first + len(steps) * stride, stride)
 
 
 def _rebuild(n: int, seed: int, epoch: int, positions: range, steps: range) -> Shuffle:

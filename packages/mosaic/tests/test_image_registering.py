@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.support.places import DATA, needs
 
 import onecopy_mosaic
-from onecopy_mosaic import registering
-from onecopy_mosaic.joining import Edge, joined
 
 pytest.importorskip("scipy", reason="SciPy is not installed")
+registering = pytest.importorskip("onecopy_mosaic.registering")
+joining = pytest.importorskip("onecopy_mosaic.joining")
 
 REAL = DATA / "mist"
 mist = needs(REAL)
@@ -96,10 +96,10 @@ def test_positions_are_the_least_squares_solution():
     true = np.stack(np.divmod(number.reshape(-1), columns), axis=1) * 1000
     shifts = [true[second] - true[first] + rng.integers(-6, 7, 2) for first, second in pairs]
     edges = [
-        Edge(int(first), int(second), tuple(map(int, shift)), 1.0, True)
+        joining.Edge(int(first), int(second), tuple(map(int, shift)), 1.0, True)
         for (first, second), shift in zip(pairs, shifts, strict=True)
     ]
-    positions, guessed = joined(rows * columns, edges, 500)
+    positions, guessed = joining.joined(rows * columns, edges, 500)
     assert guessed == ()
     equations = np.zeros((len(pairs), rows * columns))
     for at, (first, second) in enumerate(pairs):

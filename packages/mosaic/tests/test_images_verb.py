@@ -164,22 +164,21 @@ def test_a_picture_beside_its_image_is_no_tile(onecopy_command, folder, tmp_path
 
 def test_a_palette_is_reported(onecopy_command, tmp_path):
     pictures.fromarray(np.zeros((8, 9), np.uint8)).convert("P").save(tmp_path / "a.png")
-    done = onecopy_command("images", "open", tmp_path / "a.png", env={"ONECOPY_CACHE": str(tmp_path / "cache")})
+    done = onecopy_command("images", "open", tmp_path / "a.png")
     assert "its pixels are palette indices, not colours" in " ".join(done.stderr.split())
 
 
 def test_an_image_is_decoded_into_the_store_once(onecopy_command, folder, tmp_path):
-    environment = {"ONECOPY_CACHE": str(tmp_path / "cache")}
-    first = onecopy_command("images", "open", folder / "t7.tif", env=environment)
+    first = onecopy_command("images", "open", folder / "t7.tif")
     assert first.returncode == 0, first.stderr
     path = Path(first.stdout.strip())
     assert path.parent == tmp_path / "cache"
     assert "level 0 of 1, 100 x 100 uint16, 20.0 kB: built here" in " ".join(first.stderr.split())
-    second = json.loads(onecopy_command("images", "open", folder / "t7.tif", "--json", env=environment).stdout)
+    second = json.loads(onecopy_command("images", "open", folder / "t7.tif", "--json").stdout)
     assert (second["path"], second["built"], second["shape"]) == (str(path), False, [100, 100])
-    listed = json.loads(onecopy_command("store", "ls", "--json", env=environment).stdout)
+    listed = json.loads(onecopy_command("store", "ls", "--json").stdout)
     assert [one["source"] for one in listed] == [str(folder / "t7.tif")]
-    assert "1 artefact, " in onecopy_command("store", "prune", "--max-age", "0s", "--yes", env=environment).stdout
+    assert "1 artefact, " in onecopy_command("store", "prune", "--max-age", "0s", "--yes").stdout
     assert not path.exists()
 
 

@@ -518,18 +518,22 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     return opened
 
 
-def of_path(
-    path: str, *, trusted: bool, identity: Identity | None = None, handle: _core.FileHandle | None = None
-) -> Any:
-    """Open all rows of a file, by its path or its open `handle`, as a List, a Table or a Dict.
+def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None) -> Any:
+    """Open a file, by its path or its open `handle`, as a List, a Table or a Dict; `trusted` as in `Origin`."""
+    return _whole(_origin_of(path, trusted, handle=handle))
 
-    `trusted` is True for files that this job wrote for itself. FileChanged if the file has another identity.
-    """
+
+def _whole(origin: Origin) -> Any:
+    return Dict(origin) if origin.source.container == "dict" else list_of(_core.Rows(origin.source), origin)
+
+
+def _origin_of(
+    path: str, trusted: bool, identity: Identity | None = None, handle: _core.FileHandle | None = None
+) -> Origin:
     core = _core.open_arrays(path, expected=identity, handle=handle)[0]
     pickles = trusted and core.metadata().get("codec") == "pickle"  # types.CODEC
     source = _core.open_records(core, functools.partial(_maker_of, pickles=pickles))
-    origin = Origin(core, path, source, trusted=trusted)
-    return Dict(origin) if source.container == "dict" else list_of(_core.Rows(source), origin)
+    return Origin(core, path, source, trusted=trusted)
 
 
 def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
@@ -563,16 +567,16 @@ def attach(
         The file was removed; for data without a key: the process that shared it has ended or closed it.
     """
     try:
-        whole: List[Any] | Dict[Any, Any] = of_path(path, trusted=trusted, identity=identity)
+        origin = _origin_of(path, trusted, identity)
     except FileNotFoundError as error:
         if not path.startswith("/proc/"):
             raise
         gone = f"the process that shared the data (pid {path.split('/')[2]}) has ended or closed it"
         raise FileNotFoundError(error.errno, gone, path) from None
     if rows is None:
+        whole: List[Any] | Dict[Any, Any] = _whole(origin)
         return whole
-    source = whole._origin.source
-    part = _core.Rows(source) if isinstance(rows, bytes) else _core.Rows(source, *rows)
+    part = _core.Rows(origin.source) if isinstance(rows, bytes) else _core.Rows(origin.source, *rows)
     for field in fields:
         part = part._rows_field(field)
-    return list_of(part._rows_select(array("q", rows)) if isinstance(rows, bytes) else part, whole._origin, fields)
+    return list_of(part._rows_select(array("q", rows)) if isinstance(rows, bytes) else part, origin, fields)

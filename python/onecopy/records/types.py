@@ -26,6 +26,7 @@ import sys
 import uuid
 import zoneinfo
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
 from onecopy.errors import FormatError, Kind, NotShareable
@@ -279,11 +280,8 @@ def _plain_time(value: dt.time) -> Any:
 
 
 def _make_time(plain: Any) -> dt.time | Unloaded:
-    since: int
-    since, zone, fold = plain
-    if isinstance(zone, Unloaded):
-        return Unloaded("time", plain)
-    return (_EPOCH + since * _MICROSECOND).time().replace(tzinfo=zone, fold=fold)
+    made = _make_datetime(plain)
+    return Unloaded("time", plain) if isinstance(made, Unloaded) else made.timetz()
 
 
 def _plain_zone(value: zoneinfo.ZoneInfo) -> str:
@@ -303,15 +301,17 @@ def _make_zone(key: str) -> Any:
 
 def _make_fraction(plain: Any) -> fractions.Fraction:
     numerator, denominator = plain
-    if numerator.bit_length() + denominator.bit_length() > _MAX_FRACTION_BITS:
-        raise FormatError(f"a Fraction of more than {_MAX_FRACTION_BITS} bits", Kind.TOO_COSTLY)
-    return fractions.Fraction(numerator, denominator)
+    return fractions.Fraction(*_limited(numerator, denominator, lambda text: FormatError(text, Kind.TOO_COSTLY)))
 
 
 def _plain_fraction(value: fractions.Fraction) -> Any:
-    if value.numerator.bit_length() + value.denominator.bit_length() > _MAX_FRACTION_BITS:
-        raise NotShareable(f"a Fraction of more than {_MAX_FRACTION_BITS} bits")
-    return value.numerator, value.denominator
+    return _limited(value.numerator, value.denominator, NotShareable)
+
+
+def _limited(numerator: int, denominator: int, error: Callable[[str], Exception]) -> tuple[int, int]:
+    if numerator.bit_length() + denominator.bit_length() > _MAX_FRACTION_BITS:
+        raise error(f"a Fraction of more than {_MAX_FRACTION_BITS} bits")
+    return numerator, denominator
 
 
 def _make_deque(plain: Any) -> collections.deque[Any]:
@@ -349,17 +349,11 @@ def _make_tensor(plain: Any) -> Any:
     return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
-def _numpy() -> Any:
-    import numpy as np
-
-    return np
-
-
 _TO_PLAIN: dict[type, tuple[str, ToPlain]] = {}
 _FROM_PLAIN: dict[str, FromPlain] = {
     "torch.Tensor": _make_tensor,
-    "numpy.str_": lambda text: _numpy().str_(_checked(str, text)),
-    "numpy.bytes_": lambda text: _numpy().bytes_(_checked(bytes, text)),
+    "numpy.str_": lambda text: import_module("numpy").str_(_checked(str, text)),
+    "numpy.bytes_": lambda text: import_module("numpy").bytes_(_checked(bytes, text)),
     "str": lambda utf8: utf8.decode("utf-8", "surrogatepass"),  # a str with lone surrogates: the encoder makes it
 }
 

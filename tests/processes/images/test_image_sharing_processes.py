@@ -2,7 +2,6 @@
 
 import errno
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -188,18 +187,6 @@ def test_a_second_start_imports_no_decoder(python, tmp_path):
             print(images.report.built, images[2].max(), "PIL" in sys.modules)
         """
     assert python(code, tmp_path).split() == ["False", "2", "False"]
-
-
-def test_a_handle_is_refused_after_the_file_was_replaced(tmp_path):
-    images = oc.images.share(save_numbered(tmp_path, 2), store=tmp_path / "store")
-    text, first = pickle.dumps(images), images[1].copy()
-    oc.Store(tmp_path / "store").prune(everything=True)
-    assert np.array_equal(images[1], first)  # what is mapped stays
-    with pytest.raises(FileNotFoundError):
-        pickle.loads(text)
-    oc.images.share(save_numbered(tmp_path, 2), store=tmp_path / "store")
-    with pytest.raises((oc.errors.FileChanged, FileNotFoundError)):
-        pickle.loads(text)
 
 
 def test_decoding_takes_the_memory_of_a_few_images_and_not_of_all(python, tmp_path):

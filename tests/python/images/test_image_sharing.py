@@ -304,6 +304,10 @@ def test_a_pickle_is_small_and_maps_the_same_file(tmp_path, shapes):
     (tmp_path / "copy").replace(images.path)
     with pytest.raises(oc.errors.FileChanged):
         pickle.loads(text)
+    oc.Store().prune(everything=True)
+    with pytest.raises(FileNotFoundError):
+        pickle.loads(text)
+    assert all(np.array_equal(one, other) for one, other in zip(again, images, strict=True))  # what is mapped stays
 
 
 def test_closed_images_say_so_and_their_arrays_stay(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import json
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,38 +14,58 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.places import DATA, needs
-from tests.support.rows import Colour, Point, same
+from tests.support.rows import INTEGERS, Colour, Point, same
 
 import onecopy as oc
 import onecopy.records
 
+DTYPES = ["?", "u1", "<i2", ">i4", "<u8", "<f2", ">f8", "<c16", "<U3", "S2", "M8[ns]", "m8[D]"]
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> np.ndarray:
+    """Arrays of up to three axes, some of them not in C order."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    shape = draw(st.lists(st.integers(0, 3), max_size=3))
+    size = math.prod(shape) * dtype.itemsize
+    data = draw(st.binary(min_size=size, max_size=size)) if dtype.kind not in "U?" else bytes(size)
+    array = np.frombuffer(data, dtype).reshape(shape) if size else np.zeros(shape, dtype)
+    return draw(st.sampled_from([array, array.T, array[::-1] if array.ndim else array]))
+
+
 SCALARS = (
     st.none()
     | st.booleans()
-    | st.integers()
     | st.integers(-300, 300)
+    | st.sampled_from(INTEGERS)
     | st.floats()
-    | st.text(max_size=8)
+    | st.text(st.characters(), max_size=8)  # lone surrogates among them
     | st.binary(max_size=8)
+    | st.sets(st.integers(0, 5), max_size=3)
+    | st.complex_numbers()
     | st.datetimes()
+    | arrays()
+    | st.sampled_from([np.float32(1.5), np.int64(-3), np.uint8(3), np.bool_(True), np.datetime64("2026-01-01", "s")])
     | st.sampled_from([Colour.RED, Colour.GREEN, Point(1.5, 2), decimal.Decimal("1.50")])
 )
+KEYS = st.none() | st.integers(-5, 5) | st.text(max_size=2) | st.tuples(st.booleans(), st.text(max_size=1))
 VALUES = st.recursive(
     SCALARS,
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.lists(inner, max_size=11).map(tuple)
-        | st.dictionaries(st.text(max_size=3), inner, max_size=4)
-        | st.dictionaries(st.integers(-5, 5) | st.tuples(st.booleans()), inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", "é", "", "x y", "a.b", "%#"]), inner, max_size=4)
+        | st.dictionaries(KEYS, inner, max_size=3)
     ),
-    max_leaves=25,
+    max_leaves=30,
 )
 
 
-@given(st.lists(VALUES, max_size=12))
-@settings(deadline=None, max_examples=300)
+@given(st.lists(VALUES, max_size=12), st.integers(1, 3))
+@settings(max_examples=200)
 @pytest.mark.slow
-def test_what_was_shared_comes_back_as_it_was(rows):
+def test_what_was_shared_comes_back_as_it_was(rows, repeats):
+    rows *= repeats
     shared = oc.share(rows)
     assert len(shared) == len(rows)
     assert all(map(same, shared, rows))
@@ -53,14 +74,12 @@ def test_what_was_shared_comes_back_as_it_was(rows):
 @given(
     st.lists(st.fixed_dictionaries({"id": st.integers(0, 300)}, optional={"a": st.none() | st.floats(), "b": VALUES}))
 )
-@settings(deadline=None, max_examples=150)
 def test_missing_is_not_none_and_keys_keep_their_order(rows):
     rows = [dict(reversed(row.items())) if i % 3 == 0 else row for i, row in enumerate(rows)]
     assert all(map(same, oc.share(rows), rows))
 
 
 @given(st.lists(st.integers(), max_size=20), st.data())
-@settings(deadline=None, max_examples=200)
 def test_slices_of_slices_are_those_of_a_list(rows, data):
     shared: Any = oc.share(rows)
     for _ in range(3):
@@ -144,14 +163,6 @@ def test_it_behaves_as_a_sequence():
     assert repr(rows) == "<onecopy.List, closed>"
     with pytest.raises(ValueError, match="closed"):
         rows[0]
-
-
-def test_an_empty_list_is_one():
-    rows = oc.share([])
-    assert len(rows) == 0
-    assert rows == []
-    assert list(rows[::-1]) == []
-    assert not rows
 
 
 def test_lazy_rows_decode_what_is_touched():

@@ -107,14 +107,12 @@ def test_a_byte_order_mark_is_left_out_and_other_encodings_are_read(written):
     assert imported(written("é\nü\n", "latin-1"), encoding="latin-1") == [{"é": "ü"}]
 
 
-def test_without_rows_there_are_none(written):
-    assert imported(written("")) == []
-    assert imported(written("a,b\n")) == []
-
-
-def test_without_rows_no_types_are_inferred(written):
-    pytest.importorskip("pyarrow")
-    assert imported(written("a,b\n"), types="infer") == []
+@pytest.mark.parametrize("types", [None, "infer"])
+def test_without_rows_there_are_none(written, types):
+    if types == "infer":
+        pytest.importorskip("pyarrow")
+    assert imported(written(""), types=types) == []
+    assert imported(written("a,b\n"), types=types) == []
 
 
 @pytest.mark.parametrize(
