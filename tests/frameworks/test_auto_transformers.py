@@ -1,7 +1,7 @@
 """Models of transformers under `onecopy run`: weights, training, errors and files are those of the plain program."""
 
 import pytest
-from tests.support.same_answers import same_answer
+from tests.support.same_answers import same_answers
 
 pytest.importorskip("transformers")
 
@@ -255,8 +255,17 @@ print(len(os.listdir("/proc/self/fd")))
 """
 
 
-@pytest.mark.parametrize("program", [ARCHITECTURES, USES, WRITES], ids=["architectures", "uses", "writes"])
-def test_a_program_with_models_prints_the_same(tmp_path, monkeypatch, program):
-    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
-    outcome = same_answer(program, tmp_path, prelude=PRELUDE)
-    assert bool(outcome.shared) == ("dtype" in program)
+PROGRAMS = {"architectures": ARCHITECTURES, "uses": USES, "writes": WRITES}
+
+
+@pytest.fixture(scope="module")
+def same(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("same")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ONECOPY_CACHE", str(folder / "store"))
+        return same_answers(PROGRAMS, folder, prelude=PRELUDE)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_with_models_prints_the_same(same, name):
+    assert bool(same(name).shared) == ("dtype" in PROGRAMS[name])

@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto.hooks import replace
+from onecopy.auto.hooks import replace, replace_where_shared
 from onecopy.auto.mapped import MIN_ARRAY, Source, descriptor_of, source_of
 from onecopy.runs.call_log import note
 
@@ -25,7 +25,7 @@ _of_thread = threading.local()
 
 def apply(joblib: ModuleType) -> None:
     """Replace `joblib.load`, and the function with which it reads an array."""
-    replace(joblib.numpy_pickle.NumpyArrayWrapper, "read_array", _read_array)
+    replace_where_shared(joblib.numpy_pickle.NumpyArrayWrapper, "read_array", _mapped)
     replace(joblib.numpy_pickle, "load", _load)
     setattr(joblib, "load", joblib.numpy_pickle.load)  # noqa: B010 - a module has no type
 
@@ -56,19 +56,9 @@ def _note_read(file: Any) -> None:
             note(LOAD, path, copied=os.stat(path).st_size, reason=reason)  # noqa: PTH116
 
 
-def _read_array(original: Callable[..., Any]) -> Callable[..., Any]:
-    def read_array(self: Any, unpickler: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            array = _mapped(self, unpickler.file_handle)
-        except Exception:  # any: joblib reads the array, or raises its own error
-            array = None
-        return original(self, unpickler, *args, **kwargs) if array is None else array
-
-    return read_array
-
-
-def _mapped(wrapper: Any, handle: Any) -> Any:
+def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
     """Return the array that begins at the position of a file, which is then behind it; None if joblib reads it."""
+    handle = unpickler.file_handle
     shape, dtype = wrapper.shape, wrapper.dtype
     count = math.prod(shape)
     nbytes = count * dtype.itemsize

@@ -44,7 +44,7 @@ def _from_pretrained(original: Any) -> Any:
                     from onecopy.auto._torch import load_resizable
                     from onecopy.integrations.transformers import _given_casts
 
-                    path = str(folder)
+                    path = str(folder.absolute())
                     files, dtype = _casts(folder, _files(folder, kwargs), kwargs)
                     casts.enter_context(_given_casts(files, dtype, load_resizable))
             except Exception as error:  # any: transformers loads, or raises its own error
