@@ -1,4 +1,8 @@
-"""`joblib.load` maps the arrays of files that are not compressed, on a snapshot of the file."""
+"""`joblib.load` maps the arrays of files that are not compressed, on a snapshot of the file.
+
+**Not shared:** compressed files, in `_note_read`; arrays of objects, of another byte order or not aligned in the
+file, in `_mapped`; arrays that the loaded object copies, in `mapped.Source.close`.
+"""
 
 from __future__ import annotations
 

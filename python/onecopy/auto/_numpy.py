@@ -1,4 +1,8 @@
-"""`numpy.fromfile`, with which `numpy.load` reads, returns arrays on a snapshot; so do the arrays of ``.npz`` files."""
+"""`numpy.fromfile`, with which `numpy.load` reads, returns arrays on a snapshot; so do the arrays of ``.npz`` files.
+
+**Not shared:** less than `MIN_BYTES`; Python objects, subarrays and text, in `_mapped`; what is not aligned in the
+file, in `_on`; compressed and damaged members, in `_member`; files without a snapshot, in `mapped.source_of`.
+"""
 
 from __future__ import annotations
 

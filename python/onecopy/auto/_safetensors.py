@@ -1,6 +1,9 @@
 """`safetensors.numpy.load_file` returns arrays on a snapshot.
 
 ``safe_open(framework="pt")``, and so `safetensors.torch.load_file`, maps the file by itself.
+
+**Not shared:** arrays below `MIN_ARRAY`, of dtypes that numpy lacks, or not aligned in the file: `_array` has the
+reasons.
 """
 
 from __future__ import annotations

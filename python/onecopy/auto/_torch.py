@@ -6,6 +6,9 @@ what is written to the other. The parameter stays the same object, with its grad
 
 **Resizing.** Torch resizes the storages of weights, but not of what `torch.load` returned, and none on a snapshot. So
 the functions that resize move a weight to memory of torch first, as a copy.
+
+**Not shared:** files of torch before 1.6, in `_legacy_load`; weights for the reasons in `_why_copied`; tensors that
+are not on a file which still has their values, in `_Sharing` and `_source_of_region`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """`from_pretrained` of transformers: weights that are cast to another dtype are cast once per machine, and mapped.
 
 Weights that keep the dtype of their file are mapped by transformers itself.
+
+**Not shared:** `_folder` has the reasons of the arguments; weights that transformers initializes or converts, in
+`_note`.
 """
 
 from __future__ import annotations
