@@ -117,3 +117,16 @@ def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> N
         return function
 
     replace(owner, name, make)
+
+
+def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
+    """Replace a function by one that calls ``step`` with its arguments first."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            step(*args, **kwargs)
+            return original(*args, **kwargs)
+
+        return function
+
+    replace(owner, name, make)
