@@ -52,7 +52,10 @@ class Cached(Generic[P, T]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of the function for these arguments, built once per machine."""
         inputs = self._keys(*args, **kwargs)
-        build = _build_of(self.__wrapped__, args, kwargs, inputs)
+        bound = inspect.signature(self.__wrapped__).bind(*args, **kwargs)
+        bound.apply_defaults()
+        build = _Build(self.__wrapped__, *bound.args, **bound.kwargs)
+        build.before = inputs
         return self._share(build, _key_of(inputs, self._version), source=next(iter(inputs), None))
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -217,16 +220,6 @@ class _Build(functools.partial[Any]):
             return _rows(made, self.before)
         _expect_unchanged(self.before)
         return made
-
-
-def _build_of(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], inputs: dict[str, str]
-) -> _Build:
-    bound = inspect.signature(function).bind(*args, **kwargs)
-    bound.apply_defaults()
-    build = _Build(function, *bound.args, **bound.kwargs)
-    build.before = inputs
-    return build
 
 
 EQUIVALENTS[_Build] = lambda value: functools.partial(value.func, *value.args, **value.keywords)

@@ -5,6 +5,6 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed")

@@ -1,11 +1,12 @@
-"""torch under `onecopy run`: weights have the values that torch gives them, and are pages of a snapshot."""
+"""torch under `onecopy run`: weights have the values that torch gives them, and are pages of a snapshot.
 
-from random import Random
+All cases are run by one process that has imported torch, each case in a fork and a folder of its own.
+"""
 
 import pytest
-from tests.support.same_answers import run_shared, same_answer
+from tests.support.same_answers import outcomes, same_answers
 
-BEGIN = """
+PRELUDE = """
 import os, pathlib, sys
 import torch
 import onecopy as oc, onecopy.auto
@@ -14,8 +15,6 @@ def plain_load(path):
     with open(path, "rb") as file:
         return torch.load(__import__("io").BytesIO(file.read()))
 from safetensors.torch import load_file, save_file
-
-folder = pathlib.Path(sys.argv[1])
 
 def model(width=512, seed=0, **kwargs):
     torch.manual_seed(seed)
@@ -33,7 +32,9 @@ def reasons():
 
 def equal(one, other):
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
+"""
+FILES = """
+folder = pathlib.Path.cwd()
 saved = {name: tensor.clone() for name, tensor in model().state_dict().items()}
 tensors, checkpoint = folder / "m.safetensors", folder / "m.pt"
 save_file(saved, tensors)
@@ -41,20 +42,12 @@ torch.save(saved, checkpoint)
 LARGE = {"0.weight", "2.weight"}
 """
 SOURCES = ["load_file(tensors)", "torch.load(checkpoint)", "torch.load(checkpoint, map_location='cpu')"]
-
-
-def run(folder, code, begin=BEGIN):
-    run_shared(begin + code, folder)
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_weights_move_to_the_file_and_stay_the_same_objects(torch, tmp_path, source):
-    code = f"""
+MOVED = """
 other = model(seed=1)
 other[2].weight.requires_grad_(False)
 optimizer = torch.optim.SGD(other.parameters(), 0.1)
 before = dict(other.named_parameters())
-result = other.load_state_dict({source})
+result = other.load_state_dict(SOURCE)
 assert list(result) == [[], []]
 equal(other.state_dict(), saved)
 assert all(before[name] is now for name, now in other.named_parameters())
@@ -63,13 +56,8 @@ assert LARGE <= on_files(other)
 assert private(other) < 100_000
 assert not reasons(), reasons()
 """
-    run(tmp_path, code)
-
-
-@pytest.mark.parametrize("source", SOURCES[:2])
-def test_a_step_of_training_changes_this_model_only(torch, tmp_path, source):
-    code = f"""
-given = {source}
+TRAINED = """
+given = SOURCE
 one, two = model(seed=1), model(seed=2)
 one.load_state_dict(given)
 two.load_state_dict(given)
@@ -84,26 +72,7 @@ equal(plain_load(checkpoint), saved)
 given["2.weight"].zero_()
 equal(two.state_dict(), saved)
 """
-    run(tmp_path, code)
-
-
-def test_outputs_and_gradients_are_bit_for_bit_equal(torch, tmp_path):
-    code = """
-mapped, copied = model(seed=1), model(seed=1)
-mapped.load_state_dict(load_file(tensors))
-plain_load_state_dict(copied, load_file(tensors))
-results = []
-for one in (mapped, copied):
-    torch.manual_seed(3)
-    out = one(torch.randn(8, 512)).sum()
-    out.backward()
-    results.append((out, one[0].weight.grad))
-assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
-"""
-    run(tmp_path, code)
-
-
-CASES = {
+COPIED = {
     "dtype": ("other.double()", "cast from float32 to float64"),
     "not a file": ("given = {n: t.clone() for n, t in saved.items()}", "the given tensors are not on a mapped file"),
     "changed": ("[t.numpy().__imul__(2) for t in given.values()]", "changed after it was loaded"),
@@ -117,38 +86,78 @@ CASES = {
     ),
     "transposed": ("given = {n: t.t() if t.ndim == 2 else t for n, t in given.items()}", "not contiguous"),
 }
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_what_cannot_be_shared_is_copied_as_by_torch(torch, tmp_path, name):
-    prepare, reason = CASES[name]
-    code = f"""
+COPIES = """
 other, given = model(seed=1), load_file(tensors)
-{prepare}
+PREPARE
 plain = model(seed=1, dtype=other[0].weight.dtype)
 other.load_state_dict(given)
 plain_load_state_dict(plain, given)
 equal(other.state_dict(), plain.state_dict())
-assert any({reason!r} in each for each in reasons()), reasons()
+assert any(REASON in each for each in reasons()), reasons()
 assert not LARGE & on_files(other)
 """
-    run(tmp_path, code)
-
-
-def test_weights_that_others_hold_see_the_new_values(torch, tmp_path):
-    code = """
+WRITTEN = """
+other, held = model(seed=1), model(seed=2)
+for path in (tensors, checkpoint):
+    given = load_file(path) if path is tensors else torch.load(path)
+    other.load_state_dict(given)
+    held.load_state_dict(given)
+with torch.no_grad():
+    other[0].weight.add_(1)
+new = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+SAVE
+equal(held.state_dict(), saved)
+equal(load_file(tensors) if SAFETENSORS else torch.load(checkpoint), new)
+"""
+LOADS = {
+    "a model": ("torch.save(model(), checkpoint)", "torch.load(checkpoint, weights_only=False).state_dict()", None),
+    "the old format": (
+        "torch.save(saved, checkpoint, _use_new_zipfile_serialization=False)",
+        "torch.load(checkpoint)",
+        "torch before 1.6",
+    ),
+    "an open file": ("file = checkpoint.open('rb')", "torch.load(file)", None),
+    "to meta": ("", "torch.load(checkpoint, map_location='meta') and saved", None),
+    "mmap given": ("", "torch.load(checkpoint, mmap=False)", None),
+    "a file of safetensors": ("", "torch.load(tensors)", None),
+}
+LOADED = """
+PREPARE
+equal(LOADED, saved)
+assert [REASON in each for each in reasons()] == EXPECTED, reasons()
+if "file" in globals():
+    file.close()
+"""
+OTHERS = {
+    "parts of one storage are both shared": """
+whole = torch.randn(1024, 512)
+torch.save({"0.weight": whole[512:], "2.weight": whole[:512]}, checkpoint)
+other = torch.nn.Sequential(*(torch.nn.Linear(512, 512, bias=False) for _ in range(3)))
+other.load_state_dict(torch.load(checkpoint), strict=False)
+assert torch.equal(other[0].weight, whole[512:]) and torch.equal(other[2].weight, whole[:512])
+assert LARGE <= on_files(other) and not reasons(), reasons()
+""",
+    "outputs and gradients are bit for bit equal": """
+mapped, copied = model(seed=1), model(seed=1)
+mapped.load_state_dict(load_file(tensors))
+plain_load_state_dict(copied, load_file(tensors))
+results = []
+for one in (mapped, copied):
+    torch.manual_seed(3)
+    out = one(torch.randn(8, 512)).sum()
+    out.backward()
+    results.append((out, one[0].weight.grad))
+assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+""",
+    "weights that others hold see the new values": """
 other = model(seed=1)
 views = {name: parameter.detach() for name, parameter in other.named_parameters()}
 array = other[0].weight.detach().numpy()
 other.load_state_dict(load_file(tensors))
 equal(views, {name: saved[name] for name in views})
 assert (array == saved["0.weight"].numpy()).all()
-"""
-    run(tmp_path, code)
-
-
-def test_hooks_that_rename_and_modules_that_are_tied_work(torch, tmp_path):
-    code = """
+""",
+    "hooks that rename and modules that are tied work": """
 class Tied(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -163,12 +172,8 @@ save_file({"old.weight": weight, "two.weight": weight.clone()}, tensors)
 assert list(tied.load_state_dict(load_file(tensors))) == [[], []]
 assert tied.one.weight is tied.two.weight and torch.equal(tied.one.weight, weight)
 assert on_files(tied)
-"""
-    run(tmp_path, code)
-
-
-def test_weights_that_are_one_in_the_file_stay_two_in_a_module_that_has_two(torch, tmp_path):
-    code = """
+""",
+    "weights that are one in the file stay two in a module that has two": """
 weight = torch.randn(512, 512)
 torch.save({"0.weight": weight, "2.weight": weight, "1.weight": weight[3:5]}, checkpoint)
 class Second(torch.nn.Module):
@@ -192,26 +197,8 @@ tied[2].weight = tied[0].weight
 tied.load_state_dict(torch.load(checkpoint))
 assert tied[0].weight is tied[2].weight and torch.equal(tied[0].weight, weight)
 assert private(tied) < 20_000 and "0.weight" in on_files(tied)
-"""
-    run(tmp_path, code)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_ranges_that_overlap_are_found(seed, monkeypatch):
-    monkeypatch.setenv("ONECOPY_AUTO", "0")  # functions of frameworks in this process stay as they are
-    from onecopy.auto._torch import _Ranges
-
-    random = Random(seed)
-    ranges, kept = _Ranges(), set()
-    for _ in range(60):
-        begin = random.randrange(300)
-        addresses = set(range(begin, begin + random.randrange(1, 12)))
-        assert ranges.add(min(addresses), max(addresses) + 1) == (not addresses & kept)
-        kept |= addresses if not addresses & kept else set()
-
-
-def test_errors_are_those_of_torch(torch, tmp_path):
-    code = """
+""",
+    "errors are those of torch": """
 messages = []
 for load in (torch.nn.Module.load_state_dict, plain_load_state_dict):
     for module in (model(256), torch.nn.Linear(512, 512)):
@@ -220,12 +207,8 @@ for load in (torch.nn.Module.load_state_dict, plain_load_state_dict):
         except RuntimeError as error:
             messages.append(str(error))
 assert len(messages) == 4 and messages[:2] == messages[2:], messages
-"""
-    run(tmp_path, code)
-
-
-def test_a_second_load_into_the_same_module_and_assign(torch, tmp_path):
-    code = """
+""",
+    "a second load into the same module and assign": """
 other = model(seed=1)
 other.load_state_dict(load_file(tensors))
 changed = {name: tensor + 1 if tensor.is_floating_point() else tensor for name, tensor in saved.items()}
@@ -238,60 +221,8 @@ with torch.device("meta"):
     empty = model()
 empty.load_state_dict(load_file(tensors), assign=True)
 equal(empty.state_dict(), saved)
-"""
-    run(tmp_path, code)
-
-
-@pytest.mark.parametrize(
-    "save", ["torch.save(other.state_dict(), checkpoint)", "save_file(other.state_dict(), tensors)"]
-)
-def test_a_checkpoint_that_is_written_again_does_not_change_what_is_loaded(torch, tmp_path, save):
-    code = f"""
-other, held = model(seed=1), model(seed=2)
-for path in (tensors, checkpoint):
-    given = load_file(path) if path is tensors else torch.load(path)
-    other.load_state_dict(given)
-    held.load_state_dict(given)
-with torch.no_grad():
-    other[0].weight.add_(1)
-new = {{name: tensor.clone() for name, tensor in other.state_dict().items()}}
-{save}
-equal(held.state_dict(), saved)
-equal(load_file(tensors) if "save_file" in {save!r} else torch.load(checkpoint), new)
-"""
-    run(tmp_path, code)
-
-
-LOADS = {
-    "a model": ("torch.save(model(), checkpoint)", "torch.load(checkpoint, weights_only=False).state_dict()", None),
-    "the old format": (
-        "torch.save(saved, checkpoint, _use_new_zipfile_serialization=False)",
-        "torch.load(checkpoint)",
-        "torch before 1.6",
-    ),
-    "an open file": ("file = checkpoint.open('rb')", "torch.load(file)", None),
-    "to meta": ("", "torch.load(checkpoint, map_location='meta') and saved", None),
-    "mmap given": ("", "torch.load(checkpoint, mmap=False)", None),
-    "a file of safetensors": ("", "torch.load(tensors)", None),
-}
-
-
-@pytest.mark.parametrize("name", LOADS)
-def test_other_ways_of_torch_load(torch, tmp_path, name):
-    prepare, load, reason = LOADS[name]
-    expected = "set()" if reason is None else f"{{each for each in reasons() if {reason!r} in each}}"
-    code = f"""
-{prepare}
-equal({load}, saved)
-assert reasons() == {expected} and ({reason is None} or reasons()), reasons()
-if "file" in globals():
-    file.close()
-"""
-    run(tmp_path, code)
-
-
-def test_a_missing_and_a_damaged_file_are_the_errors_of_torch(torch, tmp_path):
-    code = """
+""",
+    "a missing and a damaged file are the errors of torch": """
 checkpoint.write_bytes(checkpoint.read_bytes()[:1 << 20] + bytes(1 << 20))
 for path in (folder / "none.pt", checkpoint):
     errors = []
@@ -301,8 +232,40 @@ for path in (folder / "none.pt", checkpoint):
         except Exception as error:
             errors.append(repr(error))
     assert len(errors) == 2 and errors[0] == errors[1], errors
-"""
-    run(tmp_path, code)
+""",
+}
+
+
+def filled(code: str, **values: object) -> str:
+    """Return a case with words replaced by values."""
+    for word, value in values.items():
+        code = code.replace(word, str(value))
+    return FILES + code
+
+
+CASES = {
+    **{f"moved: {source}": filled(MOVED, SOURCE=source) for source in SOURCES},
+    **{f"trained: {source}": filled(TRAINED, SOURCE=source) for source in SOURCES[:2]},
+    **{f"copied: {name}": filled(COPIES, PREPARE=code, REASON=repr(why)) for name, (code, why) in COPIED.items()},
+    "written: torch": filled(WRITTEN, SAVE="torch.save(other.state_dict(), checkpoint)", SAFETENSORS=False),
+    "written: safetensors": filled(WRITTEN, SAVE="save_file(other.state_dict(), tensors)", SAFETENSORS=True),
+    **{
+        f"loaded: {name}": filled(LOADED, PREPARE=code, LOADED=load, REASON=repr(why), EXPECTED=[True] if why else [])
+        for name, (code, load, why) in LOADS.items()
+    },
+    **{name: filled(code) for name, code in OTHERS.items()},
+}
+"""Names begin with what happens to the weights."""
+
+
+@pytest.fixture(scope="module")
+def done(torch, tmp_path_factory):
+    return outcomes(CASES, tmp_path_factory.mktemp("cases") / "run", prelude=PRELUDE, warnings="error")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_have_the_values_of_torch_and_are_shared_where_a_case_says_so(done, name):
+    assert done[name].status == 0, done[name].errors
 
 
 BOTH = """
@@ -374,7 +337,11 @@ for function in (torch.Tensor.numpy, torch.Tensor.resize_, torch.Tensor.resize_a
 }
 
 
+@pytest.fixture(scope="module")
+def same(torch, tmp_path_factory):
+    return same_answers(SAME, tmp_path_factory.mktemp("same"), prelude=BOTH)
+
+
 @pytest.mark.parametrize("name", SAME)
-def test_programs_print_the_same(torch, tmp_path, name):
-    outcome = same_answer(SAME[name], tmp_path, prelude=BOTH)
-    assert "x.pt" in outcome.shared
+def test_programs_print_the_same(same, name):
+    assert "x.pt" in same(name).shared

@@ -1,7 +1,7 @@
 """Models of transformers under `onecopy run`: weights, training, errors and files are those of the plain program."""
 
 import pytest
-from tests.support.same_answers import same_answer
+from tests.support.same_answers import same_answers
 
 pytest.importorskip("transformers")
 
@@ -9,11 +9,13 @@ PRELUDE = """
 import copy, hashlib, io, os, pickle, shutil, sys, warnings
 from pathlib import Path
 import torch, transformers
+import onecopy as oc
 from transformers import AutoModel, AutoModelForCausalLM
 
 transformers.logging.set_verbosity_error()
 torch.manual_seed(0)
 torch.set_num_threads(1)
+IS_SHARED = "ONECOPY_RUN" in os.environ
 
 def digest(data):
     return hashlib.sha256(data).hexdigest()[:12]
@@ -255,8 +257,47 @@ print(len(os.listdir("/proc/self/fd")))
 """
 
 
-@pytest.mark.parametrize("program", [ARCHITECTURES, USES, WRITES], ids=["architectures", "uses", "writes"])
-def test_a_program_with_models_prints_the_same(tmp_path, monkeypatch, program):
-    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
-    outcome = same_answer(program, tmp_path, prelude=PRELUDE)
-    assert bool(outcome.shared) == ("dtype" in program)
+CASTS = """
+llama().save_pretrained("m")
+ways = {}, {"dtype": torch.bfloat16}, {"dtype": "bfloat16", "output_loading_info": True}, {"dtype": torch.float32}
+for kwargs in ways:
+    found = AutoModelForCausalLM.from_pretrained("m", **kwargs)
+    model = found[0] if isinstance(found, tuple) else found
+    print(model.dtype, out(model))
+    assert not IS_SHARED or oc.explain(model).private < 1 << 20, oc.explain(model)
+"""
+
+NAMES = """
+model = llama()
+model.save_pretrained("m")
+state, config = model.state_dict(), model.config
+again = type(model).from_pretrained(pretrained_model_name_or_path="m", dtype=torch.float32)
+none = type(model).from_pretrained(pretrained_model_name_or_path=None, config=config, state_dict=state)
+none_either = type(model).from_pretrained(None, config=config, state_dict=state)
+for other in (again, none, none_either):
+    assert all(torch.equal(state[name], tensor) for name, tensor in other.state_dict().items())
+assert not IS_SHARED or oc.explain(again).private < 1 << 20
+attempt("nothing", type(model).from_pretrained)
+"""
+
+PROGRAMS = {
+    "architectures": (ARCHITECTURES, True),
+    "uses": (USES, True),
+    "writes": (WRITES, False),
+    "casts": (CASTS, True),
+    "names": (NAMES, False),
+}
+"""Programs, and whether anything of them is shared by `onecopy run`, and not by transformers itself."""
+
+
+@pytest.fixture(scope="module")
+def same(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("same")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ONECOPY_CACHE", str(folder / "store"))
+        return same_answers({name: code for name, (code, _) in PROGRAMS.items()}, folder, prelude=PRELUDE)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_with_models_prints_the_same(same, name):
+    assert bool(same(name).shared) == PROGRAMS[name][1]

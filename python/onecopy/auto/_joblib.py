@@ -1,4 +1,8 @@
-"""`joblib.load` maps the arrays of files that are not compressed, on a snapshot of the file."""
+"""`joblib.load` maps the arrays of files that are not compressed, on a snapshot of the file.
+
+**Not shared:** compressed files, in `_note_read`; arrays of objects, of another byte order or not aligned in the
+file, in `_mapped`; arrays that the loaded object copies, in `mapped.Source.close`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto.hooks import replace
+from onecopy.auto.hooks import replace, replace_where_shared
 from onecopy.auto.mapped import MIN_ARRAY, Source, descriptor_of, source_of
 from onecopy.runs.call_log import note
 
@@ -25,7 +29,7 @@ _of_thread = threading.local()
 
 def apply(joblib: ModuleType) -> None:
     """Replace `joblib.load`, and the function with which it reads an array."""
-    replace(joblib.numpy_pickle.NumpyArrayWrapper, "read_array", _read_array)
+    replace_where_shared(joblib.numpy_pickle.NumpyArrayWrapper, "read_array", _mapped)
     replace(joblib.numpy_pickle, "load", _load)
     setattr(joblib, "load", joblib.numpy_pickle.load)  # noqa: B010 - a module has no type
 
@@ -56,19 +60,9 @@ def _note_read(file: Any) -> None:
             note(LOAD, path, copied=os.stat(path).st_size, reason=reason)  # noqa: PTH116
 
 
-def _read_array(original: Callable[..., Any]) -> Callable[..., Any]:
-    def read_array(self: Any, unpickler: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            array = _mapped(self, unpickler.file_handle)
-        except Exception:  # any: joblib reads the array, or raises its own error
-            array = None
-        return original(self, unpickler, *args, **kwargs) if array is None else array
-
-    return read_array
-
-
-def _mapped(wrapper: Any, handle: Any) -> Any:
+def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
     """Return the array that begins at the position of a file, which is then behind it; None if joblib reads it."""
+    handle = unpickler.file_handle
     shape, dtype = wrapper.shape, wrapper.dtype
     count = math.prod(shape)
     nbytes = count * dtype.itemsize

@@ -1,4 +1,8 @@
-"""`numpy.fromfile`, with which `numpy.load` reads, returns arrays on a snapshot; so do the arrays of ``.npz`` files."""
+"""`numpy.fromfile`, with which `numpy.load` reads, returns arrays on a snapshot; so do the arrays of ``.npz`` files.
+
+**Not shared:** less than `MIN_BYTES`; Python objects, subarrays and text, in `_mapped`; what is not aligned in the
+file, in `_on`; compressed and damaged members, in `_member`; files without a snapshot, in `mapped.source_of`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,11 @@ import threading
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto.hooks import replace
+from onecopy.auto.hooks import replace_where_shared
 from onecopy.auto.mapped import Source, descriptor_of, source_of
 from onecopy.runs.call_log import MIN_BYTES, note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
 LOAD, FROMFILE = "numpy.load", "numpy.fromfile"
@@ -25,25 +28,11 @@ _LOCAL_HEADER = 30
 
 def apply(numpy: ModuleType) -> None:
     """Replace `numpy.fromfile`, and the access to the arrays of an ``.npz`` file."""
-    replace(numpy, "fromfile", _fromfile)
-    replace(numpy.lib.npyio.NpzFile, "__getitem__", _getitem)
+    replace_where_shared(numpy, "fromfile", _mapped)
+    replace_where_shared(numpy.lib.npyio.NpzFile, "__getitem__", _member)
 
 
-def _fromfile(original: Callable[..., Any]) -> Callable[..., Any]:
-    def fromfile(*args: Any, **kwargs: Any) -> Any:
-        by_load = sys._getframe(1).f_globals.get("__name__", "").startswith("numpy.lib.")
-        try:
-            array = _mapped(LOAD if by_load else FROMFILE, *args, **kwargs)
-        except Exception:  # any: numpy reads the file, or raises its own error
-            array = None
-        return original(*args, **kwargs) if array is None else array
-
-    return fromfile
-
-
-def _mapped(
-    function: str, file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None
-) -> Any:
+def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None) -> Any:
     """Return the array that `numpy.fromfile` reads, on a snapshot; None if it reads it."""
     import numpy as np
 
@@ -60,7 +49,8 @@ def _mapped(
     member: Source | None = getattr(_member_of_thread, "source", None)
     if member is not None and member.descriptor == opened:
         return _on(member, begin, nbytes, dtype)
-    source = source_of(function, opened)
+    by_load = sys._getframe(2).f_globals.get("__name__", "").startswith("numpy.lib.")
+    source = source_of(LOAD if by_load else FROMFILE, opened)
     if source is None:
         return None
     with source:
@@ -78,17 +68,6 @@ def _on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
 
 
 # --- npz files --------------------------------------------------------------------------------------------------------
-
-
-def _getitem(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __getitem__(self: Any, key: Any) -> Any:  # noqa: N807
-        try:
-            array = _member(self, key)
-        except Exception:  # any: numpy reads the array, or raises its own error
-            array = None
-        return original(self, key) if array is None else array
-
-    return __getitem__
 
 
 def _member(npz: Any, key: str) -> Any:

@@ -3,6 +3,9 @@
 Session options cannot be inspected: they may hold weights, custom operators or entries that decide how a model is
 optimized. So calls of their methods are recorded, and prepacked weights are used only with options of which every
 setting is known: those made after the methods were replaced. With any other options ONNX Runtime reads the model.
+
+**Not shared:** `_why_read` has the reasons of the options, `onecopy.integrations.onnxruntime._ladder` those of the
+model.
 """
 
 from __future__ import annotations

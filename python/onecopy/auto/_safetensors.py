@@ -1,6 +1,9 @@
 """`safetensors.numpy.load_file` returns arrays on a snapshot.
 
 ``safe_open(framework="pt")``, and so `safetensors.torch.load_file`, maps the file by itself.
+
+**Not shared:** arrays below `MIN_ARRAY`, of dtypes that numpy lacks, or not aligned in the file: `_array` has the
+reasons.
 """
 
 from __future__ import annotations
@@ -10,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy._core import FileHandle
 from onecopy.arrays.file import OneFile
-from onecopy.auto.hooks import replace
+from onecopy.auto.hooks import replace_where_shared
 from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
 from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
 LOAD_FILE = "safetensors.numpy.load_file"
@@ -23,29 +25,21 @@ LOAD_FILE = "safetensors.numpy.load_file"
 
 def apply(module: ModuleType) -> None:
     """Replace `load_file` of the module `safetensors.numpy`."""
-    replace(module, "load_file", _load_file)
+    replace_where_shared(module, "load_file", _load_file)
 
 
-def _load_file(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load_file(*args: Any, **kwargs: Any) -> Any:
-        filename = args[0] if args else kwargs.get("filename")
-        try:
-            source = source_of(LOAD_FILE, os.fspath(filename))  # type: ignore[arg-type]  # an error of safetensors
-        except Exception:  # any: safetensors reads the file, or raises its own error
-            source = None
-        if source is None:
-            return original(*args, **kwargs)
-        with source:
-            from safetensors import safe_open
+def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
+    source = source_of(LOAD_FILE, os.fspath(filename))
+    if source is None:
+        return None
+    with source:
+        from safetensors import safe_open
 
-            others = {name: kwargs[name] for name in kwargs if name != "filename"}
-            with safe_open(filename, framework="np", **others) as opened:
-                if not source.is_of(filename):  # replaced meanwhile
-                    return opened.get_tensors()
-                with OneFile(source.path, None, FileHandle(os.dup(source.descriptor))) as ours:
-                    return {name: _array(source, ours, opened, name) for name in opened.offset_keys()}
-
-    return load_file
+        with safe_open(filename, framework="np", **options) as opened:
+            if not source.is_of(filename):  # replaced meanwhile
+                return None
+            with OneFile(source.path, None, FileHandle(os.dup(source.descriptor))) as ours:
+                return {name: _array(source, ours, opened, name) for name in opened.offset_keys()}
 
 
 def _array(source: Source, ours: OneFile, opened: Any, name: str) -> Any:

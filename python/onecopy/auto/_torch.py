@@ -6,6 +6,9 @@ what is written to the other. The parameter stays the same object, with its grad
 
 **Resizing.** Torch resizes the storages of weights, but not of what `torch.load` returned, and none on a snapshot. So
 the functions that resize move a weight to memory of torch first, as a copy.
+
+**Not shared:** files of torch before 1.6, in `_note_old_format`; weights for the reasons in `_why_copied`; tensors that
+are not on a file which still has their values, in `_Sharing` and `_source_of_region`.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto import turns
-from onecopy.auto.hooks import replace
+from onecopy.auto.hooks import call_before, replace
 from onecopy.auto.mapped import MIN_ARRAY, Source, descriptor_of, source_of
 from onecopy.files import Mapping as FileMapping
 from onecopy.runs.call_log import LOAD_STATE_DICT, MIN_BYTES, note
@@ -46,16 +49,16 @@ def apply(torch: ModuleType) -> None:
     """Replace the functions of torch."""
     reader = torch.serialization._open_zipfile_reader
     replace(reader, "__init__", _open_reader)
-    replace(reader, "__exit__", _close_reader)
-    replace(torch.serialization, "_legacy_load", _legacy_load)
+    call_before(reader, "__exit__", _close_reader)
+    call_before(torch.serialization, "_legacy_load", _note_old_format)
     replace(torch.nn.Module, "load_state_dict", _load_state_dict)
     replace(torch.UntypedStorage, "resizable", _resizable)
-    replace(torch.UntypedStorage, "resize_", _resize_storage)
+    call_before(torch.UntypedStorage, "resize_", _before_resize_of_storage)
     for name in ("resize_", "resize_as_"):
-        replace(torch.Tensor, name, _resize_tensor)
+        call_before(torch.Tensor, name, _before_resize)
     replace(torch.Tensor, "numpy", _numpy)
     if RUN in os.environ:
-        replace(torch.nn.Module, "register_parameter", _register_parameter)
+        call_before(torch.nn.Module, "register_parameter", _await_turn)
 
 
 def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
@@ -92,23 +95,15 @@ def _open_reader(original: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def _close_reader(original: Callable[..., None]) -> Callable[..., None]:
-    def __exit__(self: Any, *args: Any) -> None:  # noqa: N807
-        if isinstance(self.file_like, _Reader):
-            self.file_like.close()
-        original(self, *args)
-
-    return __exit__
+def _close_reader(reader: Any, *_: Any) -> None:
+    if isinstance(reader.file_like, _Reader):
+        reader.file_like.close()
 
 
-def _legacy_load(original: Callable[..., Any]) -> Callable[..., Any]:
-    def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-        if (descriptor := descriptor_of(file)) is not None:
-            reason = "in the format of torch before 1.6, which cannot be mapped"
-            note(LOAD, os.path.abspath(file.name), copied=os.fstat(descriptor).st_size, reason=reason)  # noqa: PTH100
-        return original(file, *args, **kwargs)
-
-    return load
+def _note_old_format(file: Any, *_: Any, **__: Any) -> None:
+    if (descriptor := descriptor_of(file)) is not None:
+        reason = "in the format of torch before 1.6, which cannot be mapped"
+        note(LOAD, os.path.abspath(file.name), copied=os.fstat(descriptor).st_size, reason=reason)  # noqa: PTH100
 
 
 class _Reader:
@@ -170,22 +165,14 @@ def _resizable(original: Callable[..., bool]) -> Callable[..., bool]:
     return resizable
 
 
-def _resize_storage(original: Callable[..., Any]) -> Callable[..., Any]:
-    def resize_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _is_moved(self):
-            _move_to_heap(self)
-        return original(self, *args, **kwargs)
-
-    return resize_
+def _before_resize_of_storage(storage: Any, *_: Any, **__: Any) -> None:
+    if _is_moved(storage):
+        _move_to_heap(storage)
 
 
-def _resize_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
-    def resize(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _moved and _is_dense(self) and _is_moved(self.untyped_storage()):
-            _move_to_heap(self.untyped_storage())
-        return original(self, *args, **kwargs)
-
-    return resize
+def _before_resize(tensor: Any, *_: Any, **__: Any) -> None:
+    if _moved and _is_dense(tensor):
+        _before_resize_of_storage(tensor.untyped_storage())
 
 
 def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -250,13 +237,9 @@ def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
     return load_state_dict
 
 
-def _register_parameter(original: Callable[..., Any]) -> Callable[..., Any]:
-    def register_parameter(self: Any, name: Any, param: Any) -> None:
-        if param is not None and param.device.type == "cpu":
-            turns.registered(param.nbytes)
-        original(self, name, param)
-
-    return register_parameter
+def _await_turn(_: Any, name: Any, param: Any) -> None:  # noqa: ARG001
+    if param is not None and param.device.type == "cpu":
+        turns.registered(param.nbytes)
 
 
 def _bytes_of(state: Any) -> int:
@@ -402,8 +385,8 @@ class _Second:
         self.path = path
         """Path of the file."""
         self._array = array
-        self._taken = _Ranges()
-        """Positions that a weight has: a second one with the same bytes gets a copy."""
+        self._taken: list[tuple[int, int]] = []
+        """Begin and end of the bytes that weights have, sorted: a second weight with the same bytes gets a copy."""
 
     def address_for(self, source: Any) -> int:
         """Return where the values of a tensor of the first mapping are."""
@@ -412,28 +395,11 @@ class _Second:
     def part(self, source: Any, nbytes: int) -> Any:
         """Return the values of a tensor of the first mapping, as bytes, once."""
         begin = source.data_ptr() - source.untyped_storage().data_ptr()
-        if not self._taken.add(begin, begin + nbytes):
+        place = bisect_left(self._taken, (begin + nbytes, 0))
+        if place and self._taken[place - 1][1] > begin:
             raise _Unfit("another weight has the same bytes of the file")
+        self._taken.insert(place, (begin, begin + nbytes))
         return self._array[begin : begin + nbytes]
-
-
-class _Ranges:
-    """Ranges of which none overlaps another."""
-
-    def __init__(self) -> None:
-        self._begins: list[int] = []
-        """Sorted."""
-        self._ends: dict[int, int] = {}
-        """By the beginning."""
-
-    def add(self, begin: int, end: int) -> bool:
-        """Add a range; False if it overlaps one that was added before."""
-        place = bisect_left(self._begins, end)
-        if place and self._ends[self._begins[place - 1]] > begin:
-            return False
-        self._begins.insert(place, begin)
-        self._ends[begin] = end
-        return True
 
 
 def _why_copied(target: Any, source: Any) -> str:

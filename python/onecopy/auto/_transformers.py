@@ -1,6 +1,9 @@
 """`from_pretrained` of transformers: weights that are cast to another dtype are cast once per machine, and mapped.
 
 Weights that keep the dtype of their file are mapped by transformers itself.
+
+**Not shared:** `_folder` has the reasons of the arguments; weights that transformers initializes or converts, in
+`_note`.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def _from_pretrained(original: Any) -> Any:
                     from onecopy.auto._torch import load_resizable
                     from onecopy.integrations.transformers import _given_casts
 
-                    path = str(folder)
+                    path = str(folder.absolute())
                     files, dtype = _casts(folder, _files(folder, kwargs), kwargs)
                     casts.enter_context(_given_casts(files, dtype, load_resizable))
             except Exception as error:  # any: transformers loads, or raises its own error

@@ -101,3 +101,32 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
             function.__module__, function.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
         function.replaced_by_onecopy = True
         setattr(owner, name, made)
+
+
+def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> None:
+    """Replace a function by one that returns what ``shared(...)`` returns; if that is None or fails, by itself."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            try:
+                value = shared(*args, **kwargs)
+            except Exception:  # any: the framework reads the file, or raises its own error
+                value = None
+            return original(*args, **kwargs) if value is None else value
+
+        return function
+
+    replace(owner, name, make)
+
+
+def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
+    """Replace a function by one that calls ``step`` with its arguments first."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            step(*args, **kwargs)
+            return original(*args, **kwargs)
+
+        return function
+
+    replace(owner, name, make)

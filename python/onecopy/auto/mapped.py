@@ -1,6 +1,8 @@
 """Memory with the contents of a file, for functions that behave as if they had read it: copy-on-write, of a snapshot.
 
 `Source.array` returns arrays that own their memory, as arrays that were read do. They hold no descriptor.
+
+**Not shared:** files without a snapshot: `onecopy.snapshots.take` raises `NoSnapshot` with the reason.
 """
 
 from __future__ import annotations

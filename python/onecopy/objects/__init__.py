@@ -112,24 +112,11 @@ def loaded(
     path: str | os.PathLike[str] | Artefact, *, private: bool, report: Callable[[LoadReport], object] | None
 ) -> Any:
     """Return the object of a file that is trusted, and report; the arguments are those of `load_object`."""
-    value, found = _load(path, private=private)
-    if report is not None:
-        report(found)
-    elif sum(one.bytes for one in found.copied) >= _WARNED_BYTES:
-        import logging
-
-        logging.getLogger("onecopy").warning("onecopy: %s", found)
-    return value
-
-
-def _load(path: str | os.PathLike[str] | Artefact, *, private: bool) -> tuple[Any, LoadReport]:
-    """Open a file, compare the checksums of the pickle, and unpickle it."""
     from onecopy.arrays import open as open_file
 
     with open_file(path, private=True) as file:
         about = about_of(file)
-        own = [name for name in (PICKLE, BUFFERS, SMALL) if name in file]
-        file.verify(own)
+        file.verify([name for name in (PICKLE, BUFFERS, SMALL) if name in file])
         rows = buffers_of(file, about.arrays)
         views = _views(file, rows, private=private)
         alive = [weakref.ref(view) for view in views]
@@ -141,9 +128,24 @@ def _load(path: str | os.PathLike[str] | Artefact, *, private: bool) -> tuple[An
                 f"{file.path}: a {about.type}, saved by Python {about.python} with {versions or 'no packages'}"
             )
             raise
-        skeleton = file.entry(PICKLE).nbytes
+        copied = {PICKLE: file.entry(PICKLE).nbytes}
     views.clear()
-    return value, _report(file.path, rows, [one() is not None for one in alive], skeleton)
+    mapped = 0
+    for row, reference in zip(rows, alive, strict=True):
+        if reference() is not None:  # the object refers to it; its classes copied the others
+            mapped += row.nbytes
+        elif row.nbytes:
+            copied[row.array] = copied.get(row.array, 0) + row.nbytes
+    reasons = {PICKLE: "what is no array is unpickled"}
+    parts = [Copied(name, n, reasons.get(name, "copied by the classes of the object")) for name, n in copied.items()]
+    found = LoadReport(file.path, mapped, tuple(sorted(parts, key=lambda one: -one.bytes)))
+    if report is not None:
+        report(found)
+    elif sum(one.bytes for one in parts) >= _WARNED_BYTES:
+        import logging
+
+        logging.getLogger("onecopy").warning("onecopy: %s", found)
+    return value
 
 
 def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[NDArray[Any]]:
@@ -157,19 +159,6 @@ def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[ND
         view.flags.writeable = private or row.is_tensor
         views.append(view)
     return views
-
-
-def _report(path: str, rows: Sequence[Buffer], used: Sequence[bool], skeleton: int) -> LoadReport:
-    """Return what is mapped: the buffers that the object refers to. Its classes copied the others."""
-    mapped, copied = 0, dict[str, int]()
-    for row, in_use in zip(rows, used, strict=True):
-        if in_use:
-            mapped += row.nbytes
-        elif row.nbytes:
-            copied[row.array] = copied.get(row.array, 0) + row.nbytes
-    found = [Copied(name, nbytes, "copied by the classes of the object") for name, nbytes in copied.items()]
-    found.append(Copied(PICKLE, skeleton, "what is no array is unpickled"))
-    return LoadReport(path, mapped, tuple(sorted(found, key=lambda one: -one.bytes)))
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
@@ -355,15 +344,12 @@ def _other_versions(found: Artefact) -> str:
 
     with open_file(found) as file:
         saved = about_of(file).packages
-    now = {name: _version_of(name) for name in saved}
+    now = dict[str, str | None]()
+    for name in saved:
+        with suppress(ImportError):  # unpickling, which imports it as well, raises the error
+            import_module(name)
+        now[name] = version_of(name)
     return ", ".join(f"{name} {version}" for name, version in now.items()) if now != saved else ""
-
-
-def _version_of(package: str) -> str | None:
-    """Return the version of a package, which unpickling imports as well; None if it is missing here."""
-    with suppress(ImportError):  # unpickling raises it
-        import_module(package)
-    return version_of(package)
 
 
 if TYPE_CHECKING:
@@ -382,44 +368,11 @@ class Part(NamedTuple):
     is_tensor: bool
 
 
-class Pickled(NamedTuple):
-    """An object as a pickle and buffers."""
-
-    pickle: memoryview
-    parts: list[Part]
-    """The buffers, in the order in which the pickle takes them."""
-    packages: dict[str, str]
-    """Versions of the top-level packages whose classes and functions the pickle names."""
-
-
-def pickled(value: Any) -> Pickled:
-    """Pickle an object; exceptions of its classes are passed on.
-
-    Arrays are not copied, except those that are not contiguous.
-    """
-    file = io.BytesIO()
-    pickler = _Pickler(file, paths_of(value))
-    pickler.dump(value)
-    modules = sorted(pickler.modules - {"onecopy"})
-    packages = {name: version for name in modules if (version := version_of(name)) is not None}
-    return Pickled(file.getbuffer(), pickler.buffers.parts, packages)
-
-
 class _Storage:
     """The memory of tensors, pickled once however many tensors share it."""
 
     def __init__(self, name: str, content: Any, raw: NDArray[Any]) -> None:
         self.name, self.content, self.raw = name, content, raw
-
-
-class _Described(NamedTuple):
-    """A buffer whose array is known, until the pickler passes it on."""
-
-    buffer: pickle.PickleBuffer
-    """Kept, so that its `id` is not used again."""
-    name: str
-    content: Any
-    is_tensor: bool
 
 
 def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
@@ -469,7 +422,8 @@ class _Buffers:
         self.parts: list[Part] = []
         self.owner = ""
         """The class whose object is being pickled."""
-        self._described: dict[int, _Described] = {}
+        self._described: dict[int, tuple[pickle.PickleBuffer, Part]] = {}
+        """By `id` of a buffer, which is kept, so that the number is not used again."""
 
     def name(self, kind: str) -> str:
         """Return a name for the next buffer, whose path in the object is not known."""
@@ -478,19 +432,18 @@ class _Buffers:
     def describe(self, raw: NDArray[Any], name: str, content: Any, *, is_tensor: bool) -> pickle.PickleBuffer:
         """Return a buffer with the bytes of an array, which `take` saves under its name."""
         buffer = pickle.PickleBuffer(raw.data)
-        self._described[id(buffer)] = _Described(buffer, name, content, is_tensor)
+        self._described[id(buffer)] = buffer, Part(name, content, buffer.raw(), is_tensor)
         return buffer
 
     def take(self, buffer: pickle.PickleBuffer) -> None:
         """Keep a buffer out of the pickle; called in the order in which the pickle takes them."""
         import numpy as np
 
-        raw = buffer.raw()
-        described = self._described.pop(id(buffer), None)
-        if described is not None:
-            self.parts.append(Part(described.name, described.content, raw, described.is_tensor))
-        else:  # of another library, such as Arrow
-            self.parts.append(Part(self.name("buffer"), np.frombuffer(raw, np.uint8), raw, False))
+        _, part = self._described.pop(id(buffer), (None, None))
+        if part is None:  # of another library, such as Arrow
+            raw = buffer.raw()
+            part = Part(self.name("buffer"), np.frombuffer(raw, np.uint8), raw, False)
+        self.parts.append(part)
 
 
 class _Pickler(pickle.Pickler):
@@ -645,23 +598,17 @@ def _joined(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key) if isinstance(key, (str, int)) else type(key).__name__
 
 
-class Names:
-    """Gives each array of a file a name of its own."""
-
-    def __init__(self, reserved: tuple[str, ...]) -> None:
-        self._taken = set(reserved)
-
-    def unique(self, wanted: str) -> str:
-        """Return the wanted name, as valid text, with a number if it is taken."""
-        text = wanted.encode("utf-8", "backslashreplace").decode()[:_MAX_NAME]
-        if text.startswith("#") or not text:  # reserved by the file format
-            text = f"array {text}"
-        name, number = text, 1
-        while name in self._taken:
-            number += 1
-            name = f"{text} ({number})"
-        self._taken.add(name)
-        return name
+def _unique(wanted: str, taken: set[str]) -> str:
+    """Return the wanted name as valid text, with a number if it is taken, and add it to the names that are."""
+    text = wanted.encode("utf-8", "backslashreplace").decode()[:_MAX_NAME]
+    if text.startswith("#") or not text:  # reserved by the file format
+        text = f"array {text}"
+    name, number = text, 1
+    while name in taken:
+        number += 1
+        name = f"{text} ({number})"
+    taken.add(name)
+    return name
 
 
 def save_object(
@@ -710,12 +657,15 @@ def save_object(
 
     from onecopy.arrays import save
 
-    done = pickled(value)
-    arrays, rows, small = _placed(done.parts)
+    text = io.BytesIO()
+    pickler = _Pickler(text, paths_of(value))
+    pickler.dump(value)
+    packages = {name: version for name in sorted(pickler.modules - {"onecopy"}) if (version := version_of(name))}
+    arrays, rows, small = _placed(pickler.buffers.parts)
     kind = type(value)
-    about = About(f"{kind.__module__}.{kind.__qualname__}", list(arrays), python_version(), done.packages)
+    about = About(f"{kind.__module__}.{kind.__qualname__}", list(arrays), python_version(), packages)
     own = {
-        PICKLE: np.frombuffer(done.pickle, np.uint8),
+        PICKLE: np.frombuffer(text.getbuffer(), np.uint8),
         BUFFERS: np.array(rows, np.int64).reshape(-1, 4),
         SMALL: np.frombuffer(small, np.uint8),
     }
@@ -737,11 +687,11 @@ def python_version() -> str:
 def _placed(parts: list[Part]) -> tuple[dict[str, Any], list[tuple[int, int, int, int]], bytearray]:
     """Return the arrays that hold one buffer each, the rows of "object.buffers", and "object.small"."""
     arrays: dict[str, Any] = {}
-    rows, small, names = [], bytearray(), Names((PICKLE, BUFFERS, SMALL))
+    rows, small, names = [], bytearray(), {PICKLE, BUFFERS, SMALL}
     for part in parts:
         nbytes = part.raw.nbytes
         if nbytes >= MIN_BYTES:
-            arrays[names.unique(part.name)] = part.content
+            arrays[_unique(part.name, names)] = part.content
             rows.append((len(arrays), 0, nbytes, int(part.is_tensor)))
         else:
             small += bytes(-len(small) % SMALL_ALIGNMENT)

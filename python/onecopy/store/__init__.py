@@ -173,31 +173,25 @@ def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto"
         raise ValueError(f"place must be 'auto', 'disk' or 'memory', not {wanted!r}")
     if nbytes < 0:
         raise ValueError(f"nbytes must not be negative, but is {nbytes}")
-    first, second = _obstacle("memory", nbytes), _obstacle("disk", nbytes)
-    obstacles: dict[Place, str] = {"memory": first, "disk": second}
-    order: tuple[Place, Place] = ("memory", "disk") if wanted == "memory" else ("disk", "memory")
-    if not obstacles[order[0]]:
-        return order[0], _default_reason(wanted)
-    if wanted == "disk" or obstacles[order[1]]:
-        reasons = "; ".join(obstacles[place] for place in order[: 1 if wanted == "disk" else 2])
-        raise OSError(errno.ENOSPC, f"not enough space for {nbytes} bytes: {reasons}", _folder(order[0]))
-    preposition = "in" if order[1] == "memory" else "on"
-    return order[1], f"{preposition} {order[1]}, because {obstacles[order[0]]}"
-
-
-def _default_reason(wanted: str) -> str:
-    if wanted == "auto":
-        return "on disk, where the kernel can reclaim the pages when memory is short"
-    return "in memory, as requested" if wanted == "memory" else "on disk, as requested"
-
-
-def _folder(place: Place) -> str:
-    return _core.default_folder(memory=place == "memory")[0]
+    orders: dict[str, tuple[Place, ...]] = {"auto": ("disk", "memory"), "memory": ("memory", "disk")}
+    order = orders.get(wanted, ("disk",))
+    obstacles: list[str] = []
+    for place in order:
+        if not (obstacle := _obstacle(place, nbytes)):
+            where = "in memory" if place == "memory" else "on disk"
+            if obstacles:
+                return place, f"{where}, because {obstacles[0]}"
+            if wanted == "auto":
+                return place, "on disk, where the kernel can reclaim the pages when memory is short"
+            return place, f"{where}, as requested"
+        obstacles.append(obstacle)
+    folder = _core.default_folder(memory=order[0] == "memory")[0]
+    raise OSError(errno.ENOSPC, f"not enough space for {nbytes} bytes: {'; '.join(obstacles)}", folder)
 
 
 def _obstacle(place: Place, nbytes: int) -> str:
     """Return the reason why an artefact does not fit into a place; empty if it fits."""
-    folder = _folder(place)
+    folder = _core.default_folder(memory=place == "memory")[0]
     free = free_on(Path(folder))
     if free is None:
         return f"{folder} cannot be created on this system"
@@ -246,7 +240,7 @@ def announce() -> Callable[[Waiting], None]:
         due = waiting.seconds + _WARNING_INTERVAL_S
         builder = f"process {waiting.pid}" if waiting.pid else "another process"
         so_far = f", {waiting.bytes / 1e6:.1f} MB so far" if waiting.bytes else ""
-        _warn("onecopy: %s builds %r%s; waited %.0f s", builder, waiting.key, so_far, waiting.seconds)
+        _log().warning("onecopy: %s builds %r%s; waited %.0f s", builder, waiting.key, so_far, waiting.seconds)
 
     return on_wait
 
@@ -255,10 +249,6 @@ def _log() -> logging.Logger:
     import logging  # here, because most processes do not need it
 
     return logging.getLogger("onecopy")
-
-
-def _warn(text: str, *arguments: object) -> None:
-    _log().warning(text, *arguments)
 
 
 class Store:
@@ -440,7 +430,7 @@ class Store:
                 return
             freed = sum(artefact.bytes for artefact in self.prune(max_bytes=limit).removed)
         except OSError as error:  # the artefact was built
-            _warn("onecopy: the size of %s cannot be limited: %s", self.folder, error)
+            _log().warning("onecopy: the size of %s cannot be limited: %s", self.folder, error)
             return
         if freed:
             _log().info("onecopy: removed %s from %s, which is limited to %s", size(freed), self.folder, size(limit))
@@ -543,7 +533,7 @@ def default_folder(place: Place = "disk") -> tuple[Path, str]:
     path, reason, obstacle = _core.default_folder(memory=place == "memory")
     if obstacle and obstacle not in _logged:
         _logged.add(obstacle)
-        _warn("onecopy: the store is in %s, because of %s", path, obstacle)
+        _log().warning("onecopy: the store is in %s, because of %s", path, obstacle)
     return Path(path), f"{reason}; not {obstacle}" if obstacle else reason
 
 

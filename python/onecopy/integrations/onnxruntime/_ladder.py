@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
 
 import onnxruntime
 
@@ -270,15 +270,16 @@ def in_memory(
 
 @contextlib.contextmanager
 def parsed(request: Request) -> Iterator[tuple[Model, FileMapping]]:
-    """Yield the parsed model and its mapping, which is closed at the end of the block."""
-    model, mapping = parse(request.path, request.kind)
-    request.model = model
-    try:
+    """Yield the parsed model and its mapping, which is closed at the end. Errors are those of `onecopy.open`."""
+    with FileMapping(request.path) as mapping:
+        model = request.model = Model(request.path, request.kind)
+        if request.kind == "onnx":
+            rows = _core.parse_onnx(mapping.core)["tensors"]
+            model = request.model = Model(request.path, "onnx", tuple(Tensor(*row) for row in rows))  # type: ignore[attr-defined]
+        model.expect_whole()
         if _options.holds(request.sess_options, {tensor.name for tensor in model.tensors}, model.locations):
             raise Unfit("the session options hold weights of the model in memory, or cannot be copied")
         yield model, mapping
-    finally:
-        mapping.close()
 
 
 SMALLEST = 1024  # bytes; smaller weights stay in the message and are copied by ONNX Runtime
@@ -342,37 +343,18 @@ class Model:
         found = [Copied(t.name, t.bytes, reason) for t in self.tensors if (reason := why_copied(t))]
         return tuple(sorted(found, key=lambda weight: -weight.bytes))
 
-
-def parse(path: str, kind: Kind) -> tuple[Model, FileMapping]:
-    """Map a model and list its weights; the caller closes the mapping. Errors are those of `onecopy.open`."""
-    mapping = FileMapping(path)
-    try:
-        if kind == "ort":
-            return Model(path, kind), mapping
-        found = _core.parse_onnx(mapping.core)
-    except BaseException:
-        mapping.close()
-        raise
-    model = Model(path, kind, tuple(Tensor(*row) for row in found["tensors"]))  # type: ignore[attr-defined]
-    try:
-        _expect_whole(model)
-    except BaseException:
-        mapping.close()
-        raise
-    return model, mapping
-
-
-def _expect_whole(model: Model) -> None:
-    """Refuse external data that ends before its weights do."""
-    sizes = {place: os.stat(path).st_size for place, path in zip(model.locations, model.files[1:], strict=True)}  # noqa: PTH116
-    for tensor in model.tensors:
-        if tensor.storage == "external" and tensor.offset + tensor.bytes > sizes[tensor.location]:
-            raise FormatError(
-                f"{tensor.name!r} needs bytes [{tensor.offset}, {tensor.offset + tensor.bytes}) of "
-                f"{tensor.location}, which has {sizes[tensor.location]} bytes",
-                FormatError.Kind.OUT_OF_BOUNDS,
-                path=model.path,
-            )
+    def expect_whole(self) -> None:
+        """Refuse external data that ends before its weights do."""
+        sizes = dict(zip(self.locations, map(os.path.getsize, self.files[1:]), strict=True))
+        for tensor in self.tensors:
+            end = tensor.offset + tensor.bytes
+            if tensor.storage == "external" and end > sizes[tensor.location]:
+                raise FormatError(
+                    f"{tensor.name!r} needs bytes [{tensor.offset}, {end}) of {tensor.location}, which "
+                    f"has {sizes[tensor.location]} bytes",
+                    FormatError.Kind.OUT_OF_BOUNDS,
+                    path=self.path,
+                )
 
 
 def why_copied(tensor: Tensor) -> str:
@@ -451,16 +433,17 @@ def private_of(grown: int | None, certain: int) -> int | None:
 
 def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
     """Return the files among `paths` that this process has mapped, with the mapped bytes."""
-    files = {(facts.st_dev, facts.st_ino): path for path in paths if (facts := _facts(path)) is not None}
-    names = {
-        os.path.realpath(path): path for path in files.values()
-    }  # on overlayfs, maps and stat differ in the device
-    found: dict[str, int] = {}
+    files = {}
+    for one in paths:
+        with suppress(OSError):
+            found = os.stat(one)  # noqa: PTH116 - text
+            files[found.st_dev, found.st_ino] = one
+    names = {os.path.realpath(path): path for path in files.values()}  # on overlayfs, maps has another device than stat
+    nbytes: dict[str, int] = {}
     for region in proc.maps(os.getpid()):
-        path = files.get((region.dev, region.inode)) or (None if region.deleted else names.get(region.path))
-        if path is not None:
-            found[path] = found.get(path, 0) + region.end - region.start
-    return tuple(Mapped(path, total) for path, total in found.items())
+        if path := files.get((region.dev, region.inode)) or (None if region.deleted else names.get(region.path)):
+            nbytes[path] = nbytes.get(path, 0) + region.end - region.start
+    return tuple(Mapped(path, total) for path, total in nbytes.items())
 
 
 def anonymous_memory() -> int | None:
@@ -471,16 +454,9 @@ def anonymous_memory() -> int | None:
         return None
 
 
-def _facts(path: str) -> os.stat_result | None:
-    try:
-        return Path(path).stat()
-    except OSError:
-        return None
-
-
 Mode: TypeAlias = Literal["read", "map", "direct", "prepacked", "auto"]
 
-_MODES = ("read", "map", "direct", "prepacked", "auto")
+_MODES = get_args(Mode)
 
 
 class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no types
@@ -662,18 +638,10 @@ def _made(request: Request, opening: Opening, given: dict[str, Any]) -> Session:
 
 def _warming(opening: Opening, max_bytes: int | str | None) -> WarmJob | None:
     """Start to read the largest file of the session into memory; None if it cannot be opened."""
-    try:
-        if opening.mode == "prepacked":
-            return page_cache.warm(opening.files[0], max_bytes=max_bytes, wait=False)
-        largest = max(opening.owned or opening.files, key=_size_of)
-        return page_cache.warm(largest, max_bytes=max_bytes, wait=False)
-    except OSError:  # making the session raises the error
-        return None
-
-
-def _size_of(file: str | FileMapping) -> int:
-    path = file if isinstance(file, str) else file.path
-    return os.stat(path).st_size  # noqa: PTH116
+    files = opening.files[:1] if opening.mode == "prepacked" else opening.files
+    with suppress(OSError):  # making the session raises the error
+        return page_cache.warm(max(files, key=os.path.getsize), max_bytes=max_bytes, wait=False)
+    return None
 
 
 def _report(request: Request, requested: Mode, opening: Opening, seconds: float, before: int | None) -> Report:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,8 +161,3 @@ def with_deciding(entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
         else:
             options.add_session_config_entry(name, value)
     return options
-
-
-def digest(entries: Mapping[str, str]) -> str:
-    """Return a short digest of the entries of `deciding`."""
-    return sha256("\n".join(f"{name}={entries[name]}" for name in sorted(entries)).encode()).hexdigest()[:16]

@@ -108,7 +108,9 @@ class Recipe:
 
     def key(self, digest: str) -> str:
         """Return the store key for files with this digest."""
-        options = _options.digest(dict(self.options) | {"without": " ".join(self.disabled_optimizers)})
+        entries = dict(self.options) | {"without": " ".join(self.disabled_optimizers)}
+        text = "\n".join(f"{name}={entries[name]}" for name in sorted(entries))
+        options = sha256(text.encode()).hexdigest()[:16]
         words = f"{platform.machine()} {_cpu_features()}, options {options}"
         return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 3"
 
@@ -187,11 +189,6 @@ def prepack(recipe: Recipe) -> Prepacked:
     return Prepacked.read(recipe.built(recipe.store, _in_child).path)
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of a child that prepacks: without `onecopy.auto`, so that its sessions prepack."""
-    return {**os.environ, "ONECOPY_AUTO": "0"}
-
-
 def start_in_background(recipe: Recipe) -> int:
     """Start a child that prepacks, and return its PID; it outlives this process. OSError if it cannot be started."""
     _background[:] = [child for child in _background if child.poll() is None]
@@ -200,7 +197,7 @@ def start_in_background(recipe: Recipe) -> int:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=_environment(),
+        env={**os.environ, "ONECOPY_AUTO": "0"},  # its sessions prepack
         start_new_session=True,  # Ctrl-C must not end it: later sessions use its result
     )
     _background.append(child)
@@ -288,13 +285,9 @@ def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
         ("session.save_model_format", "ONNX"),
     ):
         options.add_session_config_entry(name, value)
-    _session(recipe, recipe.path, options)
-    return saved.read_bytes()
-
-
-def _session(recipe: Recipe, model: str | bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
     given = {"disabled_optimizers": list(recipe.disabled_optimizers)} if recipe.disabled_optimizers else {}
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0, **given)
+    onnxruntime.InferenceSession(recipe.path, options, providers=["CPUExecutionProvider"], enable_fallback=0, **given)
+    return saved.read_bytes()
 
 
 def _in_child(recipe: Recipe, path: Path) -> None:
@@ -305,29 +298,22 @@ def _in_child(recipe: Recipe, path: Path) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env=_environment(),
+        env={**os.environ, "ONECOPY_AUTO": "0"},  # its sessions prepack
     ) as child:
         try:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     _, text = child.communicate(timeout=0.1)
                     break
-                report_progress(_written(path.parent, before))
+                with contextlib.suppress(OSError):  # a file was renamed meanwhile
+                    written = [file for file in path.parent.glob(".onecopy-*") if file.name not in before]
+                    report_progress(sum(file.stat().st_size for file in written))
         except BaseException:
             child.kill()
             raise
     if child.returncode:
         told = text.decode(errors="replace").strip().splitlines()
         raise ChildProcessError(f"process {child.pid}, which prepacked {recipe.path}: {told[-1] if told else 'killed'}")
-
-
-def _written(folder: Path, before: set[str]) -> int:
-    total = 0
-    for file in folder.glob(".onecopy-*"):
-        if file.name not in before:
-            with contextlib.suppress(OSError):
-                total += file.stat().st_size
-    return total
 
 
 def _command() -> list[str]:
