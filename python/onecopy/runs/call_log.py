@@ -104,11 +104,26 @@ def mapped(place: str, path: str) -> None:
 
 def _report_private(pid: int) -> None:
     """Report the private memory of this process in what it shares, when it ends."""
-    from onecopy.runs.report import private_bytes
-
     with suppress(OSError, ValueError):
         if pid == os.getpid():
             append({"private": private_bytes(pid, _mapped), "pid": pid})
+
+
+def private_bytes(pid: int, paths: dict[str, str]) -> dict[str, int]:
+    """Return the private bytes of a process in mappings of files, by `paths`: from the path in its maps to the file's.
+
+    Raises OSError if the process has ended, or belongs to another user.
+    """
+    found: dict[str, int] = {}
+    path = ""
+    with open(f"/proc/{pid}/smaps", errors="replace") as lines:  # noqa: PTH123 - text
+        for line in lines:
+            words = line.rstrip("\n").split(maxsplit=5)
+            if "-" in words[0]:
+                path = paths.get(words[5], "") if len(words) == 6 else ""
+            elif path and words[0] == "Anonymous:":
+                found[path] = found.get(path, 0) + (int(words[1]) << 10)
+    return found
 
 
 def append(fields: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from onecopy.memory import proc
 from onecopy.runs import NOTHING_LOADED
-from onecopy.runs.call_log import LARGEST_RUN, calls_of_run
+from onecopy.runs.call_log import LARGEST_RUN, calls_of_run, private_bytes
 from onecopy.snapshots import MEMORY_NAME
 from onecopy.text import escape, size
 from onecopy.variables import RUN
@@ -204,22 +204,6 @@ _HINTS = {
     ".npz": "`onecopy convert` writes it to be mapped",
 }
 _OTHERWISE = "read by a function that onecopy does not replace; docs/howto/run-unchanged.md lists them"
-
-
-def private_bytes(pid: int, paths: dict[str, str]) -> dict[str, int]:
-    """Return the private bytes of a process in mappings of files, by `paths`: from the path in its maps to the file's.
-
-    Raises OSError if the process has ended, or belongs to another user.
-    """
-    found: dict[str, int] = {}
-    path = ""
-    for line in Path(f"/proc/{pid}/smaps").read_text(errors="replace").splitlines():
-        words = line.split(maxsplit=5)
-        if "-" in words[0]:
-            path = paths.get(words[5], "") if len(words) == 6 else ""
-        elif path and words[0] == "Anonymous:":
-            found[path] = found.get(path, 0) + (int(words[1]) << 10)
-    return found
 
 
 class Sampler:
