@@ -209,6 +209,7 @@ def test_a_cast_can_be_made_once_for_all_processes(file, tmp_path, monkeypatch):
 
 def test_a_model_in_shards_is_mapped_from_all_of_them(tmp_path):
     index = shards_of(tmp_path)
+    assert oc.torch.load(tmp_path).keys() == {"weight", "bias"}  # the folder of the index
     tensors = oc.torch.load(index)
     assert tensors["weight"].tolist() == [[0.0, 1.0], [2.0, 3.0]]
     assert tensors["bias"].tolist() == [5.0, 5.0]
