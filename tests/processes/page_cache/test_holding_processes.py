@@ -111,28 +111,6 @@ def test_what_is_locked_cannot_be_evicted_and_a_kill_lets_go_of_it(cold_file, ca
         assert evict_from_elsewhere(path)["cached_after"] == 0  # no process holds it any more
 
 
-def test_a_replaced_file_is_held_from_then_on(cold_file, cached_now):
-    path, new = cold_file(4 * MIB, "a.bin"), cold_file(2 * MIB, "new.bin")
-    with holder(path, "--pin", "0") as held:
-        assert held.change()["what"] == "held"
-        new.replace(path)
-        assert [held.change()["what"] for _ in range(2)] == ["replaced", "held"]
-        assert cached_now(path) == 2 * MIB
-
-
-def test_a_truncated_file_is_reported_and_the_others_are_held(cold_file, cached_now):
-    path, other = cold_file(4 * MIB, "a.bin"), cold_file(2 * MIB, "b.bin")
-    with holder(path, other) as held:
-        assert [held.change()["what"] for _ in range(2)] == ["held", "held"]
-        os.truncate(path, 0)
-        told = held.change()
-        assert (told["path"], told["what"]) == (str(path), "lost")
-        assert told["reason"] == f"truncated from {4 * MIB} to 0 bytes"
-        assert held.change()["reason"] == "map: the file is empty"
-        assert cached_now(other) == 2 * MIB
-        assert held.process.poll() is None
-
-
 def test_errors_are_lines_on_stderr(cold_file):
     path = cold_file(MIB)
     command = [

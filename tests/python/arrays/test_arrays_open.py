@@ -132,13 +132,6 @@ def test_a_name_is_found_and_another_is_not(write_tensors, name, other):
             file.entry(other)
 
 
-def test_a_key_error_holds_the_key(write_tensors):
-    file = oc.open(write_tensors({"x": ("U8", [1], b"x")}))
-    with pytest.raises(KeyError) as raised:
-        file["a\0b"]
-    assert raised.value.args == ("a\0b",)
-
-
 def test_no_file_has_a_name_that_is_no_unicode(write_tensors):
     file = oc.open(write_tensors({"x": ("U8", [1], b"x")}))
     assert "\ud800" not in file

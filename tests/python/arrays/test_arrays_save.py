@@ -123,19 +123,6 @@ def test_strange_names_come_back(path, name):
     assert list(oc.open(path)) == list(safetensors.numpy.load_file(path)) == [name]
 
 
-def test_thousands_of_arrays_come_back(path):
-    tensors = {f"layers.{number}.weight": np.full(3, number, np.int32) for number in range(5000)}
-    oc.save(path, tensors)
-    file = oc.open(path)
-    assert list(file) == list(tensors)
-    assert all(file[name][0] == number for number, name in enumerate(tensors))
-
-
-def test_no_arrays_are_a_file_too(path):
-    oc.save(path, {})
-    assert dict(oc.open(path)) == safetensors.numpy.load_file(path) == {}
-
-
 # --- what programs pass -----------------------------------------------------------------------------------------------
 
 
@@ -222,13 +209,10 @@ def test_strided_and_read_only_tensors_come_back(path):
     value = np.arange(60, dtype=np.int32).reshape(6, 10)
     assert same(there_and_back(path, Tensor(value[1:5:2, ::3])), value[1:5:2, ::3].copy())
     assert same(there_and_back(path, Tensor(np.broadcast_to(value[0], (3, 10)))), np.tile(value[0], (3, 1)))
+    assert same(there_and_back(path, Tensor(value[::-1])), value[::-1].copy())
     value.setflags(write=False)
     assert same(there_and_back(path, Tensor(value)), value)
-
-
-def test_large_transposed_tensors_come_back(path):
-    oc.save(path, {"x": Tensor(NUMBERS.T)})
-    assert np.array_equal(oc.open(path)["x"], NUMBERS.T)
+    assert same(there_and_back(path, Tensor(NUMBERS.T)), NUMBERS.T.copy())
 
 
 def test_an_open_file_can_be_saved_elsewhere_and_over_itself(path, tmp_path):
@@ -274,11 +258,6 @@ def test_what_the_format_does_not_have_is_a_type_error_that_names_the_array(path
 def test_a_buffer_of_pointers_is_a_type_error_that_names_it(path):
     with pytest.raises(TypeError, match="'x'"):
         oc.save(path, {"x": (ctypes.c_void_p * 2)()})
-
-
-def test_a_tensor_with_negative_strides_comes_back(path):
-    value = np.arange(6)[::-1]
-    assert same(there_and_back(path, Tensor(value)), value.copy())
 
 
 def test_progress_ends_at_the_whole_and_can_stop_the_work(tmp_path):

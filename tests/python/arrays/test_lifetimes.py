@@ -65,25 +65,6 @@ def test_a_view_keeps_the_memory_after_close(path):
     assert not is_mapped(path)
 
 
-def test_the_last_of_many_views_takes_the_memory_with_it(path):
-    mapping = oc.Mapping(path)
-    views = [mapping.view(at, 10) for at in range(0, 1000, 10)]
-    mapping.close()
-    while views:
-        assert is_mapped(path)
-        views.pop()
-    assert not is_mapped(path)
-
-
-def test_private_pages_live_and_die_the_same_way(path):
-    with oc.Mapping(path, private=True) as mapping:
-        view = mapping.view()
-    view[:3] = b"abc"
-    assert is_mapped(path)
-    del view
-    assert not is_mapped(path)
-
-
 @pytest.mark.unsanitized  # AddressSanitizer keeps freed memory for a while
 def test_a_copy_gives_its_memory_back_with_the_last_view(path):
     path.write_bytes(DATA * 16)

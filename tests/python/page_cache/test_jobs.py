@@ -57,16 +57,6 @@ def test_files_that_are_given_as_a_list_are_warmed_and_evicted_as_one(cold_file,
         oc.warm([paths[0], "no such file"])
 
 
-def test_a_job_reports_progress_while_it_runs(slow_file):
-    job = oc.warm(slow_file, wait=False, **SLOWLY)
-    assert not job.done
-    while job.progress[0] == 0:
-        time.sleep(0.001)
-    first, total = job.progress
-    assert 0 < first < total == 4 << 30
-    job.cancel()
-
-
 def test_a_job_can_be_found_among_the_threads_of_a_process(slow_file):
     job = oc.warm(slow_file, wait=False, **SLOWLY)
     until(lambda: "onecopy-warm\n" in [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()])

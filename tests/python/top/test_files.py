@@ -300,11 +300,6 @@ def test_a_file_whose_name_is_not_utf_8_can_be_mapped(tmp_path):
     assert bytes(oc.Mapping(path, 0, 9).view()) == DATA[:9]
 
 
-def test_a_name_with_a_nul_is_a_value_error_as_in_open():
-    with pytest.raises(ValueError, match="null"):
-        oc.Mapping("a\0b")
-
-
 @pytest.mark.parametrize(
     "options",
     [{"mode": "x"}, {"mode": True}, {"threads": -1}, {"offset": -1}, {"length": -1}, {"offset": -(2**64)}],
