@@ -80,7 +80,8 @@ class Importer {
 
 void Importer::find(std::span<const std::string> path) {
   if (path.empty()) return add_rows();
-  if (scanner_.next() != '{') scanner_.fail("expected an object with the member " + json::describe(path.front()));
+  if (scanner_.next() != '{')
+    scanner_.fail("expected an object with the member " + json::describe(path.front()), FormatError::not_this_format);
   bool found = false;
   std::string others;
   scanner_.object([&](const JsonValue& key) {
@@ -93,13 +94,15 @@ void Importer::find(std::span<const std::string> path) {
     scanner_.forget();
     find(path.subspan(1));
   });
-  if (!found) scanner_.fail("no member " + json::describe(path.front()) + " in the object; it has " + others);
+  if (!found)
+    scanner_.fail("no member " + json::describe(path.front()) + " in the object; it has " + others,
+                  FormatError::not_this_format);
 }
 
 void Importer::add_rows() {
   const char first = scanner_.next();
   if (options_->pairs) {
-    if (first != '{') scanner_.fail("expected an object, whose members are the rows");
+    if (first != '{') scanner_.fail("expected an object, whose members are the rows", FormatError::not_this_format);
     return scanner_.object([this](const JsonValue& key) {
       FixedColumn& pair = rows_->fixed(2);
       pair.at(0).text(scanner_.text_of(key));
@@ -110,7 +113,7 @@ void Importer::add_rows() {
   }
   if (first == '{')
     fail_with_members("an object, and rows are the items of an array: give the path to one of its members");
-  if (first != '[') scanner_.fail("expected an array, whose items are the rows");
+  if (first != '[') scanner_.fail("expected an array, whose items are the rows", FormatError::not_this_format);
   scanner_.array([this] { add_row(*rows_); });
 }
 
@@ -121,7 +124,7 @@ void Importer::fail_with_members(const std::string& what) {
     if (names.size() < 200) names += (names.empty() ? "" : ", ") + json::describe(scanner_.text_of(key));
     scanner_.skip();
   });
-  object.fail(what + (names.empty() ? "" : ", " + names));
+  object.fail(what + (names.empty() ? "" : ", " + names), FormatError::not_this_format);
 }
 
 void Importer::add(Column& column) {

@@ -254,4 +254,11 @@ TEST_CASE("files that the gguf package wrote open, with the shapes and offsets t
   }
 }
 
+TEST_CASE("a GGUF file cut or flipped anywhere is accepted or refused, never worse") {
+  const File file{.pairs = {pair("k", 8, text("v")), pair("a", 9, array(4, 2, put(1U) + put(2U)))},
+                  .tensors = {tensor("w", {3, 2}, 0, 0), tensor("q", {32}, 2, 32)},
+                  .data = std::string(50, 'x')};
+  check_damaged(file.bytes(), [](Bytes bytes) { return ranges_of(gguf::parse(bytes)); });
+}
+
 }  // namespace onecopy
