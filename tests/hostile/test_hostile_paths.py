@@ -44,7 +44,7 @@ def make_loop(path: Path) -> None:
 
 PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "nothing": (Path.exists, errno.ENOENT, "open: No such file or directory"),
-    "a folder": (Path.mkdir, errno.EISDIR, "open: Is a directory"),
+    "a folder": (Path.mkdir, errno.EISDIR, "Is a directory"),
     "a FIFO without a writer": (os.mkfifo, errno.ENODEV, NOT_REGULAR),
     "a socket": (make_socket, errno.ENXIO, "open: No such device or address"),
     "a device of zeros": (lambda path: path.symlink_to("/dev/zero"), errno.ENODEV, NOT_REGULAR),
