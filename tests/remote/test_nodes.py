@@ -192,7 +192,7 @@ def options_of(network) -> list[str]:
     return [word for host in network.hosts for word in ("--node", host)]
 
 
-def test_peers_are_for_urls_that_are_opened_whole():
+def test_nodes_are_for_urls_that_are_opened_whole():
     with pytest.raises(ValueError, match="nodes is for URLs that are opened whole"):
         oc.open("model.safetensors", nodes="torchrun")
     with pytest.raises(ValueError, match="nodes is for URLs that are opened whole"):

@@ -26,17 +26,6 @@ PIECES = 4
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
-DRIVER = """
-import sys
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from tests.support.ray_nodes import fetched
-ray.init(address=sys.argv[1], log_to_driver=False)
-nodes = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes()]
-ray.get([ray.remote(fetched).options(scheduling_strategy=node).remote(sys.argv[2]) for node in nodes])
-"""
-
-
 class TestNodesThatStay:
     """Tests that leave the cluster as it is."""
 
@@ -72,28 +61,6 @@ class TestNodesThatStay:
         handle = oc.ray.share(index)
         assert ray.get(shared_ray_nodes.on(1, names_of, handle)) == sorted(oc.open(index))
 
-    def test_what_a_killed_driver_fetched_is_not_fetched_again(self, objects, shared_ray_nodes):
-        url = objects.put("model.bin", CONTENT)
-        killed = threading.Event()
-        pieces = list(pieces_of([(0, len(CONTENT))]))
-        arrived = [(start, stop) for start, stop in pieces if start <= len(CONTENT) // 2]
-        objects.on_data = lambda request: killed.wait(60) if request.begin >= arrived[-1][1] else None
-
-        def have(number: int) -> int:
-            lists = list(Path(shared_ray_nodes.folder, f"node-{number}").rglob("*.pieces"))
-            lines = lists[0].read_bytes().split(b"\n", 2) if lists else []
-            return len(lines[2]) // 24 if len(lines) == 3 else 0
-
-        with subprocess.Popen([sys.executable, "-c", DRIVER, shared_ray_nodes.address, url], cwd=ROOT) as driver:
-            until(lambda: have(0) + have(1) >= 2 * len(arrived), "the first half on both nodes", seconds=60)
-            driver.kill()
-        killed.set()
-        before = objects.served
-        assert ray.get([shared_ray_nodes.on(number, fetched, url) for number in (0, 1)]) == [DIGEST] * 2
-        lost = sum(stop - start for start, stop in pieces[len(arrived) :])
-        # requests of the first driver are answered, too
-        assert objects.served - before <= 2 * lost + PIECES * SAMPLE + 2
-
 
 def test_a_node_that_comes_later_receives_the_file(objects, ray_nodes):
     url = objects.put("model.bin", CONTENT)
@@ -113,6 +80,40 @@ def test_a_node_that_is_lost_is_done_without(objects, ray_nodes):
     assert objects.served < 2 * len(CONTENT) + PIECES * SAMPLE
     with pytest.raises(ray.exceptions.RayError):
         ray.get(tasks[1])
+
+
+DRIVER = """
+import sys
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from tests.support.ray_nodes import fetched
+ray.init(address=sys.argv[1], log_to_driver=False)
+nodes = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes()]
+ray.get([ray.remote(fetched).options(scheduling_strategy=node).remote(sys.argv[2]) for node in nodes])
+"""
+
+
+def test_what_a_killed_driver_fetched_is_not_fetched_again(objects, ray_nodes):
+    url = objects.put("model.bin", CONTENT)
+    killed = threading.Event()
+    pieces = list(pieces_of([(0, len(CONTENT))]))
+    arrived = [(start, stop) for start, stop in pieces if start <= len(CONTENT) // 2]
+    objects.on_data = lambda request: killed.wait(60) if request.begin >= arrived[-1][1] else None
+
+    def have(number: int) -> int:
+        lists = list(Path(ray_nodes.folder, f"node-{number}").rglob("*.pieces"))
+        lines = lists[0].read_bytes().split(b"\n", 2) if lists else []
+        return len(lines[2]) // 24 if len(lines) == 3 else 0
+
+    with subprocess.Popen([sys.executable, "-c", DRIVER, ray_nodes.address, url], cwd=ROOT) as driver:
+        until(lambda: have(0) + have(1) >= 2 * len(arrived), "the first half on both nodes", seconds=60)
+        driver.kill()
+    killed.set()
+    before = objects.served
+    assert ray.get([ray_nodes.on(number, fetched, url) for number in (0, 1)]) == [DIGEST] * 2
+    lost = sum(stop - start for start, stop in pieces[len(arrived) :])
+    # requests of the first driver are answered, too
+    assert objects.served - before <= 2 * lost + PIECES * SAMPLE + 2
 
 
 def test_a_file_of_a_node_is_received_by_the_others(ray_nodes, tmp_path):

@@ -165,8 +165,8 @@ def test_a_warning_of_the_library_is_one_line(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("arguments", [[], ["store"], ["images"], pytest.param(["bench"], marks=NEEDS_BENCH)])
-def test_a_group_alone_shows_its_help(onecopy_process, arguments):
-    done = onecopy_process(*arguments)
-    assert done.stderr == onecopy_process(*arguments, "--help").stdout
+def test_a_group_alone_shows_its_help(onecopy_command, arguments):
+    done = onecopy_command(*arguments)
+    assert done.stderr == onecopy_command(*arguments, "--help").stdout
     assert "\n  -h, --help" in done.stderr
     assert "..." not in done.stderr.partition("Commands:")[2]

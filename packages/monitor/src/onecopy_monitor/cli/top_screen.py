@@ -148,20 +148,8 @@ def _basis(snapshot: Snapshot) -> str:
 
 def _processes(snapshot: Snapshot, view: View, width: int) -> Text:
     wide = width >= WIDE
-    columns = [
-        screen.Column("PID", right=True),
-        screen.Column("NAME"),
-        screen.Column("SHARE", right=True),
-        screen.Column("ANON", right=True),
-        screen.Column("FILE", right=True),
-        *((screen.Column("SHMEM", right=True), screen.Column("SWAP", right=True)) if wide else ()),
-        screen.Column("RSS", right=True),
-        screen.Column("MIN/s", right=True),
-        screen.Column("MAJ/s", right=True),
-        *((screen.Column("CPU", right=True),) if wide else ()),
-        screen.Column("TREND"),
-    ]
-    grid = screen.Grid(tuple(columns))
+    more, last = (">SHMEM >SWAP", ">CPU") if wide else ("", "")
+    grid = screen.Grid.of(f">PID NAME >SHARE >ANON >FILE {more} >RSS >MIN/s >MAJ/s {last} TREND")
     for depth, one in view.ordered(snapshot.processes)[: view.limit]:
         rates = view.history.rates(one)
         label = view.label(one) + (" (zombie)" if one.state == "Z" else "")
@@ -184,16 +172,8 @@ def _processes(snapshot: Snapshot, view: View, width: int) -> Text:
 
 def _files(snapshot: Snapshot, view: View, width: int) -> Text:
     wide = width >= WIDE
-    columns = [
-        screen.Column("BIG FILES"),
-        screen.Column("SIZE", right=True),
-        screen.Column("RESIDENT"),
-        *((screen.Column("HUGE", right=True),) if wide else ()),
-        screen.Column("DIRTY", right=True),
-        *((screen.Column("DROPPED", right=True),) if wide else ()),
-        screen.Column("SHARED BY"),
-    ]
-    grid = screen.Grid(tuple(columns))
+    huge, dropped = (">HUGE", ">DROPPED") if wide else ("", "")
+    grid = screen.Grid.of(f"BIG_FILES >SIZE RESIDENT {huge} >DIRTY {dropped} SHARED_BY")
     for one in snapshot.files[: view.limit]:
         saves = f", saves {size(one.saves)}" if one.saves >= 1 << 20 else ""
         cells = [
