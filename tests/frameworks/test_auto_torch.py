@@ -6,6 +6,7 @@ All cases are run by one process that has imported torch, each case in a fork an
 import pytest
 from tests.support.same_answers import outcomes, same_answers
 
+pytestmark = pytest.mark.timeout(600)  # the first test runs all cases
 PRELUDE = """
 import os, pathlib, sys
 import torch

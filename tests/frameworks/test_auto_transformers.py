@@ -4,6 +4,7 @@ import pytest
 from tests.support.same_answers import same_answers
 
 pytest.importorskip("transformers")
+pytestmark = pytest.mark.timeout(600)  # the first test runs all programs
 
 PRELUDE = """
 import copy, hashlib, io, os, pickle, shutil, sys, warnings

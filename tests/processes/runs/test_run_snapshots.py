@@ -85,6 +85,7 @@ while True:
         file.seek(0); file.write(bytes([c]) * (2 << 20)); time.sleep(float(sys.argv[2]))
 """
     taken = tried = 0
+    file.write_bytes(bytes(2 * MIB))  # begins as no write of the program does
 
     def is_enough():
         nonlocal taken, tried

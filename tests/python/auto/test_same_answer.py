@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.support.same_answers import same_answer, same_answers
 
+pytestmark = pytest.mark.timeout(600)  # the first test runs all cases
 LOADS = {
     "float64": "np.arange(210_000.0).reshape(700, 300)",
     "Fortran order": "np.asfortranarray(np.arange(210_000, dtype='>i8').reshape(700, 300))",
