@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from onecopy._core import FileHandle
-from onecopy.arrays.file import OneFile
+from onecopy import _core
 from onecopy.auto.hooks import replace_where_shared
 from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
+from onecopy.errors import FormatError
 from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:
@@ -38,21 +38,24 @@ def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
         with safe_open(filename, framework="np", **options) as opened:
             if not source.is_of(filename):  # replaced meanwhile
                 return None
-            with OneFile(source.path, None, FileHandle(os.dup(source.descriptor))) as ours:
-                return {name: _array(source, ours, opened, name) for name in opened.offset_keys()}
+            try:
+                ours = _core.open_arrays(source.path, handle=_core.FileHandle(os.dup(source.descriptor)))[0]
+            except FormatError:  # safetensors reads some files that onecopy refuses
+                return None
+            return {name: _array(source, ours, opened, name) for name in opened.offset_keys()}
 
 
-def _array(source: Source, ours: OneFile, opened: Any, name: str) -> Any:
+def _array(source: Source, ours: _core.ArrayFile, opened: Any, name: str) -> Any:
     """Return an array as safetensors does: a view of bytes that nothing else references."""
     import numpy as np
     from safetensors.numpy import _TYPES
 
-    entry = ours.entry(name) if name in ours else None  # not for those that onecopy hides, which fill gaps
-    dtype = None if entry is None else _TYPES.get(entry.dtype)
-    if entry is None or dtype is None or entry.nbytes < MIN_ARRAY:
+    _, kind, shape, offset, nbytes = ours.entry(name) or ("", "", (), 0, 0)  # none for an array that fills a gap
+    dtype = _TYPES.get(kind)
+    if dtype is None or nbytes < MIN_ARRAY:
         return opened.get_tensor(name)
-    if entry.offset % np.dtype(dtype).alignment:
-        note(LOAD_FILE, source.path, copied=entry.nbytes, reason="not aligned in the file")
+    if offset % np.dtype(dtype).alignment:
+        note(LOAD_FILE, source.path, copied=nbytes, reason="not aligned in the file")
         return opened.get_tensor(name)
-    array = source.array(entry.offset, (entry.nbytes,), np.dtype(np.uint8))
-    return np.frombuffer(memoryview(array), dtype).reshape(entry.shape)
+    array = source.array(offset, (nbytes,), np.dtype(np.uint8))
+    return np.frombuffer(memoryview(array), dtype).reshape(shape)

@@ -138,6 +138,11 @@ SAFETENSORS = """
     with safe_open("x", "np") as file:
         print(type(file) is safe_open, isinstance(file, safe_open), issubclass(type(file), safe_open), file.metadata())
         print(described(file.get_tensor("b")), described(file.get_slice("b")[2:5, 1:]))
+    whole = open("x", "rb").read()
+    length = int.from_bytes(whole[:8], "little")
+    with open("spaced", "wb") as file:  # onecopy refuses such a header
+        file.write((length + 1).to_bytes(8, "little") + b" " + whole[8:])
+    print({name: described(value) for name, value in st.load_file("spaced").items()})
     for damage in (1_000_000, 100, 0):
         os.truncate("x", damage)
         try:
