@@ -6,34 +6,36 @@ The record is one of `onecopy bench crossover`, `structs` or `stories`.
 import sys
 from pathlib import Path
 
-from onecopy_bench.engine import pages
-from onecopy_bench.engine.record import read
-from onecopy_bench.scenarios import structs
-from onecopy_bench.scenarios.passes import winners
-from onecopy_bench.stories import STORIES
+from onecopy_bench.cli import SCENARIOS
+from onecopy_bench.engine.record import Record, read
+from onecopy_bench.engine.scenario import filled
 from onecopy_bench.stories import page as stories_page
-from onecopy_bench.stories.record import stories_of
+from onecopy_bench.stories.reading import stories_of
+from onecopy_bench.stories.story import STORIES
 
-STRUCTS = ("<!-- structs:begin -->", "<!-- structs:end -->")
+
+def marks_of(scenario: str) -> tuple[str, str]:
+    """Return what the block of a scenario stands between."""
+    return f"<!-- {scenario}:begin -->", f"<!-- {scenario}:end -->"
+
+
+def block_of(record: Record) -> str:
+    """Return heading, tables and sentences of a record, marks included."""
+    scenario, (begin, end) = SCENARIOS[record.scenario], marks_of(record.scenario)
+    tables = (table.markdown() for table in scenario.tables(record))
+    sentences = "\n".join(f"* {sentence}" for sentence in scenario.sentences(record))
+    return "\n\n".join([begin, scenario.heading(record), *tables, sentences, end])
 
 
 def main() -> None:
     """Replace what stands between the two marks of the page."""
     path, page = (Path(argument) for argument in sys.argv[1:])
     records = read(path)
-    marks = {"structs": STRUCTS, "crossover": (winners.BEGIN, winners.END)}.get(
-        records[0].scenario, (stories_page.BEGIN, stories_page.END)
-    )
-    if records[0].scenario == "structs":
-        scenario = structs.SCENARIO
-        tables = (table.markdown() for table in scenario.tables(records[0]))
-        parts = [scenario.heading(records[0]), *tables, *scenario.sentences(records[0])]
-        block = "\n\n".join([STRUCTS[0], *parts, STRUCTS[1]])
-    elif records[0].scenario == "crossover":
-        block = winners.to_markdown(records[0])
+    if records[0].scenario == "stories":
+        block, marks = stories_page.block(stories_of(records), STORIES), (stories_page.BEGIN, stories_page.END)
     else:
-        block = stories_page.block(stories_of(records), STORIES)
-    page.write_text(pages.filled(page.read_text(), block, *marks))
+        block, marks = block_of(records[0]), marks_of(records[0].scenario)
+    page.write_text(filled(page.read_text(), block, *marks))
 
 
 if __name__ == "__main__":

@@ -43,9 +43,8 @@ def onecopy_process() -> Callable[..., subprocess.CompletedProcess[str]]:
         environment = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "ONECOPY_TRACEBACK"}}
         environment |= settings.pop("env", {})
         command = [sys.executable, "-m", "onecopy", *map(str, arguments)]
-        return subprocess.run(
-            command, capture_output=True, text=True, env=environment, check=False, timeout=CHILD_SECONDS, **settings
-        )
+        settings = {"timeout": CHILD_SECONDS, **settings}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **settings)
 
     return run
 

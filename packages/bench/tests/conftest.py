@@ -13,8 +13,8 @@ from tests.support.safetensors_files import write_safetensors
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine.record import Record, Row, Sample
 from onecopy_bench.files import touch
-from onecopy_bench.files.configurations import Configuration, Job, Opened
 from onecopy_bench.files.layout import read_layout
+from onecopy_bench.files.loaders import Job, Loader, open_nothing
 from onecopy_bench.files.sampling import turn
 from onecopy_bench.scenarios.open import Options
 
@@ -54,9 +54,9 @@ def job(model: Path) -> Job:
 def stand_in():
     """Make a configuration whose child is a few lines of Python."""
 
-    def make(body: str, **settings) -> Configuration:
+    def make(body: str, **settings) -> Loader:
         command = (sys.executable, "-S", "-c", READY + body)
-        return Configuration("stand-in", "a few lines", lambda _: Opened(None), command=command, **settings)
+        return Loader("stand-in", "a few lines", open=open_nothing, command=command, **settings)
 
     return make
 
@@ -65,7 +65,7 @@ def stand_in():
 def take(job: Job, model: Path):
     """Take one sample of a configuration, in two processes from a warm cache by default."""
 
-    def make(entry: Configuration, *, processes=2, state="warm", at: Job | None = None, **options) -> Sample:
+    def make(entry: Loader, *, processes=2, state="warm", at: Job | None = None, **options) -> Sample:
         settings = Options(**{"timeout": 20.0, "idle_wait": 0.0} | options)
         own = at or job
         checksum = touch.of_file(own.path, read_layout(own.path))

@@ -5,21 +5,20 @@ from dataclasses import replace
 from packages.bench.tests.support import made, taken
 
 from onecopy_bench.engine.record import Record, Row, Sample, lines
-from onecopy_bench.stories import STORIES, images, models
-from onecopy_bench.stories.record import Stories
-from onecopy_bench.stories.story import Story
+from onecopy_bench.stories.reading import Stories
+from onecopy_bench.stories.story import STORIES, Story
 
 MB, S = 1_000_000, 1_000_000_000
 CASES = {
-    "models": ((models.MODEL, "1 process"), (models.MODEL, "4 processes")),
+    "models": (("convolutions", "1 process"), ("convolutions", "4 processes")),
     "start": (("disk",), ("128K",)),
-    "images": (images.CASE,),
+    "images": (("compressed files", "left to the kernel"),),
     "share": (("fork", "1"), ("fork", "2")),
     "structs": (("cold", "1"), ("warm", "1")),
 }
 NUMBERS = ("create_ns", "total_ns", "ready_ns", "second_ready_ns")
 DATA = {
-    "models": {models.MODEL: 94 * MB},
+    "models": {"convolutions": 94 * MB},
     "start": {"bytes": 2 * S, "places": {"disk": 8 << 20, "128K": 128 << 10}},
     "images": {"shape": [4, 3], "decoded": 400 * MB, "compressed": 9 * MB},
     "share": {"kind": "coco", "rows": 1000, "pickled": 5 * MB},

@@ -1,11 +1,10 @@
 """Records made by hand, read back, and runs that are resumed."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-from onecopy_bench.engine.record import Absent, Log, Record, Row, Sample, as_json, lines, parse
+from onecopy_bench.engine.record import Absent, Record, Row, Sample, as_json, lines, parse
 
 WHEN = "2026-01-01T00:00:00+00:00"
 
@@ -42,20 +41,3 @@ def read_back(record: Record) -> Record:
     """Write a record and read it."""
     (found,) = parse(text_of(record))
     return found
-
-
-def has_sample(path: Path) -> bool:
-    """Report whether a record file has a header and at least one sample, a line each."""
-    return path.exists() and path.read_text().count("\n") >= 2
-
-
-def resumed(run: Callable[..., Record], options: Any, folder: Path) -> tuple[Record, Record]:
-    """Run a scenario, cut its file after the first sample, and resume it; return the records of both runs."""
-    path = folder / "samples.jsonl"
-    (folder / "one").mkdir()
-    first = run(folder / "one", options, log=Log(path))
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
-    (folder / "two").mkdir()
-    second = run(folder / "two", options, log=Log(path, resume=True))
-    assert parse(path.read_text()) == [second]
-    return first, second

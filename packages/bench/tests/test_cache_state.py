@@ -51,22 +51,10 @@ def test_mincore_and_cachestat_tell_the_same(file):
     assert by_cachestat in (None, by_mincore)
 
 
-def test_without_cachestat_the_answer_comes_from_mincore(file, monkeypatch):
-    monkeypatch.setattr(cache, "_cachestat", lambda _: None)
-    assert cache.evict(file) == 0
-    assert cache.fill(file) == 3 * 2**20 + 5
-
-
 def test_without_both_the_answer_is_unknown(file, monkeypatch):
     monkeypatch.setattr(cache, "_cachestat", lambda _: None)
     monkeypatch.setattr(cache, "_mincore", lambda *_: None)
     assert cache.evict(file) is None
-
-
-def test_an_empty_file_has_nothing_cached(tmp_path):
-    path = tmp_path / "empty"
-    path.touch()
-    assert cache.evict(path) == 0
 
 
 def test_a_file_that_changes_has_another_identity(file):

@@ -3,28 +3,25 @@
 The wording and the layout of a page are free to change: a page is never compared with its committed text.
 """
 
-import html
 import re
 import statistics
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.places import ROOT
+from tools.fill_tables import block_of, marks_of
 
-from onecopy_bench.engine import pages, pictures
+from onecopy_bench.cli import SCENARIOS
 from onecopy_bench.engine.record import Record, read
+from onecopy_bench.engine.scenario import filled
 from onecopy_bench.engine.tables import number
-from onecopy_bench.scenarios.every import SCENARIOS
-from onecopy_bench.scenarios.open import shown as opening
-from onecopy_bench.scenarios.open.summary import cases_of, names_of
-from onecopy_bench.scenarios.passes import crossover as crossover_scenario
-from onecopy_bench.scenarios.passes import winners
-from onecopy_bench.stories import NAMES, STORIES, page, reading
-from onecopy_bench.stories import pictures as story_pictures
-from onecopy_bench.stories import record as story_record
-from onecopy_bench.stories.record import Stories
+from onecopy_bench.scenarios import open_shown as opening
+from onecopy_bench.scenarios import passes_shown as winners
+from onecopy_bench.scenarios.open_shown import cases_of, names_of
+from onecopy_bench.stories import NAMES, page, reading
+from onecopy_bench.stories.reading import Stories
+from onecopy_bench.stories.story import STORIES
 
 RECORDS = ROOT / "packages/bench/results"
 pytestmark = pytest.mark.skipif(not RECORDS.is_dir(), reason="the records are not in source packages")
@@ -45,15 +42,6 @@ def numbers_in(text: str) -> set[float]:
     return set(map(float, NUMBER.findall(text)))
 
 
-def texts_in(picture: Path) -> set[str]:
-    """Return the texts of a picture that matplotlib drew: as text, or as outlines with the text in a comment."""
-    drawn = picture.read_text()
-    assert ET.fromstring(drawn).tag.endswith("svg")
-    return {
-        html.unescape(text).strip() for pair in re.findall(r"<!--(.*?)-->|>([^<>]+)</text>", drawn) for text in pair
-    }
-
-
 def lines_of(text: str) -> dict[str, list[str]]:
     """Return the rows of all Markdown tables of a page, by their first cell without emphasis."""
     found: dict[str, list[str]] = {}
@@ -70,7 +58,7 @@ def lines_of(text: str) -> dict[str, list[str]]:
 @pytest.fixture(scope="module")
 def stories() -> Stories:
     (path,) = committed("stories")
-    found = story_record.read(path, STORIES)
+    found = reading.read(path, STORIES)
     assert set(found.measured) == set(NAMES)
     return found
 
@@ -87,7 +75,7 @@ def figures_of(stories: Stories) -> Iterator[tuple[str, ...]]:
     for story in STORIES:
         samples = stories.of(story)
         for line in reading.measured(story, samples):
-            cells = [reading.cell(metric, line, samples) for metric in reading.shown(story, samples)]
+            cells = [reading.cell(story, metric, line, samples) for metric in reading.shown(story, samples)]
             yield (line.words, *(text for cell in cells for text in (cell.here, cell.published) if text))
 
 
@@ -98,7 +86,7 @@ def test_the_table_of_the_readme_is_rendered(stories):
         (line,) = rows[words]
         assert all(figure in line for figure in figures)
     readme = (ROOT / "README.md").read_text()
-    assert shown in pages.filled(readme, shown, page.BEGIN, page.END)
+    assert shown in filled(readme, shown, page.BEGIN, page.END)
 
 
 def test_the_page_of_the_stories_is_rendered(stories):
@@ -108,22 +96,6 @@ def test_the_page_of_the_stories_is_rendered(stories):
         assert any(all(figure in line for figure in figures) for line in rows[words]), words
     assert all(story.title in shown for story in STORIES)
     assert "(stories.svg)" in shown
-
-
-def test_the_web_page_of_the_stories_is_rendered(stories):
-    shown = html.unescape(page.to_html(stories, STORIES))
-    for cells in (*overview_of(stories), *figures_of(stories)):
-        assert all(cell in shown for cell in cells), cells
-    assert all(story.title in shown for story in STORIES)
-
-
-def test_the_picture_of_the_stories_is_rendered(stories, tmp_path):
-    story_pictures.save(tmp_path / "out.svg", stories, STORIES)
-    shown = " ".join(texts_in(tmp_path / "out.svg"))
-    for story in STORIES:
-        assert story.title in shown
-        samples, told = stories.of(story), story.telling[0]
-        assert reading.amount(story.metric(told.metric).of(samples, told.ours), "").split()[0] in shown
 
 
 # --- bench open -------------------------------------------------------------------------------------------------------
@@ -151,7 +123,7 @@ def milliseconds_of(record: Record, row: str, case: tuple[str, ...]) -> float | 
 @pytest.mark.parametrize("name", OPEN)
 def test_a_page_of_how_files_open_is_rendered(name):
     for record in read_open(OPEN[name]):
-        page = pages.page(SCENARIOS["open"], record)
+        page = SCENARIOS["open"].page(record)
         for case in cases_of(record):
             title = f"**{opening.words_of(case).capitalize()}: the slowest process**"
             (section,) = [part for part in re.split(r"^(?=\*\*)", page, flags=re.MULTILINE) if part.startswith(title)]
@@ -161,14 +133,6 @@ def test_a_page_of_how_files_open_is_rendered(name):
                 wanted = milliseconds_of(record, row, case)
                 if wanted is not None and row != "empty":
                     assert float(NUMBER.match(line.split("|")[2].strip())[0]) == pytest.approx(wanted, rel=0.01), row
-
-
-def test_the_picture_of_how_files_open_is_rendered(tmp_path):
-    for record in read_open(OPEN["open-8m.md"]):
-        pictures.save(tmp_path / "out.svg", lambda figure, record=record: SCENARIOS["open"].draw(figure, record))
-        drawn = {n for case in cases_of(record) for n in names_of(record) if record.of(n, case)} - {"empty"}
-        assert drawn
-        assert drawn <= texts_in(tmp_path / "out.svg")
 
 
 # --- bench crossover --------------------------------------------------------------------------------------------------
@@ -182,7 +146,7 @@ def crossover() -> Record:
 
 
 def test_the_tables_of_when_to_copy_are_rendered(crossover):
-    shown = winners.to_markdown(crossover)
+    shown = block_of(crossover)
     verdicts = winners.verdicts_of(crossover)
     assert verdicts
     rows = lines_of(shown)
@@ -193,45 +157,24 @@ def test_the_tables_of_when_to_copy_are_rendered(crossover):
             milliseconds = f"{number(verdict.times[verdict.winners[0]].median)} ms"
             assert any(verdict.winners[0] in line and milliseconds in line for line in lines), verdict
     page_of_it = (ROOT / "packages/bench/results/vm-2core-epyc-linux-6.18/when-to-copy.md").read_text()
-    assert shown in pages.filled(page_of_it, shown, winners.BEGIN, winners.END)
-
-
-def test_the_picture_of_when_to_copy_is_rendered(crossover, tmp_path):
-    pictures.save(tmp_path / "out.svg", lambda figure: crossover_scenario.draw(figure, crossover))
-    shown = texts_in(tmp_path / "out.svg")
-    for verdict in winners.verdicts_of(crossover):
-        assert any(text.startswith(f"{verdict.place}: ") for text in shown)
-        if verdict.winners:
-            milliseconds = f"{number(verdict.times[verdict.winners[0]].median)} ms"
-            assert any(text.startswith(milliseconds) for text in shown), milliseconds
+    assert shown in filled(page_of_it, shown, *marks_of("crossover"))
 
 
 # --- the others -------------------------------------------------------------------------------------------------------
 
 OTHERS = [path for path in committed("*") if path.with_name(f"{name_of(path)}.md").exists()]
-OTHERS = [path for path in OTHERS if read(path)[0].scenario not in {"stories", "open", "crossover"}]
+OTHERS = [
+    path for path in OTHERS if read(path)[0].scenario not in {"stories", "open", "crossover", "monitor", "unchanged"}
+]
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=name_of)
 def test_a_page_of_tables_is_rendered(path):
     (record,) = read(path)
-    shown = lines_of(pages.page(SCENARIOS[record.scenario], record, "out.svg"))
+    shown = lines_of(SCENARIOS[record.scenario].page(record, "out.svg"))
     before = lines_of(path.with_name(f"{name_of(path)}.md").read_text())  # as it was shown when it was measured
     assert len(before) > 2
     for name, lines in before.items():
         for line in lines:
             figures = numbers_in(line.replace(name, "", 1))
             assert any(figures <= numbers_in(each.replace(name, "", 1)) for each in shown[name]), (name, line)
-
-
-DRAWN = [path for path in OTHERS if path.with_name(f"{name_of(path)}.svg").exists()]
-
-
-@pytest.mark.parametrize("path", DRAWN, ids=name_of)
-def test_a_picture_of_tables_is_rendered(path, tmp_path):
-    (run,) = read(path)
-    pictures.save(tmp_path / "out.svg", lambda figure: SCENARIOS[run.scenario].draw(figure, run))
-    rows = {text.partition(": ")[0] for text in texts_in(tmp_path / "out.svg")}  # some titles say "row: case"
-    ours = run.ours & {sample.row for sample in run.samples if sample.state == "ok"}
-    assert ours
-    assert ours & rows if run.scenario == "images" else ours <= rows  # which has two rows only

@@ -6,22 +6,19 @@ import pickle
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from tests.support.safetensors_files import bytes_of
 
 import onecopy
-from onecopy.memory import proc
-from onecopy_bench.engine import raw, rounds
+from onecopy_bench.engine import rounds, ways
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.rounds import Settings
 from onecopy_bench.engine.ways import missing
-from onecopy_bench.files import ceilings, child, touch, twins
+from onecopy_bench.files import ceilings, touch, twins
 from onecopy_bench.files.ceilings import CEILINGS, CONTROLS, SECTOR
-from onecopy_bench.files.configurations import Job
 from onecopy_bench.files.layout import read_layout
+from onecopy_bench.files.loaders import Job
+from onecopy_bench.files.rivals import ROWS
 from onecopy_bench.files.sampling import turn
-from onecopy_bench.peers import ROWS
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.open import Options
 
@@ -29,9 +26,9 @@ HAS_CORE = importlib.util.find_spec("onecopy._core") is not None
 NEEDS_CORE = pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built")
 EVERY = (*ROWS, *CEILINGS, *CONTROLS)
 LOADERS = [
-    pytest.param(entry, id=entry.name, marks=[NEEDS_CORE] if "onecopy" in entry.modules else [])
+    pytest.param(entry, id=entry.name, marks=[NEEDS_CORE] if "onecopy" in entry.needs else [])
     for entry in EVERY
-    if not missing(entry.modules) or "onecopy" in entry.modules
+    if not missing(entry.needs) or "onecopy" in entry.needs
 ]
 
 
@@ -102,23 +99,8 @@ def test_o_direct_reads_the_whole_file_with_its_tail(tmp_path, size, threads):
     assert ceilings.open_direct_reused(job, threads=threads).keep == size
 
 
-@pytest.mark.parametrize("huge", [True, False])
-def test_fresh_memory_is_private_anonymous_and_aligned_to_a_huge_page(huge):
-    size = 8 * 2**20
-    before = proc.rollup(os.getpid())
-    memory, data = raw.fresh_memory(size, huge=huge)
-    assert data.ctypes.data % raw.HUGE == 0
-    assert data.size >= size
-    data[:size:4096] = 1
-    after = proc.rollup(os.getpid())
-    assert after.anonymous - before.anonymous >= size
-    if not huge:
-        assert after.anon_huge_pages == before.anon_huge_pages
-    assert memory.closed is False
-
-
 def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
-    monkeypatch.setattr(opening, "missing", lambda modules: ["torch"] if "torch" in modules else missing(modules))
+    monkeypatch.setattr(ways, "missing", lambda modules: ["torch"] if "torch" in modules else missing(modules))
     chosen, absent = opening.applicable(read_layout(model), Options())
     safetensors = [entry.name for entry in chosen]
     assert "safetensors.numpy" in safetensors
@@ -129,56 +111,16 @@ def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, m
     chosen, absent = opening.applicable(read_layout(__file__), Options(ceilings="none"))
     rows = ["copy", "map", "map+warm", "numpy.memmap", "numpy.fromfile", "empty"]
     assert [entry.name for entry in chosen] == [*rows, "first-touch-4k", "first-touch-huge"]
-    assert absent == ()
-
-
-def test_a_row_by_request_is_taken_when_it_is_asked_for(tmp_path):
-    path = tmp_path / "m.safetensors"
-    onecopy.save(path, {"a": np.ones(100_000)})
-    layout = read_layout(path)
-    assert "map+verify" not in [entry.name for entry in opening.applicable(layout, Options())[0]]
-    (row,) = [c for c in opening.applicable(layout, Options(), ("map+verify",))[0] if c.by_request]
-    opened = row.open(Job(str(path), layout.kind, layout.size, layout.pieces))
-    assert opened.warm is not None
-    assert opened.warm()["verified"] == 800_000
-
-
-@pytest.mark.processes
-def test_a_whole_run_has_every_sample_and_rows_that_agree(model):
-    chosen = tuple(entry for entry in EVERY if entry.name in {"numpy.memmap", "o_direct-fresh-1", "first-touch-4k"})
-    options = Options(processes=(2,), rounds=2, idle_wait=0.0, timeout=60.0, caches=("cold",))
-    record = opening.run(model, options, configurations=chosen)
-    assert [sample.state for sample in record.samples] == ["ok"] * 6
-    mapped = [sample for sample in record.samples if sample.row == "numpy.memmap"]
-    assert {len(sample.processes) for sample in mapped} == {2}
-    assert record.data["file"] == "model.safetensors"
-    assert {sample.numbers["cached_before"] for sample in mapped} == {0}
-    assert {sample.numbers["cached_after"] for sample in mapped} == {record.data["size"]}
-
-
-@NEEDS_CORE
-@pytest.mark.processes
-@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F16", "BOOL", "C64", "F4"])
-@pytest.mark.parametrize("name", ["copy", "map", "map+warm"])
-def test_every_element_type_is_touched_as_bytes(name, dtype, tmp_path):
-    bits = {"BF16": 16, "F8_E4M3": 8, "F16": 16, "BOOL": 8, "C64": 64, "F4": 4}[dtype]
-    data = bytes(at % 2 for at in range(96_000))
-    shape = [3, len(data) * 8 // bits // 3]
-    path = tmp_path / "typed.safetensors"
-    path.write_bytes(bytes_of({"t": (dtype, shape, data)}))
-    row = next(entry for entry in ROWS if entry.name == name)
-    sample = take(row, job_of(path), touch.of_file(path, read_layout(path)), processes=1)
-    assert (sample.state, sample.reason) == ("ok", "")
-    assert "checksum" in sample.processes[0]
+    assert not absent
 
 
 ON_THE_CLOCK = """
 import pickle, sys
-from onecopy_bench.files import child
-errand = pickle.load(sys.stdin.buffer)
-child.prepare(errand.entry)
+from onecopy_bench.files import loading
+loader, job = pickle.load(sys.stdin.buffer)
+loading.prepare(loader)
 before = set(sys.modules)
-child.load(errand)
+loading.load(loader, job, 1, 60)
 print(sorted(set(sys.modules) - before))
 """
 
@@ -191,6 +133,6 @@ def test_no_module_is_imported_on_the_clock(configuration, model):
         with_checksums(model)
     job = job_of(model)
     with twins.written([configuration], job) as (jobs, _):
-        errand = pickle.dumps(child.Errand(configuration, jobs.get(configuration.name, job)))
+        errand = pickle.dumps((configuration, jobs.get(configuration.name, job)))
         done = subprocess.run([sys.executable, "-c", ON_THE_CLOCK], input=errand, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"[]\n"), done.stderr

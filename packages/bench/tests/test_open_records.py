@@ -11,10 +11,10 @@ from rich.console import Console
 from tests.support.screens import widest_of_tables
 
 from onecopy.cli import screen
-from onecopy_bench.engine import pages, pictures
 from onecopy_bench.engine.record import Absent
-from onecopy_bench.engine.tables import Spread, number
-from onecopy_bench.scenarios.open import BRIEF, SCENARIO, summary
+from onecopy_bench.engine.tables import number
+from onecopy_bench.scenarios import open_shown as summary
+from onecopy_bench.scenarios.open import SCENARIO
 
 COLD = ("cold", "4")
 
@@ -23,10 +23,10 @@ def said(record) -> str:
     return "\n".join(SCENARIO.sentences(record))
 
 
-def shown(record, width: int, monkeypatch, scenario=SCENARIO) -> str:
+def shown(record, width: int, monkeypatch) -> str:
     console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, highlight=False)
     monkeypatch.setattr(screen, "out", lambda: console)
-    pages.show(scenario, record)
+    SCENARIO.show(record)
     return console.file.getvalue()
 
 
@@ -52,13 +52,6 @@ def test_a_table_has_the_fastest_row_first_and_what_it_costs_beside_ours(record_
     assert cells_of(record_of(), 2)["map"] == ("-", "4", "40")
 
 
-def test_a_row_tells_its_call_and_whether_it_maps_or_copies(record_of):
-    names = [row[0] for row in next(iter(SCENARIO.tables(record_of()))).rows]
-    assert "map+warm\nmaps: as called" in names
-    assert "copy\ncopies: as called" in names
-    assert "empty\nas called" in names
-
-
 def test_no_ratio_of_a_copy_is_told_where_fresh_memory_is_slow(record_of, change):
     assert "to other machines" not in said(record_of())
     record = record_of(touch_ms=100.0)
@@ -67,9 +60,11 @@ def test_no_ratio_of_a_copy_is_told_where_fresh_memory_is_slow(record_of, change
     assert "First touch of fresh anonymous memory: 1.0 (1.0-1.0) GB/s for first-touch-4k" in said(record)
     assert "do not transfer to other machines, and no ratio of them is claimed here" in said(record)
     quick = change(record, lambda s: s.row == "copy", processes={"resident_ns": 1_000_000})
-    peer = [replace(sample, row="peer") for sample in quick.samples if sample.row == "copy"]
-    slow = replace(record, rows=(*record.rows, replace(record.rows[0], name="peer")), samples=(*record.samples, *peer))
-    assert "peer (it copies, and no ratio is claimed here)" in said(slow)
+    rival = [replace(sample, row="rival") for sample in quick.samples if sample.row == "copy"]
+    slow = replace(
+        record, rows=(*record.rows, replace(record.rows[0], name="rival")), samples=(*record.samples, *rival)
+    )
+    assert "rival (it copies, and no ratio is claimed here)" in said(slow)
     assert "fresh huge-page memory" not in said(slow)
     unknown = replace(record, samples=tuple(s for s in record.samples if not s.row.startswith("first-touch")))
     assert "Without a control" in said(unknown)
@@ -108,16 +103,6 @@ def test_comparisons_are_paired_by_round(record_of, change):
         "Cold, 4 processes: map+warm takes 0.80 (0.80-0.80) of the time of a plain numpy.memmap until every page has"
         " been touched, 0.64 (0.64-0.64) until warm() returns (median of 7 paired rounds)."
     ) in said(record_of())
-
-
-def test_cold_runs_tell_the_share_of_both_ceilings(record_of):
-    text = said(record_of())
-    assert (
-        "map+warm reaches 1.19 (1.19-1.19) of the rate of O_DIRECT x 4 into fresh huge-page memory when warm() returns,"
-        " 0.95 (0.95-0.95) when every page has been touched"
-    ) in text
-    assert "reaches 0.94 (0.94-0.94) of the rate of O_DIRECT x 4 into a reused 4 MiB buffer" in text
-    assert "O_DIRECT" not in said(record_of(cache="warm"))
 
 
 def test_who_is_ahead_of_ours_is_told_with_how_much(record_of, change):
@@ -165,35 +150,19 @@ def test_every_number_is_there_in_full_at_any_width(record_of, width, monkeypatc
             assert spread is None or number(spread.median) in numbers
     assert "…" not in text
     assert widest_of_tables(text) <= max(width, 80)
-    assert "once instead of" in shown(record, width, monkeypatch, BRIEF)
+    brief = replace(record, options=record.options | {"brief": True})
+    assert "once instead of" in shown(brief, width, monkeypatch).replace("\n", " ")
 
 
 def test_words_of_a_record_are_shown_and_not_obeyed(record_of, monkeypatch):
     record = record_of()
     rows = (replace(record.rows[0], detail="a|b<script>\n\x1b[2J`"), *record.rows[1:])
     odd = replace(record, rows=rows, data={**record.data, "file": "x](http://a)\n# y"})
-    page = pages.page(SCENARIO, replace(odd, machine={"read_ahead_bytes": 8 << 20}))
+    page = SCENARIO.page(replace(odd, machine={"read_ahead_bytes": 8 << 20}))
     assert "read-ahead 8192 KiB" in page
     assert "a\\|b\\<script>" in page
     assert "\x1b" not in page + shown(odd, 80, monkeypatch)
     assert "\n# y" not in page
-
-
-def test_a_picture_is_a_file_of_the_kind_its_name_tells(record_of, change, tmp_path):
-    odd = replace(record_of(), data={**record_of().data, "file": "a$b$ {x}.safetensors"})
-    for name in ("a.svg", "again.svg", "a.png"):
-        pictures.save(tmp_path / name, lambda figure: SCENARIO.draw(figure, odd))
-    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
-    assert (tmp_path / "a.svg").read_text() == (tmp_path / "again.svg").read_text()
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    nothing = change(record_of(), lambda _: True, state="crashed", processes={})
-    pictures.save(tmp_path / "b.png", lambda figure: SCENARIO.draw(figure, nothing))
-    assert (tmp_path / "b.png").stat().st_size > 0
-
-
-def test_a_spread_is_median_smallest_and_largest_and_of_nothing_there_is_none():
-    assert Spread.of([3, 1, 2, 10]) == Spread(2.5, 1, 10)
-    assert Spread.of([]) is None
 
 
 def test_what_draws_and_writes_pages_is_imported_when_it_is_needed_and_not_before():

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy_bench.scenarios.passes.pieces import LEAST, MOST, PAGE, choose, cut
+from onecopy_bench.scenarios.passes import LEAST, MOST, PAGE, choose, cut
 
 
 @given(st.integers(1, 40 << 20), st.integers(0, 5))
@@ -30,9 +30,3 @@ def test_a_smaller_share_is_part_of_a_larger_one():
     pieces = cut(50 << 20)
     small, large = ({p.name for p in choose(pieces, share, "file")} for share in (0.05, 0.25))
     assert small < large
-
-
-def test_both_orders_hold_the_same_pieces_and_differ():
-    pieces = cut(50 << 20)
-    ordered, shuffled = choose(pieces, 0.5, "file"), choose(pieces, 0.5, "shuffled")
-    assert ordered == tuple(sorted(shuffled, key=lambda p: p.offset)) != shuffled

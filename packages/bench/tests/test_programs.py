@@ -1,6 +1,7 @@
 """Programs of any kind: started together, measured with their children, ended whatever they do."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,13 +13,14 @@ from packages.bench.tests.support import made, read_back, taken
 from tests.support.waiting import until
 
 from onecopy_bench.engine import rounds
-from onecopy_bench.engine.machine.processes import MARK, Totals, Trees
+from onecopy_bench.engine.machine.processes import MARK, Totals
 from onecopy_bench.engine.record import Row, Sample
 from onecopy_bench.engine.rounds import Turn
 from onecopy_bench.engine.tables import Spread
-from onecopy_bench.scenarios import programs
-from onecopy_bench.scenarios.programs import Options, copies, limits, spreads_of
-from onecopy_bench.scenarios.programs.copies import Copies, numbered
+from onecopy_bench.scenarios import copies
+from onecopy_bench.scenarios import run as programs
+from onecopy_bench.scenarios.copies import Copies, numbered
+from onecopy_bench.scenarios.run import Options, spreads_of
 
 pytestmark = pytest.mark.processes
 
@@ -74,19 +76,6 @@ def test_all_copies_are_measured_while_they_hold():
     assert sample.numbers["peak_anonymous"] >= 90_000_000
 
 
-def test_memory_that_was_given_back_is_in_the_peak_only():
-    sample = take("data = b'x' * 60_000_000; import time; time.sleep(0.6); del data\n" + READY)
-    assert sample.numbers["peak_anonymous"] >= 60_000_000
-    assert held_by(sample, "anonymous")[0] < 60_000_000
-
-
-def test_children_belong_to_their_copy():
-    fork = "import os\nif not os.fork(): data = b'y' * 20_000_000; import time; time.sleep(1000)\nimport time\n"
-    sample = take(fork + "time.sleep(0.3)\n" + READY, processes=2)
-    assert held_by(sample, "processes") == [2, 2]
-    assert min(held_by(sample, "anonymous")) >= 20_000_000
-
-
 def test_a_daemon_with_a_session_of_its_own_belongs_to_its_copy_and_is_ended(alive):
     daemon = """
 import os, time
@@ -112,11 +101,6 @@ time.sleep(0.3)
     assert held_by(sample, "processes") == [2]
     (pid,) = [int(line.split()[1]) for line in said if line.startswith("daemon")]
     assert not alive(pid)
-
-
-def test_a_program_that_talks_without_end_is_read_without_end():
-    code = "import sys, time\nprint('is ready', flush=True)\nwhile True: sys.stdout.write('x' * 10_000 + '\\n')"
-    assert take(code, hold_ms=300.0).state == "ok"
 
 
 def test_a_server_that_never_gets_ready_is_a_timeout_with_its_last_lines():
@@ -161,13 +145,6 @@ def test_a_copy_has_settled_when_its_memory_stands_still():
     assert held_by(sample, "ready_ns")[0] >= 800_000_000  # nothing settles before it has stopped growing
 
 
-def test_signals_that_python_ignores_are_not_handed_on():
-    # SIGPIPE and SIGXFSZ; what else is ignored was so before Python came.
-    script = "m=$(sed -n 's/SigIgn:.//p' /proc/self/status); echo mask $((0x$m & 0x1001000)); exec sleep 1000"
-    sample = taken_of(["sh", "-c", script], ready="mask 0", timeout=5.0, hold_ms=0.0)
-    assert (sample.state, sample.reason) == ("ok", "")
-
-
 def test_each_copy_has_its_number_in_its_arguments():
     code = "import sys, time; print(f'is ready {sys.argv[1:]}', flush=True); time.sleep(1000)"
     command = [*program(code), "--port=80{i}", '{"i": 1}', "{j}"]
@@ -182,27 +159,11 @@ def test_each_copy_has_its_number_in_its_arguments():
     assert numbered(["{{i}}", "{i}{i}"], 7) == ["{7}", "77"]
 
 
-def test_an_interrupt_ends_everything(alive):
-    pids = []
-
-    def interrupted():
-        with Copies(program(READY), Options(ready="is ready", processes=2)) as crew:
-            pids.extend(copy.process.pid for copy in crew.copies)
-            crew.start()
-            crew.wait_until_ready()
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert len(pids) == 2
-    assert not any(map(alive, pids))
-
-
 def test_a_killed_parent_takes_its_copies_with_it(alive):
     code = f"""
 import time
-from onecopy_bench.scenarios.programs import Options
-from onecopy_bench.scenarios.programs.copies import Copies
+from onecopy_bench.scenarios.run import Options
+from onecopy_bench.scenarios.copies import Copies
 with Copies({program(READY)!r}, Options(ready="is ready", processes=2)) as crew:
     crew.start(); crew.wait_until_ready()
     print(*(copy.process.pid for copy in crew.copies), flush=True)
@@ -223,21 +184,22 @@ def test_an_evicted_file_is_cold_before_every_start(tmp_path):
     path.write_bytes(os.urandom(3 << 20))
     command = program(f"open({str(path)!r}, 'rb').read(); " + READY)
     options = Options(ready="is ready", evict=(str(path),), rounds=2, hold_ms=0.0, timeout=20.0)
-    record = programs.run(command, options=options)
+    record = programs.run(tmp_path, replace(options, command=tuple(command)))
     assert [sample.numbers["cached_before"] for sample in record.samples] == [0, 0]
     assert record.options["evict"] == ["file"]
 
 
-def test_the_baseline_runs_in_the_same_rounds_and_is_compared_with_by_round():
+def test_the_baseline_runs_in_the_same_rounds_and_is_compared_with_by_round(tmp_path):
     options = Options(ready="is ready", rounds=2, hold_ms=50.0, timeout=20.0)
-    record = programs.run(program("data = b'x' * 40_000_000\n" + READY), program(READY), options)
+    command = tuple(program("data = b'x' * 40_000_000\n" + READY))
+    record = programs.run(tmp_path, replace(options, command=command, baseline=shlex.join(program(READY))))
     assert sorted((s.row, s.round) for s in record.samples) == [
         (name, n) for name in ("baseline", "command") for n in (0, 1)
     ]
-    *_, ratio, difference = spreads_of(record, "PSS, MB")
-    assert difference.median == pytest.approx(40, abs=1)
-    assert ratio.median > 1.5
-    assert spreads_of(record, "swap, MB")[2] is None
+    spreads = spreads_of(record, "PSS, MB")
+    assert spreads["difference"].median == pytest.approx(40, abs=1)
+    assert spreads["ratio"].median > 1.5
+    assert spreads_of(record, "swap, MB")["ratio"] is None
     assert read_back(record) == record
 
 
@@ -251,19 +213,10 @@ def test_a_round_with_a_failure_is_compared_with_nothing():
     late = Sample("baseline", (), 1, "timeout", "late; last lines: last")
     rows, data = [Row("command"), Row("baseline")], {"command": ["a"], "baseline": ["b"]}
     record = made("run", [*samples, late], rows, options=Options(rounds=2), data=data)
-    assert spreads_of(record, "PSS, MB")[0] == Spread(8, 8, 8)
-    assert spreads_of(record, "ready, median copy, s")[0] == Spread(2, 2, 2)
-    assert spreads_of(record, "ready, slowest copy, s")[2] == Spread(1, 1, 1)
+    assert spreads_of(record, "PSS, MB")["command"] == Spread(8, 8, 8)
+    assert spreads_of(record, "ready, median copy, s")["command"] == Spread(2, 2, 2)
+    assert spreads_of(record, "ready, slowest copy, s")["ratio"] == Spread(1, 1, 1)
     killed = replace(record, samples=(replace(samples[0], numbers={"killed": 1.0}), *record.samples[1:]))
-    notes = list(limits(killed))
+    notes = programs.SCENARIO.sentences(killed)
     assert "baseline, round 2: timeout (late; last lines: last)." in notes
     assert "1 processes did not end on SIGTERM and were killed." in notes
-
-
-def test_nobody_else_belongs_to_a_copy():
-    with Copies(program(READY), Options(ready="is ready")) as crew:
-        crew.start()
-        crew.wait_until_ready()
-        strangers = Trees([copy.process.pid for copy in crew.copies], ["none"]).members()
-    assert strangers == [[crew.copies[0].process.pid]]
-    assert Trees([], []).members() == []

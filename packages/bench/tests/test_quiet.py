@@ -28,7 +28,3 @@ def test_patience_is_for_the_whole_run_and_then_nothing_is_known(monkeypatch):
     assert patience.wait() == 0.5
     assert len(looks) == 5
     assert patience.wait() is None
-
-
-def test_the_real_machine_tells_a_share():
-    assert 0 <= quiet._idle_share(0.05) <= 1

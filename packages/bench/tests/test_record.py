@@ -1,7 +1,6 @@
 """Records: the same after a round trip, resumed where they ended, never as another run, and without anybody's name."""
 
 import json
-import os
 import socket
 from dataclasses import replace
 
@@ -9,13 +8,14 @@ import pytest
 from packages.bench.tests.support import made, read_back, taken, text_of
 from tests.support.places import ROOT
 
+from onecopy_bench.cli import scenario_of
 from onecopy_bench.engine import machine, rounds
 from onecopy_bench.engine.record import FORMAT, Absent, Log, Row, parse, read
 from onecopy_bench.engine.rounds import Settings, Taken, Turn
 from onecopy_bench.scenarios import open as opening
-from onecopy_bench.scenarios.every import SCENARIOS
-from onecopy_bench.stories import STORIES
-from onecopy_bench.stories import record as stories
+from onecopy_bench.scenarios.open import Options
+from onecopy_bench.stories import reading as stories
+from onecopy_bench.stories.story import STORIES
 
 ROWS = (Row("a", "as called", ours=True), Row("b", role="ceiling", uses_cache=False, size=5))
 
@@ -99,28 +99,12 @@ def test_the_torn_line_of_a_killed_write_is_dropped_and_written_over(record, tmp
     assert Log(path, resume=True).begin(record).samples == (one, two)
 
 
-def test_without_resume_or_without_a_file_a_run_begins_anew(record, tmp_path):
-    empty = replace(record, samples=())
-    assert Log(tmp_path / "none", resume=True).begin(empty) == empty
-    assert Log().begin(empty) == empty
-    log = Log(tmp_path / "r.jsonl")
-    log.begin(empty)
-    log.add(record.samples[0])
-    Log(tmp_path / "r.jsonl").begin(empty)
-    assert Log(tmp_path / "r.jsonl", resume=True).begin(empty).samples == ()
-
-
 @pytest.mark.parametrize("name", ["commit", "machine", "options", "data", "rows", "absent"])
 def test_the_file_of_another_run_is_refused_with_what_differs(record, tmp_path, name):
     Log(tmp_path / "r.jsonl").begin(replace(record, samples=()))
     other = {"commit": "7654321", "rows": ROWS[:1], "absent": ()}.get(name, {"seed": 5})
     with pytest.raises(ValueError, match=f"r.jsonl is of another run: {name} was .*, is "):
         Log(tmp_path / "r.jsonl", resume=True).begin(replace(record, **{name: other}))
-
-
-def test_waiting_for_an_idle_machine_makes_no_other_run(record, tmp_path):
-    Log(tmp_path / "r.jsonl").begin(replace(record, options={"rounds": 7, "idle_wait": 5}, samples=()))
-    Log(tmp_path / "r.jsonl", resume=True).begin(replace(record, options={"rounds": 7, "idle_wait": 60}))
 
 
 def test_a_run_that_was_broken_off_takes_only_what_is_missing(tmp_path):
@@ -175,22 +159,14 @@ def test_facts_about_the_machine_are_plain_and_nameless(model):
     assert str(model.parent) not in text
 
 
-def test_the_file_system_is_that_of_the_device():
-    text = (
-        "21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n22 1 0:5 / /home/some\\040body rw shared:1 - xfs /dev/sdb rw\n"
-    )
-    assert machine.file_system(text, os.makedev(0, 5)) == "xfs"
-    assert machine.file_system(text, os.makedev(9, 9)) is None
-
-
 def test_an_empty_file_and_a_folder_are_refused_before_anything_runs(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(ValueError, match="holds no data: 0 bytes"):
-        opening.run(tmp_path / "empty")
+        opening.run(tmp_path, Options(file=str(tmp_path / "empty")))
     with pytest.raises(ValueError, match="not a regular file"):
-        opening.run(tmp_path)
+        opening.run(tmp_path, Options(file=str(tmp_path)))
     with pytest.raises(FileNotFoundError):
-        opening.run(tmp_path / "nothing")
+        opening.run(tmp_path, Options(file=str(tmp_path / "nothing")))
 
 
 RECORDS = sorted((ROOT / "packages/bench/results").rglob("*.jsonl"))
@@ -204,7 +180,7 @@ def test_every_committed_record_can_be_read_and_says_something():
             found = stories.read(path, STORIES)
             assert all(found.of(story) for story in STORIES)
             continue
-        scenario = SCENARIOS[first.scenario]
+        scenario = scenario_of(first)
         assert scenario.heading(first)
         assert scenario.sentences(first) or list(scenario.tables(first))
         assert any(sample.state == "ok" for sample in first.samples)

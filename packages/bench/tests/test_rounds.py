@@ -9,10 +9,8 @@ from packages.bench.tests.support import made
 
 from onecopy_bench.engine import memory, rounds
 from onecopy_bench.engine.crew import SampleError
-from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.machine.quiet import Patience
-from onecopy_bench.engine.rounds import Clock, Settings, Taken, Turn
-from onecopy_bench.files.layout import read_layout, shuffled
+from onecopy_bench.engine.rounds import Settings, Taken, Turn
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.open import Options
 
@@ -56,13 +54,6 @@ def test_a_run_goes_on_after_a_failure_and_tells_its_progress(tmp_path):
     assert seen[-1].next == ""
 
 
-def test_what_is_unknown_is_left_out_of_a_sample():
-    (sample,) = run(
-        turns(1, lambda _: Taken({"a": 1.0, "b": None}, [(1.0,)], [{"c": None, "d": 2}])), Settings(1)
-    ).samples
-    assert (sample.numbers, sample.points, sample.processes) == ({"a": 1.0}, ((1.0,),), ({"d": 2},))
-
-
 def test_a_turn_that_does_not_end_is_taken_once_and_the_others_in_every_round():
     seen = []
     record = run([*turns(1, last=lambda _: True), Turn("more", (), 0, lambda _: Taken({}))], watch=seen.append)
@@ -95,15 +86,6 @@ def test_a_sample_that_would_exhaust_the_machine_is_skipped(monkeypatch):
     assert sample.reason == "needs 6 MB of private memory, 7 MB are available"
 
 
-def test_the_time_left_is_that_of_like_samples_and_the_mean_of_all_for_others():
-    clock, (a, b, c) = Clock(), turns(3)
-    assert clock.seconds_left([a]) is None
-    clock.add(a, 10)
-    assert clock.seconds_left([b, a, b]) == 30
-    clock.add(b, 2)
-    assert clock.seconds_left([a, b, c]) == 18
-
-
 def test_each_sample_waits_within_the_budget_of_the_run(monkeypatch):
     monkeypatch.setattr(Patience, "wait", lambda _: 0.5)
 
@@ -124,18 +106,10 @@ def test_before_each_sample_the_cache_is_in_the_declared_state(take, stand_in, j
 
 
 @pytest.mark.processes
-def test_what_does_not_use_the_cache_leaves_it_alone(take, stand_in, job):
-    Path(job.path).read_bytes()
-    sample = take(stand_in(GOOD, uses_cache=False), state="cold")
-    assert not {"cached_before", "cached_after"} & sample.numbers.keys()
-    assert cache.ask(job.path) == job.size
-
-
-@pytest.mark.processes
 def test_memory_is_touched_and_freed_before_a_sample_of_a_backed_run(take, stand_in, job, monkeypatch):
     asked = []
     monkeypatch.setattr(memory, "back", asked.append)
-    take(stand_in(GOOD, private_share=1.0), backed=True)
+    take(stand_in(GOOD, private=1.0), backed=True)
     take(stand_in(GOOD))
     assert asked == [3 * job.size]
     monkeypatch.undo()
@@ -148,7 +122,7 @@ def test_memory_is_touched_and_freed_before_a_sample_of_a_backed_run(take, stand
 def test_a_run_takes_every_case_and_ceilings_in_none(model, stand_in, job):
     options = Options(rounds=1, processes=(1, 2), caches=("cold", "warm"), idle_wait=0.0)
     ceiling = replace(stand_in(GOOD, role="ceiling", uses_cache=False), name="ceiling")
-    record = opening.run(model, options, configurations=(stand_in(GOOD), ceiling))
+    record = opening.measure((stand_in(GOOD), ceiling), (), replace(options, file=str(model)))
     found = {(s.row, s.case, len(s.processes), s.numbers.get("cached_before")) for s in record.samples}
     assert found == {
         ("stand-in", ("cold", "1"), 1, 0),
@@ -157,23 +131,3 @@ def test_a_run_takes_every_case_and_ceilings_in_none(model, stand_in, job):
         ("stand-in", ("warm", "2"), 2, job.size),
         ("ceiling", (), 1, None),
     }
-
-
-@pytest.mark.processes
-def test_a_row_with_a_file_of_its_own_is_measured_on_that_file(take, stand_in, job, tmp_path):
-    own = tmp_path / "own"
-    own.write_bytes(b"x" * 50_000)
-    cache.evict(job.path)
-    other = replace(job, path=str(own), kind="bytes", size=50_000, pieces=read_layout(own).pieces)
-    sample = take(stand_in("assert table['size'] == 50_000;" + GOOD), at=other)
-    assert (sample.state, sample.numbers["cached_before"]) == ("ok", 50_000)
-    assert cache.ask(job.path) == 0
-
-
-@pytest.mark.processes
-def test_every_child_gets_the_shuffled_order(stand_in, model):
-    names = [piece.name for piece in shuffled(read_layout(model), 3).pieces]
-    child = stand_in(f"assert [p[0] for p in table['pieces']] == {names!r};" + GOOD)
-    options = Options(processes=(2,), rounds=1, idle_wait=0.0, order="shuffled", seed=3)
-    record = opening.run(model, options, configurations=(child,))
-    assert [(sample.state, sample.reason) for sample in record.samples] == [("ok", "")]

@@ -7,27 +7,21 @@ from dataclasses import replace
 
 import pytest
 from packages.bench.tests.made_up_stories import made_up, text_of
-from packages.bench.tests.support import read_back
 from tests.support.places import ROOT
 
-from onecopy_bench.engine.pages import text
-from onecopy_bench.engine.record import Absent, Log, parse
-from onecopy_bench.stories import NAMES, STORIES, images, models, page, pictures, reading, record, running
-from onecopy_bench.stories.story import Scale
+from onecopy_bench.engine.record import Log, parse
+from onecopy_bench.engine.tables import text
+from onecopy_bench.stories import NAMES, page, reading, running
+from onecopy_bench.stories.story import STORIES, Scale
 
+MODELS = STORIES[0]
 QUICK = Scale(quick=True, idle_wait=0.0)
 HOSTILE = "<script>alert(1)</script> | [x](y) \x1b[31m"
 
 
-def read(lines: str, tmp_path) -> record.Stories:
+def read(lines: str, tmp_path) -> reading.Stories:
     (tmp_path / "made.jsonl").write_text(lines)
-    return record.read(tmp_path / "made.jsonl", STORIES)
-
-
-def test_a_record_is_read_back_as_it_was_written(tmp_path):
-    assert read(text_of(made_up()), tmp_path) == made_up()
-    for each in made_up().records.values():
-        assert read_back(each) == each
+    return reading.read(tmp_path / "made.jsonl", STORIES)
 
 
 def test_a_story_is_told_by_rows_and_metrics_that_it_has():
@@ -60,13 +54,13 @@ def test_a_page_has_every_published_figure_every_row_and_every_source(made):
 
 def test_headlines_and_cells_are_computed_from_the_samples():
     stories = made_up()
-    first = reading.told(models.STORY, models.STORY.telling[0], stories.of(models.STORY))
+    first = reading.told(MODELS, MODELS.telling[0], stories.of(MODELS))
     assert first.published == "462.6 MB → 98.2 MB"
     assert first.here == "2000 MB → 4000 MB"
     assert first.ours == "6000 MB"
-    said = list(reading.headlines(models.STORY, stories.of(models.STORY)))
+    said = list(reading.headlines(MODELS, stories.of(MODELS)))
     assert "hold 2000 MB of private memory" in said[0]
-    cell = reading.cell(models.STORY.metric("load"), models.STORY.line(models.DEFAULT), stories.of(models.STORY))
+    cell = reading.cell(MODELS, MODELS.metric("load"), MODELS.line("ort"), stories.of(MODELS))
     assert cell == ("193.13 ms", "2200 ms", "2000-2400")
 
 
@@ -77,17 +71,6 @@ def test_what_could_not_be_measured_says_why_and_its_figures_stay(tmp_path):
         assert "needs tifffile" in shown
         assert "about 500 MB" in shown
     assert read(text_of(stories), tmp_path) == stories
-
-
-def test_what_went_wrong_is_said():
-    stories = made_up()
-    run = stories.of(models.STORY)
-    lost = replace(run.samples[0], state="crashed", reason="killed by a test", idle_share=0.5)
-    broken = replace(run, samples=(lost, *run.samples[1:]), absent=(Absent("pyvips", "not installed: pyvips"),))
-    said = list(reading.limits(broken))
-    assert said[0] == "pyvips: not installed: pyvips."
-    assert said[1] == f"{lost.row}: crashed, 1 of its samples: killed by a test."
-    assert said[2].startswith("1 of ")
 
 
 def test_text_of_a_record_is_neither_markup_nor_invisible():
@@ -104,7 +87,7 @@ def test_text_of_a_record_is_neither_markup_nor_invisible():
 
 
 def test_a_picture_has_bars_of_every_story_and_memory_over_time(tmp_path):
-    pictures.save(tmp_path / "s.svg", made_up(), STORIES)
+    page.save(tmp_path / "s.svg", made_up(), STORIES)
     drawn = html.unescape((tmp_path / "s.svg").read_text())
     for story in STORIES:
         assert story.title in drawn
@@ -112,7 +95,7 @@ def test_a_picture_has_bars_of_every_story_and_memory_over_time(tmp_path):
     assert "logarithmic" not in drawn
     nothing = replace(made_up(), heading=replace(made_up().heading, samples=()))
     with pytest.raises(ValueError, match="no story was measured"):
-        pictures.save(tmp_path / "none.svg", nothing, STORIES)
+        page.save(tmp_path / "none.svg", nothing, STORIES)
 
 
 def changed(change) -> str:
@@ -144,27 +127,17 @@ def test_a_changed_record_is_refused_and_says_what_is_wrong(tmp_path, scenario, 
         read(text, tmp_path)
 
 
-def test_a_run_of_another_scale_is_not_gone_on_with(tmp_path):
-    path = tmp_path / "r.jsonl"
-    running.run([], tmp_path, Scale(quick=False), Log(path))
-    before = path.read_text()
-    with pytest.raises(ValueError, match="another run: options was"):
-        running.run(STORIES, tmp_path, QUICK, Log(path, resume=True))
-    assert path.read_text() == before
-
-
 def test_what_is_done_is_not_measured_again_and_what_cannot_be_is_told(tmp_path):
     calls, path = [], tmp_path / "r.jsonl"
 
     def story(name, error=None):
-        def run(place, scale, watch, log):
+        def run(place, options, watch, log):
             calls.append(name)
             if error:
                 raise error
-            found = replace(made_up().of(models.STORY), scenario=name, samples=(), seconds=None)
-            return log.begin(found)
+            return log.begin(replace(made_up().of(MODELS), scenario=name, samples=(), seconds=None))
 
-        return replace(models.STORY, name=name, run=run, scenario=replace(models.STORY.scenario, name=name))
+        return replace(MODELS, name=name, scenario=replace(MODELS.scenario, name=name, run=run))
 
     three = [story("a"), story("b", OSError(28, "No space left on device", "weights")), story("c", RuntimeError("odd"))]
     told = []
@@ -185,11 +158,12 @@ def test_what_is_done_is_not_measured_again_and_what_cannot_be_is_told(tmp_path)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):
     (story,) = [story for story in STORIES if story.name == name]
-    for told, module in ((models.STORY, models), (images.STORY, images)):  # other rows have tests of their own
-        monkeypatch.setattr(module, "WAYS", (told.telling[0].before, told.telling[0].after, told.telling[0].ours))
+    if "ways" in story.options:
+        rows = [getattr(story.telling[0], each) for each in ("before", "after", "ours")]
+        story = replace(story, options=story.options | {"ways": rows})  # other rows have tests of their own
     if name == "structs":
         binary = request.getfixturevalue("bench_structs")
-        monkeypatch.setattr("onecopy_bench.scenarios.structs.program.find", lambda: binary)
+        story = replace(story, options=story.options | {"program": str(binary)})
     seen = []
     found = running.run([story], tmp_path, QUICK, Log(tmp_path / "r.jsonl"), watch=seen.append)
     if not found.measured:
@@ -198,7 +172,7 @@ def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):
     assert {(sample.state, sample.reason) for sample in samples.samples} == {("ok", "")}
     assert list(reading.headlines(story, samples))
     assert seen[-1].progress.done == seen[-1].progress.total
-    assert record.read(tmp_path / "r.jsonl", STORIES) == found
+    assert reading.read(tmp_path / "r.jsonl", STORIES) == found
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]  # the data are gone
 
 

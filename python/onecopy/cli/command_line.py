@@ -41,7 +41,7 @@ PACKAGED = {
     "plot": ("onecopy-monitor", "draw a recording as SVG, HTML or PNG"),
     "diff": ("onecopy-monitor", "compare two recordings"),
     "serve": ("onecopy-monitor", "serve memory metrics for Prometheus, and a live page"),
-    "bench": ("onecopy-bench", "measure in fresh processes, beside peers"),
+    "bench": ("onecopy-bench", "measure in fresh processes, beside rivals"),
 }
 """Distribution and one-line description of each verb that another distribution of this project adds."""
 NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())

@@ -225,18 +225,6 @@ class RateColumn(ProgressColumn):
         return Text("" if task.speed is None else f"{significant(task.speed / 2**30)} GiB/s")
 
 
-class SecondsLeftColumn(ProgressColumn):
-    """The remaining time that the task estimates: its field `left`, in seconds or None."""
-
-    def render(self, task: Task) -> Text:
-        """Return the cell."""
-        left = task.fields.get("left")
-        if left is None:
-            return Text("")
-        minutes, seconds = divmod(round(left), 60)
-        return Text(f"about {minutes} min left" if minutes >= 2 else f"about {60 * minutes + seconds} s left")
-
-
 class LogProgress(Progress):
     """Progress for a log file: one line every 30 s, so that shorter tasks print none."""
 
@@ -255,14 +243,14 @@ class LogProgress(Progress):
             self.console.print(Text(escape(f"onecopy: {task.description}{done}")), soft_wrap=True)
 
 
-def progress_bar(console: Console, *columns: ProgressColumn, left: ProgressColumn | None = None) -> Progress:
+def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
     """Return a progress bar that disappears at the end; without a terminal it prints a line every 30 s."""
     kind = Progress if console.is_terminal else LogProgress
     return kind(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         *(columns or (MofNCompleteColumn(),)),
-        left or TimeRemainingColumn(compact=True),
+        TimeRemainingColumn(compact=True),
         console=console,
         transient=True,
         disable=not console.is_terminal,

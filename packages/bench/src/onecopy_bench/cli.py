@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from onecopy.cli import screen
-from onecopy_bench.engine import pages, pictures
+from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Record, read
-from onecopy_bench.scenarios.every import COMMANDS, SCENARIOS
+from onecopy_bench.engine.rounds import Settings
+from onecopy_bench.engine.scenario import Scenario
+from onecopy_bench.engine.tables import Table, counted, plain, table
+from onecopy_bench.scenarios import images, keys, models, nodes, open, passes, records, run, share, start, structs  # noqa: A004
 from onecopy_bench.stories import command as stories
 
 PICTURES, PAGES = (".svg", ".png"), (".md",)
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        open.SCENARIO, keys.SCENARIO, run.SCENARIO, passes.WARM_SCENARIO, passes.CROSSOVER_SCENARIO, structs.SCENARIO,
+        share.SCENARIO, records.SCENARIO, images.SCENARIO, models.SCENARIO, start.SCENARIO, nodes.SCENARIO,
+    )
+}  # fmt: skip
+
+
+def scenario_of(record: Record) -> Scenario:
+    """Return the scenario of a record; of one that is gone, one that shows every number."""
+    return SCENARIOS.get(record.scenario) or Scenario(
+        record.scenario, "", Settings(), lambda *_: record, _described, _every_number
+    )
+
+
+def _described(record: Record) -> str:
+    return f"{record.scenario}: {counted(record.rounds, 'round')}"
+
+
+def _every_number(record: Record) -> Iterator[Table]:
+    """Yield a table of all numbers for each case; nanoseconds as milliseconds."""
+    for case in record.cases():
+        samples = [sample for sample in record.samples if sample.case == case]
+        names = dict.fromkeys(name for sample in samples for name in sample.numbers)
+        columns = [
+            (f"{name.removesuffix('_ns')}\nms", plain(name, 1e6)) if name.endswith("_ns") else (name, plain(name))
+            for name in names
+        ]
+        yield table(record, ", ".join(case), case, dict.fromkeys(sample.row for sample in samples), columns)
 
 
 @click.group("bench", cls=screen.Group)
@@ -39,33 +73,33 @@ def report(records: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
     for output in outputs:
         if output.suffix not in {*PAGES, *PICTURES}:
             raise click.BadParameter(f"{output.name!r} must end in .md, .svg or .png", param_hint="-o")
-    found = [one for path in records for one in from_file(path)]
+    found = [one for path in records for one in _from_file(path)]
     drawn = [output for output in outputs if output.suffix in PICTURES]
-    shown = drawn[0].name if drawn else None
-    draw = SCENARIOS[found[0].scenario].draw
+    draw = scenario_of(found[0]).draw
     if drawn and len(found) > 1:
         raise click.UsageError(f"a picture is of one record, not of {len(found)}")
     if drawn and draw is None:
         raise click.BadParameter(f"there is no picture of {found[0].scenario!r}", param_hint="-o")
-    text = "\n".join(pages.page(SCENARIOS[one.scenario], one, shown) for one in found)
+    text = "\n".join(scenario_of(one).page(one, drawn[0].name if drawn else None) for one in found)
     for path in drawn:
-        pictures.save(path, lambda figure: draw(figure, found[0]) if draw else None)
+        assert draw is not None
+        pictures.save(path, draw, found[0])
     for path in (output for output in outputs if output.suffix in PAGES):
         path.write_text(text)
     if not outputs:
         click.echo(text, nl=False)
 
 
-def from_file(path: str) -> list[Record]:
-    """Read the records of a file; errors name the file."""
+def _from_file(path: str) -> list[Record]:
     try:
         found = read(path)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    if odd := [record.scenario for record in found if record.scenario not in SCENARIOS]:
-        raise click.ClickException(f"{path}: a record of {odd[0]!r}: see `onecopy bench {odd[0]} --help`")
+    if any(record.scenario == "stories" for record in found):
+        raise click.ClickException(f"{path}: a record of stories: see `onecopy bench stories --from`")
     return found
 
 
-for each in (*COMMANDS, stories):
-    command.add_command(each)
+for each in SCENARIOS.values():
+    command.add_command(each.command())
+command.add_command(stories)

@@ -2,8 +2,9 @@
 
     python -P -m onecopy_bench.engine.child MODULE PARENT
 
-The errand comes as the first line of stdin, pickled by the parent. `MODULE.play(errand)` is a generator: it yields the
-name of a phase and a message, which go out as one line of JSON, and continues when the parent says "go":
+The errand, arguments by name, comes as the first line of stdin, pickled by the parent. `MODULE.play(**errand)` is a
+generator: it yields the name of a phase and a message, which go out as one line of JSON, and continues when the parent
+says "go":
 
     -> errand
     <- {"phase": "ready"}          imports are done; the parent measures the memory of the empty process
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> None:
     die_with(int(parent))
     channel = open_channel()
     errand = pickle.loads(base64.b64decode(sys.stdin.readline()))  # noqa: S301 - by the parent
-    steps: Steps = importlib.import_module(module).play(errand)
+    steps: Steps = importlib.import_module(module).play(**errand)
     word = "go"
     while word == "go":
         phase, message = next(steps)

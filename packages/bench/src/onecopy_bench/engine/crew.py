@@ -22,8 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import IO, Any, Literal, Self
 
 State = Literal["ok", "timeout", "crashed", "failed", "odd output", "wrong data", "skipped"]
@@ -44,19 +44,25 @@ class SampleError(Exception):
         self.reason = reason
 
 
-@contextlib.contextmanager
-def crew_of(module: str, errand: object, count: int, timeout: float, environment: Sequence[str] = ()) -> Iterator[Crew]:
-    """Start processes that run the steps of a module (see `engine.child`), all with one errand, up to "ready"."""
+def command_of(module: ModuleType, environment: Sequence[str] = ()) -> list[str]:
+    """Return the command of a process that runs the steps of a module (see `engine.child`)."""
     variables = ["env", *environment] if environment else []
-    command = [*variables, sys.executable, "-P", "-m", "onecopy_bench.engine.child", module, str(os.getpid())]
-    with Crew([command] * count, first_line_of(errand), timeout) as crew:
+    return [*variables, sys.executable, "-P", "-m", "onecopy_bench.engine.child", module.__name__, str(os.getpid())]
+
+
+@contextlib.contextmanager
+def crew_of(
+    module: ModuleType, count: int, timeout: float, environment: Sequence[str] = (), **errand: Any
+) -> Iterator[Crew]:
+    """Start processes that run the steps of a module, all with one errand, up to "ready"."""
+    with Crew([command_of(module, environment)] * count, first_line_of(errand), timeout) as crew:
         crew.gather("ready")
         yield crew
 
 
-def first_line_of(errand: object) -> bytes:
+def first_line_of(errand: Mapping[str, Any]) -> bytes:
     """Return what a child reads first."""
-    return base64.b64encode(pickle.dumps(errand)) + b"\n"
+    return base64.b64encode(pickle.dumps(dict(errand))) + b"\n"
 
 
 class Child:
@@ -200,9 +206,7 @@ class Crew:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._kill()
 
     def _kill(self) -> None:

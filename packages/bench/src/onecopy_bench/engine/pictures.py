@@ -38,31 +38,38 @@ WIDTH, PER_ROW, PER_CASE = 9.2, 0.25, 0.7
 """Inches: the width is legible where a README shows it at 850 pixels."""
 
 
-def save(path: str | os.PathLike[str] | Any, draw: Callable[[Any], None], **more: Any) -> None:
-    """Draw into one file; its suffix is the format, .svg or .png."""
+def save(path: str | os.PathLike[str] | Any, draw: Callable[..., None], *arguments: Any, **more: Any) -> None:
+    """Draw into one file, by what gets a figure and the arguments; its suffix is the format, .svg or .png."""
     matplotlib, figures = (importlib.import_module(name) for name in ("matplotlib", "matplotlib.figure"))
     svg = more.get("format", str(path).rpartition(".")[2]) == "svg"
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(layout="constrained")
-        draw(figure)
+        draw(figure, *arguments)
         figure.savefig(path, dpi=200, metadata={"Date": None} if svg else None, **more)
 
 
 def panels(figure: Any, record: Record, cases: Sequence[Case], heading: Callable[[Case], str], drawn: Any) -> None:
     """Draw a line of panels per case, each with the bars of one number; `drawn` maps titles to what computes it."""
     computes: Mapping[str, Compute] = drawn
-    names = [row.name for row in record.rows if row.name != EMPTY]
+    names = [name for name in dict.fromkeys(sample.row for sample in record.samples) if name != EMPTY]
+    ours = {name.rpartition(": ")[2] for name in record.ours}
     figure.set_size_inches(WIDTH, max(len(cases), 1) * (len(names) * PER_ROW + PER_CASE) + 0.4)
     for case, line in zip(cases, figure.subplots(max(len(cases), 1), len(computes), squeeze=False), strict=False):
         for axes, (words, column) in zip(line, computes.items(), strict=True):
             found = {name: column(record, name, case) for name in names}
-            bars(axes, {name: max(s.median, 0.0) for name, s in found.items() if s is not None}, record.ours)
+            bars(axes, {name: max(s.median, 0.0) for name, s in found.items() if s is not None}, ours)
             axes.set_title(f"{heading(case)}: {words}", fontsize=9)
 
 
 def by_case(drawn: Mapping[str, Compute]) -> Callable[[Any, Record], None]:
-    """Return what draws a record with a line of panels for each of its cases."""
-    return lambda figure, record: panels(figure, record, record.cases(), ", ".join, drawn)
+    """Return what draws a record with a line of panels for each of its cases in which one of the numbers is known."""
+
+    def draw(figure: Any, record: Record) -> None:
+        rows = {(sample.row, sample.case) for sample in record.samples}
+        known = {case for row, case in rows if any(compute(record, row, case) for compute in drawn.values())}
+        panels(figure, record, [case for case in record.cases() if case in known], ", ".join, drawn)
+
+    return draw
 
 
 def bars(axes: Any, values: Mapping[str, float], ours: set[str]) -> None:

@@ -114,6 +114,18 @@ class Record:
         return Spread.of(s.numbers[name] for s in self.of(row, case) if name in s.numbers)
 
     @property
+    def rounds(self) -> int:
+        """How many rounds were taken; before the first, how many there are to be."""
+        return 1 + max((sample.round for sample in self.samples), default=int(self.options["rounds"]) - 1)
+
+    def absence(self, row: str, case: Case) -> str | None:
+        """Return why a row has no number in a case: it is absent, or its samples are not good; None: unknown."""
+        prefix = f"{case[0]}: " if case else ""
+        reasons = [each.reason for each in self.absent if each.name.removeprefix(prefix) == row]
+        states = [s.state for s in self.samples if (s.row, s.case) == (row, case) and s.state != "ok"]
+        return next(iter((*reasons, *states)), None)
+
+    @property
     def ours(self) -> set[str]:
         """The names of the rows that are onecopy's."""
         return {row.name for row in self.rows if row.ours}
@@ -145,11 +157,20 @@ def heading(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=commit(),
         machine=machine.facts(place),
-        options=as_json(asdict(options)),
+        options=as_json(_recorded(options)),
         data=as_json(data or {}),
         rows=tuple(row if isinstance(row, Row) else Row(row.name, row.detail, row.ours) for row in rows),
         absent=tuple(absent),
     )
+
+
+def _recorded(options: Any) -> dict[str, Any]:
+    """Return options as a record has them: of files their names, without folders."""
+    found = asdict(options)
+    for each in dataclasses.fields(options):
+        if each.metadata.get("settings", {}).get("path") and (value := found[each.name]):
+            found[each.name] = Path(value).name if isinstance(value, str) else [Path(one).name for one in value]
+    return found
 
 
 def as_json(value: Any) -> Any:

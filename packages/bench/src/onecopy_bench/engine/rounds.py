@@ -16,7 +16,6 @@ import os
 import random
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -85,11 +84,6 @@ class Turn:
     take: Callable[[Attempt], Taken]
     last: Callable[[Sample], bool] = lambda _: False
 
-    @property
-    def title(self) -> str:
-        """What a progress bar shows."""
-        return ", ".join((self.row, *self.case))
-
 
 class Attempt:
     """What a turn takes its sample with: an empty folder that goes with it, and the wait for an idle machine."""
@@ -126,31 +120,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is: `done` of `total` samples, what comes next ("" at the end), and the seconds left, if known."""
+    """How far a run is: `done` of `total` samples, and what comes next ("" at the end)."""
 
     done: int
     total: int
     next: str
-    seconds_left: float | None = None
-
-
-class Clock:
-    """How long samples took, to estimate how long others will: as like ones did, and others as the mean of all."""
-
-    def __init__(self) -> None:
-        self._seen: defaultdict[str, list[float]] = defaultdict(list)
-
-    def add(self, turn: Turn, seconds: float) -> None:
-        """Add the time of a sample."""
-        self._seen[turn.title].append(seconds)
-
-    def seconds_left(self, turns: Iterable[Turn]) -> float | None:
-        """Return the estimate for some samples, or None where nothing was timed yet."""
-        if not self._seen:
-            return None
-        means = {title: sum(seconds) / len(seconds) for title, seconds in self._seen.items()}
-        other = sum(means.values()) / len(means)
-        return sum(means.get(turn.title, other) for turn in turns)
 
 
 def run(
@@ -193,7 +167,7 @@ def run(
     samples, has = list(record.samples), {(s.row, s.case, s.round): s for s in record.samples}
     identities = {Path(path): cache.identity(path) for path in files}
     hidden = [str(folder) for folder in (place, *{path.parent for path in identities}) if folder is not None]
-    chance, patience, clock = random.Random(settings.seed), Patience(settings.idle_wait), Clock()  # noqa: S311 - an order
+    chance, patience = random.Random(settings.seed), Patience(settings.idle_wait)  # noqa: S311 - an order
     left, begun, longest = list(turns), time.monotonic(), 0.0
     for number in range(settings.rounds):
         at = time.monotonic()
@@ -203,11 +177,9 @@ def run(
         for position, turn in enumerate(order):
             sample = has.get((turn.row, turn.case, number))
             if sample is None:
-                rest = [*order[position:], *left * (settings.rounds - number - 1)]
-                watch(Progress(len(samples), len(samples) + len(rest), turn.title, clock.seconds_left(rest)))
-                start = time.monotonic()
+                rest = len(order) - position + len(left) * (settings.rounds - number - 1)
+                watch(Progress(len(samples), len(samples) + rest, ", ".join((turn.row, *turn.case))))
                 sample = take(turn, number, settings, place, patience, hidden)
-                clock.add(turn, time.monotonic() - start)
                 samples.append(sample)
                 log.add(sample)
             if turn.last(sample):
@@ -218,7 +190,7 @@ def run(
         longest = max(longest, time.monotonic() - at)
     seconds = time.monotonic() - begun
     log.end(seconds)
-    watch(Progress(len(samples), len(samples), "", 0.0))
+    watch(Progress(len(samples), len(samples), ""))
     return replace(record, samples=tuple(samples), seconds=round(seconds, 1))
 
 

@@ -131,25 +131,20 @@ def above_empty(name: str, unit: float = MB) -> Compute:
 def table(record: Record, title: str, case: Case, names: Iterable[str], columns: Sequence[Column]) -> Table:
     """Return a table of some rows in one case; a row that was not measured gives the reason."""
     rows: list[tuple[str, ...]] = []
-    absent = {a.name.removeprefix(f"{case[0]}: " if case else ""): a.reason for a in record.absent}
     for name in dict.fromkeys(names):
         spreads = [column(record, name, case) for _, column in columns]
-        if any(spreads):
-            rows.append((name, *map(cell, spreads)))
-        else:
-            rows.append((name, absent.get(name) or _failure(record, name, case), *[""] * (len(columns) - 1)))
+        instead = (record.absence(name, case) or MISSING, *[""] * (len(columns) - 1))
+        rows.append((name, *(map(cell, spreads) if any(spreads) else instead)))
     return Table(title, ("", *(heading for heading, _ in columns)), tuple(rows))
 
 
-def table_by_case(columns: Sequence[Column]) -> Callable[[Record], Iterator[Table]]:
+def table_by_case(
+    columns: Sequence[Column], title: Callable[[Record, Case], str] = lambda _, case: ", ".join(case)
+) -> Callable[[Record], Iterator[Table]]:
     """Return what yields a table of all rows for each case of a record."""
 
     def tables(record: Record) -> Iterator[Table]:
         for case in record.cases():
-            yield table(record, ", ".join(case), case, [row.name for row in record.rows], columns)
+            yield table(record, title(record, case), case, [row.name for row in record.rows], columns)
 
     return tables
-
-
-def _failure(record: Record, name: str, case: Case) -> str:
-    return next((s.state for s in record.samples if (s.row, s.case) == (name, case) and s.state != "ok"), MISSING)

@@ -1,37 +1,46 @@
-"""Tables of ways: what is compared, found by name, and what of it this machine has."""
+"""What is compared: ways to do the same, found by name, and which of them this machine has."""
 
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from onecopy_bench.engine.record import Absent
 
 
-class Way(Protocol):
-    """One thing that is compared."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One thing that is compared: a row of the tables.
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def needs(self) -> tuple[str, ...]: ...  # noqa: D102 - modules
+    Attributes
+    ----------
+    name, detail
+        The row's name, and what it does in a few more words.
+    needs
+        Modules that must be installed; a measured process imports them before the clock starts.
+    ours
+        Whether it is onecopy's.
+    private
+        Private memory that it needs, as a share of the data.
+    environment
+        Variables of its processes, as NAME=VALUE.
+    """
+
+    name: str
+    detail: str = ""
+    needs: tuple[str, ...] = ()
+    ours: bool = False
+    private: float = 0.0
+    environment: tuple[str, ...] = ()
 
 
-class Named(Protocol):
-    """What is found by its name."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-
-
-N = TypeVar("N", bound=Named)
 W = TypeVar("W", bound=Way)
 
 
-def named(ways: Iterable[N], name: str) -> N:
+def named(ways: Iterable[W], name: str) -> W:
     """Return the way of that name; raises ValueError that lists the names."""
     every = {way.name: way for way in ways}
     if name not in every:
@@ -45,12 +54,12 @@ def missing(modules: Iterable[str]) -> list[str]:
     return [package for package in packages if importlib.util.find_spec(package) is None]
 
 
-def installed(ways: Iterable[W], names: Iterable[str]) -> tuple[list[W], list[Absent]]:
-    """Return the ways of those names whose modules are installed; and the names of the others, with the reason."""
+def installed(ways: Iterable[W], names: Iterable[str] | None = None) -> tuple[list[W], list[Absent]]:
+    """Return the ways of those names (None: all) whose modules are installed; and the others, with the reason."""
     from onecopy_bench.engine.record import Absent  # not in children
 
-    wanted = set(names)
-    chosen = [way for way in ways if way.name in wanted]
+    wanted = None if names is None else set(names)
+    chosen = [way for way in ways if wanted is None or way.name in wanted]
     lost = {way.name: lacks for way in chosen if (lacks := missing(way.needs))}
     absent = [Absent(name, f"not installed: {', '.join(lacks)}") for name, lacks in lost.items()]
     return [way for way in chosen if way.name not in lost], absent

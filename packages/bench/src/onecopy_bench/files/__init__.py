@@ -1,6 +1,7 @@
 """Samples of processes that load one file: what `open`, `keys`, `warm`, `crossover` and `structs` have in common.
 
 The reading order: `layout` (where the data of a file lies), `touch` (the checksum that judges every process),
-`configurations` (what a way to load a file declares), `sampling` (one sample, by the parent), `child` (the process),
-`ceilings` (O_DIRECT and first touch), `twins` (the same data in the containers of peers).
+`loaders` (what a way to load a file declares), `rivals` (all of them), `loading` (runs in the measured process),
+`sampling` (one sample, by the parent), `ceilings` (O_DIRECT and first touch), `twins` (the same data in the containers
+of rivals).
 """

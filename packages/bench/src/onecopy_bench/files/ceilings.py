@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from onecopy_bench.engine.raw import STRIDE, fresh_memory, read_exactly
-from onecopy_bench.files.configurations import Configuration, Job, Notes, Opened, views
+from onecopy_bench.files.loaders import Job, Loader, Notes, Opened, views
 
 FRESH_READ = 8 << 20
 REUSED_BUFFER = 4 << 20
@@ -110,35 +110,33 @@ def open_first_touch(job: Job, *, huge: bool) -> Opened:
     return Opened(None, keep=memory, warm=touch)
 
 
-def _ceiling(kind: str, threads: int) -> Configuration:
+def _ceiling(kind: str, threads: int) -> Loader:
     fresh = kind == "fresh"
-    return Configuration(
+    return Loader(
         name=f"o_direct-{kind}-{threads}",
         detail=f"O_DIRECT x {threads}, {'fresh huge-page memory' if fresh else 'reused 4 MiB buffers'}",
         open=partial(open_direct_fresh if fresh else open_direct_reused, threads=threads),
-        modules=("numpy",),
+        needs=("numpy",),
         role="ceiling",
-        private_share=1.0 if fresh else 0.0,
+        private=1.0 if fresh else 0.0,
         uses_cache=False,
     )
 
 
-def _control(huge: bool) -> Configuration:
-    return Configuration(
+def _control(huge: bool) -> Loader:
+    return Loader(
         name=f"first-touch-{'huge' if huge else '4k'}",
         detail=f"first touch of fresh anonymous memory, {'2 MiB' if huge else '4 KiB'} pages",
         open=partial(open_first_touch, huge=huge),
-        modules=("numpy",),
+        needs=("numpy",),
         role="control",
-        private_share=1.0,
+        private=1.0,
         uses_cache=False,
     )
 
 
 CEILINGS = tuple(_ceiling(kind, threads) for kind in ("fresh", "reused") for threads in THREADS)
-FEW = tuple(
-    ceiling for ceiling in CEILINGS if ceiling.name in {"o_direct-fresh-8", "o_direct-reused-1", "o_direct-reused-8"}
-)
+FEW = tuple(each for each in CEILINGS if each.name in {"o_direct-fresh-8", "o_direct-reused-1", "o_direct-reused-8"})
 """The best of their kind in the records that we have: a virtual disk wants one thread, a fast one many."""
 
 CHOICES = {"few": FEW, "all": CEILINGS, "none": ()}

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from onecopy.memory import proc
-from onecopy_bench.engine.crew import Crew, SampleError, first_line_of
+from onecopy_bench.engine.crew import Crew, SampleError, command_of, first_line_of
 from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.memory import Memory, Peak, difference, disk_bytes, memory_of
 from onecopy_bench.engine.record import Case
 from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn
-from onecopy_bench.files import child
-from onecopy_bench.files.configurations import Configuration, Job
+from onecopy_bench.files import loading as worker
+from onecopy_bench.files.loaders import Job, Loader
 
 Cache = Literal["cold", "warm"]
 
@@ -24,7 +23,7 @@ GO = {True: "load", False: "go"}
 
 
 def turn(
-    entry: Configuration,
+    loader: Loader,
     job: Job,
     checksum: int,
     settings: Settings,
@@ -32,51 +31,45 @@ def turn(
     case: Case = (),
     state: Cache = "cold",
     processes: int = 1,
-    errand: child.Errand | None = None,
+    **errand: Any,
 ) -> Turn:
-    """Return the turn of a configuration in a case: that many processes, from a state of the page cache.
+    """Return the turn of a loader in a case: that many processes, from a state of the page cache.
 
-    `errand` is what each of them has to do, where that is not one pass over the file.
+    `errand` is what each of them has to do, where that is not one pass over the file (see `files.loading`).
     """
-    commands, line = _processes(entry, job, errand or child.Errand(entry, job))
-
-    def take(attempt: Attempt) -> Taken:
-        with Crew([commands] * processes, line, settings.timeout) as crew:
-            crew.gather("ready")
-            return measure(entry, job, checksum, attempt, crew, state)
-
-    return Turn(entry.name, case, entry.private_share * job.size * processes, take)
-
-
-def _processes(entry: Configuration, job: Job, errand: child.Errand) -> tuple[list[str], bytes]:
-    """Return the command line of a child, and the first line it reads."""
-    if entry.command:
+    command, line = command_of(worker), first_line_of({"loader": loader, "job": job, **errand})
+    if loader.command:
         pieces = [[piece.name, piece.offset, piece.nbytes] for piece in job.pieces]
         table = json.dumps({"kind": job.kind, "size": job.size, "pieces": pieces})
-        return [*entry.command, entry.name, job.path, str(os.getpid())], table.encode() + b"\n"
-    command = [sys.executable, "-P", "-m", "onecopy_bench.engine.child", child.__name__, str(os.getpid())]
-    return command, first_line_of(errand)
+        command, line = [*loader.command, loader.name, job.path, str(os.getpid())], table.encode() + b"\n"
+
+    def take(attempt: Attempt) -> Taken:
+        with Crew([command] * processes, line, settings.timeout) as crew:
+            crew.gather("ready")
+            return measure(loader, job, checksum, attempt, crew, state)
+
+    return Turn(loader.name, case, loader.private * job.size * processes, take)
 
 
-def measure(entry: Configuration, job: Job, checksum: int, attempt: Attempt, crew: Crew, state: Cache) -> Taken:
+def measure(loader: Loader, job: Job, checksum: int, attempt: Attempt, crew: Crew, state: Cache) -> Taken:
     """Release processes that are ready, and return everything that was measured of them."""
     empty = [memory_of(pid) for pid in crew.pids]
     read_before = [read_bytes(pid) for pid in crew.pids]
     attempt.back(job.size)
-    if entry.uses_cache:
+    if loader.uses_cache:
         declare_cache(job.path, state)
     attempt.wait()
-    cached_before = cache.ask(job.path) if entry.uses_cache else None  # waiting may have changed it
+    cached_before = cache.ask(job.path) if loader.uses_cache else None  # waiting may have changed it
     disk_before = disk_bytes(job.path)
     peak = Peak(crew.pids)
-    crew.release(GO[bool(entry.command)])
+    crew.release(GO[bool(loader.command)])
     messages = crew.gather("resident", peak.poll)
     held = [memory_of(pid) for pid in crew.pids]
     disk_after = disk_bytes(job.path)
     read = map(difference, [read_bytes(pid) for pid in crew.pids], read_before)
     numbers = {
         "cached_before": cached_before,
-        "cached_after": cache.ask(job.path) if entry.uses_cache else None,
+        "cached_after": cache.ask(job.path) if loader.uses_cache else None,
         "disk_bytes": difference(disk_after, disk_before),
         "peak_anonymous": max(peak.bytes, sum(memory.anonymous for memory in held)),
     }
@@ -118,9 +111,6 @@ def read_bytes(pid: int) -> int | None:
         return proc.io(pid).read_bytes
     except OSError:
         return None
-
-
-Value = float | None
 
 
 def slowest(name: str, unit: float = 1e6) -> Callable[[Any], float]:

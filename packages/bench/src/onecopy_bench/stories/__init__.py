@@ -2,8 +2,8 @@
 
 A story is a published measurement, with its source; a scenario of `onecopy_bench` with options that fit its share of
 twenty minutes; and a reading of the samples in the words of the source. Nothing is measured here: the scenarios do
-that. A file for each story; `story` (what one is), `running` (all of them), `reading`, `page` and `pictures` (what is
-shown).
+that. `figures/` has a file for each story; `story` (what one is), `running` (all of them), `reading` and `page` (what
+is shown).
 """
 
 from __future__ import annotations
@@ -17,17 +17,12 @@ import click
 
 from onecopy.cli import screen
 from onecopy.text import escape
-from onecopy_bench.engine import options as cli
+from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.record import Sample, lines
-from onecopy_bench.engine.rounds import Progress, Settings
-from onecopy_bench.stories import images, models, page, pictures, reading, running, share, start, structs
-from onecopy_bench.stories import record as records
-from onecopy_bench.stories.record import Stories
-from onecopy_bench.stories.running import Step
-from onecopy_bench.stories.story import Scale, Story
-
-STORIES = (models.STORY, start.STORY, images.STORY, share.STORY, structs.STORY)
-"""In the order of the page."""
+from onecopy_bench.engine.rounds import Settings
+from onecopy_bench.stories import page, reading, running
+from onecopy_bench.stories.reading import Stories
+from onecopy_bench.stories.story import STORIES, Scale, Story
 
 NAMES = tuple(story.name for story in STORIES)
 SUFFIXES = (".md", ".html", ".svg")
@@ -37,7 +32,15 @@ NARROW = 26
 
 
 @click.command("stories")
-@cli.choice("--story", "names", NAMES, "Which.")
+@click.option(
+    "--story",
+    "names",
+    type=click.Choice(NAMES),
+    multiple=True,
+    default=NAMES,
+    show_default="all",
+    help="Which. Repeatable.",
+)
 @click.option("--rounds", type=cli.POSITIVE, help="Of each story.  [default: 3, and 1 of share]")
 @click.option("--quick", is_flag=True, help="Small data, one round: to see that it works, not for figures.")
 @HEADS["idle_wait"]
@@ -75,7 +78,7 @@ def command(
 
     Each is a scenario of `onecopy bench` with options that fit its share of 20 minutes: what was published, with its
     source, the same done here, and onecopy, in one run. All data is made up, 6 GB at most at a time. What is not
-    installed is a row or a story that says so: pip install 'onecopy-bench[peers]' brings all but the C++ program of
+    installed is a row or a story that says so: pip install 'onecopy-bench[rivals]' brings all but the C++ program of
     the last story, which a checkout builds. `make stories` sets up both.
     """
     out = cli.Out(folder, json_path=json_path, resume=resume)
@@ -87,7 +90,7 @@ def command(
     stories = [story for story in STORIES if story.name in names]
     if source is not None and json_path is not None:
         raise click.UsageError("--from measures nothing: there is no --json and no --resume")
-    found = measured(stories, out, Scale(**chosen)) if source is None else records.read(source, STORIES)
+    found = measured(stories, out, Scale(**chosen)) if source is None else reading.read(source, STORIES)
     if json_path == "-":
         click.echo("".join(line for each in (found.heading, *found.records.values()) for line in lines(each)), nl=False)
     asked = [story for story in STORIES if found.of(story) is not None or story in stories]
@@ -100,13 +103,7 @@ def command(
 
 def measured(stories: Sequence[Story], out: cli.Out, scale: Scale) -> Stories:
     """Run the stories in a temporary folder with a bar."""
-    with cli.interruptible(out.json_path), cli.place(out) as place, cli.bar("stories") as bar:
-
-        def watch(step: Step) -> None:
-            now = step.progress
-            words = f"{step.number} of {step.of}, {step.story.name}: {now.next}"
-            bar(Progress(now.done, now.total, words, step.seconds_left))
-
+    with cli.interruptible(out.json_path), cli.place(out) as place, cli.bar("stories") as watch:
         return running.run(stories, place, scale, out.log(), watch=watch, ended=tell)
 
 
@@ -126,7 +123,7 @@ def write(found: Stories, stories: Sequence[Story], written: Sequence[Path]) -> 
         elif path.suffix == ".md":
             path.write_text(page.to_markdown(found, stories, drawn[0].name if drawn else None))
         else:
-            pictures.save(path, found, stories)
+            page.save(path, found, stories)
 
 
 def show(found: Stories, stories: Sequence[Story]) -> None:

@@ -1,16 +1,97 @@
-"""From the record of stories to what is said of them: cells, sentences, and what limits them. Pure functions."""
+"""The file of a run of stories, and what is said of it: cells, sentences, and what limits them.
+
+The file has a record of its own, with a sample for each story, and the record of each scenario.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from onecopy_bench.engine import machine
 from onecopy_bench.engine.machine import quiet
-from onecopy_bench.engine.record import Record
+from onecopy_bench.engine.record import Record, Sample
+from onecopy_bench.engine.record import read as read_records
 from onecopy_bench.engine.tables import Spread, number
-from onecopy_bench.stories.record import Stories
 from onecopy_bench.stories.story import Line, Metric, Story, Telling
+
+NAME = "stories"
+WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
+"""What a record whose samples are not those of a scenario may raise when it is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stories:
+    """One run: the heading has when, where, at which scale, and what became of each story."""
+
+    heading: Record
+    records: Mapping[str, Record]
+
+    @property
+    def outcomes(self) -> dict[str, Sample]:
+        """What became of the stories last, by their names."""
+        return {sample.row: sample for sample in self.heading.samples}
+
+    def of(self, story: Story) -> Record | None:
+        """Return the record of a story; None where it was not measured, or not to the end."""
+        outcome = self.outcomes.get(story.name)
+        return self.records[story.scenario.name] if outcome is not None and outcome.state == "ok" else None
+
+    def missing(self, story: Story) -> str:
+        """Return why a story was not measured."""
+        outcome = self.outcomes.get(story.name)
+        return "not measured in this run" if outcome is None else outcome.reason
+
+    @property
+    def measured(self) -> list[str]:
+        """The names of the stories that were measured."""
+        return [name for name, outcome in self.outcomes.items() if outcome.state == "ok"]
+
+    @property
+    def seconds(self) -> float:
+        """What all stories took together, the preparing of their data included."""
+        return sum(outcome.numbers["seconds"] for outcome in self.outcomes.values() if outcome.state == "ok")
+
+
+def stories_of(found: Iterable[Record]) -> Stories:
+    """Return the stories that some records hold; raises ValueError where these are of something else."""
+    by_name = {record.scenario: record for record in found}
+    if NAME not in by_name:
+        raise ValueError(f"it holds no stories, but {', '.join(by_name)}")
+    return Stories(by_name.pop(NAME), by_name)
+
+
+def read(path: str | os.PathLike[str], known: Iterable[Story]) -> Stories:
+    """Read the file of a run, and make sure that whatever a page shows of it can be computed.
+
+    Raises
+    ------
+    ValueError
+        It is no such file, or one that was changed; the message says which story, and what is wrong.
+    """
+    found = stories_of(read_records(path))
+    for story in known:
+        try:
+            if (record := found.of(story)) is not None:
+                _check(story, record)
+        except WRONG as error:
+            words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)[:300] or type(error).__name__
+            raise ValueError(f"{path}: the story {story.name!r}: {words}") from None
+    return found
+
+
+def _check(story: Story, record: Record) -> None:
+    story.scenario.heading(record)
+    story.size(record)
+    for metric in story.metrics:
+        for line in story.lines:
+            spread = story.spread(metric, record, line.row)
+            if spread is not None and not all(map(math.isfinite, (spread.median, spread.low, spread.high))):
+                raise ValueError(f"{line.row}, {metric.name}: {spread.median}")
+
 
 ARROW = "→"
 NOTHING = "-"
@@ -56,9 +137,9 @@ def amount(spread: Spread | None, unit: str) -> str:
     return f"{number(value)} {words}"
 
 
-def cell(metric: Metric, line: Line, samples: Record | None) -> Cell:
+def cell(story: Story, metric: Metric, line: Line, samples: Record | None) -> Cell:
     """Return a cell of the table of a story."""
-    spread = None if samples is None else metric.of(samples, line.row)
+    spread = None if samples is None else story.spread(metric, samples, line.row)
     extremes = ""
     if spread is not None and number(spread.low) != number(spread.high):
         extremes = f"{number(spread.low)}-{number(spread.high)}"
@@ -72,14 +153,16 @@ def is_published(story: Story, metric: Metric) -> bool:
 
 def measured(story: Story, samples: Record | None) -> list[Line]:
     """Return the lines that have a figure here or in the source."""
-    here = set() if samples is None else {x.row for x in story.lines for m in story.metrics if m.of(samples, x.row)}
-    return [line for line in story.lines if line.published or line.row in here]
+    return [line for line in story.lines if line.published or _is_here(story, samples, story.metrics, (line,))]
 
 
 def shown(story: Story, samples: Record | None) -> list[Metric]:
     """Return the metrics that have a figure here or in the source."""
-    here = set() if samples is None else {m.name for m in story.metrics for x in story.lines if m.of(samples, x.row)}
-    return [metric for metric in story.metrics if is_published(story, metric) or metric.name in here]
+    return [m for m in story.metrics if is_published(story, m) or _is_here(story, samples, (m,), story.lines)]
+
+
+def _is_here(story: Story, samples: Record | None, metrics: Sequence[Metric], lines: Sequence[Line]) -> bool:
+    return samples is not None and any(story.spread(m, samples, x.row) for m in metrics for x in lines)
 
 
 def told(story: Story, telling: Telling, samples: Record | None) -> Told:
@@ -90,7 +173,7 @@ def told(story: Story, telling: Telling, samples: Record | None) -> Told:
     if samples is None:
         return Told(telling.words, published, "", "")
     rows = (telling.before, telling.after, telling.ours)
-    first, second, ours = (amount(metric.of(samples, row), metric.unit) for row in rows)
+    first, second, ours = (amount(story.spread(metric, samples, row), metric.unit) for row in rows)
     here = "" if first == second == NOTHING else f"{first} {ARROW} {second}"
     return Told(telling.words, published, here, "" if ours == NOTHING else ours)
 
@@ -99,7 +182,7 @@ def ahead(story: Story, telling: Telling, samples: Record | None) -> tuple[bool,
     """Return whether the published way is the better one here, and whether onecopy is; both are within 5 %."""
     metric = story.metric(telling.metric)
     rows = (telling.before, telling.after, telling.ours)
-    before, after, ours = (metric.of(samples, row) if samples is not None else None for row in rows)
+    before, after, ours = (story.spread(metric, samples, row) if samples is not None else None for row in rows)
     theirs = [spread.median for spread in (before, after) if spread is not None]
     if ours is None or not theirs:
         return bool(theirs), ours is not None
@@ -111,7 +194,7 @@ def headlines(story: Story, samples: Record) -> Iterator[str]:
     for telling in story.telling:
         metric = story.metric(telling.metric)
         rows = {"before": telling.before, "after": telling.after, "ours": telling.ours}
-        found = {words: metric.of(samples, row) for words, row in rows.items()}
+        found = {words: story.spread(metric, samples, row) for words, row in rows.items()}
         if all(found.values()):
             texts = {words: amount(spread, metric.unit) for words, spread in found.items()}
             yield telling.said.format(**texts, size=story.size(samples))

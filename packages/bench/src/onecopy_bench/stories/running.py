@@ -6,28 +6,14 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from onecopy_bench.engine.crew import SampleError
 from onecopy_bench.engine.record import Log, Record, Sample, heading
-from onecopy_bench.engine.rounds import Progress
-from onecopy_bench.stories.record import NAME, Stories
+from onecopy_bench.engine.rounds import Progress, Watch
+from onecopy_bench.stories.reading import NAME, Stories
 from onecopy_bench.stories.story import Scale, Story
-
-QUICK_S = 10.0
-"""That a story takes at most when it is quick, roughly."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """How far a run is: which story of how many, how far that is, and the seconds left of all, roughly."""
-
-    number: int
-    of: int
-    story: Story
-    progress: Progress
-    seconds_left: float
 
 
 def run(
@@ -36,7 +22,7 @@ def run(
     scale: Scale,
     log: Log | None = None,
     *,
-    watch: Callable[[Step], None] = lambda _: None,
+    watch: Watch = lambda _: None,
     ended: Callable[[Story, Sample], None] = lambda _, __: None,
 ) -> Stories:
     """Measure stories in their order and return what became of them.
@@ -62,21 +48,14 @@ def run(
     log = log or Log()
     head = log.begin(heading(NAME, place, scale, ()))
     found = Stories(head, {record.scenario: record for record in log.records if record.scenario != NAME})
-    expected = {story.name: QUICK_S if scale.quick else story.seconds for story in stories}
-    taken: list[float] = []
     for number, story in enumerate(stories, start=1):
-        expects = expected.pop(story.name)
         if found.of(story) is not None:
             continue
 
-        def seen(now: Progress, number: int = number, story: Story = story, expects: float = expects) -> None:
-            done = now.done / now.total if now.total else 0.0
-            pace = max(sum(taken) / len(taken), 0.05) if taken else 1.0
-            left = pace * (sum(expected.values()) + (1 - done) * expects)
-            watch(Step(number, len(stories), story, now, left))
+        def seen(now: Progress, title: str = f"{number} of {len(stories)}, {story.name}") -> None:
+            watch(Progress(now.done, now.total, f"{title}: {now.next}"))
 
         outcome, record = _measured(story, place, scale, log, seen)
-        taken.append(outcome.numbers.get("seconds", expects) / expects)
         log.begin(head)
         log.add(outcome)
         more = {} if record is None else {record.scenario: record}

@@ -1,34 +1,31 @@
-"""What a story is: a published measurement, how that is measured here, and what of it means anything elsewhere."""
+"""What a story is: a published measurement, how that is measured here, and what of it means anything elsewhere.
+
+Stories are files in `figures/`, as text; nothing of them is code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onecopy_bench.engine.pages import Scenario
-from onecopy_bench.engine.record import Case, Log, Record
-from onecopy_bench.engine.rounds import Progress
-from onecopy_bench.engine.tables import Spread, plain
+from onecopy.text import size
+from onecopy_bench.engine.record import Log, Record
+from onecopy_bench.engine.rounds import Watch
+from onecopy_bench.engine.scenario import Scenario
+from onecopy_bench.engine.tables import Spread, of_samples
+from onecopy_bench.scenarios import images, models, share, start, structs
 
 UNKNOWN = "not stated"
-"""What stands where a source does not say something."""
+"""What stands where a source does not report something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where figures were published.
-
-    Attributes
-    ----------
-    title, url
-        Of the page.
-    words, quoted
-        As they stand there; not quoted: its figures, in other words.
-    machine, size
-        What it was measured on, and how much data; `UNKNOWN` where it is not stated.
-    """
+    """Where figures were published: page, words as they stand there (not quoted: its figures), machine, data."""
 
     title: str
     url: str
@@ -40,44 +37,19 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number of a story.
-
-    Attributes
-    ----------
-    name
-        Its key.
-    words, unit
-        The heading of its column, and the unit of `of`.
-    of
-        Given the samples and the name of a row, returns median and extremes; None where nothing was measured.
-    """
+    """One number of a story: the heading of its column, its unit, and which number of which case it is, divided."""
 
     name: str
     words: str
     unit: str
-    of: Callable[[Record, str], Spread | None]
-
-
-def number_in(case: Case, name: str, unit: float) -> Callable[[Record, str], Spread | None]:
-    """Return what computes a number of the samples of a row in one case, in a unit."""
-    return lambda run, row: plain(name, unit)(run, row, case)
+    case: list[str]
+    number: str
+    divisor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One way to do it: a row of the scenario, and what was published of it.
-
-    Attributes
-    ----------
-    row
-        Its name in the scenario; empty where it is published and cannot be measured here.
-    words
-        What it does.
-    published
-        Figures by metric, as they were written, with their unit.
-    ours
-        Whether it is onecopy's.
-    """
+    """One way to do it: a row of the scenario, what it does, and what was published of it, by metric, as text."""
 
     row: str
     words: str
@@ -89,8 +61,7 @@ class Line:
 class Telling:
     """The figures that sum a story up: a metric, and the rows as it is, as was published, and ours.
 
-    `words` say what the metric is in the overview; `said` is a sentence with ``{before}``, ``{after}``,
-    ``{ours}`` and ``{size}``.
+    `words` name the metric in the overview; `said` has ``{before}``, ``{after}``, ``{ours}`` and ``{size}``.
     """
 
     metric: str
@@ -122,26 +93,17 @@ class Scale:
     idle_wait: float = 20.0
     seed: int = 0
 
-    def settings(self, rounds: int) -> dict[str, Any]:
-        """Return what every scenario has to know, given the rounds of the story."""
-        count = self.rounds or (1 if self.quick else rounds)
-        return {"rounds": count, "idle_wait": self.idle_wait, "seed": self.seed}
-
-
-Watch = Callable[[Progress], None]
-Runs = Callable[[Path, Scale, Watch, Log], Record]
-
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A story.
+    """A story, as its file has it.
 
     Attributes
     ----------
-    name, title
-        Its word on the command line, and a heading.
-    problem
-        What it is about, in a sentence or two.
+    scenario
+        What measures it, with `options`; `quick` are those that a quick run has instead.
+    name, title, problem
+        Its word on the command line, a heading, and what it is about.
     sources
         The first is the one that the figures of the lines are from.
     metrics, lines, telling
@@ -150,35 +112,72 @@ class Story:
         What of the result means something on another machine, and what does not.
     command
         The scenario by itself, with all of its options.
-    scenario
-        What measures it.
-    run
-        Measures it in a folder. Raises ModuleNotFoundError, FileNotFoundError or OSError where it cannot.
-    size
-        How much data was measured, as a headline says it.
-    seconds
-        That it takes on two CPUs, roughly: for the time that is left.
+    amount
+        A number of the data of the record, and what it counts: "bytes", "rows".
     """
 
+    scenario: Scenario
     name: str
     title: str
     problem: str
+    command: str
+    amount: tuple[str, str]
+    options: dict[str, Any]
+    quick: dict[str, Any]
+    carries: list[str]
+    changes: list[str]
     sources: tuple[Source, ...]
     metrics: tuple[Metric, ...]
     lines: tuple[Line, ...]
     telling: tuple[Telling, ...]
-    carries: tuple[str, ...]
-    changes: tuple[str, ...]
-    command: str
-    scenario: Scenario
-    run: Runs
-    size: Callable[[Record], str]
-    seconds: float
 
     def metric(self, name: str) -> Metric:
-        """Return a metric by its key; KeyError where there is none."""
+        """Return a metric by its name; KeyError where there is none."""
         return {metric.name: metric for metric in self.metrics}[name]
 
     def line(self, row: str) -> Line:
         """Return a line by its row; KeyError where there is none."""
         return {line.row: line for line in self.lines}[row]
+
+    def spread(self, metric: Metric, record: Record, row: str) -> Spread | None:
+        """Return median and extremes of a metric of a row; None where nothing was measured."""
+        measure = self.scenario.measures.get(metric.number, lambda sample: sample.numbers.get(metric.number))
+        found = of_samples(measure)(record, row, tuple(metric.case))
+        return found and found.divided_by(metric.divisor)
+
+    def size(self, record: Record) -> str:
+        """Return how much data was measured, as a headline reports it."""
+        name, counts = self.amount
+        return size(record.data[name]) if counts == "bytes" else f"{record.data[name]:,} {counts}"
+
+    def run(self, place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
+        """Measure it in a folder; raises ModuleNotFoundError, RuntimeError or OSError where that is not possible."""
+        chosen: dict[str, Any] = {"rounds": 3} | self.options | (self.quick | {"rounds": 1} if scale.quick else {})
+        chosen |= {"idle_wait": scale.idle_wait, "seed": scale.seed}
+        chosen |= {"rounds": scale.rounds} if scale.rounds else {}
+        if self.scenario is images.SCENARIO:
+            chosen["file"] = slide()
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
+        return self.scenario.run(place, replace(self.scenario.options, **given), watch, log)
+
+
+def slide() -> str | None:
+    """Return a slide of $ONECOPY_TEST_DATA, by its name the first; None: images are made up."""
+    data = os.environ.get("ONECOPY_TEST_DATA")
+    return next(map(str, sorted(Path(data, "slides").glob("*.ndpi"))), None) if data else None
+
+
+def read_story(path: Path, scenario: Scenario) -> Story:
+    """Return the story of a file."""
+    plain = tomllib.loads(path.read_text())
+    kinds = {"sources": Source, "metrics": Metric, "lines": Line, "telling": Telling}
+    parts: dict[str, Any] = {name: tuple(kind(**each) for each in plain.pop(name)) for name, kind in kinds.items()}
+    plain["amount"] = tuple(plain.pop("size"))
+    return Story(scenario, path.stem, **plain, **parts)
+
+
+STORIES = tuple(
+    read_story(Path(__file__).with_name("figures") / f"{module.NAME}.toml", module.SCENARIO)
+    for module in (models, start, images, share, structs)
+)
+"""In the order of the page."""

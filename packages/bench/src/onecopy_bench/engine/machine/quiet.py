@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 ENOUGH = 0.93
 """Share of idle CPU time from which on the machine counts as idle."""
@@ -34,22 +34,13 @@ def parse_cpu_times(text: str) -> tuple[int, int]:
     return ticks[3] + ticks[4], sum(ticks)
 
 
-class Timed(Protocol):
-    """A sample, as far as the machine beside it goes."""
-
-    @property
-    def started(self) -> str: ...  # noqa: D102 - empty: it was never taken
-    @property
-    def idle_share(self) -> float | None: ...  # noqa: D102
-
-
-def busy_of(samples: Iterable[Timed]) -> tuple[int, int]:
+def busy_of(samples: Iterable[Any]) -> tuple[int, int]:
     """Return how many samples were taken beside other work, or without looking, and how many were taken at all."""
     taken = [sample for sample in samples if sample.started]
     return sum(sample.idle_share is None or sample.idle_share <= ENOUGH for sample in taken), len(taken)
 
 
-def doubt(samples: Iterable[Timed]) -> str | None:
+def doubt(samples: Iterable[Any]) -> str | None:
     """Return the sentence about samples that were not known to be taken on an idle machine, if there are any."""
     busy, taken = busy_of(samples)
     if not busy:

@@ -1,0 +1,176 @@
+"""The ways to bring a mapped file into memory: one entry each, the table that a new one is added to.
+
+`MECHANISMS` are single calls of the kernel, made here with Python's `mmap` and libc and not with the library under
+test; `METHODS` are what a user of onecopy chooses between. Both run in `onecopy_bench.files.loading`. A call
+that the kernel refuses raises OSError, and the row says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from onecopy_bench.engine.raw import read_exactly
+from onecopy_bench.files.loaders import Job, Loader, Named, Notes, Opened, module, views
+
+MADV_POPULATE_READ = 22  # Linux 5.14; Python 3.11 has no name for it
+WINDOW = 32 << 20
+"""Bytes per populate call, and how far stepped advice runs ahead of the touches."""
+
+SCRATCH = 1 << 20
+"""Bytes per `pread` into the scratch buffer of a thread: where a request begins to reach a device's rate."""
+
+_libc = ctypes.CDLL(None, use_errno=True)  # releases the GIL, which mmap.madvise does not
+
+
+class Mapped:
+    """A read-only shared mapping of a whole file, as Python's own `mmap` makes it."""
+
+    def __init__(self, job: Job, flags: int = 0) -> None:
+        fd = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.memory = mmap.mmap(fd, job.size, flags=mmap.MAP_SHARED | flags, prot=mmap.PROT_READ)
+        finally:
+            os.close(fd)
+        self.data = np.frombuffer(self.memory, np.uint8)
+
+    def advise(self, advice: int, offset: int, length: int) -> None:
+        """Call madvise on whole pages around some bytes; raises OSError where the kernel refuses."""
+        begin = offset - offset % mmap.PAGESIZE
+        address = ctypes.c_void_p(self.data.ctypes.data + begin)
+        if _libc.madvise(address, ctypes.c_size_t(offset + length - begin), advice) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"madvise({advice}): {os.strerror(number)}")
+
+
+def in_windows(size: int, window: int, threads: int, work: Callable[[int, int], None]) -> None:
+    """Call `work(offset, length)` for each window of a file, from several threads."""
+    offsets = itertools.count(0, window)  # next() is atomic: the threads share the windows among them
+
+    def run() -> None:
+        while (offset := next(offsets)) < size:
+            work(offset, min(window, size - offset))
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(run) for _ in range(threads)]:
+            done.result()
+
+
+def open_mapped(job: Job, *, flags: int = 0, advice: int | None = None, populate: int = 0, preads: int = 0) -> Opened:
+    """Map a file with some flags and advice, then have it populated or read by so many threads."""
+    mapped = Mapped(job, flags)
+    if advice is not None:
+        mapped.advise(advice, 0, job.size)
+
+    def warm() -> Notes:
+        if populate:
+            in_windows(job.size, WINDOW, populate, partial(mapped.advise, MADV_POPULATE_READ))
+        if preads:
+            read_to_scratch(job, preads)
+        return {}
+
+    return Opened(views(mapped.data, job), keep=mapped, warm=warm)
+
+
+def open_stepped(job: Job) -> Opened:
+    """Map a file and ask for each piece with WILLNEED, one window ahead of the touches.
+
+    One call reads no more than the device's largest request or read-ahead, whatever it is asked for; the pieces are
+    smaller than that.
+    """
+    mapped = Mapped(job)
+    asked = iter(job.pieces)  # used up by the first pass: later ones only touch
+    arrays = views(mapped.data, job)
+
+    def ahead() -> Iterator[Named]:
+        distance = 0
+        for name, array in arrays():
+            while distance < WINDOW and (piece := next(asked, None)) is not None:
+                mapped.advise(mmap.MADV_WILLNEED, piece.offset, piece.nbytes)
+                distance += piece.nbytes
+            distance -= array.nbytes
+            yield name, array
+
+    return Opened(ahead, keep=mapped)
+
+
+def read_to_scratch(job: Job, threads: int) -> None:
+    """Read a file through the page cache into one small buffer per thread; what is left is the cache."""
+    mine = threading.local()
+    fd = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def work(offset: int, length: int) -> None:
+        if not hasattr(mine, "view"):
+            mine.view = memoryview(bytearray(SCRATCH))
+        read_exactly(fd, mine.view[:length], offset)
+
+    try:
+        in_windows(job.size, SCRATCH, threads, work)
+    finally:
+        os.close(fd)
+
+
+def open_with_onecopy(job: Job, *, mode: str = "map", warm: bool = False, part: bool = False, **options: Any) -> Opened:
+    """Open a file with onecopy, and warm all of it or the part that will be touched."""
+    onecopy = module("onecopy")
+    mapping = onecopy.Mapping(job.path, mode=mode)
+    ranges = [(piece.offset, piece.nbytes) for piece in job.pieces] if part else None
+
+    def run() -> Notes:
+        report = onecopy.warm(mapping, ranges, **options)
+        return {name: getattr(report, name) for name in ("bytes", "complete", "mechanism", "reason", "threads")}
+
+    data = np.frombuffer(mapping.view(), np.uint8)
+    return Opened(views(data, job), keep=mapping, warm=run if warm else None)
+
+
+def _mechanism(name: str, detail: str, **settings: Any) -> Loader:
+    return Loader(name, detail, open=partial(open_mapped, **settings), needs=("numpy",))
+
+
+def _method(name: str, detail: str, private: float = 0.0, **settings: Any) -> Loader:
+    return Loader(name, detail, open=partial(open_with_onecopy, **settings), private=private)
+
+
+_HUGE = mmap.MADV_HUGEPAGE
+
+MECHANISMS = (
+    _mechanism("touch", "touch each page"),
+    _mechanism("sequential", "MADV_SEQUENTIAL, touch", advice=mmap.MADV_SEQUENTIAL),
+    _mechanism("random", "MADV_RANDOM, touch", advice=mmap.MADV_RANDOM),
+    _mechanism("willneed", "MADV_WILLNEED once, touch", advice=mmap.MADV_WILLNEED),
+    Loader("willneed-stepped", "MADV_WILLNEED 32 MiB ahead of the touch", open=open_stepped, needs=("numpy",)),
+    _mechanism("map-populate", "mmap(MAP_POPULATE)", flags=mmap.MAP_POPULATE),
+    _mechanism("populate-1", "MADV_POPULATE_READ, 1 thread", populate=1),
+    _mechanism("populate-8", "MADV_POPULATE_READ, 8 threads", populate=8),
+    _mechanism("huge+touch", "MADV_HUGEPAGE, touch", advice=_HUGE),
+    _mechanism("huge+populate-1", "MADV_HUGEPAGE, populate, 1 thread", advice=_HUGE, populate=1),
+    _mechanism("huge+populate-8", "MADV_HUGEPAGE, populate, 8 threads", advice=_HUGE, populate=8),
+    _mechanism("pread-1", "1 MiB preads to scratch, 1 thread, touch", preads=1),
+    _mechanism("pread-8", "1 MiB preads to scratch, 8 threads, touch", preads=8),
+    _method("onecopy.warm", "onecopy.warm(), touch", warm=True),
+    _method("onecopy.in_order", "onecopy.warm(in_order=True), touch", warm=True, in_order=True),
+)
+"""What `bench warm` compares."""
+
+METHODS = (
+    _method("copy", "mode='copy'", mode="copy", private=1.0),
+    _method("map", "mode='map', pages come with the touches"),
+    _method(
+        "advise", "map, 2 MiB pages asked for, pages come with the touches", warm=True, huge=True, mechanism="advise"
+    ),
+    _method("warm", "map, warm()", warm=True),
+    _method("huge", "map, warm(huge=True)", warm=True, huge=True),
+    _method("small", "map, warm(huge=False)", warm=True, huge=False),
+    _method("part", "map, warm() of what is touched", warm=True, part=True),
+)
+"""What `bench crossover` compares."""

@@ -1,0 +1,370 @@
+"""What a record of `bench open` says: numbers of a sample, how rows compare, tables, sentences and a picture.
+
+Of N processes the slowest counts for times and the sum for memory, interpreters taken off. Times are in ms, memory in
+MB (10**6 bytes). A sentence never claims more than its numbers: if four processes hold a file more than once, that is
+what it says. A ratio of times between a row that maps and a row that copies is left out where the run's own control,
+the first touch of fresh memory, was too slow for it to hold on other machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from onecopy_bench.engine import pictures, scenario
+from onecopy_bench.engine.record import Case, Record, Sample
+from onecopy_bench.engine.tables import EMPTY, MB, Column, Compute, Spread, Table, counted, number, of_samples, table
+from onecopy_bench.files.sampling import above, slowest, total
+
+GIB = 2**30
+OURS = ("map", "map+warm")
+"""The rows in which onecopy does what it is for; the faster of them is compared with the rivals."""
+
+OF_ONECOPY = (*OURS, "map+verify", "copy")
+"""All rows that are not rivals."""
+
+MARGIN = 0.05
+"""A row is ahead of another where its median time is shorter by more than this share."""
+
+SLOW_MEMORY_GB_PER_S = 3.0
+"""Below this rate of first touch, times of copying loaders do not carry over to other machines."""
+
+WHOLE: Case = ()
+"""The case of ceilings and controls: they are taken once for all cases."""
+
+resident_ms = slowest("resident_ns")
+
+
+def warm_ms(sample: Sample) -> float:
+    """Return the time of the slowest process until its warming call returned, or until all was touched."""
+    return float(max(each.get("warm_ns", each["resident_ns"]) for each in sample.processes)) / 1e6
+
+
+def of_loaded(value: Callable[[Sample], float]) -> Compute:
+    """Return what computes a number of samples that load something: all but those of the empty row."""
+    return lambda record, row, case: None if row == EMPTY else of_samples(value)(record, row, case)
+
+
+def gib_per_s(record: Record, row: str, case: Case) -> Spread | None:
+    """Return the data of the file divided by the time of the slowest process."""
+    nbytes = record.data["data_bytes"]
+    return of_loaded(lambda s: nbytes / GIB / max(resident_ms(s) / 1e3, 1e-9))(record, row, case)
+
+
+opening, resident = of_loaded(slowest("open_ns")), of_loaded(resident_ms)
+seconds = of_loaded(slowest("resident_ns", 1e9))
+pss, private = of_samples(above("pss")), of_samples(above("anonymous"))
+peak = of_samples(lambda s: s.numbers["peak_anonymous"] / MB - total("empty_anonymous")(s))
+disk = of_samples(lambda s: s.numbers["disk_bytes"] / MB if "disk_bytes" in s.numbers else None)
+huge = of_samples(lambda s: total("file_pmd_mapped")(s) + total("anon_huge")(s))
+major, minor = of_samples(total("major_faults", 1)), of_samples(total("minor_faults", 1))
+
+
+def cases_of(record: Record) -> list[Case]:
+    """Return the cases that a record was to have: a state of the page cache, and a number of processes."""
+    return [(cache, str(n)) for cache in record.options["caches"] for n in record.options["processes"]]
+
+
+def names_of(record: Record, role: str = "row") -> list[str]:
+    """Return the names of the rows of a role."""
+    return [row.name for row in record.rows if row.role == role]
+
+
+def median(compute: Compute, record: Record, row: str, case: Case) -> float | None:
+    """Return the median of what is computed of a row, or None where it was not measured."""
+    spread = compute(record, row, case)
+    return None if spread is None else spread.median
+
+
+def best_of_ours(record: Record, case: Case) -> tuple[str, float] | None:
+    """Return the faster of our mapped rows and its median time until all was touched, or None without any."""
+    times = {name: median(resident, record, name, case) for name in OURS}
+    return min(((name, time) for name, time in times.items() if time), key=lambda pair: pair[1], default=None)
+
+
+def ahead_of_ours(record: Record, case: Case) -> list[tuple[str, float]]:
+    """Return the rows of others that are ahead of our best one, each with its share of our time, the best first."""
+    found = {name: ratio_to_ours(record, name, case) for name in names_of(record) if name not in OF_ONECOPY}
+    ahead = [(name, ratio.median) for name, ratio in found.items() if ratio and ratio.median < 1 - MARGIN]
+    return sorted(ahead, key=lambda pair: pair[1])
+
+
+def ratio_to_ours(record: Record, row: str, case: Case) -> Spread | None:
+    """Return the median time of a row as a multiple of our best; None where it has no time."""
+    ours, time = best_of_ours(record, case), median(resident, record, row, case)
+    return None if ours is None or time is None else Spread.of([time / ours[1]])
+
+
+def claimed_ratio(record: Record, row: str, case: Case) -> Spread | None:
+    """Return the same; None where it would compare a copy with a mapping, and such times do not carry over."""
+    withheld = copies(record, row, case) and not times_transfer(record)
+    return None if withheld else ratio_to_ours(record, row, case)
+
+
+def copies(record: Record, row: str, case: Case) -> bool:
+    """Return whether a row was seen to hold a copy per process: anonymous memory of at least half the data each."""
+    held = median(private, record, row, case)
+    return held is not None and held >= 0.5 * record.data["data_bytes"] / MB * int(case[1])
+
+
+def touch_rates(record: Record) -> dict[str, Spread]:
+    """Return the rates of the first-touch controls in GB/s, by row."""
+    found = {
+        name: Spread.of(_touch_gb_per_s(s) for s in record.samples if s.row == name and s.state == "ok")
+        for name in names_of(record, "control")
+    }
+    return {name: spread for name, spread in found.items() if spread is not None}
+
+
+def _touch_gb_per_s(sample: Sample) -> float:
+    (each,) = sample.processes
+    return float(each["notes"]["bytes"]) / max(float(each["resident_ns"] - each["open_ns"]), 1.0)
+
+
+def times_transfer(record: Record) -> bool:
+    """Return whether fresh memory is known to be fast enough here for times of copies to carry over."""
+    rates = touch_rates(record)
+    return bool(rates) and all(rate.median >= SLOW_MEMORY_GB_PER_S for rate in rates.values())
+
+
+def paired_ratio(
+    record: Record, one: tuple[str, Case], other: tuple[str, Case], time: Callable[[Sample], float] = resident_ms
+) -> tuple[Spread, int] | None:
+    """Return the time of one row in a case divided by that of another, by round, and how many pairs."""
+    below = {sample.round: time(sample) for sample in record.of(*other)}
+    ratios = [time(s) / below[s.round] for s in record.of(*one) if below.get(s.round, 0) > 0]
+    spread = Spread.of(ratios)
+    return None if spread is None else (spread, len(ratios))
+
+
+def best_ceiling(record: Record, kind: str) -> str | None:
+    """Return the O_DIRECT row of a kind ("fresh" or "reused") with the shortest median time."""
+    names = [name for name in names_of(record, "ceiling") if name.startswith(f"o_direct-{kind}-")]
+    times = {name: time for name in names if (time := median(resident, record, name, WHOLE)) is not None}
+    return min(times, key=times.__getitem__) if times else None
+
+
+ONCE = 1.05
+"""Up to this multiple of the file's size, a file counts as held once."""
+
+PARTS: dict[str, tuple[Column, ...]] = {
+    "the slowest process": (
+        ("all resident\nms", resident),
+        ("x of\nours", claimed_ratio),
+        ("open\nms", opening),
+        ("GiB/s", gib_per_s),
+    ),
+    "memory of all processes, less empty ones": (
+        ("PSS\nMB", pss),
+        ("private\nMB", private),
+        ("peak\nprivate MB", peak),
+        ("huge\npages MB", huge),
+    ),
+    "what the kernel counted, of all processes": (
+        ("read from\ndisk MB", disk),
+        ("major\nfaults", major),
+        ("minor\nfaults", minor),
+    ),
+}
+"""The tables of a case."""
+
+CEILINGS: tuple[Column, ...] = (("ms", resident), ("GiB/s", gib_per_s))
+BRIEF: tuple[Column, ...] = (
+    ("memory of\nall, MB", pss),
+    ("open\nms", opening),
+    ("all touched\nms", resident),
+)
+DRAWN = {"s until every page was read": seconds, "MB of all processes": pss}
+
+
+def words_of(case: Case) -> str:
+    """Return a case in words."""
+    return f"{case[0]}, {counted(int(case[1]), 'process', 'processes')}"
+
+
+def described(record: Record) -> str:
+    """Return what was measured, in one line."""
+    file = record.data
+    what = counted(file["pieces"], "tensor") if file["kind"] == "safetensors" else "plain bytes"
+    order = ", shuffled" if record.options["order"] == "shuffled" else ""
+    rounds = counted(record.rounds, "round")
+    return f"{record.scenario} {file['file']}: {file['size'] / MB:.1f} MB, {what}; {rounds}{order}"
+
+
+def tables_of(record: Record) -> Iterator[Table]:
+    """Yield the tables of each case, the fastest row first; then the ceilings. A brief one has one small table."""
+    if record.options.get("brief"):
+        for case in cases_of(record):
+            held = {name: median(pss, record, name, case) or 0.0 for name in names_of(record) if name != EMPTY}
+            yield table(record, words_of(case).capitalize(), case, sorted(held, key=lambda name: -held[name]), BRIEF)
+        return
+    for case in cases_of(record):
+        times = {name: median(resident, record, name, case) or float("inf") for name in names_of(record)}
+        names = sorted(times, key=times.__getitem__)
+        for part, (words, columns) in enumerate(PARTS.items()):
+            found = table(record, f"{words_of(case).capitalize()}: {words}", case, names, columns)
+            yield _with_calls(record, case, found) if part == 0 else found
+    if ceilings := names_of(record, "ceiling"):
+        yield table(record, "Reading past the page cache, with O_DIRECT and threads", WHOLE, ceilings, CEILINGS)
+
+
+def _with_calls(record: Record, case: Case, found: Table) -> Table:
+    """Return a table with the call of each row below its name, and whether the row was seen to map or to copy."""
+    calls = {row.name: row.detail for row in record.rows}
+
+    def call(name: str) -> str:
+        held = name != EMPTY and median(private, record, name, case) is not None
+        does = ("copies: " if copies(record, name, case) else "maps: ") if held else ""
+        return f"{name}\n{does}{calls[name]}"
+
+    return replace(found, rows=tuple((call(name), *cells) for name, *cells in found.rows))
+
+
+def findings(record: Record) -> Iterator[str]:
+    """Yield what is worth saying about each case; of a brief one how often the processes hold the file."""
+    brief = record.options.get("brief")
+    for case in cases_of(record):
+        for answer in (_sharing,) if brief else (_sharing, _rivals, _leaders, _ceilings, _agreement, _cache_state):
+            yield from answer(record, case)
+
+
+def _sharing(record: Record, case: Case) -> Iterator[str]:
+    """Yield how often N processes hold the file, mapped and copied."""
+    held, copied, own = (
+        median(compute, record, row, case) for compute, row in ((pss, "map"), (pss, "copy"), (private, "map"))
+    )
+    if held is None or own is None:
+        return
+    n, size = int(case[1]), record.data["size"] / MB
+    against = f" against {number(copied)} MB for copies" if copied is not None else ""
+    if n == 1:
+        yield (
+            f"1 process holds the {number(size)} MB in the page cache, where others can share them,"
+            f" and {number(max(own, 0))} MB of its own{against}."
+        )
+        return
+    total = f"{number(held)} MB in total (PSS minus {n} empty interpreters){against}"
+    if held / size <= ONCE:
+        yield f"{n} processes hold {number(size)} MB once instead of {n} times: {total}."
+    else:
+        yield f"{n} processes hold {number(size)} MB {held / size:.2f} times, not once: {total}."
+
+
+def _rivals(record: Record, case: Case) -> Iterator[str]:
+    """Yield how `map+warm` compares with a plain NumPy mapping, paired by round."""
+    pair = ("map+warm", case), ("numpy.memmap", case)
+    touched, warmed = paired_ratio(record, *pair), paired_ratio(record, *pair, warm_ms)
+    if touched is not None and warmed is not None:
+        yield (
+            f"{words_of(case).capitalize()}: map+warm takes {_ratio(touched[0])} of the time of a plain numpy.memmap"
+            f" until every page has been touched, {_ratio(warmed[0])} until warm() returns ({_pairs(touched[1])})."
+        )
+
+
+def _leaders(record: Record, case: Case) -> Iterator[str]:
+    """Yield which rows of others are ahead of ours by more than 5 %, or that none is."""
+    ours, ahead = best_of_ours(record, case), ahead_of_ours(record, case)
+    words = words_of(case).capitalize()
+    if ours is not None and not ahead:
+        yield f"{words}: no row is more than {MARGIN:.0%} ahead of {ours[0]}."
+    elif ours is not None:
+        rows = ", ".join(f"{name} ({_lead(record, name, case, share)})" for name, share in ahead)
+        yield f"{words}: AHEAD of {ours[0]} by more than {MARGIN:.0%}: {rows}."
+
+
+def _lead(record: Record, name: str, case: Case, share: float) -> str:
+    """Return how far a row is ahead of ours, without a number where that would compare copies with maps in vain."""
+    if claimed_ratio(record, name, case) is None:
+        return "it copies, and no ratio is claimed here"
+    return f"{share:.2f} of our time"
+
+
+def _ceilings(record: Record, case: Case) -> Iterator[str]:
+    """Yield which share of the device's rate `map+warm` reaches, where it started cold.
+
+    A reading into fresh memory is a copy: it is reported only where times of copies carry over.
+    """
+    if case[0] != "cold":
+        return
+    for kind, where in (("fresh", "into fresh huge-page memory"), ("reused", "into a reused 4 MiB buffer")):
+        best = best_ceiling(record, kind) if kind == "reused" or times_transfer(record) else None
+        if best is None:
+            continue
+        pair = (best, WHOLE), ("map+warm", case)
+        warmed, touched = paired_ratio(record, *pair, warm_ms), paired_ratio(record, *pair)
+        if warmed is not None and touched is not None:
+            yield (
+                f"{words_of(case).capitalize()}: map+warm reaches {_ratio(warmed[0])} of the rate of O_DIRECT x"
+                f" {best.rsplit('-', 1)[1]} {where} when warm() returns, {_ratio(touched[0])} when every page has been"
+                f" touched (against the best of its kind, {_pairs(warmed[1])})."
+            )
+
+
+def _agreement(record: Record, case: Case) -> Iterator[str]:
+    """Yield that the touched bytes were those of the file, and for how many rows that was checked."""
+    samples = [sample for sample in record.samples if sample.case in (WHOLE, case)]
+    checked = {s.row for s in samples if s.state == "ok" and any("checksum" in each for each in s.processes)}
+    if checked and all(sample.state != "wrong data" for sample in samples):
+        yield f"Checksums of the touched bytes agree with a plain read of the file: {counted(len(checked), 'row')}."
+
+
+def _cache_state(record: Record, case: Case) -> Iterator[str]:
+    """Yield whether the declared state of the page cache was reached before every sample.
+
+    Each sample is compared with the file that its row loads: some rivals have one of their own.
+    """
+    sizes = {r.name: r.size or record.data["size"] for r in record.rows if r.uses_cache and r.role == "row"}
+    samples = [s for s in record.samples if s.case == case and s.row in sizes and s.processes]
+    known = [(s.numbers["cached_before"], sizes[s.row]) for s in samples if "cached_before" in s.numbers]
+    cold = case[0] == "cold"
+    off = [(cached, size) for cached, size in known if (cached > 0 if cold else cached < size)]
+    if len(known) < len(samples):
+        yield f"It is unknown what was cached before {len(samples) - len(known)} of {len(samples)} samples."
+    elif off:
+        cached, size = max(off) if cold else min(off)
+        much, still = ("up to", "were still") if cold else ("as little as", "was")
+        yield (
+            f"NOT {case[0]}: {much} {cached / MB:.1f} of {size / MB:.1f} MB {still} cached"
+            f" before {len(off)} of {len(known)} samples."
+        )
+    elif known and cold:
+        yield f"Cold: the kernel counted 0 cached bytes of the file before each of {len(known)} samples."
+    elif known:
+        yield f"Warm: the whole file was cached, always filled alike, before each of {len(known)} samples."
+
+
+def first_touch(record: Record) -> Iterator[str]:
+    """Yield how fast fresh memory is touched, and so how far times of copies carry over."""
+    rates = touch_rates(record)
+    words = ", ".join(f"{r.median:.1f} ({r.low:.1f}-{r.high:.1f}) GB/s for {name}" for name, r in rates.items())
+    if not rates:
+        yield "Without a control, times of copies against maps cannot be taken to other machines."
+    elif times_transfer(record):
+        yield f"First touch of fresh anonymous memory: {words}."
+    else:
+        yield (
+            f"First touch of fresh anonymous memory: {words}. Below {SLOW_MEMORY_GB_PER_S:g} GB/s, times of copies"
+            " against maps do not transfer to other machines, and no ratio of them is claimed here; megabytes do."
+        )
+
+
+def limits(record: Record) -> Iterator[str]:
+    """Yield how far times of copies carry over, and what limits every record."""
+    if not record.options.get("brief"):
+        yield from first_touch(record)
+        yield from scenario.limits(record)
+
+
+def draw(figure: Any, record: Record) -> None:
+    """Draw the times and the memory of every case."""
+    rows = (replace(row, ours=row.name in OF_ONECOPY) for row in record.rows if row.role == "row")
+    pictures.panels(figure, replace(record, rows=tuple(rows)), cases_of(record), words_of, DRAWN)
+
+
+def _ratio(spread: Spread) -> str:
+    return f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
+
+
+def _pairs(count: int) -> str:
+    return f"median of {count} paired rounds" if count > 1 else "one round"

@@ -1,0 +1,220 @@
+"""`onecopy bench records`: one item at a time, in a fresh process for each way of asking.
+
+A sample makes its rows ready, answers every question once to be judged, and then times the statement over all of them
+again and again; what is asked for is random, and the data are warm. Rows that are kept in files are built by a process
+of their own before, which is timed as well; so the memory of the one that asks is without what building leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onecopy_bench.engine import rounds
+from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine.crew import Crew, SampleError, crew_of
+from onecopy_bench.engine.memory import Peak, memory_of
+from onecopy_bench.engine.pictures import by_case
+from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
+from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn, Watch
+from onecopy_bench.engine.scenario import Scenario
+from onecopy_bench.engine.tables import MB, Table, counted, number, plain, table
+from onecopy_bench.engine.ways import installed
+from onecopy_bench.scenarios.share import prepared
+from onecopy_bench.workers import questions, rivals
+from onecopy_bench.workers.questions import ANSWERS, QUESTIONS, Answer, Question, draw, right_answer
+from onecopy_bench.workers.rows import Source
+
+Sources = Mapping[tuple[str, int], Source]
+
+NAME = "records"
+NAMES = tuple(question.name for question in QUESTIONS)
+INDEX_BYTES = 8
+"""What an index of a sampler counts as, where pickled rows count otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Settings):
+    """How the scenario is run: `cases` by name, see `QUESTIONS`; each number of `shuffle` is a case of its own."""
+
+    cases: tuple[str, ...] = cli.option(NAMES, "What is asked for.", "--case", choices=NAMES)
+    rows: int = cli.option(200_000, "Annotations.")
+    strings: int = cli.option(10_000_000, "Of 26 characters.")
+    pairs: int = cli.option(1_000_000, "Of a path and a label.")
+    keys: int = cli.option(1_000_000, "Of the dict.")
+    imported: int = cli.option(770_000, "Rows of the JSON file.")
+    shuffle: tuple[int, ...] = cli.option((50_000_000, 1_000_000_000), "Indices of a sampler.")
+    draws: int = cli.option(20_000, "Random items of a sample.")
+    repeats: int = cli.option(5, "Of all draws.")
+
+    def count(self, question: Question) -> int:
+        """Return how many rows a question is asked of."""
+        special = {"string": self.strings, "pair": self.pairs, "import": self.imported}
+        return self.keys if question.kind == "keyed" else special.get(question.name, self.rows)
+
+
+def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
+    """Measure every way in every case; raises ValueError if the log is of another run."""
+    sources = _sources(place, options, watch)
+    turns: list[Turn] = []
+    rows: list[Row] = []
+    absent: list[Absent] = []
+    for question in QUESTIONS:
+        if question.name not in options.cases:
+            continue
+        answers, lost = installed(ANSWERS[question.name])
+        rows += [Row(f"{question.name}: {one.name}", one.detail, one.ours) for one in answers]
+        absent += [Absent(f"{question.name}: {one.name}", one.reason) for one in lost]
+        turns += _turns_of(question, answers, sources, options)
+    head = heading(NAME, place, options, rows, absent=absent)
+    return rounds.run(head, turns, options, place, watch=watch, log=log)
+
+
+def _sources(place: Path, options: Options, watch: Watch) -> Sources:
+    """Write the rows that the cases need, by their kind and count; those of the import as JSON as well."""
+    sources: dict[tuple[str, int], Source] = {}
+    for question in QUESTIONS:
+        key = (question.kind, options.count(question))
+        if question.name not in options.cases or question.subject == "next":
+            continue
+        folder = place / f"{key[0]}-{key[1]}"
+        if key not in sources:
+            folder.mkdir(exist_ok=True)
+            sources[key] = prepared(folder, question.kind, key[1], None, watch)
+        if question.name == "import":
+            rivals.write_json(sources[key], folder)
+    return sources
+
+
+def _turns_of(question: Question, answers: list[Answer], sources: Sources, options: Options) -> Iterator[Turn]:
+    asked: list[tuple[Source, Case]]
+    if question.subject == "next":
+        asked = [(Source("", question.kind, n, INDEX_BYTES * n), (question.name, f"{n:.0e}")) for n in options.shuffle]
+    else:
+        asked = [(sources[question.kind, options.count(question)], (question.name,))]
+    for source, title in asked:
+        draws = draws_of(question, source, options)
+        right = right_answer(question, source, draw(source, draws, options.seed))
+        errand = {"question": question.name, "source": source, "draws": draws, "repeats": options.repeats}
+        for answer in answers:
+            take = _asking(answer, {**errand, "answer": answer.name, "seed": options.seed}, right, options)
+            yield Turn(answer.name, title, answer.rival.builds * source.pickled, take)
+
+
+def draws_of(question: Question, source: Source, options: Options) -> int:
+    """Return how many items are asked for: a sampler gives each index once, so the repeats share them."""
+    return min(options.draws, source.count // (options.repeats + 1) if question.subject == "next" else source.count)
+
+
+def _asking(answer: Answer, errand: dict[str, Any], right: int, options: Options) -> Callable[[Attempt], Taken]:
+    def take(attempt: Attempt) -> Taken:
+        attempt.begin()
+        folder = attempt.folder()
+        mine = {**errand, "folder": os.fspath(folder)}
+        if errand["question"] == "import":
+            for name in (rivals.DOCUMENT, rivals.LINES):  # the JSON files without copying them
+                (folder / name).hardlink_to(Path(errand["source"].path).parent / name)
+        built: dict[str, float | None] = {}
+        if answer.rival.keeps:
+            with crew_of(questions, 1, options.timeout, **mine) as crew:
+                opened, peak = _opening(crew)
+                crew.dismiss()
+            built = {"build_ns": opened["open_ns"], "build_peak": peak}
+        with crew_of(questions, 1, options.timeout, **mine) as crew:
+            empty = memory_of(crew.pids[0])
+            opened, peak = _opening(crew)
+            after = memory_of(crew.pids[0])
+            (measured,) = crew.step("measured")
+            held = memory_of(crew.pids[0])
+            crew.dismiss()
+        if measured["answer"] != right:
+            raise SampleError("wrong data", f"the answers sum to {measured['answer']:#x}, the right ones to {right:#x}")
+        numbers = {
+            "build_ns": opened["open_ns"],
+            "build_peak": peak,
+            **built,
+            "open_ns": opened["open_ns"],
+            "nbytes": opened["nbytes"],
+            "opened_uss": after.private - empty.private,
+            "uss": held.private - empty.private,
+            "best_ns": min(measured["ns"]),
+            "median_ns": statistics.median(measured["ns"]),
+        }
+        return Taken(numbers, [(each,) for each in measured["ns"]])
+
+    return take
+
+
+def _opening(crew: Crew) -> tuple[dict[str, float], int]:
+    """Let the process of a crew make its rows ready; return its message, and its highest RssAnon above the start."""
+    start = memory_of(crew.pids[0]).anonymous
+    peak = Peak(crew.pids, family=True)
+    (opened,) = crew.step("opened", peak.poll)
+    peak.poll()
+    return opened, max(peak.bytes - start, 0)
+
+
+COLUMNS = (
+    ("best\nns", plain("best_ns")),
+    ("median\nns", plain("median_ns")),
+    ("payload\nMB", plain("nbytes", MB)),
+    ("USS, less\nstart MB", plain("uss", MB)),
+    ("build\ns", plain("build_ns", 1e9)),
+    ("build peak,\nanon. MB", plain("build_peak", MB)),
+    ("open\nms", plain("open_ns", 1e6)),
+)
+FIGURES = {"import": ("MB of anonymous memory at the peak, less the start", "build_peak", MB)}
+"""What a case is about, where that is not the time of an item: words, the number, its unit."""
+
+
+def _tables(record: Record) -> Iterator[Table]:
+    for case in record.cases():
+        known = [row.name for row in record.rows] + [absent.name for absent in record.absent]
+        every = [name.partition(": ") for name in known]
+        names = [name for question, _, name in every if question == case[0]]
+        yield table(record, ", ".join(case), case, names, COLUMNS)
+
+
+def _described(record: Record) -> str:
+    options = record.options
+    return f"records: {counted(record.rounds, 'round')}, {options['draws']} random items, {options['repeats']} times"
+
+
+def _findings(record: Record) -> Iterator[str]:
+    """Yield, for every case, the best of others beside the best of ours."""
+    mine = {name.partition(": ")[2] for name in record.ours}
+    for case in record.cases():
+        title, found = _figures_of(record, case)
+        ours = min((value for name, value in found.items() if name in mine), default=None)
+        others = min(((value, name) for name, value in found.items() if name not in mine), default=None)
+        if ours is not None and others is not None:
+            words = f"onecopy {number(ours)}, the best of the others {number(others[0])} ({others[1]})"
+            yield f"{', '.join(case)}, {title}: {words}."
+
+
+def _figures_of(record: Record, case: Case) -> tuple[str, dict[str, float]]:
+    """Return what a case is about, in words, and the least of it by row."""
+    title, name, unit = FIGURES.get(case[0], ("ns", "best_ns", 1.0))
+    rows = dict.fromkeys(sample.row for sample in record.samples if sample.case == case)
+    spreads = {row: record.spread(row, case, name) for row in rows}
+    return title, {row: spread.low / unit for row, spread in spreads.items() if spread is not None}
+
+
+SCENARIO = Scenario(
+    NAME,
+    """Measure one item at a time: rows, fields, batches, strings, keys, an import, shuffled indices.
+
+    Each way to ask is a statement in a fresh process, timed over random items and judged by their checksums. A way
+    whose package is not installed is a row that says so.
+    """,
+    Options(),
+    run,
+    _described,
+    _tables,
+    _findings,
+    by_case({"ns, the best": plain("best_ns"), "MB of it": plain("uss", MB)}),
+)

@@ -1,0 +1,341 @@
+"""`onecopy bench run`: any program, N copies of it, and of its baseline in the same rounds.
+
+A sample is all copies once: files evicted, copies launched and released together, waited for until they are ready,
+held, measured, ended. Of N copies, times are the median and the slowest, memory is the sum. Ratios and differences are
+medians over the rounds in which both commands went well. The command line is kept, with the home folder as "~".
+
+With `--program` the commands are programs of this package, which load a file with the calls of a framework: under
+`onecopy run`, as they are, and with one line edited.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onecopy_bench.engine import rounds
+from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine.crew import SampleError
+from onecopy_bench.engine.machine import cache
+from onecopy_bench.engine.machine.processes import totals_of
+from onecopy_bench.engine.memory import difference, disk_bytes
+from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, Sample, heading
+from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch, without_home
+from onecopy_bench.engine.scenario import Scenario, few_rounds
+from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, counted
+from onecopy_bench.engine.ways import installed
+from onecopy_bench.scenarios.copies import Copies, numbered
+from onecopy_bench.workers import programs
+from onecopy_bench.workers.programs import ANSWERED, PROGRAMS, Program
+
+NAME = "run"
+NAMES = tuple(program.name for program in PROGRAMS)
+COMMAND, BASELINE, EDITED = "command", "baseline", "edited"
+UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
+SETTLE = "A copy is ready when its memory has stood still for S seconds."
+HOLD = "Milliseconds from 'all are ready' to the reading of the memory."
+EVICT = "Drop this file from the page cache before each start."
+BASE = "Another command, in one word, to compare with in each round."
+PROGRAM = "Instead of COMMAND: a program that loads a file in -n workers, under onecopy run and as it is."
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Settings):
+    """How programs are run; without `ready` and `settle` a copy is ready when it has ended."""
+
+    rounds: int = 3
+    timeout: float = 120.0
+    idle_wait: float = 0.0
+    command: tuple[str, ...] = cli.argument("-- COMMAND...", (), nargs=-1, type=click.UNPROCESSED)
+    baseline: str | None = cli.option(None, BASE, metavar="CMD")
+    processes: int = cli.option(1, "Copies that are started in the same instant.", "-n", "--processes")
+    ready: str | None = cli.option(None, "A copy is ready when it says this on stdout or stderr.", metavar="TEXT")
+    settle: float | None = cli.option(None, SETTLE, type=cli.SECONDS, metavar="S")
+    hold_ms: float = cli.option(500.0, HOLD, type=click.FloatRange(min=0), metavar="M")
+    evict: tuple[str, ...] = cli.option((), EVICT, metavar="FILE", type=cli.EXISTING, path=True)
+    programs: tuple[str, ...] = cli.option((), PROGRAM, "--program", type=click.Choice(NAMES))
+    size: int = cli.size("1GB", "Of the file of a --program, about.")
+    requests: int = cli.option(100, "That each worker of a --program answers.")
+
+    @property
+    def waits_for_exit(self) -> bool:
+        """Whether a copy is ready when it has ended."""
+        return self.ready is None and self.settle is None
+
+
+def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
+    """Measure a command or programs beside the baseline; `copies.NUMBER` in an argument becomes the copy's number.
+
+    Raises
+    ------
+    OSError
+        If a file to be evicted cannot be opened.
+    """
+    absent: list[Absent] = []
+    if options.programs:
+        chosen, absent = installed(PROGRAMS, options.programs)
+        turns: list[Turn] = []
+        data: dict[str, Any] = {}
+        for at, program in enumerate(chosen):
+            watch(Progress(at, len(chosen), f"writing the file of {program.name}"))
+            found, data[program.name] = _turns_of(program, place / f"program-{at}", options)
+            turns += found
+        rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "as it is"), Row(EDITED, "oc.load_object in one line")]
+    else:
+        commands = {COMMAND: options.command, BASELINE: shlex.split(options.baseline or "")}
+        turns = [Turn(name, (), 0.0, sample(words, options)) for name, words in commands.items() if words]
+        data = {name: [without_home(word) for word in words] for name, words in commands.items() if words}
+        rows = [Row(name, shlex.join(words)) for name, words in data.items()]
+    where = options.evict[0] if options.evict else Path.cwd()
+    head = heading(NAME, where, replace(options, command=(), baseline=None), rows, data=data, absent=absent)
+    return rounds.run(head, turns, options, watch=watch, log=log)
+
+
+def _turns_of(program: Program, folder: Path, options: Options) -> tuple[list[Turn], int]:
+    """Write the files of a program; return its turns, and the bytes of what it loads."""
+    turns, sizes = [], []
+    for name, make in ((COMMAND, program.make), (EDITED, program.edited[0] if program.edited else None)):
+        if make is None:
+            continue
+        path = folder.with_name(f"{folder.name}-{name}") / "data"
+        path.parent.mkdir()
+        make(str(path), options.size)
+        size = sum(one.stat().st_size for one in path.parent.rglob("*") if one.is_file())
+        sizes.append(size)
+        counts = (str(options.processes), str(options.requests))
+        words = ("env", f"ONECOPY_CACHE={folder.parent / 'store'}", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1")
+        server = (sys.executable, "-P", "-m", programs.MODULE, program.name, str(path), *counts)
+        commands = {COMMAND: (*words, *UNDER, *server), BASELINE: (*words, *server)}
+        if name == EDITED:
+            commands = {EDITED: (*words, *server, EDITED)}
+        settings = replace(options, processes=1, ready=ANSWERED, settle=None)
+        for row, command in commands.items():
+            take = sample(command, settings, path.parent, size)
+            turns.append(Turn(row, (program.name,), options.processes * 2.0 * size, take))
+    return turns, sizes[0]
+
+
+def sample(
+    command: Sequence[str], options: Options, folder: Path | None = None, size: int = 0
+) -> Callable[[Attempt], Taken]:
+    """Return what takes one sample; workers of a program leave their answers in a folder."""
+
+    def take(attempt: Attempt) -> Taken:
+        for path in options.evict:
+            cache.evict(path)
+        attempt.wait()
+        copies = Copies(command, options)
+        try:
+            with copies:
+                cached, disk = _cached(options.evict), _disk_bytes(options.evict)
+                copies.start()
+                copies.wait_until_ready()
+                if not options.waits_for_exit:
+                    copies.hold(options.hold_ms / 1e3)
+                held = [] if options.waits_for_exit else [asdict(totals_of(pids)) for pids in copies.members]
+                read = difference(_disk_bytes(options.evict), disk)
+        except SampleError as failure:
+            said = copies.last_lines()
+            words = f"; last lines: {' | '.join(said)}" if said else ""
+            raise SampleError(failure.state, f"{failure.reason}{words}") from failure
+        numbers: dict[str, float | None] = {
+            "peak_anonymous": max(copies.peak_anonymous, sum(each["anonymous"] for each in held)),
+            "disk_bytes": read,
+            "cached_before": cached,
+            "killed": copies.killed,
+        }
+        ready = [{"ready_ns": copy.ready_ns or 0} for copy in copies.copies]
+        if folder is not None:
+            more = _answers(folder, size)
+            ready = [{"ready_ns": more.pop("load_ns")}]
+            numbers |= more
+        totals: list[dict[str, Any]] = held or [{} for _ in ready]
+        return Taken(numbers, processes=[{**one, **two} for one, two in zip(ready, totals, strict=True)])
+
+    return take
+
+
+def _answers(folder: Path, size: int) -> dict[str, Any]:
+    """Return what the workers of a program have measured; raises SampleError where their results differ."""
+    found = []
+    for path in folder.glob("answers-*.json"):
+        found.append(json.loads(path.read_text()))
+        path.unlink()
+    sums = {each["checksum"] for each in found}
+    if len(sums) != 1:
+        raise SampleError("wrong data", f"the results of the workers are {sorted(sums)}")
+    times = [time for each in found for time in each["times_ns"]]
+    return {
+        "load_ns": max(each["load_ns"] for each in found),
+        "held_share": sum(each["pss"] for each in found) / size,
+        "worker_private": sum(each["anonymous"] for each in found) / len(found),
+        "p50_ns": statistics.median(times),
+        "p99_ns": statistics.quantiles(times, n=100)[98] if len(times) > 1 else times[0],
+        "checksum": sums.pop(),
+    }
+
+
+def _cached(paths: Sequence[str]) -> int | None:
+    """Return how many bytes of some files are cached together; None for no files, and where it is unknown."""
+    known = [cache.ask(path) for path in paths]
+    return None if None in known or not known else sum(filter(None, known))
+
+
+def _disk_bytes(paths: Sequence[str]) -> int | None:
+    """Return the bytes read since boot from the disks of some files, else from that of the working folder."""
+    disks = {Path(path).stat().st_dev: os.fspath(path) for path in (paths or (os.curdir,))}
+    known = [disk_bytes(path) for path in disks.values()]
+    return None if None in known else sum(filter(None, known))
+
+
+def _sum(name: str, unit: float = MB) -> Callable[[Sample], float | None]:
+    """Return what adds a number up over the copies; what is unknown of one is unknown of all."""
+
+    def value(sample: Sample) -> float | None:
+        return sum(each[name] for each in sample.processes) / unit if all(name in p for p in sample.processes) else None
+
+    return value
+
+
+def _number(name: str, unit: float) -> Callable[[Sample], float | None]:
+    return lambda sample: sample.numbers[name] / unit if name in sample.numbers else None
+
+
+MEASURES: dict[str, Callable[[Sample], float | None]] = {
+    "ready, median copy, s": lambda s: statistics.median(each["ready_ns"] for each in s.processes) / 1e9,
+    "ready, slowest copy, s": lambda s: max(each["ready_ns"] for each in s.processes) / 1e9,
+    "held by all, copies of the file": _number("held_share", 1),
+    "private to a worker, MB": _number("worker_private", MB),
+    "a request, p50, ms": _number("p50_ns", 1e6),
+    "a request, p99, ms": _number("p99_ns", 1e6),
+    "PSS, MB": _sum("pss"),
+    "anonymous (PSS), MB": _sum("anonymous_pss"),
+    "file (PSS), MB": _sum("file"),
+    "shared memory (PSS), MB": _sum("shmem"),
+    "private, MB": _sum("private"),
+    "swap, MB": _sum("swap"),
+    "page tables, MB": _sum("page_tables"),
+    "peak anonymous (RSS), MB": lambda s: s.numbers["peak_anonymous"] / MB,
+    "read from disk, MB": _number("disk_bytes", MB),
+    "major faults": _sum("major_faults", 1),
+    "minor faults": _sum("minor_faults", 1),
+    "processes": _sum("processes", 1),
+}
+"""What a table shows, by name: each is computed from one sample."""
+
+
+def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread | None]:
+    """Return a measure by row, and how command and baseline compare: ratio and difference, paired by round."""
+    rows = {
+        row: {s.round: each for s in record.of(row, case) if (each := MEASURES[name](s)) is not None}
+        for row in (COMMAND, BASELINE, EDITED)
+    }
+    command, baseline = rows[COMMAND], rows[BASELINE]
+    pairs = [(command[number], baseline[number]) for number in command if number in baseline]
+    found = {row: Spread.of(values.values()) for row, values in rows.items()}
+    found["ratio"] = Spread.of(mine / other for mine, other in pairs if other > 0)
+    return found | {"difference": Spread.of(mine - other for mine, other in pairs)}
+
+
+def _tables(record: Record) -> Iterator[Table]:
+    """Yield a table for each case: a line per measure; the baseline and the comparison where there is one."""
+    for case in record.cases() or ((),):
+        lines = {name: spreads_of(record, name, case) for name in MEASURES}
+        titles = [row for row in next(iter(lines.values())) if any(line[row] for line in lines.values())]
+        words = "; ratio and difference: median of paired rounds" if "ratio" in titles else ""
+        title = f"Medians (min-max) over the rounds; memory of all copies together, with their children{words}"
+        rows = ((name, *(cell(line[row]) for row in titles)) for name, line in lines.items())
+        shown = tuple(row for row in rows if set(row[1:]) - {MISSING})
+        if shown:
+            yield Table(f"{case[0]}: {title}" if case else title, ("", *titles), shown)
+
+
+def _described(record: Record) -> str:
+    evicted = record.options["evict"]
+    state = f", {', '.join(evicted)} evicted" if evicted else ""
+    nouns = (
+        ("worker of each program", "workers of each program") if record.options.get("programs") else ("copy", "copies")
+    )
+    return f"run: {counted(record.options['processes'], *nouns)}, {counted(record.rounds, 'round')}{state}"
+
+
+def _limits(record: Record) -> Iterator[str]:
+    """Yield what limits the numbers: failures with their last lines, files that stayed cached, few rounds."""
+    for each in record.samples:
+        if each.state != "ok":
+            yield f"{each.row}, round {each.round + 1}: {each.state} ({each.reason})."
+    good = [sample for sample in record.samples if sample.state == "ok"]
+    warm = [cached for s in good if (cached := s.numbers.get("cached_before"))]
+    if warm:
+        yield f"NOT cold: up to {max(warm) / MB:.1f} MB of the evicted files were still cached."
+    unknown = [sample for sample in good if "cached_before" not in sample.numbers]
+    if record.options["evict"] and unknown:
+        yield f"It is unknown what was cached before {len(unknown)} of {len(record.samples)} samples."
+    if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
+        yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
+    options = record.options
+    if options["ready"] is None and options["settle"] is None and not options.get("programs"):
+        yield "The copies were waited for until they ended: what they hold is known by its peak only."
+    yield from few_rounds(record)
+
+
+def _findings(record: Record) -> Iterator[str]:
+    """Yield the commands; of programs whether their results are equal."""
+    yield from (f"{row.name}: {row.detail}" for row in record.rows)
+    for case in record.cases():
+        sums = {s.numbers["checksum"] for s in record.samples if s.case == case and s.state == "ok"}
+        yield f"{case[0]}: results {'equal' if len(sums) == 1 else 'DIFFER'}."
+
+
+def _adjusted(options: Options) -> Options:
+    """Return the options of a command line that can be run; raises click.UsageError otherwise."""
+    if options.ready is not None and options.settle is not None:
+        raise click.UsageError("--ready and --settle exclude each other: a copy is ready in one way")
+    if options.ready == "":
+        raise click.BadParameter("an empty text is never said", param_hint="--ready")
+    if bool(options.command) == bool(options.programs):
+        raise click.UsageError("Missing argument '-- COMMAND...'" if not options.command else "COMMAND or --program")
+    try:
+        baseline = shlex.split(options.baseline or "")
+    except ValueError as error:
+        raise click.BadParameter(f"{options.baseline!r}: {error}", param_hint="--baseline") from error
+    for words in (options.command, baseline):
+        if words and shutil.which(numbered(words, 0)[0]) is None:
+            raise click.UsageError(f"no program {words[0]!r}")
+    return options
+
+
+SCENARIO = Scenario(
+    NAME,
+    """Start N copies of COMMAND, wait until they are ready, and report what they hold.
+
+    Exactly the text {i} in an argument becomes the number of the copy, from 0, for ports and folders of their own.
+    Without --ready and --settle a copy is ready when it has ended with status 0. Memory is that of each copy with all
+    its children. Everything is ended afterwards: SIGTERM, five seconds, SIGKILL.
+
+    Example: onecopy bench run -n 4 --ready 'startup complete' -- python -u serve.py --port 80{i}
+
+    Without COMMAND: unmodified programs that load a file with torch, transformers, ONNX Runtime, scikit-learn, gensim,
+    pandas or numpy, in workers that answer requests.
+    """,
+    Options(),
+    run,
+    _described,
+    _tables,
+    _findings,
+    limits=_limits,
+    adjust=_adjusted,
+    without=("backed",),
+    status=lambda record: 0 if any(s.row == COMMAND and s.state == "ok" for s in record.samples) else 1,
+    settings={"context_settings": {"allow_interspersed_args": False}},
+)

@@ -1,4 +1,0 @@
-"""A start beside which weights are brought in.
-
-`scenario` has the command; processes that are measured do not import it.
-"""

@@ -1,0 +1,256 @@
+"""The ways for a process of a node to have the arrays of a model behind a URL, and the process that does so once."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onecopy_bench.engine import ways
+from onecopy_bench.engine.child import Steps
+from onecopy_bench.engine.ways import named
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process is.
+
+    Attributes
+    ----------
+    node, number
+        Of the node, and of the process on it.
+    folder
+        Of the node, for files of all its processes.
+    hosts
+        Addresses of all nodes.
+    names
+        Of the arrays that are wanted; empty: all.
+    """
+
+    node: int
+    number: int
+    folder: Path
+    hosts: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way(ways.Way):
+    """`load` gets the object ("bucket/name") and the place; `private`: each process has a copy of its own.
+
+    `ray`: it needs a Ray cluster of the nodes. `parts`: it loads some arrays only, where some are wanted.
+    """
+
+    load: Callable[[str, Place], Arrays]
+    ray: bool = False
+    parts: bool = False
+
+
+def _opened(name: str, place: Place) -> Arrays:
+    import onecopy as oc
+
+    return dict(oc.open(f"s3://{name}", names=place.names or None).items())
+
+
+def _opened_together(name: str, place: Place) -> Arrays:
+    import onecopy as oc
+
+    return dict(oc.open(f"s3://{name}", nodes=list(place.hosts)).items())
+
+
+def _opened_by_ray(name: str, _: Place) -> Arrays:
+    import onecopy as oc
+
+    return dict(oc.open(f"s3://{name}", nodes="ray").items())
+
+
+def _url(name: str) -> str:
+    return f"{os.environ['AWS_ENDPOINT_URL']}/{name}"
+
+
+def _read(name: str) -> bytes:
+    import fsspec
+
+    with fsspec.open(_url(name), block_size=32 << 20) as file:
+        return bytes(file.fs.cat_file(_url(name)))
+
+
+def _fsspec(name: str, place: Place) -> Arrays:
+    from safetensors.numpy import load
+
+    return dict(load(_read(name))) if not place.names else _ranges(name, place.names)
+
+
+def _ranges(name: str, names: tuple[str, ...]) -> Arrays:
+    """Read the header of a safetensors file, and then the ranges of some arrays."""
+    import fsspec
+    from safetensors.numpy import _TYPES
+
+    with fsspec.open(_url(name)) as file:
+        files = file.fs
+    (length,) = struct.unpack("<Q", files.cat_file(_url(name), 0, 8))
+    header = json.loads(files.cat_file(_url(name), 8, 8 + length))
+    offsets = [header[one]["data_offsets"] for one in names]
+    parts = files.cat_ranges(
+        [_url(name)] * len(names),
+        [8 + length + start for start, _ in offsets],
+        [8 + length + stop for _, stop in offsets],
+    )
+    return {
+        one: np.frombuffer(part, _TYPES[header[one]["dtype"]]).reshape(header[one]["shape"])
+        for one, part in zip(names, parts, strict=True)
+    }
+
+
+def _downloaded(name: str, place: Place) -> Arrays:
+    """As `aws s3 cp` on each node, and then every process loads the file."""
+    import boto3
+    from safetensors.torch import load_file
+
+    bucket, _, key = name.partition("/")
+    path = place.folder / key
+    if place.number == 0:
+        boto3.client("s3").download_file(bucket, key, str(path) + ".part")
+        Path(str(path) + ".part").rename(path)
+    while not path.exists():
+        time.sleep(0.005)
+    return {one: tensor.numpy() for one, tensor in load_file(path).items()}
+
+
+def _runai(name: str, _: Place) -> Arrays:
+    os.environ.setdefault("RUNAI_STREAMER_S3_TIMEOUT", "300")  # s; by default 16 processes on 2 CPUs fail
+    from runai_model_streamer import SafetensorsStreamer
+
+    found = {}
+    with SafetensorsStreamer() as streamer:
+        streamer.stream_file(f"s3://{name}")
+        for one, tensor in streamer.get_tensors():
+            found[one] = tensor.numpy().copy()  # the buffer is used again
+    return found
+
+
+def _tensorizer(name: str, _: Place) -> Arrays:
+    from tensorizer import TensorDeserializer
+
+    url = _url(name).replace(".safetensors", ".tensors")
+    return {one: tensor.numpy() for one, tensor in TensorDeserializer(url, device="cpu").items()}
+
+
+class _Box:
+    """An actor that keeps the reference of what one process has put."""
+
+    def __init__(self, reference: list[Any]) -> None:
+        self._reference = reference
+
+    def get(self) -> list[Any]:
+        return self._reference
+
+
+def _ray_put(name: str, place: Place) -> Arrays:
+    """One process of all nodes loads the file and puts it; the others get it from the object store of their node."""
+    import ray
+    from safetensors.numpy import load
+
+    if (place.node, place.number) == (0, 0):
+        box = ray.remote(_Box).options(name="box", namespace="bench", num_cpus=0)
+        kept = box.remote([ray.put(load(_read(name)))])
+        ray.get(kept.get.remote())
+        globals()["_kept"] = kept
+    while True:
+        try:
+            box = ray.get_actor("box", namespace="bench")
+            break
+        except ValueError:
+            time.sleep(0.02)
+    return dict(ray.get(ray.get(box.get.remote())[0]))
+
+
+_OURS = ("onecopy", "onecopy.arrays", "onecopy.remote", "obstore")
+_TORCH = ("torch", "safetensors.torch")
+
+WAYS = (
+    Way("onecopy", "oc.open(url): each node fetches once", _OURS, ours=True, load=_opened, parts=True),
+    Way(
+        "onecopy, together", "oc.open(url, nodes=[...]): nodes fetch different pieces, and pass them on",
+        (*_OURS, "torch", "torch.distributed"), ours=True, load=_opened_together,
+    ),
+    Way(
+        "onecopy, Ray", "oc.open(url, nodes='ray'): the same for nodes of a Ray cluster",
+        (*_OURS, "ray", "onecopy.remote.ray_nodes"), ours=True, load=_opened_by_ray, ray=True,
+    ),
+    Way(
+        "ray.put", "one process loads and puts, all get", ("ray", "fsspec", "safetensors.numpy"),
+        load=_ray_put, ray=True,
+    ),
+    Way(
+        "download, then open", "boto3 once per node; safetensors.torch.load_file in each process", ("boto3", *_TORCH),
+        load=_downloaded,
+    ),
+    Way(
+        "fsspec + safetensors", "every process reads the object", ("fsspec", "aiohttp", "safetensors.numpy"),
+        private=1.0, load=_fsspec, parts=True,
+    ),
+    Way(
+        "runai-model-streamer", "every process streams from S3", ("torch", "runai_model_streamer"),
+        private=1.0, load=_runai,
+    ),
+    Way("tensorizer", "every process streams from HTTP", ("torch", "tensorizer"), private=1.0, load=_tensorizer),
+)  # fmt: skip
+
+
+def as_tensors(source: Path) -> None:
+    """Write the same arrays in the format of tensorizer beside a file."""
+    import torch
+    from safetensors.torch import load_file
+    from tensorizer import TensorSerializer
+
+    serializer = TensorSerializer(str(source.with_suffix(".tensors")))
+    serializer.write_state_dict({name: torch.nn.Parameter(one, False) for name, one in load_file(source).items()})
+    serializer.close()
+
+
+def touched(arrays: Arrays, number: int, processes: int) -> int:
+    """Read a byte of each page of the arrays of a process; return their sum with the names, modulo 2**63."""
+    total = 0
+    for at, name in enumerate(sorted(arrays)):
+        if at % processes == number:
+            flat = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
+            total += int(flat[::4096].sum(dtype=np.int64)) * (at + 1)
+    return total % 2**63
+
+
+def play(way: str, name: str, processes: int, hosts: tuple[str, ...], names: tuple[str, ...], ray: str) -> Steps:
+    """Load the arrays of an object, and hold them; `ray` is the address of the Ray cluster, "": none."""
+    chosen = named(WAYS, way)
+    node, number = (int(os.environ[variable]) for variable in ("BENCH_NODE", "BENCH_PROCESS"))
+    place = Place(node, number, Path(os.environ["BENCH_FOLDER"]), hosts, names)
+    for module in chosen.needs:
+        importlib.import_module(module)
+    if ray:
+        importlib.import_module("ray").init(
+            address=ray, _node_ip_address=hosts[node], log_to_driver=False, configure_logging=False
+        )
+    gc.collect()
+    gc.freeze()
+    yield "ready", {}
+    start = perf_counter_ns()
+    arrays = chosen.load(name, place)
+    for array in arrays.values():
+        array.reshape(-1)[:1].tolist()
+        array.reshape(-1)[-1:].tolist()
+    ready = perf_counter_ns() - start
+    yield "loaded", {"ready_ns": ready, "checksum": touched(arrays, number, processes)}
+    del arrays

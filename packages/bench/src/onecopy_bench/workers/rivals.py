@@ -1,0 +1,609 @@
+"""What holds rows: a list, a list of bytes, a database, a table, onecopy; what `share` and `records` compare.
+
+A `Rival` makes rows ready: it loads them from a source and packs them, or opens what a former process has left in the
+folder. What it returns has a length, gives the row of an index exactly as it went in, and can be handed to a worker by
+the start method in question. Packages are imported by name in the processes that use them.
+
+`SerializedList` is what "Demystify RAM usage in multi-process data loaders" describes and many projects carry a copy
+of. Rows in files are built by the first process, which holds a lock; the others wait for it, and a later run finds the
+files. Tables hold columns, so a row that is no dict becomes one on its way in and is made again on its way out.
+"""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import gc
+import importlib
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import sqlite3
+import struct
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from multiprocessing.connection import Client, Listener
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onecopy.workers import READERS
+from onecopy_bench.engine import ways
+from onecopy_bench.files.loaders import module
+from onecopy_bench.workers.rows import COLUMNS, Source
+
+EMPTY_ROWS = 10
+"""What the empty baseline holds: enough for every worker to have a first item."""
+BATCH = 10_000
+DONE, ADDRESS = "done", "address"
+RANKS = b"the ranks of one sample"
+_KEY = struct.Struct(">Q").pack
+"""Keys that LMDB sorts as numbers."""
+DOCUMENT, LINES = "rows.json", "rows.jsonl"
+"""The same rows as one JSON array, and as one object per line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival(ways.Way):
+    """One way to hold rows.
+
+    Attributes
+    ----------
+    ready
+        Called with the source and a folder; returns the rows.
+    keeps
+        Whether a later process finds what this one has put into the folder.
+    alone
+        Whether one rank of a job builds for all, though nothing is kept.
+    builds, leaks, copied
+        Memory and files while rows are made ready; private memory of a forked worker, and of one that is started anew,
+        as multiples of the pickled rows: so that no sample exhausts the machine.
+    names
+        Returns what statements call by name, given the rows.
+    """
+
+    ready: Callable[[Source, Path], Any]
+    keeps: bool = False
+    alone: bool = False
+    builds: float = 6.0
+    leaks: float = 0.0
+    copied: float = 0.0
+    names: Callable[[Any], dict[str, Any]] = lambda rows: {"rows": rows}
+
+
+def nbytes_of(rows: Any) -> int | None:
+    """Return the bytes of packed rows as they know them, or None for objects."""
+    found = rows.estimated_size() if hasattr(rows, "estimated_size") else getattr(rows, "nbytes", None)
+    if found is None or getattr(getattr(rows, "dtype", None), "kind", "") == "T":
+        return None  # numpy counts the slots of its strings, not their characters
+    return int(found)
+
+
+class SerializedList:
+    """Rows as pickles in one numpy array."""
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        pickles = [np.frombuffer(pickle.dumps(row, -1), np.uint8) for row in rows]
+        self._ends: Any = np.cumsum([len(each) for each in pickles], dtype=np.int64)
+        self._bytes: Any = np.concatenate(pickles)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both arrays."""
+        return int(self._bytes.nbytes + self._ends.nbytes)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> Any:
+        start = 0 if index == 0 else self._ends[index - 1].item()
+        return pickle.loads(memoryview(self._bytes[start : self._ends[index].item()]))  # noqa: S301 - own bytes
+
+
+class TorchSerializedList(SerializedList):
+    """Rows as pickles in one tensor, which multiprocessing hands over by shared memory."""
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        super().__init__(rows)
+        torch = importlib.import_module("torch")
+        self._ends, self._bytes = torch.from_numpy(self._ends), torch.from_numpy(self._bytes)
+
+    def __getitem__(self, index: int) -> Any:
+        start = 0 if index == 0 else self._ends[index - 1].item()
+        return pickle.loads(memoryview(self._bytes[start : self._ends[index].item()].numpy()))  # noqa: S301
+
+
+class Packed:
+    """Rows behind each other as an encoder writes them; what is timed slices `blob` by `at` itself."""
+
+    def __init__(self, rows: Iterable[Any], encode: Callable[[Any], bytes], decode: Callable[[Any], Any]) -> None:
+        self.at, data = array("q", [0]), bytearray()
+        for row in rows:
+            data += encode(row)
+            self.at.append(len(data))
+        self.blob, self.decode = memoryview(bytes(data)), decode
+        self.nbytes = len(data) + len(self.at) * self.at.itemsize
+
+    def __len__(self) -> int:
+        return len(self.at) - 1
+
+    def names(self) -> dict[str, Any]:
+        """Return what statements call by name."""
+        return {"rows": self, "blob": self.blob, "at": self.at, "decode": self.decode}
+
+
+def _frozen(source: Source, _: Path) -> list[Any]:
+    """Load a list and tell the collector to leave it alone, as advised for forking servers."""
+    rows = list(source.rows())
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    return rows
+
+
+def _empty(source: Source, _: Path) -> list[Any]:
+    return [row for row, _ in zip(source.rows(), range(EMPTY_ROWS), strict=False)]
+
+
+def _with_msgspec(source: Source, _: Path) -> Packed:
+    msgpack = importlib.import_module("msgspec.msgpack")
+    return Packed(source.rows(), msgpack.Encoder().encode, msgpack.Decoder().decode)
+
+
+def _with_orjson(source: Source, _: Path) -> Packed:
+    orjson = importlib.import_module("orjson")
+    return Packed(source.rows(), orjson.dumps, orjson.loads)
+
+
+def _string_array(source: Source, _: Path) -> Any:
+    strings = np.empty(source.count, np.dtypes.StringDType())
+    for i, row in enumerate(source.rows()):
+        strings[i] = row
+    return strings
+
+
+def _bytes_array(source: Source, _: Path) -> Any:
+    return np.fromiter((row.encode() for row in source.rows()), "S26", source.count)
+
+
+def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """Return the folder of what was built; the first process builds it."""
+    place = folder / "built"
+    place.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / DONE).exists():
+            build(place)
+            (place / DONE).touch()
+    return place
+
+
+def kept(build: Callable[[Source, Path], None], rows: Callable[[Path], Any]) -> Callable[[Source, Path], Any]:
+    """Return the function that makes rows ready from one that builds and one that opens."""
+
+    def ready(source: Source, folder: Path) -> Any:
+        found: Rows = rows(built_once(folder, lambda place: build(source, place)))
+        found.look()
+        return found
+
+    return ready
+
+
+class Rows:
+    """What a path holds, opened by the first reading of each process; `_open` returns what `opened` is."""
+
+    def __init__(self, place: Path, length: int = 0) -> None:
+        self.place = place
+        self._length = length
+        self._opened: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.place, self._length)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _open(self) -> Any:
+        raise NotImplementedError
+
+    def _count(self, opened: Any) -> int:
+        raise NotImplementedError
+
+    def open(self) -> Any:
+        """Return what is open in this process."""
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def look(self) -> None:
+        """Open it, count, and close it again: LMDB must not be open where workers are forked."""
+        self._length = self._count(self._open())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the files, as the disk counts them."""
+        return sum(path.stat().st_blocks * 512 for path in self.place.rglob("*") if path.is_file())
+
+
+def _as_dict(row: Any) -> dict[str, Any]:
+    """Return a row as a dict: a tuple by its positions, anything else as its only value."""
+    if isinstance(row, dict):
+        return row
+    return {str(i): value for i, value in enumerate(row)} if isinstance(row, tuple) else {"value": row}
+
+
+def _from_dict(kind: str) -> Callable[[dict[str, Any]], Any]:
+    """Return what makes a row of a kind from its dict."""
+    if kind == "pairs":
+        return lambda found: tuple(found.values())
+    return (lambda found: found["value"]) if kind == "strings" else lambda found: found
+
+
+class Table(Rows):
+    """A table; `opened` is the table and what makes a row from a dict."""
+
+    def _count(self, opened: Any) -> int:
+        return len(opened[0])
+
+    def _row_of(self) -> Callable[[dict[str, Any]], Any]:
+        return _from_dict((self.place / "kind").read_text())
+
+
+class Arrow(Table):
+    """An Arrow IPC file, mapped."""
+
+    def _open(self) -> Any:
+        pa = importlib.import_module("pyarrow")
+        return pa.ipc.open_file(pa.memory_map(os.fspath(self.place / "rows.arrow"))).read_all(), self._row_of()
+
+    def __getitem__(self, index: int) -> Any:
+        table, row_of = self.open()
+        return row_of(table.slice(index, 1).to_pylist()[0])
+
+    def names(self) -> dict[str, Any]:
+        """Return what statements call by name."""
+        pa, (table, _) = importlib.import_module("pyarrow"), self.open()
+        whole = table.combine_chunks()
+        structs = pa.chunked_array(whole.to_struct_array().chunks)
+        columns = {name: whole.column(name) for name in whole.column_names}
+        some = whole.select([name for name in COLUMNS if name in columns])
+        return {"rows": self, "table": whole, "some": some, "structs": structs, **columns}
+
+
+def _build_arrow(source: Source, place: Path) -> None:
+    pa = importlib.import_module("pyarrow")
+    (place / "kind").write_text(source.kind)
+    table = pa.Table.from_pylist([_as_dict(row) for row in source.rows()])
+    with pa.OSFile(os.fspath(place / "rows.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+
+
+class Hugging(Table):
+    """A folder of `datasets`."""
+
+    def _open(self) -> Any:
+        return _datasets().load_from_disk(os.fspath(self.place / "dataset")), self._row_of()
+
+    def __getitem__(self, index: int) -> Any:
+        dataset, row_of = self.open()
+        return row_of(dataset[index])
+
+    def names(self) -> dict[str, Any]:
+        """Return what statements call by name."""
+        return {"rows": self, "dataset": self.open()[0]}
+
+
+def _build_hugging(source: Source, place: Path) -> None:
+    datasets = _datasets()
+    (place / "kind").write_text(source.kind)
+    if source.kind == "strings":  # a dict for each would be most of the memory
+        dataset = datasets.Dataset.from_dict({"value": list(source.rows())})
+    else:
+        dataset = datasets.Dataset.from_list([_as_dict(row) for row in source.rows()])
+    dataset.save_to_disk(os.fspath(place / "dataset"))
+
+
+def _datasets() -> Any:
+    """Return the module, without progress bars and without the network."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    datasets = importlib.import_module("datasets")
+    datasets.disable_progress_bars()
+    return datasets
+
+
+class Lmdb(Rows):
+    """Pickles in LMDB, one transaction for all reading of a process; `opened` is the transaction."""
+
+    def _open(self) -> Any:
+        lmdb = importlib.import_module("lmdb")
+        path = os.fspath(self.place / "rows.lmdb")
+        return lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False).begin(buffers=True)
+
+    def _count(self, opened: Any) -> int:
+        return int(opened.stat()["entries"])
+
+    def __getitem__(self, index: int) -> Any:
+        return pickle.loads(self.open().get(_KEY(index)))  # noqa: S301 - written by this run
+
+    def names(self) -> dict[str, Any]:
+        """Return what statements call by name."""
+        return {"rows": self, "txn": self.open(), "key": _KEY, "loads": pickle.loads}
+
+
+def _build_lmdb(source: Source, place: Path) -> None:
+    lmdb = importlib.import_module("lmdb")
+    path = os.fspath(place / "rows.lmdb")
+    with lmdb.open(path, subdir=False, map_size=(1 << 30) + 8 * source.pickled, lock=False) as env:
+        items = _items(source)
+        while batch := list(islice(items, BATCH)):
+            with env.begin(write=True) as txn:
+                txn.cursor().putmulti(batch, append=True)
+
+
+def _items(source: Source) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys, in their order, and pickles; those of keyed rows are their own."""
+    if source.kind == "keyed":
+        return ((key.encode(), pickle.dumps(value, 5)) for key, value in source.rows())
+    return ((_KEY(i), pickle.dumps(row, 5)) for i, row in enumerate(source.rows()))
+
+
+class Sqlite(Rows):
+    """Pickles in sqlite, mapped; `opened` is the connection."""
+
+    QUERY = "SELECT value FROM rows WHERE key = ?"
+
+    def _open(self) -> Any:
+        connection = sqlite3.connect(f"file:{self.place}/rows.sqlite?mode=ro&immutable=1", uri=True)
+        connection.execute(f"PRAGMA mmap_size = {1 << 40}")
+        return connection
+
+    def _count(self, opened: Any) -> int:
+        return int(opened.execute("SELECT count(*) FROM rows").fetchone()[0])
+
+    def __getitem__(self, key: object) -> Any:
+        return pickle.loads(self.open().execute(self.QUERY, (key,)).fetchone()[0])  # noqa: S301 - written by this run
+
+    def names(self) -> dict[str, Any]:
+        """Return what statements call by name."""
+        return {"rows": self, "get": self.open().execute, "QUERY": self.QUERY, "loads": pickle.loads}
+
+
+def _build_sqlite(source: Source, place: Path) -> None:
+    keyed = source.kind == "keyed"
+    connection = sqlite3.connect(place / "rows.sqlite")
+    with connection:
+        key = "TEXT PRIMARY KEY" if keyed else "INTEGER PRIMARY KEY"
+        connection.execute(f"CREATE TABLE rows (key {key}, value BLOB){' WITHOUT ROWID' if keyed else ''}")
+        items = source.rows() if keyed else enumerate(source.rows())
+        connection.executemany("INSERT INTO rows VALUES (?, ?)", ((key, pickle.dumps(row, 5)) for key, row in items))
+    connection.close()
+
+
+def _frame(source: Source, _: Path) -> Any:
+    strings = source.kind == "strings"
+    rows: Any = {"value": list(source.rows())} if strings else [_as_dict(row) for row in source.rows()]
+    return importlib.import_module("polars").DataFrame(rows)
+
+
+def _frame_names(rows: Any) -> dict[str, Any]:
+    return {"rows": rows, "frame": rows, **{name: rows[name] for name in rows.columns}}
+
+
+def _large_strings(source: Source, _: Path) -> Any:
+    pa = importlib.import_module("pyarrow")
+    return pa.array(source.rows(), pa.large_string(), size=source.count)
+
+
+def _led(source: Source, folder: Path) -> Any:
+    """Build the tensor and answer the other ranks, or take a handle from the rank that does."""
+    multiprocessing.current_process().authkey = RANKS  # which torch hands descriptors over with
+    if not _is_first(folder):
+        while not (folder / ADDRESS).exists():
+            time.sleep(0.001)
+        with Client((folder / ADDRESS).read_text(), authkey=RANKS) as leader:
+            return ForkingPickler.loads(leader.recv_bytes())
+    rows = TorchSerializedList(list(source.rows()))
+    listener = Listener(family="AF_UNIX", authkey=RANKS)
+    threading.Thread(target=_answer, args=(listener, rows), daemon=True).start()
+    (folder / "unnamed").write_text(str(listener.address))
+    (folder / "unnamed").rename(folder / ADDRESS)
+    return rows
+
+
+def _answer(listener: Listener, rows: Any) -> None:
+    """Give a handle to each process that connects."""
+    while True:
+        with listener.accept() as other:
+            other.send_bytes(ForkingPickler.dumps(rows))
+
+
+def _is_first(folder: Path) -> bool:
+    """Return whether no other rank has been here."""
+    descriptor = os.open(folder / "led", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+        return os.read(descriptor, 1) == b"" and os.write(descriptor, b".") == 1
+    finally:
+        os.close(descriptor)
+
+
+def write_json(source: Source, folder: Path) -> None:
+    """Write both files, row by row."""
+    with (folder / DOCUMENT).open("w") as document, (folder / LINES).open("w") as lines:
+        for i, row in enumerate(source.rows()):
+            text = json.dumps(row)
+            document.write(("[" if i == 0 else ",\n") + text)
+            lines.write(text + "\n")
+        document.write("]\n")
+
+
+def _by(package: str, function: str, lines: bool = False) -> Callable[[Source, Path], Any]:
+    """Return what loads the document by a function of bytes, or the lines by a function of a path."""
+
+    def load(_: Source, folder: Path) -> Any:
+        call = getattr(importlib.import_module(package), function)
+        return call(folder / LINES if lines else (folder / DOCUMENT).read_bytes())
+
+    return load
+
+
+class Indices:
+    """An iterator whose first value is known."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._values = iter(values)
+        self._first: Any = [next(self._values)]
+
+    def __len__(self) -> int:
+        return 0
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._first
+        yield from self._values
+
+
+def _begun(values: Callable[[int], Iterable[Any]]) -> Callable[[Source, Path], Indices]:
+    """Return what makes ready: the number of indices is the count of the source."""
+    return lambda source, _: Indices(values(source.count))
+
+
+def _torch_sampler(count: int) -> Iterable[int]:
+    return importlib.import_module("torch.utils.data").RandomSampler(range(count))  # type: ignore[no-any-return]
+
+
+def _shuffled_list(count: int) -> Iterable[int]:
+    indices = list(range(count))
+    random.Random(0).shuffle(indices)  # noqa: S311 - an order, not a secret
+    return indices
+
+
+def _our_shuffle(count: int) -> Iterable[int]:
+    return module("onecopy.shuffle").Shuffle(count, seed=0)  # type: ignore[no-any-return]
+
+
+def _following(rows: Indices) -> dict[str, Any]:
+    return {"rows": rows, "following": iter(rows)}
+
+
+def _import_json(_: Source, folder: Path) -> Any:
+    module("onecopy.records").import_json(folder / DOCUMENT, folder / "rows.oc")
+    return module("onecopy").open_records(folder / "rows.oc")
+
+
+def _by_key(source: Source, folder: Path) -> Any:
+    return module("onecopy").share(source.rows, key="the rows", store=folder / "store")
+
+
+def _dict_by_key(source: Source, folder: Path) -> Any:
+    return module("onecopy").share(lambda: dict(source.rows()), key="the rows", store=folder / "store")
+
+
+def _lazy(rows: Any) -> dict[str, Any]:
+    return {"rows": rows, "lazy": rows.lazy}
+
+
+_OBJECTS: dict[str, Any] = {"builds": 5.0, "leaks": 3.6, "copied": 5.0}
+_MODULES = ("onecopy", "onecopy.store", *READERS)
+"""With a preloading fork server: what `onecopy.workers.preload` adds to it, and the store."""
+_OURS: dict[str, Any] = {"ours": True, "builds": 2.0}
+_ROWS: dict[str, Any] = _OURS | {"keeps": True, "ready": _by_key, "names": _lazy}
+_INDICES: dict[str, Any] = {"names": _following}
+"""`builds` is a multiple of 8 bytes per index."""
+
+SHARED = (
+    Rival("onecopy", "share(..., key)", _MODULES, **_ROWS),
+    Rival(
+        "onecopy, no key", "share(...)", _MODULES, ready=lambda source, _: module("onecopy").share(source.rows),
+        names=_lazy, **_OURS,
+    ),
+    Rival(
+        "list", "a list of objects", ready=lambda source, _: list(source.rows()), **_OBJECTS,
+        names=lambda rows: {"rows": rows, "deepcopy": copy.deepcopy},
+    ),
+    Rival("list, gc.freeze", "a list, gc.freeze(), gc.disable()", ready=_frozen, **_OBJECTS),
+    Rival(
+        "NumpySerializedList", "pickles in one array", copied=1.6,
+        ready=lambda source, _: SerializedList(list(source.rows())),
+    ),
+    Rival(
+        "TorchSerializedList", "pickles in one tensor", ("torch",),
+        ready=lambda source, _: TorchSerializedList(list(source.rows())),
+    ),
+    Rival("torch handle", "one tensor, a handle for each rank", ("torch",), ready=_led, alone=True),
+    Rival(
+        "LMDB", "pickles in LMDB", ("lmdb",), ready=kept(_build_lmdb, Lmdb), keeps=True, builds=2.0, names=Lmdb.names
+    ),
+    Rival(
+        "pyarrow IPC", "a mapped Arrow file", ("pyarrow",), ready=kept(_build_arrow, Arrow), keeps=True,
+        names=Arrow.names,
+    ),
+    Rival(
+        "HF datasets", "load_from_disk", ("datasets",), ready=kept(_build_hugging, Hugging), keeps=True,
+        names=Hugging.names,
+    ),
+    Rival("empty", f"a list of {EMPTY_ROWS} rows", ready=_empty, builds=0.0),
+)  # fmt: skip
+"""What `bench share` compares; the last is subtracted from the others."""
+EMPTY = SHARED[-1]
+
+IMPORTS = (
+    Rival("json.load", "the standard library", ready=_by("json", "loads"), builds=7.0),
+    Rival("orjson.loads", "orjson", ("orjson",), ready=_by("orjson", "loads"), builds=7.0),
+    Rival("msgspec.json", "msgspec", ("msgspec.json",), ready=_by("msgspec.json", "decode"), builds=7.0),
+    Rival(
+        "pyarrow.json", "read_json of lines", ("pyarrow.json",), builds=3.0,
+        ready=_by("pyarrow.json", "read_json", lines=True),
+    ),
+    Rival(
+        "polars ndjson", "read_ndjson of lines", ("polars",), builds=4.0, names=_frame_names,
+        ready=_by("polars", "read_ndjson", lines=True),
+    ),
+    Rival(
+        "onecopy import", "import_json, open", (*_MODULES, "onecopy.records"), ready=_import_json, **_OURS
+    ),
+)  # fmt: skip
+"""A JSON file of annotations, loaded in every way: the file lies in the folder, and the rows come from it alone."""
+
+SAMPLERS = (
+    Rival("onecopy Shuffle", "Shuffle(n)", ("onecopy.shuffle",), ready=_begun(_our_shuffle), builds=0.0, **_INDICES),
+    Rival(
+        "torch RandomSampler", "RandomSampler(n)", ("torch.utils.data",), ready=_begun(_torch_sampler), builds=6.0,
+        **_INDICES,
+    ),
+    Rival(
+        "numpy permutation", "default_rng(0).permutation(n)", builds=1.0, **_INDICES,
+        ready=_begun(lambda count: np.random.default_rng(0).permutation(count)),
+    ),
+    Rival("random.shuffle", "a shuffled list", ready=_begun(_shuffled_list), builds=5.0, **_INDICES),
+)  # fmt: skip
+
+RIVALS = (
+    *SHARED,
+    *IMPORTS,
+    *SAMPLERS,
+    Rival(
+        "pickle", "pickles in one bytes object", names=Packed.names,
+        ready=lambda source, _: Packed(source.rows(), partial(pickle.dumps, protocol=5), pickle.loads),
+    ),
+    Rival("msgspec", "msgpack in one bytes object", ("msgspec.msgpack",), ready=_with_msgspec, names=Packed.names),
+    Rival("orjson", "JSON in one bytes object", ("orjson",), ready=_with_orjson, names=Packed.names),
+    Rival("numpy S", "an array of 26 bytes each", ready=_bytes_array),
+    Rival("numpy StringDType", "an array of strings", ready=_string_array),
+    Rival("dict", "a dict of objects", ready=lambda source, _: dict(source.rows())),
+    Rival(
+        "onecopy dict", "share(dict, key)", (*_MODULES, "onecopy.records"), ours=True, ready=_dict_by_key, keeps=True
+    ),
+    Rival("onecopy table", "share(..., key)", (*_MODULES, "onecopy.records"), **_ROWS),
+    Rival("sqlite", "pickles in sqlite", ready=kept(_build_sqlite, Sqlite), keeps=True, builds=2.0, names=Sqlite.names),
+    Rival("polars", "a DataFrame", ("polars",), ready=_frame, names=_frame_names),
+    Rival("pyarrow", "large_string", ("pyarrow",), ready=_large_strings),
+)  # fmt: skip
