@@ -66,7 +66,7 @@ def open_copy_and_auto(w: World) -> None:
 def open_refused(w: World) -> None:
     refused(oc.Error, oc.open, w.hostile)
     refused(FileNotFoundError, oc.open, w.missing)
-    refused(IsADirectoryError, oc.open, w.folder)
+    refused(IsADirectoryError, oc.open, w.out)
     refused(ValueError, oc.open, "nul\0")
     refused(oc.ChecksumError, oc.open, w.damaged, verify=True)
     refused(oc.FormatError, onecopy.arrays.open_arrays, w.json)

@@ -162,7 +162,6 @@ def monitor(w: World) -> None:
     assert onecopy_monitor.read_recording(path).series
     assert onecopy_monitor.memory_of(os.getpid()).rss
     assert onecopy_monitor.memory_table(ME)
-    onecopy.memory.container()
     refused(FileExistsError, onecopy_monitor.Recorder, path)
     refused(oc.FormatError, onecopy_monitor.read_recording, w.csv)
     refused(FileNotFoundError, onecopy_monitor.read_recording, w.missing)
@@ -178,12 +177,17 @@ def read_proc(w: World) -> None:
     assert onecopy.memory.proc.process_text(pid, "comm")
     assert onecopy.memory.proc.regions_of(pid, w.bytes) == []
     assert onecopy.memory.proc.status(pid).threads
+    assert pid in onecopy.memory.proc.children_of(os.getppid())
+    assert onecopy.memory.proc.label_of(pid, "python")
     assert onecopy.memory.proc.stat(pid).starttime
     assert onecopy.memory.proc.io(pid).rchar
     refused(ProcessLookupError, onecopy.memory.proc.stat, 2**22)
     assert onecopy.page_cache.available_memory()
     refused(ValueError, onecopy.memory.cgroup.parse_limit, "x")
     onecopy.memory.cgroup.pressure()
+    assert onecopy.memory.container is onecopy.memory.cgroup.container
+    onecopy.memory.cgroup.container()
+    assert onecopy.memory.cgroup.kind_of((0, 1), str(w.bytes)) in ("file", "shmem")
     onecopy.memory.cgroup.kills(w.folder)
     assert onecopy.memory.cgroup.parse_kills("oom_kill 3\n") == 3
     refused(ValueError, onecopy.memory.cgroup.parse_pressure, "x")
@@ -201,7 +205,7 @@ def workers(w: World) -> None:
         assert other[0] == 0
     refused(AssertionError, assert_shared, oc.open_records(w.table), [os.getppid()])
     refused(ValueError, assert_shared, file, [])
-    assert preload(["json"], main=False).effective
+    assert preload(["json"]).effective
     refused(ModuleNotFoundError, preload, ["missing_module"])
 
 

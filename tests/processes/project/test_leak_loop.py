@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 NOT_CALLED: dict[str, str] = {}
 """Names of `onecopy.__all__` that no action uses, and why; there are none at the moment."""
-NOT_CALLED_IN_MODULES = {"parse_": "functions of a text, which hold nothing; the readers of /proc call them"}
-"""Beginnings of names in public modules that no action uses, and why."""
+NOT_CALLED_IN_MODULES = ("parse_", "label_from", "script_of")
+"""Beginnings of names in public modules that no action uses: functions of a text, which hold nothing."""
 MODULES = sorted({*oc._HOMES, *oc._SUBPACKAGES, "memory.cgroup", "memory.proc"})
 
 
