@@ -3,6 +3,17 @@
 Failed system calls raise OSError or one of its built-in subclasses, such as FileNotFoundError; what onecopy has to say
 about a file or a value is one of these. `Error`, `FormatError`, `ChecksumError` and `DataLost` are also names of
 `onecopy`.
+
+Examples
+--------
+>>> import onecopy as oc, tempfile, pathlib
+>>> path = pathlib.Path(tempfile.mkdtemp(), "weights.safetensors")
+>>> _ = path.write_bytes(bytes(4))
+>>> try:
+...     oc.open(path)
+... except oc.FormatError as error:
+...     error.kind.name, error.offset, error.path == str(path)
+('TRUNCATED', 4, True)
 """
 
 from __future__ import annotations
@@ -31,17 +42,6 @@ class FormatError(Error, ValueError):
 
     The message names the file, the array or the byte offset, the expected value and the value found. ``kind``, ``path``
     and ``offset`` are for programs.
-
-    Examples
-    --------
-    >>> import onecopy as oc, tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "weights.safetensors")
-    >>> _ = path.write_bytes(bytes(4))
-    >>> try:
-    ...     oc.open(path)
-    ... except oc.FormatError as error:
-    ...     error.kind.name, error.offset, error.path == str(path)
-    ('TRUNCATED', 4, True)
     """
 
     class Kind(Enum):
