@@ -1,5 +1,6 @@
 """Mosaics and processes: parts of one canvas, full or failing disks raise errors, memory stays capped."""
 
+import contextlib
 import errno
 import gc
 import os
@@ -15,6 +16,7 @@ from tests.support.small_disks import blocks_used
 
 import onecopy as oc
 import onecopy_mosaic
+from onecopy_mosaic import outputs
 
 pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
@@ -89,6 +91,25 @@ def test_too_little_space_for_a_mosaic_is_reported_and_nothing_is_left(
         assert error.errno == errno.ENOSPC
         assert more == 0
         assert done == 0 or name == "a.zarr"  # the compressed size is unknown before
+
+
+def test_a_tiff_is_written_whole_on_a_disk_that_fills_up_meanwhile(reserving, small_disk, in_child, monkeypatch):
+    tifffile = pytest.importorskip("tifffile")
+    tiles = [np.random.default_rng(number).integers(0, 9999, (500, 1000), np.uint16) for number in (1, 2)]
+    folder, blocks = reserving / "disk", outputs._blocks
+
+    def fill_and_give(*arguments):
+        with contextlib.suppress(OSError), (folder / "ballast").open("ab", buffering=0) as file:
+            while file.write(bytes(1 << 16)):
+                pass
+        yield from blocks(*arguments)
+
+    def ask() -> bool:
+        onecopy_mosaic.mosaic(tiles, [(0, 0), (500, 0)], small_disk("ext4") / "a.tif").close()
+        return np.array_equal(tifffile.imread(folder / "a.tif"), np.concatenate(tiles))
+
+    monkeypatch.setattr(outputs, "_blocks", fill_and_give)
+    assert in_child(ask)
 
 
 def test_a_disk_that_fills_up_under_a_window_is_reported_and_nothing_is_left(small_disk, in_child):

@@ -9,6 +9,7 @@ too; that of a Zarr array is not known before it is compressed.
 from __future__ import annotations
 
 import errno
+import io
 import os
 from math import prod
 from pathlib import Path
@@ -284,11 +285,14 @@ def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -
 
 
 def write_tiff(canvas: Scratch, path: Path, tile: tuple[int, int], *, is_ome: bool) -> None:
-    """Write a tiled TIFF or OME-TIFF, releasing the rows of the canvas that are written."""
+    """Write a tiled TIFF or OME-TIFF into space that may be reserved, releasing the rows that are written."""
     import tifffile
 
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_CREAT, 0o666)  # no O_TRUNC: it would release the reserved space
+
     shape = canvas.shape
-    with path.open("wb") as file:
+    with open(path, "r+b", buffering=0, opener=opener) as raw, _Plain(raw) as file:
         tifffile.imwrite(
             file,
             _blocks(canvas, tile),
@@ -302,7 +306,28 @@ def write_tiff(canvas: Scratch, path: Path, tile: tuple[int, int], *, is_ome: bo
             bigtiff=canvas.nbytes > 2**32 - 2**25,
         )
         file.flush()
-        os.fsync(file.fileno())
+        raw.truncate(file.end)
+        os.fsync(raw.fileno())
+
+
+class _Plain(io.BufferedWriter):
+    """A buffered file whose end is the last written byte, although more space is reserved behind it.
+
+    It has no `fileno`, so that numpy writes through it: errors of `ndarray.tofile` carry neither errno nor file name.
+    """
+
+    end = 0
+
+    def write(self, data: Any, /) -> int:
+        written = super().write(data)
+        self.end = max(self.end, self.tell())
+        return written
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        return super().seek(self.end + offset) if whence == os.SEEK_END else super().seek(offset, whence)
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation
 
 
 def max_tiff_bytes(canvas: Scratch, tile: tuple[int, int]) -> int:
