@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -203,6 +204,20 @@ def test_what_does_not_fit_into_shared_memory_goes_to_the_disk(tmp_path, small_d
             (os.urandom(MIB) for _ in range(70)), store=oc.Store(place="memory")
         )  # a memfd is not in /dev/shm
         return len(large) == len(again) == len(nameless) == 70
+
+    assert status_of(fork(share)) == 0
+
+
+def test_few_descriptors_are_enough_for_many_keys(tmp_path):
+    def share() -> bool:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        for i in range(200):
+            with oc.share([i], f"key {i}", store=tmp_path / "cache") as data:
+                assert data[0] == i
+        held = [oc.share([i], f"key {i}", store=tmp_path / "cache") for i in range(30)]
+        with pytest.raises(OSError, match="Too many open files"):
+            held += [oc.share([i]) for i in range(100)]
+        return all(data[0] == i for i, data in enumerate(held))
 
     assert status_of(fork(share)) == 0
 
