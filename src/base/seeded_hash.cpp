@@ -27,7 +27,7 @@ std::uint64_t seeded_hash(std::string_view bytes, std::uint64_t seed) noexcept {
     mix(word);
   }
   std::uint64_t last = 0;
-  std::memcpy(&last, bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(&last, bytes.data(), bytes.size());
   mix(last + bytes.size());
   return state;
 }
