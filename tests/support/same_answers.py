@@ -44,6 +44,8 @@ for number, code in enumerate(cases):
             for descriptor, name in ((1, "out"), (2, "err")):
                 os.dup2(os.open(f"{number}.{name}", os.O_WRONLY | os.O_CREAT), descriptor)
             os.chdir(str(number))
+            if torch := sys.modules.get("torch"):  # makes the pool of a forked process, which threads cannot do at once
+                torch.set_num_threads(torch.get_num_threads())
             exec(compile(code, f"case {number}", "exec"))
             status = 0
         except BaseException:
