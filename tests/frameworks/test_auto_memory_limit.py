@@ -36,8 +36,8 @@ def case(request, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     alone = json.loads(served.plain("model.py"))
     interpreter = max(alone["private"] - alone["grown"], 150 << 20)
-    if limit is None:  # the random weights of one worker, and as much for reading the file ahead
-        limit = workers * interpreter + 2 * weights + (150 << 20)
+    if limit is None:  # the snapshot, the random weights of one worker, and what training adds to each: 80 MiB
+        limit = workers * interpreter + 2 * weights + (230 << 20)
     assert workers * (interpreter + weights) > limit, "the workers alone would fit"
     yield workers, path, alone, limit
     path.unlink()

@@ -17,7 +17,7 @@ MIB = 1 << 20
 MANY = 1 << 40
 MOST_MEMORY = 64 * MIB
 LONG = 30
-"""Seconds after which an operation hangs."""
+"""Seconds of CPU time after which an operation hangs."""
 
 RANGE_STORAGE = node(
     "fixed", 1, node("integer", 1), node("integer", 1), node("integer", 1)
@@ -95,7 +95,7 @@ from onecopy.cli import command_line
 import onecopy.records.types, onecopy.records.sources, onecopy.cli.ls
 class Hangs(BaseException): pass
 def hangs(*_): raise Hangs
-signal.signal(signal.SIGALRM, hangs)
+signal.signal(signal.SIGPROF, hangs)
 path = sys.argv[1]
 data = oc.open_records(path)
 values = data.values() if hasattr(data, "values") and not isinstance(data, onecopy.records.List) else data
@@ -131,7 +131,7 @@ low = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 ended = {}
 sys.stdout = open(os.devnull, "w")
 for name, way in ways.items():
-    signal.alarm(int(sys.argv[2]))
+    signal.setitimer(signal.ITIMER_PROF, int(sys.argv[2]))
     try:
         way()
         ended[name] = "ok"
@@ -140,7 +140,7 @@ for name, way in ways.items():
     except Exception as error:
         ended[name] = type(error).__name__
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ended[name] += f" {(peak - low) >> 10}"
     low = max(low, peak)

@@ -159,9 +159,16 @@ def test_either_a_command_or_processes(tmp_path, words):
 
 
 def test_a_process_that_runs_already_is_recorded_until_it_ends(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", "import time; b = bytearray(30_000_000); time.sleep(0.7)"]) as other:
+    until_sampled = f"""if 1:
+        import pathlib, time
+        held, path = bytearray(30_000_000), pathlib.Path({str(tmp_path / "x")!r})
+        samples = lambda: path.read_bytes().count(b'"at"') if path.exists() else 0
+        before = samples()
+        while samples() < before + 2:
+            time.sleep(0.02)
+    """
+    with subprocess.Popen([sys.executable, "-c", until_sampled]) as other:
         status, _, err = run(tmp_path / "x", "--pid", other.pid)
-        other.wait()
     assert status == 0
     assert "deduplicated total" in err
     recording = read_recording(tmp_path / "x")
