@@ -105,7 +105,7 @@ def bombs(draw: Any) -> bytes:
 
 
 def read_all_ways(path: Path) -> str:
-    """Return how each way to read a file ended; of a way that takes too long, the alarm ends the process."""
+    """Return how each way to read a file ended; of a way that takes too much CPU time, the signal ends the process."""
     ended = {}
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     try:

@@ -163,8 +163,8 @@ def test_a_process_that_runs_already_is_recorded_until_it_ends(tmp_path):
         import pathlib, time
         held, path = bytearray(30_000_000), pathlib.Path({str(tmp_path / "x")!r})
         samples = lambda: path.read_bytes().count(b'"at"') if path.exists() else 0
-        before = samples()
-        while samples() < before + 2:
+        before, end = samples(), time.monotonic() + 60
+        while samples() < before + 2 and time.monotonic() < end:
             time.sleep(0.02)
     """
     with subprocess.Popen([sys.executable, "-c", until_sampled]) as other:
