@@ -37,7 +37,7 @@ from onecopy.arrays.entries import is_raw, of_numpy, to_numpy
 from onecopy.arrays.saving import CHUNK
 from onecopy.errors import FormatError
 from onecopy.files import Closeable
-from onecopy.scratch_arrays.regions import Region, box_of, ranges_of, run_axis, strides_of
+from onecopy.scratch_arrays.regions import Box, Region, box_of, ranges_of, run_axis, strides_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -135,20 +135,23 @@ class ArrayProtocol(Closeable, abc.ABC):
     """Base class of arrays whose `array` is a numpy array on their memory."""
 
     _kind: Kind
+    _array: NDArray[Any] | None = None
+    _core: _core.Mapping | _core.ScratchFile
 
     @property
     @abc.abstractmethod
     def array(self) -> NDArray[Any]:
         """The array as a C-order view, which keeps the memory alive after `close`. ValueError if closed."""
 
-    @abc.abstractmethod
     def close(self) -> None:
         """Release the memory; it is freed with the last view. Closing twice has no effect."""
+        self._array = None
+        self._core.close()
 
     @property
-    @abc.abstractmethod
     def closed(self) -> bool:
         """Whether `close` was called."""
+        return self._core.closed
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -164,6 +167,13 @@ class ArrayProtocol(Closeable, abc.ABC):
     def nbytes(self) -> int:
         """Size of the array in bytes."""
         return self._kind.nbytes
+
+    def _placed(self, index: Region, values: ArrayLike) -> tuple[Box, NDArray[Any]]:
+        """Return the part of an index, and the values in its shape."""
+        import numpy as np
+
+        box = box_of(index, self.shape)
+        return box, np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -212,10 +222,8 @@ class SealedArray(ArrayProtocol):
     """
 
     def __init__(self, core: _core.Mapping, kind: Kind, head: int) -> None:
-        self._core = core
-        self._kind = kind
-        self._head = head
-        self._array: NDArray[Any] | None = None
+        self._core: _core.Mapping = core
+        self._kind, self._head = kind, head
 
     @property
     def array(self) -> NDArray[Any]:
@@ -236,16 +244,6 @@ class SealedArray(ArrayProtocol):
         """Path of the unnamed file in ``/proc``, valid while this process has it open."""
         return f"/proc/{os.getpid()}/fd/{self._core.fileno()}"
 
-    def close(self) -> None:
-        """Release the memory; it is freed with the last view. Closing twice has no effect."""
-        self._array = None
-        self._core.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._core.closed
-
     def __reduce__(self) -> tuple[object, ...]:
         kind = self._kind
         return _attach, (self.path, self._core.identity, self._head, kind.name, kind.shape)
@@ -263,14 +261,10 @@ def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[in
     except PermissionError:
         raise
     except OSError as error:
-        raise _gone(path) from error
+        process = path.split("/")[2]
+        reason = f"cannot attach to the sealed array: process {process} has ended or has closed it"
+        raise FileNotFoundError(errno.ENOENT, reason, path) from error
     return SealedArray(core, kind, head)
-
-
-def _gone(path: str) -> FileNotFoundError:
-    process = path.split("/")[2]
-    reason = f"cannot attach to the sealed array: process {process} has ended or has closed it"
-    return FileNotFoundError(errno.ENOENT, reason, path)
 
 
 _NEEDS_A_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EOVERFLOW)
@@ -363,9 +357,8 @@ class Scratch(ArrayProtocol):
     """
 
     def __init__(self, core: _core.ScratchFile, kind: Kind) -> None:
-        self._core = core
+        self._core: _core.ScratchFile = core
         self._kind = kind
-        self._array: NDArray[Any] | None = None
         self._sealed: SealedArray | None = None
 
     # --- writing and eviction -------------------------------------------------------------------------------------
@@ -406,13 +399,32 @@ class Scratch(ArrayProtocol):
         array([[0., 0., 1., 2.],
                [0., 0., 3., 4.]], dtype=float32)
         """
-        import numpy as np
-
-        box = box_of(index, self.shape)
+        box, given = self._placed(index, values)
         strides = strides_of(self.shape, self.dtype.itemsize)
-        given = np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
         first = sum(start * stride for start, stride in zip(box.starts, strides, strict=True))
-        _BlockWriter(self._core, self._kind, strides, run_axis(box.lengths, self.shape)).write(first, 0, given)
+        self._write(first, 0, given, strides, run_axis(box.lengths, self.shape))
+
+    def _write(self, offset: int, axis: int, values: NDArray[Any], strides: tuple[int, ...], run: int) -> None:
+        """Write `values`, whose first axis is `axis`, at a byte offset, in blocks of 16 MiB; contiguous from `run`."""
+        if values.size == 0:
+            return
+        size = values.size * self.dtype.itemsize
+        if axis + 1 < run or (size > CHUNK and values.shape[0] == 1):
+            for row in values:
+                self._write(offset, axis + 1, row, strides, run)
+                offset += strides[axis]
+            return
+        rows = len(values) if values.ndim else 1
+        step = max(1, CHUNK * rows // size)
+        if step < rows:
+            for start in range(0, rows, step):
+                self._write(offset + start * strides[axis], axis, values[start : start + step], strides, run)
+            return
+        block = as_bytes(values.astype(self.dtype, copy=False))
+        if axis >= run:
+            self._core.write(offset, block)
+        else:
+            self._core.write_rows(block, offset=offset, stride=strides[axis], count=rows)
 
     def write_direct(self, offset: int, values: NDArray[Any]) -> None:
         """Write values to disk without leaving pages in memory, for arrays larger than memory written in order.
@@ -540,39 +552,34 @@ class Scratch(ArrayProtocol):
         >>> oc.open(f"{folder}/image.safetensors", verify=True)["data"].sum()
         np.float32(6.0)
         """
-        target, texts = path_text(path), dict(metadata or {})
-        sealed = self.seal()
-        if self.nbytes == 0:
-            self._copy_to(target, name, texts, sealed, checksum=checksum, durable=durable)
-            return Saved(target, copied=True, reason="the array has no bytes")
-        try:
-            self._core.publish(
-                target,
-                name=name,
-                dtype=self._kind.name,
-                shape=list(self.shape),
-                metadata=texts,
-                checksum=checksum,
-                durable=durable,
-            )
-        except OSError as error:
-            if error.errno not in _NEEDS_A_COPY:
-                raise
-            self._copy_to(target, name, texts, sealed, checksum=checksum, durable=durable)
-            return Saved(target, copied=True, reason=f"copied: {error.strerror}")
-        return Saved(target, copied=False, reason="the scratch file itself, in place")
-
-    def _copy_to(
-        self, target: str, name: str, metadata: dict[str, str], sealed: SealedArray, *, checksum: bool, durable: bool
-    ) -> None:
-        spec = (name, self._kind.name, self.shape)
-        writer = _core.make_writer(target, [spec], metadata=metadata, align=None, checksum=checksum, durable=durable)
+        target, texts, reason = path_text(path), dict(metadata or {}), "the array has no bytes"
+        sealed, kind = self.seal(), self._kind
+        if self.nbytes:
+            try:
+                self._core.publish(
+                    target,
+                    name=name,
+                    dtype=kind.name,
+                    shape=list(self.shape),
+                    metadata=texts,
+                    checksum=checksum,
+                    durable=durable,
+                )
+            except OSError as error:
+                if error.errno not in _NEEDS_A_COPY:
+                    raise
+                reason = f"copied: {error.strerror}"
+            else:
+                return Saved(target, copied=False, reason="the scratch file itself, in place")
+        spec = (name, kind.name, self.shape)
+        writer = _core.make_writer(target, [spec], metadata=texts, align=None, checksum=checksum, durable=durable)
         for start in range(0, self.nbytes, CHUNK):
             length = min(CHUNK, self.nbytes - start)
             writer.write(sealed.core.view(start, length))
             if self.memory_cap is not None:
                 _core.evict(sealed.core, [(start, length)])
         writer.commit()
+        return Saved(target, copied=True, reason=reason)
 
     # --- the file -------------------------------------------------------------------------------------------------
 
@@ -598,13 +605,8 @@ class Scratch(ArrayProtocol):
 
     def close(self) -> None:
         """Release the file; its space is freed with the last view and sealed array. Closing twice has no effect."""
-        self._array = self._sealed = None
-        self._core.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._core.closed
+        self._sealed = None
+        super().close()
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("cannot pickle a writable scratch array: pass the result of seal() to other processes")
@@ -612,38 +614,6 @@ class Scratch(ArrayProtocol):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "sealed" if self.sealed else f"in {self.path}"
         return f"<onecopy.Scratch {self.shape} {self.dtype} {state}>"
-
-
-class _BlockWriter:
-    """Writes values to a file in blocks of at most 16 MiB."""
-
-    def __init__(self, core: _core.ScratchFile, kind: Kind, strides: tuple[int, ...], run: int) -> None:
-        self.core = core
-        self.dtype = kind.dtype
-        self.strides = strides
-        self.run = run  # first axis from which the part is contiguous in the file
-
-    def write(self, offset: int, axis: int, values: NDArray[Any]) -> None:
-        """Write `values`, whose first axis is `axis` of the array, at the byte offset of their first element."""
-        if values.size == 0:
-            return
-        size = values.size * self.dtype.itemsize
-        if axis + 1 < self.run or (size > CHUNK and values.shape[0] == 1):
-            for row in values:
-                self.write(offset, axis + 1, row)
-                offset += self.strides[axis]
-            return
-        rows = len(values) if values.ndim else 1
-        step = max(1, CHUNK * rows // size)
-        if step < rows:
-            for start in range(0, rows, step):
-                self.write(offset + start * self.strides[axis], axis, values[start : start + step])
-            return
-        block = as_bytes(values.astype(self.dtype, copy=False))
-        if axis >= self.run:
-            self.core.write(offset, block)
-        else:
-            self.core.write_rows(block, offset=offset, stride=self.strides[axis], count=rows)
 
 
 HEAP_BELOW = "64 MiB"
@@ -707,8 +677,7 @@ class HeapArray(ArrayProtocol):
         import numpy as np
 
         self._kind = kind
-        # numpy itself requests huge pages for arrays of 4 MiB and more.
-        self._array: NDArray[Any] | None = np.zeros(kind.shape, kind.dtype)
+        self._array = np.zeros(kind.shape, kind.dtype)  # numpy itself requests huge pages from 4 MiB
         self._file: Scratch | None = None
 
     @property
@@ -722,11 +691,9 @@ class HeapArray(ArrayProtocol):
         """Write values into a part of the array; see `Scratch.write`. PermissionError if sealed."""
         if self.sealed:
             raise PermissionError("the array is sealed")
-        box = box_of(index, self.shape)
+        box, given = self._placed(index, values)
         part = tuple(slice(start, start + length) for start, length in zip(box.starts, box.lengths, strict=True))
-        import numpy as np
-
-        self.array[part] = np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
+        self.array[part] = given
 
     def write_direct(self, offset: int, values: NDArray[Any]) -> None:
         """Write values at a byte offset; see `Scratch.write_direct`."""
@@ -757,7 +724,11 @@ class HeapArray(ArrayProtocol):
 
     def seal(self) -> SealedArray:
         """Copy the array into a scratch file and return it as a read-only array for other processes."""
-        return self._in_file().seal()
+        if self._file is None:
+            self._file = scratch(self.shape, self.dtype)
+            self._file.write(None, self.array)
+            self.array.flags.writeable = False
+        return self._file.seal()
 
     def save(
         self,
@@ -773,13 +744,6 @@ class HeapArray(ArrayProtocol):
 
         save(path, {name: self.array}, metadata, checksum=checksum)
         return Saved(os.fspath(path), copied=True, reason=self.reason)
-
-    def _in_file(self) -> Scratch:
-        if self._file is None:
-            self._file = scratch(self.shape, self.dtype)
-            self._file.write(None, self.array)
-            self.array.flags.writeable = False
-        return self._file
 
     @property
     def sealed(self) -> bool:
