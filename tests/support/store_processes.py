@@ -36,8 +36,13 @@ def builds(log: Path) -> list[str]:
 
 def is_right(artefact: onecopy.store.Artefact) -> bool:
     """Tell whether an artefact is what belongs to its key."""
-    with oc.open(artefact.path) as file:
-        return np.array_equal(file["content"], content_of(artefact.key))
+    return has_content(artefact.path, artefact.key)
+
+
+def has_content(file: Path | onecopy.store.Artefact, key: str) -> bool:
+    """Return whether a file, or an artefact by its open file, has the content of a key."""
+    with oc.open(file) as opened:
+        return np.array_equal(opened["content"], content_of(key))
 
 
 def suffixes(store: oc.Store) -> list[str]:
