@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.support.children import descriptors, fork, is_alive, status_of
 from tests.support.places import ROOT
