@@ -233,7 +233,7 @@ Result<std::string> boot_id();                           // changes with each st
 enum class Storage : std::uint8_t { local, memory, remote };  // remote: a server or another program answers
 struct FileSystem {
   Storage storage = Storage::local;
-  const char* name = "";  // "nfs"; empty for what is local
+  const char* name = "";  // "nfs"; empty: not known
   // Each write to a file, also through a mapping whose pages were written back, sets the time of its last change to the
   // kernel's own, in units of 20 ms or less.
   bool dates_writes = false;

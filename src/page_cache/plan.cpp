@@ -12,6 +12,10 @@ namespace {
 // 8, 0.71 with 1 and 2 where it reads 128 KiB ahead.
 constexpr unsigned reading_threads = 8;
 
+// What takes as long to answer is asked for many parts of a file at a time, also of a small one: a server, or a disk
+// that turns.
+constexpr double slow_answer = 0.001;  // seconds
+
 // From here on a plain touch in file order keeps the device busy without us (measured at 8 MiB: 1.47 s for 3.77 GiB
 // touched, 1.33 to 1.43 s populated).
 constexpr std::uint64_t large_read_ahead = std::uint64_t{4} << 20U;
@@ -38,6 +42,18 @@ bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) 
   reason += "4 KiB pages, because " + readable(conditions.file_size) + " is more than half of the " +
             readable(*conditions.available) + " of memory that may be used";
   return false;
+}
+
+// Names the file system, and how long it takes to answer, where that decided. Empty: it did not.
+std::string slowness(const Conditions& conditions) {
+  const auto& system = conditions.file_system;
+  const bool remote = system && system->storage == os::Storage::remote;
+  if (!remote && conditions.latency.value_or(0) < slow_answer) return {};
+  std::string text = remote ? std::string(system->name) : "a disk";
+  if (!conditions.latency) return text;
+  std::array<char, 32> number{};
+  std::snprintf(number.data(), number.size(), " that answers after %.2g ms", *conditions.latency * 1e3);
+  return text + number.data();
 }
 
 }  // namespace
@@ -74,6 +90,11 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
     plan.overshoot = plan.huge ? huge_overshoot : ahead + ahead / 2;
     plan.part = plan.huge ? huge_part : small_part;
     plan.at_once = std::max(ahead, usual_read_ahead);
+  }
+  if (const auto slow = slowness(conditions); !slow.empty()) {
+    plan.slow = true;
+    plan.piece = step_size;
+    plan.reason += "; on " + slow;
   }
   if (options.mechanism) {
     plan.mechanism = *options.mechanism;

@@ -36,8 +36,12 @@ class WarmedFile {
 
   // These three in this order, from one thread. Throws DataLost where the file no longer has the bytes.
   void find_missing();
-  void prepare(Plan plan);  // asks for 2 MiB pages where the plan does
+  void prepare(Plan plan, const Conditions& conditions);  // asks for 2 MiB pages where the plan does
   void append_pieces_to(std::vector<WarmPiece>& pieces);
+
+  // Seconds until one small read of what is missing is answered, past the page cache. Empty: the file system has no
+  // such reads.
+  std::optional<double> measure_latency() const noexcept;
 
   // From any thread; errno, ENOSYS where the kernel cannot populate.
   int populate(ByteRange step, Touch touch) const noexcept;

@@ -135,7 +135,7 @@ def test_warming_reports_what_a_slow_server_gave(on_fuse, populates, mechanism):
             wrong = wrong_bytes(file)
         return facts(report), reads, served, faults.bytes, wrong
 
-    report, reads, served, served_later, wrong = on_fuse(work)
+    report, reads, served, at_once, served_later, wrong = on_fuse(work)
     size = len(saved_model())
     assert wrong == 0
     assert (report.cached_before, report.filled) == (0, size)
@@ -143,7 +143,7 @@ def test_warming_reports_what_a_slow_server_gave(on_fuse, populates, mechanism):
     assert (report.complete, report.mechanism) == (True, mechanism)
     assert size - RECLAIMED <= report.cached_after <= size
     assert served_later - served <= RECLAIMED  # nothing else was left to be read
-    assert report.seconds >= 0.01 * reads  # the server handles one request after another
+    assert report.seconds >= 0.01 * reads / at_once
     assert report.gib_per_s == pytest.approx(size / (1 << 30) / report.seconds)
 
 
