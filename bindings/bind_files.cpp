@@ -126,6 +126,9 @@ void bind_files(nb::module_& module) {
         return MappingHandle(make_shared<const Mapping>(take_snapshot(fd, name)));
       },
       nb::arg("fd"), nb::arg("name"), "A copy of an open file in sealed memory; moves the position of the descriptor.");
+  module.def("copy_contents", &copy_contents, nb::arg("source"), nb::arg("target"), nb::arg("size"), nb::arg("name"),
+             nb::arg("threads") = 0, nb::call_guard<ReleaseGil>(),
+             "Copy bytes of an open file into another; TimeoutError if its server does not answer.");
   module.def("is_remote", &is_remote, nb::arg("fd"), "Whether an open file is on a network or user-space file system.");
   module.def("why_writes_are_undated", &why_writes_are_undated, nb::arg("fd"),
              "Why the times of an open file do not show each write to it; empty if they do.");

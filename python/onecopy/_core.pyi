@@ -56,6 +56,11 @@ def take_snapshot(fd: int, name: str) -> Mapping:
     A copy of an open file in sealed memory; moves the position of the descriptor.
     """
 
+def copy_contents(source: int, target: int, size: int, name: str, threads: int = 0) -> None:
+    """
+    Copy bytes of an open file into another; TimeoutError if its server does not answer.
+    """
+
 def is_remote(fd: int) -> bool:
     """Whether an open file is on a network or user-space file system."""
 
@@ -312,7 +317,21 @@ class WarmReport:
 
     @property
     def threads(self) -> int:
-        """Number of threads that read."""
+        """Number of threads that read; each has one request in flight."""
+
+    @property
+    def piece(self) -> int:
+        """Bytes that a thread requests at a time; 0: nothing was read."""
+
+    @property
+    def file_system(self) -> str:
+        """Type of the file system, such as 'nfs'; '': not known."""
+
+    @property
+    def latency(self) -> float | None:
+        """
+        Seconds until the file system answered a read of 4 KiB; None: not measured.
+        """
 
     @property
     def complete(self) -> bool:

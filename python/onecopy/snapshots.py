@@ -180,6 +180,8 @@ def _made(keeper: socket.socket, descriptor: int, path: str, identity: FileIdent
         memory = _core.take_snapshot(descriptor, (MEMORY_NAME + path)[-200:] if len(path) > 200 else MEMORY_NAME + path)
     except MemoryError:
         return None
+    except TimeoutError as error:  # nothing else will be answered either
+        raise TimeoutError(error.errno, error.strerror, path) from None
     except OSError as error:
         raise NoSnapshot(f"a snapshot cannot be made: {error}") from None
     try:
@@ -217,7 +219,7 @@ def _of_store(descriptor: int, path: str, identity: FileIdentity) -> Snapshot:
         with suppress(OSError):  # a file without data
             os.lseek(descriptor, 0, os.SEEK_DATA)  # waits for a write that has begun
         os.fdatasync(descriptor)
-        _copy(descriptor, target, identity.nbytes)
+        _copy(descriptor, target, identity.nbytes, path)
         if file_identity(descriptor)[0] != identity:
             raise FileChanged(f"{path}: changed while a snapshot was made")
 
@@ -226,14 +228,19 @@ def _of_store(descriptor: int, path: str, identity: FileIdentity) -> Snapshot:
         if found.handle is None:
             raise NoSnapshot("the store has no file")
         return Snapshot(os.dup(found.handle.fileno()), path, identity, "store")
+    except TimeoutError:
+        raise
     except (OSError, ValueError) as error:
         raise NoSnapshot(f"a snapshot cannot be stored: {error}") from None
 
 
-def _copy(source: int, target: Path, nbytes: int) -> None:
+def _copy(source: int, target: Path, nbytes: int, path: str) -> None:
     """Copy a file in the kernel, which shares blocks where the file system can; else through memory."""
     done = 0
     with target.open("xb", buffering=0) as file:
+        if _core.is_remote(source):
+            _core.copy_contents(source, file.fileno(), nbytes, path)
+            return
         with suppress(OSError):  # another file system, an old kernel: what is left is read and written
             while done < nbytes and (copied := os.copy_file_range(source, file.fileno(), nbytes - done, done, done)):
                 done += copied

@@ -101,7 +101,13 @@ struct Mapping::State {
   void copy_file(unsigned threads) {
     check(os::map_heap_at(first_page, span.length, os::Access::write), "map");
     (void)os::advise_huge({first_page, span.length});  // refused: the same bytes in small pages
-    copy_in(fd.get(), memory(), range.offset, {path, threads});
+    bool left = false;
+    try {
+      copy_in(fd.get(), memory(), range.offset, {path, threads}, left);
+    } catch (...) {
+      if (left) addresses.leave();
+      throw;
+    }
     if (!private_pages) check(os::make_read_only({first_page, span.length}), "protect");
   }
 

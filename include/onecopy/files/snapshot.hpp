@@ -1,6 +1,7 @@
 // A copy of a file, taken now, in memory that no process can change.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "onecopy/files/mapping.hpp"
@@ -13,6 +14,11 @@ namespace onecopy {
 // The caller has checked that so much memory may be used: Linux overcommits, and would end processes instead. Throws
 // OsError: ENOTSUP where the system has no sealed memory files; DataLost where the file became shorter.
 Mapping take_snapshot(int fd, std::string name, unsigned threads = 0);
+
+// Copies `size` bytes of an open file into another one, with several threads. Files of a network or user-space file
+// system are read past the page cache, in as many requests at a time as they can use. Throws OsError: ETIMEDOUT where a
+// server does not answer (ONECOPY_READ_TIMEOUT); DataLost where the file became shorter.
+void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads = 0);
 
 // Why the times of an open file do not show each write to it, so that a snapshot of it cannot be found again by them;
 // empty if they do: on the file systems of local disks that are known to date writes.

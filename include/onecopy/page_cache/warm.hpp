@@ -80,18 +80,19 @@ class WarmJob {
 
   WarmJob(WarmJob&&) noexcept;
   WarmJob& operator=(WarmJob&&) noexcept;
-  ~WarmJob();  // cancels, and waits for the pieces in flight
+  ~WarmJob();  // cancels, and waits for the pieces in flight, a second at most: a server may never answer
 
   bool done() const;
   Progress progress() const noexcept;
   void cancel() noexcept;  // takes effect at the end of the pieces in flight; wait() then reports what was done
-  bool wait_for(std::chrono::milliseconds time) const;  // true: done
-  WarmReport wait() const;                              // throws what warm() would throw
+  // True: done. Throws OsError ETIMEDOUT, and cancels, when nothing was read for 120 s (or ONECOPY_READ_TIMEOUT).
+  bool wait_for(std::chrono::milliseconds time) const;
+  WarmReport wait() const;  // throws what warm() would throw
 
  private:
   struct State;
-  explicit WarmJob(std::unique_ptr<State> state) noexcept;
-  std::unique_ptr<State> state_;
+  explicit WarmJob(std::shared_ptr<State> state) noexcept;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace onecopy
