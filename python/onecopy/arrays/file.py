@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from onecopy import _core, page_cache
-from onecopy.arguments import thread_count
+from onecopy.arguments import byte_count, thread_count
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
 from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
 from onecopy.files import ArraysMode, Closeable, Identity, OpenFile, absolute
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays.saving import VerifyReport
+    from onecopy.arrays.streaming import StreamedPart
     from onecopy.page_cache import EvictReport, PinReport, Residency, WarmJob, WarmOptions, WarmReport
 
 
@@ -344,6 +345,56 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         verified = done.verified or 0
         speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # no arrays take no time
         return VerifyReport(verified, done.seconds, speed, done.threads)
+
+    def stream(
+        self,
+        names: Iterable[Part] | None = None,
+        *,
+        order: Literal["file", "names"] = "file",
+        window: int | str = "512 MiB",
+    ) -> Iterator[StreamedPart]:
+        """Give arrays one after another, read ahead of the caller and released behind it: for files beyond memory.
+
+        The page cache never has more of the file than `window`, give or take what the kernel reads ahead. Parts that
+        were in memory before stay there.
+
+        Parameters
+        ----------
+        names
+            Names of arrays, or (name, slice of rows); None: all arrays.
+        order
+            "file": as they lie in the file, which a disk reads fastest; "names": as in `names`.
+        window
+            Bytes of the file that may be in memory at a time, as a number or text; at least 8 MiB. A quarter is in use
+            while the rest is being read. Larger arrays are given in parts, whole rows each.
+
+        Yields
+        ------
+        StreamedPart
+            (name, rows, array): a view without a copy. It stays valid; once the next one is taken, its pages may have
+            to be read again.
+
+        Raises
+        ------
+        KeyError
+            There is no array of one of the names.
+        ValueError
+            A row of an array does not fit a quarter of the window, which the message names.
+        DataLost
+            The file was truncated, or the device failed.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> oc.save(path, {"a": np.ones((1000, 3)), "b": np.ones(5)})
+        >>> with oc.open(path) as model:
+        ...     sum(float(array.sum()) for name, rows, array in model.stream(window="64 MiB"))
+        3005.0
+        """
+        from onecopy.arrays.streaming import stream
+
+        return stream(self, names, order, byte_count("window", window))
 
     def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
         """Drop arrays from memory; see `onecopy.evict`."""
