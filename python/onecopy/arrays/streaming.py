@@ -95,6 +95,7 @@ def _chunks(pieces: list[tuple[str, slice, int, bool]], limit: int) -> Iterator[
 
 def _streamed(file: ArrayFile, chunks: Iterator[list[tuple[str, slice, bool]]]) -> Iterator[StreamedPart]:
     ahead: deque[_Chunk] = deque()
+    read: list[Portion] = []
 
     def read_ahead() -> None:
         while len(ahead) <= _AHEAD and (parts := next(chunks, None)) is not None:
@@ -110,14 +111,16 @@ def _streamed(file: ArrayFile, chunks: Iterator[list[tuple[str, slice, bool]]]) 
                 yield StreamedPart(name, rows, file[name] if is_whole else file.slice(name, rows))
             ahead.popleft()
             if report.filled:
-                page_cache.evict([_aligned(portion) for portion in chunk.portions])
+                released = [_aligned(portion) for portion in chunk.portions]
+                page_cache.evict(released)
+                read += released
             read_ahead()
     finally:
         for chunk in ahead:
             chunk.job.cancel()
-        for chunk in ahead:
-            if chunk.job.wait().filled and not file.closed:
-                page_cache.evict(chunk.portions)
+        read += [portion for chunk in ahead if chunk.job.wait().filled for portion in chunk.portions]
+        if not file.closed:
+            page_cache.evict(read)  # again: what was read ahead of one chunk may have come back behind it
 
 
 def _aligned(portion: Portion) -> Portion:
