@@ -115,6 +115,10 @@ int try_lock(int fd) noexcept;
 int try_claim(int fd) noexcept;
 Result<bool> is_claimed(int fd) noexcept;  // by another open file
 
+// Exclusive on this machine (and in this network namespace) as long as the descriptor or a copy of it is open; leaves
+// nothing behind. EADDRINUSE: another process has it. EOPNOTSUPP: the system has no such names.
+Result<Fd> claim_name(const std::string& name) noexcept;
+
 // A shared lock of the open file, which its descriptors and mappings keep, in forked children too. Any number of open
 // files of one inode may have it. EOPNOTSUPP: the system has no such lock.
 int mark_in_use(int fd) noexcept;

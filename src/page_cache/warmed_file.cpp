@@ -47,6 +47,16 @@ void WarmedFile::find_missing() {
   }
 }
 
+std::uint64_t WarmedFile::cached_now() const { return cached_bytes(mapping_, ranges_).value_or(0); }
+
+void WarmedFile::find_missing_again() {
+  pieces_.clear();
+  missing_ = 0;
+  const auto before = report_.cached_before;
+  find_missing();
+  report_.cached_before = before;
+}
+
 bool WarmedFile::is_cached(ByteRange piece) const noexcept {
   const auto pages = file_pages(mapping_, piece);
   const auto facts = os::cached_in_file(mapping_.descriptor(), {pages.offset, pages.length});

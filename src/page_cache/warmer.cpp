@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <map>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "onecopy/base/pieces.hpp"
@@ -17,6 +18,11 @@ namespace {
 constexpr std::uint64_t small_requests = 4;
 constexpr double worth_twice_the_threads = 1.2;
 constexpr unsigned most_threads = 64;
+
+// Another process that warms the same file is waited for if so much is missing, and as long as it goes on.
+constexpr std::uint64_t worth_waiting = std::uint64_t{32} << 20U;
+constexpr std::chrono::milliseconds until_the_first_bytes{50};
+constexpr std::chrono::milliseconds between_bytes{500};
 
 // What the machine has, for the files of one warming: available memory is read once, and what a device does once.
 class Machine {
@@ -64,16 +70,55 @@ void Warmer::add(const Mapping& mapping, Ranges ranges, std::shared_ptr<Inspecto
 WarmReport Warmer::run() {
   const auto start = std::chrono::steady_clock::now();
   for (auto& file : files_) file.find_missing();
+  wait_for_another();
   choose_plans();
   std::vector<WarmPiece> pieces;
   for (auto& file : files_) file.append_pieces_to(pieces);
   cut_to_budget(pieces);
   read_all(pieces);
+  claim_ = {};
   auto report = finish();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (report.seconds > 0)
     report.gib_per_s = static_cast<double>(report.filled) / static_cast<double>(1U << 30U) / report.seconds;
   return report;
+}
+
+// Processes that start together warm the same file: eight threads of each would wait for the same pages, in an order
+// that no disk reads fast. The first takes a name of the machine, the others wait as long as the cache fills, and then
+// map what it has read. One that reads other parts, or is a stranger that only took the name, is not waited for: the
+// cache of these parts does not fill.
+void Warmer::wait_for_another() {
+  using Clock = std::chrono::steady_clock;
+  std::uint64_t missing = 0;
+  for (const auto& file : files_) missing += file.missing();
+  if (missing < worth_waiting || options_.mechanism.value_or(Mechanism::populate) != Mechanism::populate) return;
+  const auto& first = files_.front().mapping().identity();
+  const auto name = "onecopy warms " + std::to_string(first.device) + " " + std::to_string(first.inode);
+  const auto cached = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& file : files_) sum += file.cached_now();
+    return sum;
+  };
+  std::uint64_t filled = cached();
+  auto since = Clock::now();
+  auto patience = until_the_first_bytes;
+  bool has_waited = false;
+  for (;;) {
+    auto claim = os::claim_name(name);
+    if (claim) claim_ = std::move(claim.value);
+    if (claim.error != EADDRINUSE || cancelled_.load(std::memory_order_relaxed)) break;
+    has_waited = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (const auto now = cached(); now > filled) {
+      filled = now;
+      since = Clock::now();
+      patience = between_bytes;
+    }
+    if (Clock::now() - since > patience) break;
+  }
+  if (!has_waited) return;
+  for (auto& file : files_) file.find_missing_again();
 }
 
 void Warmer::choose_plans() {

@@ -28,6 +28,7 @@ class Warmer {
   Progress progress() const noexcept { return {progress_done_.load(std::memory_order_relaxed), progress_total_}; }
 
  private:
+  void wait_for_another();
   void choose_plans();
   void cut_to_budget(std::vector<WarmPiece>& pieces);
   void read_all(std::span<const WarmPiece> pieces);
@@ -47,6 +48,7 @@ class Warmer {
   std::atomic<std::uint64_t> filled_{0};
   std::atomic<std::uint64_t> minor_faults_{0};
   std::atomic<std::uint64_t> major_faults_{0};
+  os::Fd claim_;  // of the machine, to warm the first of the files
   std::atomic<bool> cannot_populate_{false};
   bool reads_first_ = false;  // read(2), and then populate: the requests of faults are too small
   std::atomic<bool> cancelled_{false};
