@@ -14,8 +14,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto.hooks import replace, replace_where_shared
-from onecopy.auto.mapped import MIN_ARRAY, Source, descriptor_of, source_of
+from onecopy.auto.hooks import descriptor_of, replace, replace_where_shared
+from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
 from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:

@@ -21,10 +21,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto import turns
-from onecopy.auto.hooks import call_before, replace
-from onecopy.auto.mapped import MIN_ARRAY, Source, descriptor_of, source_of
+from onecopy.auto.hooks import call_before, descriptor_of, replace
+from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
 from onecopy.files import Mapping as FileMapping
-from onecopy.runs.call_log import LOAD_STATE_DICT, MIN_BYTES, note
+from onecopy.runs import MIN_BYTES
+from onecopy.runs.call_log import LOAD_STATE_DICT, note
 from onecopy.store.fork import trim_heap
 from onecopy.variables import RUN
 

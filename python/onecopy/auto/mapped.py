@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,8 @@ from onecopy import _core, snapshots
 from onecopy.auto import turns
 from onecopy.files import Closeable
 from onecopy.identity import file_identity
-from onecopy.runs import call_log
-from onecopy.runs.call_log import MIN_BYTES, note
+from onecopy.runs import MIN_BYTES, call_log
+from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,12 +85,3 @@ def source_of(function: str, file: str | int) -> Source | None:
         path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else os.path.abspath(file)  # noqa: PTH115, PTH100
         note(function, path, copied=facts.st_size, reason=str(error))
         return None
-
-
-def descriptor_of(file: Any) -> int | None:
-    """Return the descriptor of a file that Python's own `open` opened for reading bytes; None for any other object.
-
-    Only these exact types read from their descriptor what is in the file: a subclass or a wrapper may decode it.
-    """
-    raw = file.raw if type(file) is io.BufferedReader else file
-    return raw.fileno() if type(raw) is io.FileIO and raw.readable() else None
