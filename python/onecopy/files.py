@@ -198,8 +198,7 @@ class Mapping(OpenFile):
         private: bool = False,
         threads: int | None = None,
     ) -> None:
-        threads = 0 if threads is None else thread_count(threads)
-        self._set(path_text(path), offset, length, mode, private, threads)
+        self._set(path_text(path), offset, length, mode, private, thread_count(threads))
 
     def _set(
         self,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TypeGuard
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Unicode categories of characters that are escaped: control, format, surrogate, private, unassigned, separators."""
@@ -98,14 +97,3 @@ def escape(text: str) -> str:
         character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNSAFE else character
         for character in text
     )
-
-
-def is_text(name: object) -> TypeGuard[str]:
-    """Return whether `name` can be the name of an array: a str without unpaired surrogates."""
-    if not isinstance(name, str):
-        return False
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -5,27 +5,65 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from onecopy import _core, page_cache
-from onecopy.arguments import path_text
+from onecopy.arguments import is_text, path_text, thread_count
 from onecopy.arrays.entries import Entry, Memory, Part, dtype_of, name_of, range_of
-from onecopy.arrays.file import ArrayFile, DataFile, Member, OneFile
+from onecopy.arrays.file import ArrayFile, OneFile
 from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
 from onecopy.files import Mapping, OpenFile, absolute
 from onecopy.named_files import SetError, index_text, is_index, names_of_index, parse_index
+from onecopy.page_cache import Portion
 from onecopy.sources import How
-from onecopy.text import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, KeysView, Sequence
     from pathlib import Path
 
-    from onecopy.files import ArraysMode
-    from onecopy.page_cache import Portion, Range
+    from onecopy.files import ArraysMode, Mode
+    from onecopy.page_cache import Range
     from onecopy.remote import Origin, Version
 
 
+class DataFile(Mapping):
+    """A file of raw bytes in which a model has arrays at given offsets."""
+
+    def __init__(self, path: str, how: How) -> None:
+        how, handle = how.taken(path)
+        mode: Mode = "copy" if how.mode == "copy" else "map"
+        fd = None if handle is None else handle.fileno()
+        self._set(path, 0, None, mode, how.private, thread_count(how.threads), fd=fd)
+        self._entries: dict[str, Entry] = {}
+
+    def add(self, entry: Entry, model: str) -> None:
+        """Add an array; SetError if the file is too short for it."""
+        if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
+            raise SetError(
+                f"{entry.name!r}: {model} places it at bytes [{entry.offset}, "
+                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes",
+                Kind.TRUNCATED,
+                path=self.path,
+            )
+        self._entries[entry.name] = entry
+
+    def entry(self, name: str) -> Entry:
+        """Return the entry of one array; KeyError if this file has no array of that name."""
+        return self._entries[name]
+
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array with type and shape."""
+        entry = self._entries[name]
+        return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
+
+    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
+        if verify:
+            raise NoChecksum(f"{self.path}: cannot verify: the file has no checksums")
+        return [Portion(self.core, None if parts is None else [range_of(self.entry(name_of(p)), p) for p in parts])]
+
+
+Member: TypeAlias = OneFile | DataFile
+"""One of the open files that contain arrays."""
 T = TypeVar("T", bound=Member)
 
 
