@@ -192,7 +192,7 @@ def _opened_otherwise(path: str, how: How, error: Exception) -> ArrayFile:
 def _some_arrays(
     path: Named, how: How, align: int | None, nodes: Nodes, names: Iterable[Part], *, verify: bool
 ) -> ArrayFile:
-    from onecopy.arrays.several_files import SelectedArrays, of_url
+    from onecopy.arrays.several_files import of_url, selected
 
     if align is not None:
         raise ValueError("names and align exclude each other")
@@ -207,7 +207,7 @@ def _some_arrays(
         return of_url(url, parts, private=how.private, verify=verify)
     file = _opened(*resolve(path), how)
     try:
-        return SelectedArrays(file, parts)
+        return selected(file, parts)
     except BaseException:
         file.close()
         raise
