@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy.memory import proc
 from onecopy.memory.cgroup import container, kind_of
@@ -22,9 +22,10 @@ from onecopy.text import escape, size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from onecopy.memory.cgroup import Container
     from onecopy.memory.proc import Key
 
-__all__ = ["Cause", "Causes", "Code", "Copies", "causes_of", "copies_of"]
+__all__ = ["Cause", "Code", "causes_of"]
 
 Code: TypeAlias = Literal[
     "cache",
@@ -83,50 +84,32 @@ class Cause:
     """Whether the cause is a problem that should be fixed."""
 
 
-class Causes(NamedTuple):
-    """The result of `causes_of`."""
+def causes_of(pid: int, interval: float = 0.0) -> tuple[list[proc.MappedRegion], proc.Rollup, tuple[Cause, ...]]:
+    """Return the regions of a process, its memory, and what that consists of: problems first, then by size.
 
-    name: str
-    """The command line of the process, shortened."""
-    rss: int
-    """Resident set size, in bytes, as other tools show it."""
-    own: int
-    """Bytes of anonymous memory that no other process shares: freed when the process ends."""
-    causes: tuple[Cause, ...]
-    """The causes; problems first, then by size."""
-
-
-def causes_of(pid: int, interval: float = 0.0) -> Causes:
-    """Return what the memory of a process consists of; with `interval`, sample twice and report the growth.
-
-    ProcessLookupError if there is no such process, PermissionError if it belongs to another user.
+    With `interval`, sample the counters twice and report the growth. ProcessLookupError if there is no such process,
+    PermissionError if it belongs to another user.
     """
-    before = _Moment(pid)
+    before = _counters(pid)
     time.sleep(interval)
-    after = _Moment(pid) if interval else before
+    after = _counters(pid) if interval else before
+    _, status, group = after
     regions, memory = proc.smaps(pid), proc.rollup(pid)  # read together: one is subtracted from the other
-    shared = shared_anonymous(regions)
     causes = [
         *_of_files(regions, memory),
-        *_of_heap(memory, shared, own=pid == os.getpid()),
-        *_of_fork(pid, after.status.ppid, regions, memory),
-        *_of_status(after.status, memory),
+        *_of_heap(memory, shared_anonymous(regions), own=pid == os.getpid()),
+        *_of_fork(pid, status.ppid, regions, memory),
+        *_of_status(status, memory),
         *_over_time(before, after),
-        *_of_container(pid),
+        *_of_container(group),
         *_of_copies(pid, regions),
     ]
-    causes.sort(key=lambda one: (not one.bad, -one.bytes))
-    return Causes(proc.label_of(pid, proc.stat(pid).comm), memory.rss, memory.anonymous - shared, tuple(causes))
+    return regions, memory, tuple(sorted(causes, key=lambda one: (not one.bad, -one.bytes)))
 
 
-class _Moment:
-    """The counters of a process that change over time, at one moment."""
-
-    def __init__(self, pid: int) -> None:
-        self.at = time.monotonic()
-        self.status = proc.status(pid)
-        found = container(pid)
-        self.refaults = None if found is None else found.refaults
+def _counters(pid: int) -> tuple[float, proc.Status, Container | None]:
+    """Return what changes over time, and the time."""
+    return time.monotonic(), proc.status(pid), container(pid)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -271,23 +254,24 @@ def _of_status(status: proc.Status, memory: proc.Rollup) -> Iterator[Cause]:
         yield Cause("peak", f"its peak RSS was {size(status.vm_hwm or 0)} (VmHWM), {size(above)} more than now", above)
 
 
-def _over_time(before: _Moment, after: _Moment) -> Iterator[Cause]:
-    passed = after.at - before.at
-    if passed <= 0:
+def _over_time(
+    before: tuple[float, proc.Status, Container | None], after: tuple[float, proc.Status, Container | None]
+) -> Iterator[Cause]:
+    (begin, status, group), (end, status_after, group_after) = before, after
+    if end <= begin:
         return
-    grown = int(((after.status.rss_anon or 0) - (before.status.rss_anon or 0)) / passed)
+    grown = int(((status_after.rss_anon or 0) - (status.rss_anon or 0)) / (end - begin))
     if grown >= _GROWS // 10:
-        text = f"anonymous memory grew by {size(grown)}/s during the sample"
-        yield Cause("growing", text, grown, bad=grown >= _GROWS)
-    if before.refaults is not None and after.refaults is not None:
-        again = int((after.refaults - before.refaults) / passed)
-        if again >= _GROWS // 10:
-            text = f"its control group is short of memory: {size(again)}/s of dropped pages are read again"
-            yield Cause("refaults", text, again, bad=again >= _GROWS)
+        yield Cause("growing", f"anonymous memory grew by {size(grown)}/s during the sample", grown, grown >= _GROWS)
+    if group is None or group_after is None or group.refaults is None or group_after.refaults is None:
+        return
+    again = int((group_after.refaults - group.refaults) / (end - begin))
+    if again >= _GROWS // 10:
+        text = f"its control group is short of memory: {size(again)}/s of dropped pages are read again"
+        yield Cause("refaults", text, again, again >= _GROWS)
 
 
-def _of_container(pid: int) -> Iterator[Cause]:
-    found = container(pid)
+def _of_container(found: Container | None) -> Iterator[Cause]:
     if found is None or found.limit is None or found.left is None:
         return
     text = (
@@ -297,57 +281,37 @@ def _of_container(pid: int) -> Iterator[Cause]:
     yield Cause("container", text, found.left, bad=found.left < found.limit // 10)
 
 
-def _of_copies(pid: int, regions: list[proc.MappedRegion]) -> Iterator[Cause]:
-    found = copies_of(pid, regions)
-    if found is not None:
-        yield Cause("copies", found.text, sum(found.private[:-1]))
-
-
 # --- copies -----------------------------------------------------------------------------------------------------------
 
 # /proc does not show what anonymous memory contains. It does show that several processes run the same program, how much
 # memory each has for itself, and which frameworks and files of data it has loaded or open.
 
 
-class Copies(NamedTuple):
-    """Processes of one program that have much memory for themselves."""
-
-    private: tuple[int, ...]
-    """Anonymous memory of each that no other process shares, in bytes; ascending."""
-    frameworks: tuple[str, ...]
-    """Frameworks that all of them have loaded."""
-    files: tuple[tuple[str, int], ...]
-    """Files of data that are open or mapped, and in how many of the processes; the most processes first."""
-
-    @property
-    def text(self) -> str:
-        """What is known, and what could be tried, as a sentence."""
-        least, most = size(self.private[0]), size(self.private[-1])
-        each = f"{least} each" if least == most else f"{least} to {most} each"
-        files = [f"{escape(Path(path).name)} open or mapped in {count} of them" for path, count in self.files[:_SHOWN]]
-        return (
-            f"{len(self.private)} processes run this program, have {' and '.join(self.frameworks)} loaded, and hold "
-            f"{each} of anonymous memory of their own{''.join(f', with {one}' for one in files)}. /proc does not show "
-            "what this memory contains: if they loaded the same files, `onecopy run -- COMMAND` could hold these once"
-        )
-
-
-def copies_of(pid: int, regions: Sequence[proc.MappedRegion]) -> Copies | None:
-    """Return what the processes of the program of `pid` hold each, if that may be copies; None if it may not.
+def _of_copies(pid: int, regions: Sequence[proc.MappedRegion]) -> Iterator[Cause]:
+    """Yield what the processes of the program of `pid` hold each, if that may be copies.
 
     Processes that run the same program have the same executable, script and parent; or they are children of `pid`.
-    None for a program that uses onecopy, and for processes of other users. It walks page tables.
+    Nothing for a program that uses onecopy, and for processes of other users. It walks page tables.
     """
     if _uses_onecopy(pid, regions):
-        return None
+        return
     found = [(_private(each), each, files) for each, files in _of_program(pid, regions)]
     found = [one for one in found if one[0] >= MIN_BYTES]
     loaded = [_frameworks(each) for _, each, _ in found]
-    common = tuple(name for name in FRAMEWORKS.values() if all(name in names for names in loaded))
+    common = [name for name in FRAMEWORKS.values() if all(name in names for names in loaded)]
     if len(found) < 2 or not common:
-        return None
-    files = Counter(path for _, _, paths in found for path in paths)
-    return Copies(tuple(sorted(private for private, _, _ in found)), common, tuple(files.most_common()))
+        return
+    private = sorted(nbytes for nbytes, _, _ in found)
+    least, most = size(private[0]), size(private[-1])
+    each = f"{least} each" if least == most else f"{least} to {most} each"
+    files = Counter(path for _, _, paths in found for path in paths).most_common(_SHOWN)
+    shown = [f", with {escape(Path(path).name)} open or mapped in {count} of them" for path, count in files]
+    text = (
+        f"{len(found)} processes run this program, have {' and '.join(common)} loaded, and hold "
+        f"{each} of anonymous memory of their own{''.join(shown)}. /proc does not show "
+        "what this memory contains: if they loaded the same files, `onecopy run -- COMMAND` could hold these once"
+    )
+    yield Cause("copies", text, sum(private[:-1]))
 
 
 def shared_anonymous(regions: Sequence[proc.MappedRegion]) -> int:

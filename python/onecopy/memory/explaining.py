@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onecopy.memory import proc
-from onecopy.memory.causes import Cause, causes_of
+from onecopy.memory.causes import Cause, causes_of, shared_anonymous
 from onecopy.memory.proc import Pages, Regions
 from onecopy.text import size
 
@@ -313,21 +313,22 @@ def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None,
 
 
 def _of_process(pid: int, interval: float) -> Explanation:
-    found = causes_of(pid, interval)
+    regions, memory, causes = causes_of(pid, interval)
     files: dict[str, list[proc.MappedRegion]] = {}
     others: dict[str, int] = {}
-    for region in proc.smaps(pid):
+    for region in regions:
         if region.inode:
             files.setdefault(region.path, []).append(region)
         else:
             name = region.path or "anonymous memory"
             others[name] = others.get(name, 0) + region.memory.anonymous
-    findings = [_of_file(path, regions) for path, regions in files.items()]
+    findings = [_of_file(path, parts) for path, parts in files.items()]
     for name, nbytes in others.items():
         if nbytes >= _MIN_BYTES or name == "[heap]":
             findings.append(Finding(name, nbytes, nbytes, "heap", "", "anonymous memory: objects, buffers, arenas"))
-    target = f"process {pid} ({found.name})"
-    return Explanation(target, _sorted(findings), found.causes, pid, found.rss, found.own)
+    target = f"process {pid} ({proc.label_of(pid, proc.stat(pid).comm)})"
+    own = memory.anonymous - shared_anonymous(regions)
+    return Explanation(target, _sorted(findings), causes, pid, memory.rss, own)
 
 
 def _of_file(path: str, regions: list[proc.MappedRegion]) -> Finding:
