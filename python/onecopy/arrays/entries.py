@@ -72,18 +72,12 @@ def array_of(memory: Memory) -> NDArray[Any]:
     import numpy as np
 
     view, dtype_name, shape, strides = memory
-    dtype, is_raw = dtype_of(dtype_name)
-    if is_raw:
+    dtype = to_numpy(dtype_name)
+    if dtype.metadata is not None:  # raw bytes
         return np.ndarray(len(view), dtype, view)
     if not strides:
         return np.ndarray(shape, dtype, view)
     return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides))
-
-
-@functools.cache
-def dtype_of(name: str) -> tuple[np.dtype[Any], bool]:
-    """Return the numpy dtype of an element type, and whether its elements are given as raw bytes."""
-    return to_numpy(name), is_raw(name)
 
 
 TYPES: dict[str, tuple[str | None, str | None, tuple[int, int]]] = {
@@ -122,6 +116,7 @@ def is_raw(name: str) -> bool:
     return name not in TYPES and name[:1] not in _NUMPY_ORDERS
 
 
+@functools.cache
 def to_numpy(name: str) -> np.dtype[Any]:
     """Return the numpy dtype for the name of an element type.
 

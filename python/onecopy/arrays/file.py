@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from onecopy import _core
 from onecopy.arguments import is_text, thread_count
-from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
+from onecopy.arrays.entries import Entry, Memory, Part, array_of, is_raw, name_of, range_of
 from onecopy.files import ArraysMode, Closeable, Identity, OpenFile, absolute
 from onecopy.sources import AS_REQUESTED, How
 
@@ -219,8 +219,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
                [6, 7]])
         """
         array = self[name]
-        _, is_raw = dtype_of(self.entry(name).dtype)
-        if is_raw:
+        if is_raw(self.entry(name).dtype):
             raise ValueError(f"{name!r}: cannot split an array of packed elements along an axis: it is given as bytes")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to {world_size - 1}, not {rank}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from onecopy import _core, page_cache
 from onecopy.arguments import path_text, thread_count
-from onecopy.arrays.entries import Entry, Memory, Part, dtype_of, name_of, range_of
+from onecopy.arrays.entries import Entry, Memory, Part, is_raw, name_of, range_of
 from onecopy.arrays.file import ArrayFile, OneFile
 from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
 from onecopy.files import Mapping, OpenFile, absolute
@@ -338,7 +338,7 @@ def _selected(entry: Entry, part: Part) -> Entry:
         return entry
     if not entry.shape:
         raise ValueError(f"{entry.name!r}: an array without axes has no rows")
-    if dtype_of(entry.dtype)[1]:
+    if is_raw(entry.dtype):
         raise ValueError(f"{entry.name!r}: rows of packed elements cannot be selected")
     offset, nbytes = range_of(entry, part)
     rows = len(range(*part[1].indices(entry.shape[0])))
