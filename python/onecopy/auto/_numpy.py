@@ -13,6 +13,9 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.lib import format as npy
+
 from onecopy.auto.hooks import descriptor_of, replace_where_shared
 from onecopy.runs import MIN_BYTES
 
@@ -28,16 +31,14 @@ _LOCAL_HEADER = 30
 """Bytes of the header of a member of a zip archive, before its name."""
 
 
-def apply(numpy: ModuleType) -> None:
+def apply(_: ModuleType) -> None:
     """Replace `numpy.fromfile`, and the access to the arrays of an ``.npz`` file."""
-    replace_where_shared(numpy, "fromfile", _mapped)
-    replace_where_shared(numpy.lib.npyio.NpzFile, "__getitem__", _member)
+    replace_where_shared(np, "fromfile", _mapped)
+    replace_where_shared(np.lib.npyio.NpzFile, "__getitem__", _member)
 
 
 def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None) -> Any:
     """Return the array that `numpy.fromfile` reads, on a snapshot; None if it reads it."""
-    import numpy as np
-
     is_path = isinstance(file, (str, os.PathLike))
     opened = os.fspath(file) if is_path else descriptor_of(file)
     dtype = np.dtype(dtype)
@@ -83,8 +84,6 @@ def _member(npz: Any, key: str) -> Any:
     descriptor = descriptor_of(npz.zip.fp)
     if info.file_size < MIN_BYTES or descriptor is None:
         return None
-    from numpy.lib import format as npy
-
     from onecopy.auto.mapped import source_of
     from onecopy.runs.call_log import note
 
