@@ -33,7 +33,7 @@ class DataFile(Mapping):
         how, handle = how.taken(path)
         mode: Mode = "copy" if how.mode == "copy" else "map"
         fd = None if handle is None else handle.fileno()
-        self._set(path, 0, None, mode, how.private, thread_count(how.threads), fd=fd)
+        self._set(path, (0, None, mode, how.private, thread_count(how.threads)), fd=fd)
         self._entries: dict[str, Entry] = {}
 
     def add(self, entry: Entry, model: str) -> None:
