@@ -8,8 +8,7 @@ from typing import get_args
 import click
 
 from onecopy.cli import options, screen
-from onecopy.memory.causes import Code
-from onecopy.memory.explaining import Explanation, explain
+from onecopy.memory.explaining import Code, Explanation, explain
 from onecopy.runs.report import causes_of_run
 
 WRONG = 3

@@ -24,7 +24,7 @@ from onecopy.variables import RUN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from onecopy.memory.causes import Cause
+    from onecopy.memory.explaining import Cause
     from onecopy.runs.call_log import Call
 
 
@@ -154,7 +154,7 @@ def causes_of_run(pid: int) -> list[Cause]:
     What its ancestors have loaded counts if the process still maps the file: it has inherited the mapping. The calls
     are those that the processes of the run have reported; `onecopy run` must be alive, and of the same user.
     """
-    from onecopy.memory.causes import Cause  # the end of `onecopy run` does not need it
+    from onecopy.memory.explaining import Cause  # the end of `onecopy run` does not need it
 
     try:
         environment = proc.process_text(pid, "environ").split("\0")
