@@ -108,7 +108,8 @@ PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 _NUMPY_ORDERS = tuple("<>|=")  # byte orders, with which a numpy type string begins
 
 _BY_NUMPY = {(numpy or ml_dtypes or "").lstrip("<"): name for name, (numpy, ml_dtypes, _) in TYPES.items()}
-_BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
+BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
+"""By the code and the bits of a DLPack type: its name in safetensors files."""
 
 
 def is_raw(name: str) -> bool:
@@ -161,8 +162,3 @@ def in_safetensors(name: str) -> bool:
 def item_size(name: str) -> int:
     """Return the size in bytes of an element of a safetensors type; KeyError for packed types."""
     return TYPES[name][2][1] // 8
-
-
-def of_dlpack(code: int, bits: int) -> str | None:
-    """Return the safetensors name of a DLPack type; None if safetensors has no such type."""
-    return _BY_DLPACK.get((code, bits))

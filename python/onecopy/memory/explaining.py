@@ -241,10 +241,10 @@ def files_under(tensors: Iterable[Any]) -> list[str]:
 
 def _of_session(session: Any) -> Explanation:
     report = session.onecopy
-    findings = [
-        Finding(one.name, one.bytes, one.bytes, "private", report.path, one.reason, _advice_on(one.reason))
-        for one in report.copied
-    ]
+    findings = []
+    for one in report.copied:
+        advice = _PREPACK if one.reason.startswith(("begins", "stored")) else ""
+        findings.append(Finding(one.name, one.bytes, one.bytes, "private", report.path, one.reason, advice))
     for file in report.mapped:
         written = sum(r.memory.anonymous for r in proc.regions_of(os.getpid(), file.path))
         reason = "some pages were written to, and so copied" if written else ""
@@ -291,11 +291,6 @@ def _size_of(path: str) -> int:
         return os.stat(path).st_size  # noqa: PTH116 - text
     except OSError:  # removed since
         return 0
-
-
-def _advice_on(reason: str) -> str:
-    """Return the advice for a copied weight; empty if there is none."""
-    return _PREPACK if reason.startswith(("begins", "stored")) else ""
 
 
 # --- an opened file ---------------------------------------------------------------------------------------------------
