@@ -7,7 +7,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from onecopy import _core, page_cache
+from onecopy import _core, page_cache, remote
 from onecopy.arguments import path_text, thread_count
 from onecopy.arrays.entries import Entry, Memory, Part, is_raw, name_of, range_of
 from onecopy.arrays.file import ArrayFile, OneFile
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from onecopy.files import ArraysMode, Mode
     from onecopy.page_cache import Range
-    from onecopy.remote import Origin, Version
 
 
 class DataFile(Mapping):
@@ -350,15 +349,13 @@ def of_url(
     parts: Sequence[Part],
     private: bool = False,
     verify: bool = False,
-    versions: dict[str, Version] | None = None,
+    versions: dict[str, remote.Version] | None = None,
 ) -> ArrayFile:
     """Open some arrays behind a URL: of a safetensors file or an index of such, only their bytes are fetched.
 
     `versions`: those of the index and its shards by name, which a pickle of the result contains; None: the current
     ones. Errors are those of `onecopy.open` and `onecopy.remote.fetch`; KeyError for a missing name.
     """
-    from onecopy import remote
-
     source = _Source(remote.Origin(url), {} if versions is None else dict(versions), private, verify)
     file = source.of_index(parts) if is_index(url) else source.of_one(source.origin.name, source.origin, parts)
     try:
@@ -373,21 +370,17 @@ def of_url(
 class _Source(NamedTuple):
     """A file or index behind a URL, with the versions of the files that were opened."""
 
-    origin: Origin
-    versions: dict[str, Version]
+    origin: remote.Origin
+    versions: dict[str, remote.Version]
     private: bool
     verify: bool
 
-    def _version(self, name: str, origin: Origin) -> Version:
-        from onecopy import remote
-
+    def _version(self, name: str, origin: remote.Origin) -> remote.Version:
         if name not in self.versions:
             [self.versions[name]] = remote.versions_of([origin])
         return self.versions[name]
 
-    def of_one(self, name: str, origin: Origin, parts: Sequence[Part]) -> OneFile:
-        from onecopy import remote
-
+    def of_one(self, name: str, origin: remote.Origin, parts: Sequence[Part]) -> OneFile:
         def ranges(path: Path) -> list[Range]:
             with OneFile(os.fspath(path)) as file:
                 for part in parts:
@@ -404,8 +397,6 @@ class _Source(NamedTuple):
         )
 
     def of_index(self, parts: Sequence[Part]) -> ArrayFile:
-        from onecopy import remote
-
         name = self.origin.name
         path = str(remote.fetch_versions([(name, self.origin, self._version(name, self.origin))]))
         with contextlib.ExitStack() as stack:
