@@ -157,7 +157,9 @@ def _opened(path: str, handle: FileHandle | None, how: How) -> ArrayFile:
     try:
         file = OneFile(path, how, handle)
     except (IsADirectoryError, ValueError) as error:
-        return _opened_otherwise(path, how, error)
+        if (other := _opened_otherwise(path, how, error)) is None:
+            raise
+        return other
     if file.container != "onnx" or "elsewhere" not in file.metadata:
         return file
     from onecopy.arrays.several_files import of_model
@@ -172,21 +174,23 @@ _ADVICE = {
 """What to do with a file of another format, by the end of the error that names the format."""
 
 
-def _opened_otherwise(path: str, how: How, error: Exception) -> ArrayFile:
-    """Open the folder of a model, or an index of shards; for other files raise the error, with advice."""
+def _opened_otherwise(path: str, how: How, error: Exception) -> ArrayFile | None:
+    """Open the folder of a model, or an index of shards; None for other files, or an error with advice."""
     from onecopy.errors import FormatError, retyped
     from onecopy.named_files import begins_as_json
 
     if isinstance(error, IsADirectoryError):
         return _opened(in_folder(path), None, how)
-    if isinstance(error, FormatError) and begins_as_json(path):
+    if not isinstance(error, FormatError):
+        return None
+    if begins_as_json(path):
         from onecopy.arrays.several_files import of_index
 
         return of_index(path, how)
-    advice = next((advice for end, advice in _ADVICE.items() if str(error).endswith(end)), "")
-    if isinstance(error, FormatError) and advice:
-        error = retyped(error, type(error), f"{error}: {advice}")
-    raise error from None
+    for end, advice in _ADVICE.items():
+        if str(error).endswith(end):
+            raise retyped(error, type(error), f"{error}: {advice}") from None
+    return None
 
 
 def _some_arrays(
