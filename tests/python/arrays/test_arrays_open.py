@@ -331,18 +331,3 @@ def test_a_name_that_is_not_there_is_reported_with_what_there_is(model):
         file["weight"]
     assert raised.value.args == ("weight",)
     assert raised.value.__notes__ == [f"{model} has 2 arrays: 'w', 'b'"]
-
-
-def test_a_file_is_opened_by_one_call_of_the_compiled_half(write_tensors, monkeypatch):
-    path = write_tensors({"x": ("U8", [3], b"abc")})
-    calls = []
-
-    def open_arrays(given, **options):
-        calls.append((given, options))
-        return object(), "safetensors", "arrays", False  # any other call would be an AttributeError
-
-    monkeypatch.setattr("onecopy._core.open_arrays", open_arrays)
-    file = oc.open(path)
-    assert (len(calls), calls[0][0]) == (1, str(path))
-    assert (file.container, file.kind) == ("safetensors", "arrays")
-    monkeypatch.undo()

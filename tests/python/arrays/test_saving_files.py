@@ -94,12 +94,6 @@ def test_the_checksums_are_those_of_the_document(path):
     assert told["header"] == f"{crc32c(zeroed):08x}"
 
 
-def test_there_is_one_checksum_for_each_two_mebibytes_of_the_file(path):
-    oc.save(path, {"a": np.zeros(5 * MIB, np.uint8)})
-    told = json.loads(header_of(path)[1]["__metadata__"]["onecopy"])
-    assert len(base64.b64decode(told["crc32c"]["data"])) == 4 * 3  # 5 MiB and a header
-
-
 def test_a_file_without_checksums_opens_as_any_other(path):
     oc.save(path, NEW, checksum=False)
     assert "crc32c" not in header_of(path)[1]["__metadata__"]["onecopy"]
