@@ -121,21 +121,6 @@ TEST_CASE("a part of a file is no file of arrays") {
   CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.length = 8}), doctest::Contains("name a part of it"), OsError);
 }
 
-TEST_CASE("errors of the format name the file, errors of look-up the array") {
-  const testing::ScratchFolder folder;
-  const auto path = folder.write("broken", testing::random_bytes(1000));
-  try {
-    (void)ArrayFile::open(path);
-    FAIL("opened");
-  } catch (const FormatError& error) {
-    CHECK(std::string(error.what()).starts_with(path.string() + ": "));
-  }
-  save(folder / "file", {});
-  const auto file = ArrayFile::open(folder / "file");
-  CHECK_THROWS_AS((void)file.entry("nothing"), std::out_of_range);
-  CHECK_THROWS_AS((void)ArrayFile::open(folder / "missing"), OsError);
-}
-
 TEST_CASE("rows are the part of an array that a rank takes") {
   const testing::ScratchFolder folder;
   const auto data = testing::random_bytes(6 * 20);
@@ -152,20 +137,6 @@ TEST_CASE("rows are the part of an array that a rank takes") {
   CHECK_THROWS_AS((void)file.rows("w", 0, UINT64_MAX), std::out_of_range);
   CHECK_THROWS_AS((void)file.rows("p", 0, 1), std::out_of_range);
   CHECK_THROWS_AS((void)file.rows("s", 0, 1), std::out_of_range);
-}
-
-TEST_CASE("views outlive the file object through the shared mapping") {
-  const testing::ScratchFolder folder;
-  const auto content = random_content(3);
-  save(folder / "file", content.arrays);
-  std::shared_ptr<const Mapping> owner;
-  Bytes view;
-  {
-    const auto file = ArrayFile::open(folder / "file");
-    owner = file.mapping();
-    view = file.bytes("array.0");
-  }
-  CHECK(testing::same_bytes(view, content.data[0]));
 }
 
 }  // namespace onecopy

@@ -1,14 +1,11 @@
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
-#include "onecopy/files/mapping.hpp"
 #include "scratch_folder.hpp"
 #include "writers.hpp"
 
@@ -19,12 +16,6 @@ void write_file(const std::filesystem::path& path, Bytes content) {
   AtomicWriter writer(path, content.size());
   writer.write(content);
   writer.commit();
-}
-
-mode_t mode_of(const std::filesystem::path& path) {
-  struct stat status{};
-  REQUIRE(::stat(path.c_str(), &status) == 0);
-  return status.st_mode & 0777U;
 }
 
 }  // namespace
@@ -89,26 +80,6 @@ TEST_CASE("after a write that failed no commit succeeds") {
   }
   (void)::signal(SIGXFSZ, before);
   CHECK(folder.file_count() == 0);
-}
-
-TEST_CASE("readers of the old file keep it") {
-  const testing::ScratchFolder folder;
-  const auto old_content = testing::random_bytes(10'000, 1);
-  write_file(folder / "target", old_content);
-  const auto reader = Mapping::open(folder / "target");
-  write_file(folder / "target", testing::random_bytes(20, 2));
-  CHECK(testing::same_bytes(reader.bytes(), old_content));
-  CHECK(reader.changed());
-}
-
-TEST_CASE("the mode follows the umask") {
-  const testing::ScratchFolder folder;
-  for (const mode_t mask : {mode_t{022}, mode_t{077}, mode_t{002}}) {
-    const mode_t before = ::umask(mask);
-    write_file(folder / "target", testing::random_bytes(10));
-    ::umask(before);
-    CHECK(mode_of(folder / "target") == (0666U & ~mask));
-  }
 }
 
 TEST_CASE("a link in the target's place is followed, also to a file that does not exist yet") {

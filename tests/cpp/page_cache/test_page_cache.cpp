@@ -1,7 +1,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <thread>
 
@@ -11,8 +10,6 @@
 #include "onecopy/page_cache/page_cache.hpp"
 #include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
-#include "page_cache/plan.hpp"
-#include "page_cache/ranges.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -68,41 +65,6 @@ TEST_CASE("a cold file is warmed, and a warm one is left alone") {
   }
 }
 
-TEST_CASE("every mechanism fills the file, and says which it was") {
-  const TestFile file;
-  for (const Mechanism mechanism : {Mechanism::populate, Mechanism::read}) {
-    for (const unsigned threads : {1U, 3U}) {
-      const auto mapping = Mapping::open(file.path);
-      (void)evict(mapping);
-      WarmOptions options;
-      options.mechanism = mechanism;
-      options.threads = threads;
-      const auto report = warm(mapping, everything, options);
-      CHECK(report.complete);
-      CHECK(report.threads == std::min(threads, 2U));  // 48 MiB are two pieces
-      if (residency(mapping).source == Source::cachestat) {
-        CHECK(report.mechanism == mechanism);
-        CHECK(*report.cached_after + reclaimed(mapping) >= nearly(file_size));
-      }
-    }
-  }
-}
-
-TEST_CASE("a range is rounded outwards, and the rest of the file stays cold") {
-  const TestFile file;
-  const auto mapping = Mapping::open(file.path);
-  if (!evict(mapping).cached_after) SKIP_CASE("cached pages are not counted");
-  WarmOptions options;
-  options.huge = Huge::no;
-  options.mechanism = Mechanism::populate;
-  const ByteRange part{20 * mib + 5, 10};
-  const auto report = warm(mapping, std::array{part}, options);
-  CHECK(report.bytes == 4096);
-  CHECK(*report.cached_after == 4096);
-  CHECK(*residency(mapping).cached < file_size);
-  CHECK(*residency(mapping, std::array{part}).cached == 4096);
-}
-
 TEST_CASE("an empty list of ranges is no bytes, for every call") {
   const TestFile file;
   const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
@@ -116,32 +78,6 @@ TEST_CASE("an empty list of ranges is no bytes, for every call") {
   CHECK(report.complete);
   CHECK(WarmJob::start(mapping, none).wait().bytes == 0);
   CHECK(WarmJob::start({{mapping, none, nullptr}, {mapping, everything, nullptr}}).wait().bytes == file_size);
-}
-
-TEST_CASE("a mapping of part of a file warms that part") {
-  const TestFile file;
-  MappingOptions options;
-  options.offset = 7 * mib + 77;
-  options.length = 9 * mib;
-  const auto mapping = Mapping::open(file.path, options);
-  (void)evict(Mapping::open(file.path));
-  const auto report = warm(mapping);
-  CHECK(report.complete);
-  CHECK(report.bytes == 9 * mib);
-  CHECK(testing::same_bytes(mapping.bytes(), Bytes(file.content).subspan(7 * mib + 77, 9 * mib)));
-}
-
-TEST_CASE("a budget ends the work early, and the report says so") {
-  const TestFile file;
-  const auto mapping = Mapping::open(file.path);
-  if (!evict(mapping).cached_after) SKIP_CASE("cached pages are not counted");
-  WarmOptions options;
-  options.budget = 17 * mib;
-  const auto report = warm(mapping, everything, options);
-  CHECK(!report.complete);
-  CHECK(report.filled <= 17 * mib);
-  CHECK(report.filled > 0);
-  CHECK(report.reason.find("budget of 17.0 MiB") != std::string::npos);
 }
 
 TEST_CASE("with random access expected, a touch reads its page and not what lies around it") {
@@ -282,44 +218,6 @@ TEST_CASE("a forked child neither waits for its parent's job nor hangs on droppi
     CHECK(status == 0);
     CHECK(job.wait().complete);
   }
-}
-
-TEST_CASE("private pages survive eviction with the caller's changes") {
-  const TestFile file;
-  MappingOptions options;
-  options.private_pages = true;
-  auto mapping = Mapping::open(file.path, options);
-  mapping.private_bytes()[5 * mib] = std::byte{0x77};
-  (void)evict(mapping);
-  CHECK(mapping.bytes()[5 * mib] == std::byte{0x77});
-}
-
-TEST_CASE("a private copy has nothing to warm, and says so") {
-  const TestFile file;
-  MappingOptions options;
-  options.mode = Mode::copy;
-  const auto mapping = Mapping::open(file.path, options);
-  const auto report = warm(mapping);
-  CHECK(report.mechanism == Mechanism::none);
-  CHECK(report.reason == "a private copy is in memory already");
-}
-
-TEST_CASE("pinning locks what the limit allows, and reports the rest") {
-  const TestFile file;
-  const auto mapping = Mapping::open(file.path);
-  const auto small = pin(mapping, std::array{ByteRange{0, 8192}});
-  CHECK(small.bytes == 8192);
-  CHECK((small.pinned == 8192 || small.outcome != Outcome::applied));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const bool really = false;  // sanitizers make mlock do nothing
-#else
-  const bool really = small.pinned == 8192;
-#endif
-  if (really) {
-    (void)evict(mapping);
-    if (const auto cached = residency(mapping, std::array{ByteRange{0, 8192}}).cached) CHECK(*cached == 8192);
-  }
-  unpin(mapping);
 }
 
 TEST_CASE("parts that lie alone are warmed, whatever the kernel takes of a request at once") {

@@ -1,9 +1,7 @@
 // One warming of several files.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <atomic>
-#include <set>
 #include <thread>
 
 #include "back_end.hpp"
@@ -106,20 +104,6 @@ TEST_CASE("two files of a job are read at the same time") {
   auto parts = files.parts();
   for (auto& part : parts) part.inspector = std::make_shared<Meeting>(inside);
   CHECK(WarmJob::start(std::move(parts)).wait().complete);
-}
-
-TEST_CASE("the budget is one for all files of a job, and those that come first have it") {
-  const Files files(6);
-  if (residency(*files.mappings[0]).source != Source::cachestat) SKIP_CASE("cached pages are not counted");
-  WarmOptions options;
-  options.budget = files.mappings[0]->bytes().size() + mib / 2;
-  options.huge = Huge::no;
-  const auto report = WarmJob::start(files.parts(), options).wait();
-  CHECK(!report.complete);
-  CHECK(report.filled <= *options.budget);
-  CHECK(report.filled > files.mappings[0]->bytes().size());
-  CHECK(report.reason.find("stopped at the budget of") != std::string::npos);
-  CHECK(residency(*files.mappings[5]).cached == 0);
 }
 
 TEST_CASE("a file of a job that was truncated ends it before another is read, and its path is in the error") {

@@ -5,9 +5,6 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <cstdlib>
-#include <cstring>
-#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +13,6 @@
 #include "naive_reader.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/builder.hpp"
-#include "records/json/json_numbers.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -63,19 +59,6 @@ TEST_CASE("every kind of value becomes a row") {
   CHECK(rows_of("[[], [1, [\"x\", 2.5]], {}]") == "[[], [1, ['x', 2.5f]], {}]");
   CHECK(rows_of(R"([{"a": 1, "b": {"c": [true]}}, {"b": null}])") == "[{a: 1, b: {c: [True]}}, {b: None}]");
   CHECK(rows_of(R"(["\"\\\/\b\f\n\r\t\u0041\u00e9\uD83D\uDE00z"])") == "['\"\\/\b\f\n\r\tA\u00e9\U0001F600z']");
-}
-
-TEST_CASE("a key that comes twice has its first place and its last value, however large either is") {
-  CHECK(rows_of(R"([{"a": [1, {"x": 2}], "b": 2, "a": {"y": 3}, "c": 4, "a": 5}])") == "[{a: 5, b: 2, c: 4}]");
-  CHECK(rows_of(R"([{"\u0061": 1, "a": 2}, {"a": 3, "\u0061": {"a": 1, "a": 4}}])") == "[{a: 2}, {a: {a: 4}}]");
-}
-
-TEST_CASE("what has too many keys for a record is a map") {
-  std::string text = "[{";
-  for (int i = 0; i < 1025; ++i) text += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":" + std::to_string(i);
-  const auto rows = rows_of(text + "}]");
-  CHECK(rows.starts_with("[map['0': 0, '1': 1,"));
-  CHECK(rows.ends_with("'1024': 1024]]"));
 }
 
 TEST_CASE("rows are found at the end of a path, and what is beside it is skipped") {
@@ -179,94 +162,6 @@ TEST_CASE("nesting is limited, and counts from the row") {
   CHECK(refusal_of("[" + nested(30, "[{\"a\":", "}]") + "]", lines).ends_with("nested deeper than 60"));
   CHECK(refusal_of(nested(100000, "[", "]")).ends_with("nested deeper than 60"));
   CHECK(refusal_of(nested(100000, "{\"a\":", "}"), at({"b"})).ends_with("nested deeper than 60"));
-}
-
-TEST_CASE("a text that is cut off anywhere is refused") {
-  const std::string text = R"({"skip": [{"a": [1.5, "x\u00e9"]}], "rows": [{"b": -12e3, "c": null}, [true]]})";
-  CHECK(rows_of(text, at({"rows"})) == "[{b: -12000f, c: None}, [True]]");
-  for (std::size_t size = 0; size < text.size(); ++size) {
-    CAPTURE(size);
-    CHECK(refusal_of(std::string_view(text).substr(0, size), at({"rows"})) != "taken");
-  }
-}
-
-TEST_CASE("reals are the nearest ones, and infinite or zero beyond") {
-  std::mt19937_64 random(1);
-  std::vector<std::string> numbers{"1e308",
-                                   "1e309",
-                                   "-1e309",
-                                   "1e-323",
-                                   "1e-324",
-                                   "-1e-400",
-                                   "0e999999999999999999999",
-                                   "0.0e-9",
-                                   "1e99999999999999999999",
-                                   "1e-99999999999999999999",
-                                   "-0.0e+7",
-                                   "9007199254740993.0",
-                                   "123456789012345.678"};
-  numbers.push_back("0." + std::string(400, '0') + "1e500");
-  numbers.push_back("0." + std::string(400, '0') + "1");
-  numbers.push_back(std::string(400, '9') + ".5");
-  numbers.push_back(std::string(400, '9') + ".5e-395");
-  for (int i = 0; i < 20000; ++i) {
-    std::array<char, 64> text{};
-    const auto bits = random();
-    double value = 0;
-    std::memcpy(&value, &bits, sizeof value);
-    if (value - value == 0)  // finite
-      numbers.emplace_back(text.data(),
-                           static_cast<std::size_t>(std::snprintf(text.data(), text.size(), "%.*e",
-                                                                  static_cast<int>(random() % 20) + 1, value)));
-    numbers.push_back(std::to_string(random() % 1000000) + "." + std::to_string(random() % 10000000));
-  }
-  std::string text = "[";
-  std::string wanted = "[";
-  for (const auto& number : numbers) {
-    std::array<char, 64> spelt{};
-    std::snprintf(spelt.data(), spelt.size(), "%.17gf", std::strtod(number.c_str(), nullptr));
-    text += (text.size() > 1 ? "," : "") + number;
-    wanted += (wanted.size() > 1 ? ", " : "") + std::string(spelt.data());
-  }
-  CHECK((rows_of(text + "]") == wanted + "]"));
-}
-
-TEST_CASE("integers beyond 64 bits are two's complement in as few bytes as it takes") {
-  const auto hexadecimal = [](std::string_view digits) {
-    std::string text;
-    for (const auto byte : records::twos_complement_of(digits)) {
-      std::array<char, 3> two{};
-      std::snprintf(two.data(), two.size(), "%02x", std::to_integer<unsigned>(byte));
-      text.insert(0, two.data());
-    }
-    return text;
-  };
-  CHECK(hexadecimal("0") == "00");
-  CHECK(hexadecimal("127") == "7f");
-  CHECK(hexadecimal("128") == "0080");
-  CHECK(hexadecimal("-128") == "80");
-  CHECK(hexadecimal("-129") == "ff7f");
-  CHECK(hexadecimal("4294967296") == "0100000000");
-  CHECK(hexadecimal("-4294967296") == "ff00000000");
-  CHECK(hexadecimal("9223372036854775808") == "008000000000000000");
-  CHECK(hexadecimal("-9223372036854775809") == "ff7fffffffffffffff");
-  CHECK(hexadecimal("-18446744073709551616") == "ff0000000000000000");
-  CHECK(rows_of("[9223372036854775808]") == "[bigint:000000000000008000]");
-  CHECK(rows_of("[9223372036854775807]") == "[9223372036854775807]");
-  CHECK(rows_of("[" + std::string(4300, '1') + "]").starts_with("[bigint:"));
-  CHECK(refusal_of("[" + std::string(4301, '1') + "]").ends_with("an integer of 4301 digits, and 4300 is the most"));
-}
-
-TEST_CASE("progress is reported at the end at least, and its exceptions end the import") {
-  std::uint64_t rows = 0;
-  std::uint64_t bytes = 0;
-  JsonOptions options;
-  options.progress = [&](std::uint64_t done, std::uint64_t read) { rows = done, bytes = read; };
-  rows_of("[1, 2, 3] ", options);
-  CHECK(rows == 3);
-  CHECK(bytes == 10);
-  options.progress = [](std::uint64_t, std::uint64_t) { throw std::runtime_error("enough"); };
-  CHECK_THROWS_WITH_AS(rows_of("[1]", options), "enough", std::runtime_error);
 }
 
 }  // namespace onecopy

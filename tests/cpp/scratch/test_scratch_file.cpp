@@ -183,25 +183,6 @@ TEST_CASE("rows of a block are put at their places") {
   CHECK(error_of([&] { scratch.read(991, back); }) == EINVAL);
 }
 
-TEST_CASE("what is released is on the disk and out of memory, and comes back as it was" * testing::linux_only()) {
-  const testing::ScratchFolder folder;
-  auto scratch = scratch_in(folder, 32 * mib, {.head = 4096});
-  const auto content = testing::random_bytes(32 * mib);
-  std::memcpy(scratch.bytes().data(), content.data(), content.size());
-  if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
-  CHECK(*scratch.memory().resident >= 30 * mib);  // all of it, but the kernel may have taken idle pages back
-  const auto part = scratch.release(std::array{ByteRange{8 * mib, 8 * mib}});
-  CHECK(*part.resident_before >= 6 * mib);
-  CHECK(*part.resident_after <= 4 * mib);  // large pages that reach over the ends stay
-  const auto all = scratch.release(std::array{ByteRange{0, 32 * mib}});
-  CHECK(*all.resident_after == 0);
-  CHECK(all.reason == "on the disk, and out of memory");
-  CHECK(*scratch.memory().mapped == 0);
-  CHECK(scratch.prefetch(std::array{ByteRange{0, 32 * mib}}).complete);
-  CHECK(*scratch.memory().resident >= 30 * mib);
-  CHECK(testing::same_bytes(scratch.bytes(), content));
-}
-
 TEST_CASE("rows that are released one after the other leave nothing behind" * testing::linux_only()) {
   const testing::ScratchFolder folder;
   constexpr std::uint64_t row = 300'000;

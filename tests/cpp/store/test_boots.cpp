@@ -63,17 +63,6 @@ TEST_CASE("a description has its boot at the beginning, and one without is as it
     CHECK_THROWS_AS(store::parse_about(wrong), FormatError);
 }
 
-TEST_CASE("what was not flushed is attached to in the same boot, and the list says what it is") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
-  if (!built_and_changed(store, [](store::About&) {})) SKIP_CASE("the kernel reports no boot");
-  CHECK(store.find("a"));
-  CHECK_FALSE(store.get_or_build("a", writes("again")).built);
-  CHECK(store.list().front().state == ArtefactState::ready);
-  CHECK(store.list().front().reason == "ready, and not flushed: it counts until the machine starts again");
-  CHECK(prune(store, {}).removed.empty());
-}
-
 TEST_CASE("what was not flushed in another boot is not there, and is built again") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");

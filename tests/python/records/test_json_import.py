@@ -87,7 +87,10 @@ def test_numbers_however_they_are_spelt(imported):
         exponent = draw.choice(["", draw.choice("eE") + draw.choice(["", "+", "-"]) + digits(3)])
         return draw.choice(["", "-"]) + whole + fraction + exponent
 
-    text = "[" + ", ".join(number() for _ in range(10_000)) + "]"
+    edges = ["1e308", "1e309", "-1e309", "1e-323", "1e-324", "-1e-400", "-0.0e+7", "9007199254740993.0"]
+    edges += ["0e999999999999999999999", "1e99999999999999999999", "1e-99999999999999999999", "0.0e-9"]
+    edges += [f"0.{'0' * 400}1e500", f"0.{'0' * 400}1", f"{'9' * 400}.5", f"{'9' * 400}.5e-395"]
+    text = "[" + ", ".join([*edges, *(number() for _ in range(10_000))]) + "]"
     assert same(imported(text), json.loads(text))
 
 
