@@ -39,6 +39,14 @@ def test_an_array_is_what_the_tool_wrote(folder, name, array, kind, shape, strid
         assert not view.flags.writeable
 
 
+def test_what_is_in_no_array_is_told_in_the_metadata():
+    with oc.open(GOLDEN / "numpy" / "mixed.npz") as file:
+        assert file.metadata == {"compressed": "packed", "unsupported": "objects", "others": "notes.txt"}
+    with oc.open(GOLDEN / "torch" / "nested.pt") as file:
+        assert file.metadata["objects"] == "argparse.Namespace"
+        assert file.metadata["format"] == "pt"
+
+
 @pytest.mark.parametrize(("folder", "name", "why"), REFUSED)
 def test_a_file_that_cannot_be_read_in_place_gives_the_reason(folder, name, why):
     with pytest.raises(oc.FormatError) as error:
