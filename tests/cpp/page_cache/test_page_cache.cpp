@@ -1,11 +1,7 @@
-#include <sys/wait.h>
-#include <unistd.h>
+#include <doctest/doctest.h>
 
 #include <array>
-#include <thread>
 
-#include "back_end.hpp"
-#include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
 #include "onecopy/page_cache/page_cache.hpp"
 #include "onecopy/page_cache/warm.hpp"
@@ -65,21 +61,6 @@ TEST_CASE("a cold file is warmed, and a warm one is left alone") {
   }
 }
 
-TEST_CASE("an empty list of ranges is no bytes, for every call") {
-  const TestFile file;
-  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
-  const std::vector<ByteRange> none;
-  CHECK(residency(*mapping, none).bytes == 0);
-  CHECK(evict(*mapping, none).bytes == 0);
-  CHECK(collapse(*mapping, none).bytes == 0);
-  CHECK(pin(*mapping, none).bytes == 0);
-  const auto report = warm(*mapping, none);
-  CHECK(report.bytes == 0);
-  CHECK(report.complete);
-  CHECK(WarmJob::start(mapping, none).wait().bytes == 0);
-  CHECK(WarmJob::start({{mapping, none, nullptr}, {mapping, everything, nullptr}}).wait().bytes == file_size);
-}
-
 TEST_CASE("with random access expected, a touch reads its page and not what lies around it") {
   const TestFile file;
   const auto mapping = Mapping::open(file.path);
@@ -91,39 +72,6 @@ TEST_CASE("with random access expected, a touch reads its page and not what lies
   MappingOptions copied;
   copied.mode = Mode::copy;
   CHECK(advise_random(Mapping::open(file.path, copied)) == Outcome::unsupported);
-}
-
-TEST_CASE("a file truncated under its mapping is an error, not a signal") {
-  for (const Mechanism mechanism : {Mechanism::populate, Mechanism::read}) {
-    const TestFile file;
-    const auto mapping = Mapping::open(file.path);
-    (void)evict(mapping);
-    std::filesystem::resize_file(file.path, 10 * mib);
-    WarmOptions options;
-    options.mechanism = mechanism;
-    CHECK_THROWS_AS(warm(mapping, everything, options), DataLost);
-    CHECK_THROWS_AS(residency(mapping), DataLost);
-    CHECK_THROWS_AS(evict(mapping), DataLost);
-    CHECK_THROWS_AS(pin(mapping), DataLost);
-    CHECK(residency(mapping, std::array{ByteRange{0, 9 * mib}}).bytes == 9 * mib);  // what is left can be asked about
-    CHECK(warm(mapping, std::array{ByteRange{0, 9 * mib}}, options).complete);
-  }
-}
-
-TEST_CASE("a job runs beside other work, owns the mapping, and can be waited for by many") {
-  const TestFile file;
-  auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
-  (void)evict(*mapping);
-  const std::weak_ptr<const Mapping> observer = mapping;
-  {
-    const auto job = WarmJob::start(std::move(mapping));
-    std::jthread other([&] { CHECK(job.wait().complete); });
-    CHECK(job.wait().complete);
-    CHECK(job.done());
-    CHECK(job.progress().done == job.progress().total);
-    CHECK(!observer.expired());
-  }
-  CHECK(observer.expired());
 }
 
 TEST_CASE("a total is a sum, empty where one part is, and as bad as the worst") {
@@ -164,60 +112,6 @@ TEST_CASE("a total is a sum, empty where one part is, and as bad as the worst") 
   CHECK(sum.huge_share == doctest::Approx(0.25));
   CHECK(!sum.complete);
   CHECK(!sum.verified);
-}
-
-TEST_CASE("a job that is dropped or cancelled stops, and reports what it did") {
-  const TestFile file;
-  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
-  for (int round = 0; round < 20; ++round) {
-    (void)evict(*mapping);
-    auto job = WarmJob::start(mapping);
-    if (round % 2 == 0) continue;  // dropped
-    job.cancel();
-    const auto report = job.wait();
-    CHECK((report.complete || report.reason.ends_with("cancelled")));
-  }
-}
-
-TEST_CASE("a job carries the error of its work") {
-  const TestFile file;
-  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
-  (void)evict(*mapping);
-  std::filesystem::resize_file(file.path, 4096);
-  CHECK_THROWS_AS((void)WarmJob::start(mapping).wait(), DataLost);
-}
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool threads_after_fork = false;  // the thread sanitizer dies of them
-#else
-constexpr bool threads_after_fork = true;
-#endif
-
-TEST_CASE("a forked child neither waits for its parent's job nor hangs on dropping it") {
-  const TestFile file;
-  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
-  (void)evict(*mapping);
-  for (int round = 0; round < 5; ++round) {
-    auto job = WarmJob::start(mapping);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      int refused = 0;
-      try {
-        (void)job.wait();
-      } catch (const OsError& error) {
-        refused = error.code() == ECHILD ? 1 : 0;
-      }
-      {
-        const WarmJob dropped = std::move(job);
-      }
-      const bool warmed = !threads_after_fork || warm(*mapping).complete;  // its own threads work
-      ::_exit(refused == 1 && warmed ? 0 : 1);
-    }
-    int status = -1;
-    ::waitpid(child, &status, 0);
-    CHECK(status == 0);
-    CHECK(job.wait().complete);
-  }
 }
 
 TEST_CASE("parts that lie alone are warmed, whatever the kernel takes of a request at once") {

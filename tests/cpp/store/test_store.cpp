@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,9 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "back_end.hpp"
 #include "onecopy/base/error.hpp"
-#include "onecopy/store/default_folder.hpp"
 #include "onecopy/store/prune.hpp"
 #include "onecopy/store/store.hpp"
 #include "scratch_folder.hpp"
@@ -34,15 +31,6 @@ std::string read_text(const fs::path& path) {
 
 Build writes(const std::string& text) {
   return [text](const fs::path& path) { write_text(path, text); };
-}
-
-int code_of(const auto& work) {
-  try {
-    work();
-  } catch (const OsError& error) {
-    return error.code();
-  }
-  return 0;
 }
 
 }  // namespace
@@ -75,22 +63,6 @@ TEST_CASE("of many threads one builds, and the others see how far it is") {
   CHECK(builds == 1);
 }
 
-TEST_CASE("a build that asks for itself is an error, and one that asks for another is not") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
-  fs::create_directory_symlink(folder.path(), folder / "again");
-  const auto same = Store::open(folder / "again" / "store");  // by another name
-  for (const auto& asked : {store, same}) {
-    CHECK(code_of([&] {
-            (void)store.get_or_build("a", [&](const fs::path&) { (void)asked.get_or_build("a", writes("x")); });
-          }) == EDEADLK);
-    CHECK(fs::is_empty(store.folder()));
-  }
-  (void)store.get_or_build("a",
-                           [&](const fs::path& path) { fs::copy(store.get_or_build("b", writes("x")).path, path); });
-  CHECK(read_text(store.path("a")) == "x");
-}
-
 TEST_CASE("a source that changes while it is read is no source") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");
@@ -109,21 +81,6 @@ TEST_CASE("a source that changes while it is read is no source") {
   CHECK(artefact.source_present);
   write_text(source, "333");
   CHECK_FALSE(store.find("a")->source_present);
-}
-
-TEST_CASE("a folder that is not ours alone is refused") {
-  const ScratchFolder folder;
-  fs::create_directory(folder / "open");
-  fs::permissions(folder / "open", fs::perms(0750));
-  CHECK(code_of([&] { (void)Store::open(folder / "open"); }) == EACCES);
-  fs::permissions(folder / "open", fs::perms(0700));
-  CHECK(code_of([&] { (void)Store::open(folder / "open"); }) == 0);
-  fs::create_directory_symlink("open", folder / "link");
-  CHECK(code_of([&] { (void)Store::open(folder / "link"); }) == ELOOP);
-  CHECK(code_of([&] { (void)Store::open((folder / "link").string() + "/"); }) == ELOOP);
-  write_text(folder / "file", "");
-  CHECK(code_of([&] { (void)Store::open(folder / "file"); }) == ENOTDIR);
-  CHECK(code_of([&] { (void)Store::open(folder / "file" / "below"); }) == ENOTDIR);
 }
 
 TEST_CASE("the list distinguishes ready artefacts from leftovers, and prune removes what is selected") {
@@ -222,15 +179,6 @@ TEST_CASE("an artefact that others might have changed is built again") {
   CHECK(store.find("a"));
 }
 
-TEST_CASE("folders above the store's that are made are their owner's alone, whatever the umask") {
-  const ScratchFolder folder;
-  const auto mask = ::umask(0);
-  (void)Store::open(folder / "a" / "b" / "store");
-  ::umask(mask);
-  for (const auto& path : {folder / "a", folder / "a" / "b", folder / "a" / "b" / "store"})
-    CHECK(fs::status(path).permissions() == fs::perms::owner_all);
-}
-
 TEST_CASE("two builds that wait for each other end with an error, and not never") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");
@@ -284,19 +232,6 @@ TEST_CASE("a source is known by its absolute path") {
   BuildOptions options;
   options.source = "no/such/file";
   CHECK(store.get_or_build("a", writes("x"), options).source == fs::current_path() / "no/such/file");
-}
-
-TEST_CASE("the default folder is where the environment says") {
-  const ScratchFolder folder;
-  REQUIRE(::setenv("ONECOPY_CACHE", (folder / "x").c_str(), 1) == 0);
-  CHECK(default_folder(Place::disk).path == folder / "x");
-  ::unsetenv("ONECOPY_CACHE");
-  REQUIRE(::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1) == 0);
-  CHECK(default_folder(Place::disk).path == folder / "onecopy");
-  REQUIRE(::setenv("XDG_CACHE_HOME", "relative", 1) == 0);
-  CHECK(default_folder(Place::disk).path != fs::path("relative/onecopy"));
-  ::unsetenv("XDG_CACHE_HOME");
-  CHECK(default_folder(Place::memory).path.parent_path() == "/dev/shm");
 }
 
 }  // namespace onecopy
