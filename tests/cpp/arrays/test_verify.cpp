@@ -4,7 +4,7 @@
 
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/arrays/verify.hpp"
-#include "onecopy/page_cache/page_cache.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -36,32 +36,6 @@ TEST_CASE("empty lists of ranges and of names are no bytes") {
   CHECK(verified_ranges(file, std::vector<ByteRange>{}).empty());
   CHECK(verify(file, std::vector<std::string>{}).bytes == 0);
   CHECK(verify(file).bytes == file.mapping()->bytes().size() - file.index().data_offset());
-}
-
-TEST_CASE("what a budget leaves out is not said to be verified") {
-  const Saved saved;
-  const auto file = saved.open();
-  (void)evict(*file.mapping());
-  WarmOptions options;
-  options.budget = 2 * block;
-  options.inspector = make_verifier(file);
-  const auto report = warm(*file.mapping(), verified_ranges(file), options);
-  if (report.cached_before == 0) {
-    CHECK_FALSE(report.complete);
-    CHECK(report.verified <= 2 * block);
-  }
-}
-
-TEST_CASE("a file that is truncated meanwhile is an error that says where, not a signal") {
-  const Saved saved;
-  const auto file = saved.open();
-  std::filesystem::resize_file(saved.folder / "file", 2 * block + 100);
-  try {
-    verify(file);
-    FAIL("verified what is not there");
-  } catch (const DataLost& error) {
-    CHECK(error.offset() == 2 * block + 100);
-  }
 }
 
 TEST_CASE("a file without data verifies by its header alone") {

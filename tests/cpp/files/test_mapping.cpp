@@ -105,15 +105,6 @@ TEST_CASE("64 bytes after the end can be read, wherever the end lies in its page
   }
 }
 
-TEST_CASE("symbolic links lead to the file") {
-  const testing::ScratchFolder folder;
-  const auto content = testing::random_bytes(5000);
-  folder.write("data", content);
-  std::filesystem::create_symlink("data", folder / "link");
-  const auto mapping = Mapping::open(folder / "link");
-  CHECK(testing::same_bytes(mapping.bytes(), content));
-}
-
 TEST_CASE("a moved mapping keeps its address, and the old one has nothing") {
   const testing::ScratchFolder folder;
   const auto content = testing::random_bytes(9000);
