@@ -95,12 +95,6 @@ def test_an_unknown_name_is_an_attribute_error_that_names_it():
     assert not hasattr(oc, "__wrapped__")
 
 
-def test_errors_are_of_the_built_in_families():
-    assert issubclass(oc.FormatError, ValueError)
-    assert issubclass(oc.DataLost, OSError)
-    assert issubclass(oc.errors.FileChanged, OSError)
-
-
 def test_a_program_whose_thread_holds_a_file_to_the_end_ends_silently(tmp_path):
     code = """
         import sys, threading, time
