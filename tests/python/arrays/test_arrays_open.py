@@ -16,6 +16,7 @@ import safetensors.numpy
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from tests.support.rows import same
 
 import onecopy as oc
 from onecopy.arrays import Entry
@@ -90,10 +91,6 @@ arrays = npst.arrays(
     dtype=st.sampled_from([dtype for name, dtype in DTYPES.items() if name not in NOT_NUMPYS]),
     shape=npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
 )
-
-
-def same(one: np.ndarray, other: np.ndarray) -> bool:
-    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 # Without tensors and with empty metadata the package writes what it cannot read itself: {},"__metadata__":{}}.

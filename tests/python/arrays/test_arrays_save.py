@@ -14,6 +14,7 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from tests.support.rows import same
 
 import onecopy as oc
 
@@ -31,15 +32,6 @@ MIB = 1 << 20
 
 def little(value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(value, value.dtype.newbyteorder("<")).reshape(value.shape)
-
-
-def same(one: np.ndarray, other: np.ndarray) -> bool:
-    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "model.safetensors"
 
 
 def there_and_back(path: Path, value: object) -> np.ndarray:

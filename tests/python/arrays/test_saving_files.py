@@ -16,21 +16,13 @@ import numpy as np
 import pytest
 import safetensors
 from tests.support.hostile_files import crc32c
+from tests.support.writing import names_in
 
 import onecopy as oc
 
 MIB = 1 << 20
 OLD = {"old": np.arange(3)}
 NEW = {"a": np.arange(10.0), "b": np.full((3, 3), 7, np.int8)}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "model.safetensors"
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 # --- the header -------------------------------------------------------------------------------------------------------
