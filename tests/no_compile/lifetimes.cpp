@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/files/mapping.hpp"
@@ -50,10 +49,6 @@ static_assert(writable<decltype(std::declval<Mapping&>().private_bytes())>);
 template <class T>
 concept has_private_bytes = requires(T& mapping) { mapping.private_bytes(); };
 static_assert(has_private_bytes<Mapping> && !has_private_bytes<const Mapping>);
-
-// A copy is made where the program says so.
-static_assert(std::constructible_from<OwningSpan<int>, const std::vector<int>&>);
-static_assert(!std::convertible_to<const std::vector<int>&, OwningSpan<int>>);
 
 }  // namespace
 }  // namespace onecopy
