@@ -14,15 +14,10 @@ struct Padded {
   int key = 0;
   char kind = 0;
 };
-enum Open { one };
 enum Fixed : unsigned char { two };
 [[maybe_unused]] int number = 0;
 
-#if defined(with_a_base)  // error: an aggregate with a base class
-struct Index : Base {
-#else
-struct Index {
-#endif
+struct Fields {
   int size = 0;
   Fixed kind = two;
   onecopy::OwningSpan<char> flags;
@@ -31,15 +26,24 @@ struct Index {
 #elif defined(a_look)        // error: a pointer, a reference or a view of other memory
   std::string_view wrong;
 #elif defined(a_reference)   // error: an aggregate that cannot be taken apart
-int& wrong = number;
+  int& wrong = number;
 #elif defined(an_open_enum)  // error: an enum without a fixed underlying type
-Open wrong = one;
+  enum Open { one };
+  Open wrong = one;
 #elif defined(padding)       // error: the element type has padding
-onecopy::OwningSpan<Padded> wrong;
+  onecopy::OwningSpan<Padded> wrong;
 #elif defined(bools)         // error: a bool among mapped elements
-onecopy::OwningSpan<bool> wrong;
+  onecopy::OwningSpan<bool> wrong;
 #endif
 };
+#if defined(with_a_base)  // error: an aggregate with a base class
+struct Index : Base {
+  int size = 0;
+  float load = 0;
+};
+#else
+using Index = Fields;
+#endif
 
 struct Named {
 #if defined(another_schema)  // error: static.assert
