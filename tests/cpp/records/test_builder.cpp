@@ -10,12 +10,10 @@
 #include <vector>
 
 #include "built.hpp"
-#include "files/writing/spool.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {
 
-using records::Builder;
 using records::Column;
 using records::TypeKind;
 using testing::append_list;
@@ -171,89 +169,6 @@ TEST_CASE("a second kind of value makes a choice, after any number of values and
       CHECK(dtype_of(reader, "records.0.tag") == DType::i8);
       CHECK(dtype_of(reader, "records.0.offsets") == DType::i32);
     }
-}
-
-TEST_CASE("lists, tuples, pairs and maps nest") {
-  CHECK(rows_of([](Column& rows) {
-          auto& outer = rows.list();
-          append_list(outer.items(), {1});
-          append_list(outer.items(), {});
-          outer.items().null();
-          auto& tuple = outer.items().tuple();
-          append_list(tuple.items(), {2, 3});
-          tuple.end();
-          outer.end();
-          auto& pair = rows.fixed(2);
-          pair.at(1).integer(1);
-          pair.at(0).text("a");
-          pair.end();
-          auto& triple = rows.fixed(3);
-          for (std::size_t i = 0; i < 3; ++i) triple.at(i).real(0.5);
-          triple.end();
-          auto& map = rows.map();
-          map.keys().integer(1);
-          append_list(map.values(), {9});
-          map.keys().text("k");
-          map.values().null();
-          map.end();
-          rows.list().end();
-        }) == "[[[1], [], None, tuple[[2, 3]]], ('a',1,), (0.5f,0.5f,0.5f,), map[1: [9], 'k': None], []]");
-}
-
-TEST_CASE("arrays and scalars of numpy, of each dtype and number of axes") {
-  const std::array<std::uint64_t, 2> matrix{2, 3};
-  const std::array<std::uint64_t, 1> three{3};
-  const std::array<std::uint64_t, 3> empty{0, 5, 2};
-  const auto text = rows_of([&](Column& rows) {
-    rows.null();
-    rows.array({.dtype = "|u1", .item_size = 1, .shape = three, .bytes = bytes_of("abc"), .scalar = false});
-    rows.array(
-        {.dtype = "|u1", .item_size = 1, .shape = std::span(three).first(0), .bytes = bytes_of("a"), .scalar = false});
-    rows.array({.dtype = "|u1", .item_size = 1, .shape = {}, .bytes = bytes_of("a"), .scalar = true});
-    rows.array({.dtype = "<i2", .item_size = 2, .shape = matrix, .bytes = bytes_of("abcdefabcdef"), .scalar = false});
-    rows.array({.dtype = "|u1", .item_size = 1, .shape = {}, .bytes = bytes_of("z"), .scalar = true});
-    rows.null();
-    rows.array({.dtype = "<i2", .item_size = 2, .shape = empty, .bytes = {}, .scalar = false});
-    rows.array({.dtype = "|u1", .item_size = 1, .shape = three, .bytes = bytes_of("def"), .scalar = false});
-  });
-  CHECK(text ==
-        "[None, |u1[3]:616263, |u1[]:61, |u1![]:61, <i2[2x3]:616263646566616263646566, |u1![]:7a, None, "
-        "<i2[0x5x2]:, |u1[3]:646566]");
-  CHECK_THROWS_AS(
-      rows_of([&](Column& rows) {
-        rows.array({.dtype = "<i2", .item_size = 2, .shape = three, .bytes = bytes_of("abcd"), .scalar = false});
-      }),
-      FormatError);
-}
-
-TEST_CASE("None in a place that is null, in a record, a tuple and an extension") {
-  CHECK(rows_of([](Column& rows) {
-          auto& row = rows.record();
-          row.field("e").null();
-          row.field("p").null();
-          row.end();
-          auto& second = rows.record();
-          second.field("e").extension("E").integer(1);
-          auto& pair = second.field("p").fixed(2);
-          pair.at(0).null();
-          pair.at(1).integer(1);
-          pair.end();
-          second.end();
-          rows.null();
-        }) == "[{e: None, p: None}, {e: E<1>, p: (None,1,)}, None]");
-}
-
-TEST_CASE("few rows need no spool, not even a folder for it") {
-  const testing::ScratchFolder folder;
-  Builder builder({.spool = folder / "missing", .container = "list", .metadata = {{"author", "me"}}});
-  for (int i = 0; i < 5000; ++i) append_list(builder.rows(), {i, i + 1});
-  builder.save(folder / "rows");
-  const auto file = ArrayFile::open(folder / "rows");
-  CHECK(file.index().kind() == Kind::records);
-  CHECK(file.index().metadata().find("author")->second == "me");
-  Builder larger({.spool = folder / "missing", .container = "list", .metadata = {}});
-  const std::string text(Spool::held / 2, 'x');
-  CHECK_THROWS_AS(for (int i = 0; i < 4; ++i) larger.rows().text(text), OsError);
 }
 
 TEST_CASE("an empty dict has pairs, though there is none") {
