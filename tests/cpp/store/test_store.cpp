@@ -63,26 +63,6 @@ TEST_CASE("of many threads one builds, and the others see how far it is") {
   CHECK(builds == 1);
 }
 
-TEST_CASE("a source that changes while it is read is no source") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
-  const auto source = folder / "source";
-  write_text(source, "1");
-  BuildOptions options;
-  options.source = source;
-  const auto disturbed = [&](const fs::path& path) {
-    write_text(path, read_text(source));
-    write_text(source, "22");
-  };
-  CHECK_THROWS_AS(store.get_or_build("a", disturbed, options), FileChanged);
-  CHECK(fs::is_empty(store.folder()));
-  const auto artefact = store.get_or_build("a", writes("x"), options);
-  CHECK(artefact.source == source);
-  CHECK(artefact.source_present);
-  write_text(source, "333");
-  CHECK_FALSE(store.find("a")->source_present);
-}
-
 TEST_CASE("the list distinguishes ready artefacts from leftovers, and prune removes what is selected") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");
