@@ -92,6 +92,7 @@ def test_a_scratch_array_has_every_type_that_the_file_has(tmp_path, dtype):
         saved = ours.save(tmp_path / "x.safetensors")
         assert saved.path == str(tmp_path / "x.safetensors")
     with oc.open(tmp_path / "x.safetensors", verify=True) as file:
+        assert file.entry("data").offset % 4096 == 0
         np.testing.assert_array_equal(file["data"], values)
 
 
