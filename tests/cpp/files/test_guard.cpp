@@ -26,6 +26,33 @@ std::optional<std::uint64_t> lost_from() {
 
 }  // namespace
 
+TEST_CASE("pages behind the end of a truncated file are zeros, reported until it is closed, and once after") {
+  const testing::ScratchFolder folder;
+  const std::vector<std::byte> content(size, std::byte{0xFF});
+  const auto path = folder.write("data", content);
+  guard();
+  guard();
+  CHECK_FALSE(lost_from());
+  {
+    const auto mapping = Mapping::open(path);
+    const auto other = Mapping::open(folder.write("other", content));
+    CHECK_FALSE(mapping.loss());
+    std::filesystem::resize_file(path, left);
+    CHECK(lost_from() == left);  // nothing was touched
+    CHECK_FALSE(mapping.loss());
+    CHECK(std::ranges::count(mapping.bytes(), std::byte{0xFF}) == left);
+    REQUIRE(mapping.loss());
+    CHECK(mapping.loss()->offset == left);
+    CHECK(mapping.loss()->truncated);
+    CHECK_THROWS_AS(expect_whole(mapping), DataLost);
+    CHECK_NOTHROW(expect_whole(other));
+    CHECK(lost_from() == left);
+    CHECK(lost_from() == left);
+  }
+  CHECK(lost_from() == left);
+  CHECK_FALSE(lost_from());
+}
+
 TEST_CASE("mappings come and go in many threads while pages are lost") {
   const testing::ScratchFolder folder;
   guard();
@@ -47,6 +74,17 @@ TEST_CASE("mappings come and go in many threads while pages are lost") {
   CHECK(right == 4 * 50);
   while (lost_from() == left) {
   }
+  CHECK_FALSE(lost_from());
+}
+
+TEST_CASE("a private copy loses nothing") {
+  const testing::ScratchFolder folder;
+  const auto path = folder.write("data", std::vector<std::byte>(size, std::byte{1}));
+  MappingOptions options;
+  options.mode = Mode::copy;
+  const auto copy = Mapping::open(path, options);
+  std::filesystem::resize_file(path, 0);
+  CHECK(std::ranges::count(copy.bytes(), std::byte{1}) == size);
   CHECK_FALSE(lost_from());
 }
 

@@ -1,11 +1,18 @@
-#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <thread>
 
+#include "back_end.hpp"
+#include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
 #include "onecopy/page_cache/page_cache.hpp"
 #include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
+#include "page_cache/plan.hpp"
+#include "page_cache/ranges.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -61,6 +68,82 @@ TEST_CASE("a cold file is warmed, and a warm one is left alone") {
   }
 }
 
+TEST_CASE("every mechanism fills the file, and says which it was") {
+  const TestFile file;
+  for (const Mechanism mechanism : {Mechanism::populate, Mechanism::read}) {
+    for (const unsigned threads : {1U, 3U}) {
+      const auto mapping = Mapping::open(file.path);
+      (void)evict(mapping);
+      WarmOptions options;
+      options.mechanism = mechanism;
+      options.threads = threads;
+      const auto report = warm(mapping, everything, options);
+      CHECK(report.complete);
+      CHECK(report.threads == std::min(threads, 2U));  // 48 MiB are two pieces
+      if (residency(mapping).source == Source::cachestat) {
+        CHECK(report.mechanism == mechanism);
+        CHECK(*report.cached_after + reclaimed(mapping) >= nearly(file_size));
+      }
+    }
+  }
+}
+
+TEST_CASE("a range is rounded outwards, and the rest of the file stays cold") {
+  const TestFile file;
+  const auto mapping = Mapping::open(file.path);
+  if (!evict(mapping).cached_after) SKIP_CASE("cached pages are not counted");
+  WarmOptions options;
+  options.huge = Huge::no;
+  options.mechanism = Mechanism::populate;
+  const ByteRange part{20 * mib + 5, 10};
+  const auto report = warm(mapping, std::array{part}, options);
+  CHECK(report.bytes == 4096);
+  CHECK(*report.cached_after == 4096);
+  CHECK(*residency(mapping).cached < file_size);
+  CHECK(*residency(mapping, std::array{part}).cached == 4096);
+}
+
+TEST_CASE("an empty list of ranges is no bytes, for every call") {
+  const TestFile file;
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  const std::vector<ByteRange> none;
+  CHECK(residency(*mapping, none).bytes == 0);
+  CHECK(evict(*mapping, none).bytes == 0);
+  CHECK(collapse(*mapping, none).bytes == 0);
+  CHECK(pin(*mapping, none).bytes == 0);
+  const auto report = warm(*mapping, none);
+  CHECK(report.bytes == 0);
+  CHECK(report.complete);
+  CHECK(WarmJob::start(mapping, none).wait().bytes == 0);
+  CHECK(WarmJob::start({{mapping, none, nullptr}, {mapping, everything, nullptr}}).wait().bytes == file_size);
+}
+
+TEST_CASE("a mapping of part of a file warms that part") {
+  const TestFile file;
+  MappingOptions options;
+  options.offset = 7 * mib + 77;
+  options.length = 9 * mib;
+  const auto mapping = Mapping::open(file.path, options);
+  (void)evict(Mapping::open(file.path));
+  const auto report = warm(mapping);
+  CHECK(report.complete);
+  CHECK(report.bytes == 9 * mib);
+  CHECK(testing::same_bytes(mapping.bytes(), Bytes(file.content).subspan(7 * mib + 77, 9 * mib)));
+}
+
+TEST_CASE("a budget ends the work early, and the report says so") {
+  const TestFile file;
+  const auto mapping = Mapping::open(file.path);
+  if (!evict(mapping).cached_after) SKIP_CASE("cached pages are not counted");
+  WarmOptions options;
+  options.budget = 17 * mib;
+  const auto report = warm(mapping, everything, options);
+  CHECK(!report.complete);
+  CHECK(report.filled <= 17 * mib);
+  CHECK(report.filled > 0);
+  CHECK(report.reason.find("budget of 17.0 MiB") != std::string::npos);
+}
+
 TEST_CASE("with random access expected, a touch reads its page and not what lies around it") {
   const TestFile file;
   const auto mapping = Mapping::open(file.path);
@@ -72,6 +155,39 @@ TEST_CASE("with random access expected, a touch reads its page and not what lies
   MappingOptions copied;
   copied.mode = Mode::copy;
   CHECK(advise_random(Mapping::open(file.path, copied)) == Outcome::unsupported);
+}
+
+TEST_CASE("a file truncated under its mapping is an error, not a signal") {
+  for (const Mechanism mechanism : {Mechanism::populate, Mechanism::read}) {
+    const TestFile file;
+    const auto mapping = Mapping::open(file.path);
+    (void)evict(mapping);
+    std::filesystem::resize_file(file.path, 10 * mib);
+    WarmOptions options;
+    options.mechanism = mechanism;
+    CHECK_THROWS_AS(warm(mapping, everything, options), DataLost);
+    CHECK_THROWS_AS(residency(mapping), DataLost);
+    CHECK_THROWS_AS(evict(mapping), DataLost);
+    CHECK_THROWS_AS(pin(mapping), DataLost);
+    CHECK(residency(mapping, std::array{ByteRange{0, 9 * mib}}).bytes == 9 * mib);  // what is left can be asked about
+    CHECK(warm(mapping, std::array{ByteRange{0, 9 * mib}}, options).complete);
+  }
+}
+
+TEST_CASE("a job runs beside other work, owns the mapping, and can be waited for by many") {
+  const TestFile file;
+  auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  (void)evict(*mapping);
+  const std::weak_ptr<const Mapping> observer = mapping;
+  {
+    const auto job = WarmJob::start(std::move(mapping));
+    std::jthread other([&] { CHECK(job.wait().complete); });
+    CHECK(job.wait().complete);
+    CHECK(job.done());
+    CHECK(job.progress().done == job.progress().total);
+    CHECK(!observer.expired());
+  }
+  CHECK(observer.expired());
 }
 
 TEST_CASE("a total is a sum, empty where one part is, and as bad as the worst") {
@@ -112,6 +228,98 @@ TEST_CASE("a total is a sum, empty where one part is, and as bad as the worst") 
   CHECK(sum.huge_share == doctest::Approx(0.25));
   CHECK(!sum.complete);
   CHECK(!sum.verified);
+}
+
+TEST_CASE("a job that is dropped or cancelled stops, and reports what it did") {
+  const TestFile file;
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  for (int round = 0; round < 20; ++round) {
+    (void)evict(*mapping);
+    auto job = WarmJob::start(mapping);
+    if (round % 2 == 0) continue;  // dropped
+    job.cancel();
+    const auto report = job.wait();
+    CHECK((report.complete || report.reason.ends_with("cancelled")));
+  }
+}
+
+TEST_CASE("a job carries the error of its work") {
+  const TestFile file;
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  (void)evict(*mapping);
+  std::filesystem::resize_file(file.path, 4096);
+  CHECK_THROWS_AS((void)WarmJob::start(mapping).wait(), DataLost);
+}
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool threads_after_fork = false;  // the thread sanitizer dies of them
+#else
+constexpr bool threads_after_fork = true;
+#endif
+
+TEST_CASE("a forked child neither waits for its parent's job nor hangs on dropping it") {
+  const TestFile file;
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+  (void)evict(*mapping);
+  for (int round = 0; round < 5; ++round) {
+    auto job = WarmJob::start(mapping);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int refused = 0;
+      try {
+        (void)job.wait();
+      } catch (const OsError& error) {
+        refused = error.code() == ECHILD ? 1 : 0;
+      }
+      {
+        const WarmJob dropped = std::move(job);
+      }
+      const bool warmed = !threads_after_fork || warm(*mapping).complete;  // its own threads work
+      ::_exit(refused == 1 && warmed ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+    CHECK(job.wait().complete);
+  }
+}
+
+TEST_CASE("private pages survive eviction with the caller's changes") {
+  const TestFile file;
+  MappingOptions options;
+  options.private_pages = true;
+  auto mapping = Mapping::open(file.path, options);
+  mapping.private_bytes()[5 * mib] = std::byte{0x77};
+  (void)evict(mapping);
+  CHECK(mapping.bytes()[5 * mib] == std::byte{0x77});
+}
+
+TEST_CASE("a private copy has nothing to warm, and says so") {
+  const TestFile file;
+  MappingOptions options;
+  options.mode = Mode::copy;
+  const auto mapping = Mapping::open(file.path, options);
+  const auto report = warm(mapping);
+  CHECK(report.mechanism == Mechanism::none);
+  CHECK(report.reason == "a private copy is in memory already");
+}
+
+TEST_CASE("pinning locks what the limit allows, and reports the rest") {
+  const TestFile file;
+  const auto mapping = Mapping::open(file.path);
+  const auto small = pin(mapping, std::array{ByteRange{0, 8192}});
+  CHECK(small.bytes == 8192);
+  CHECK((small.pinned == 8192 || small.outcome != Outcome::applied));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const bool really = false;  // sanitizers make mlock do nothing
+#else
+  const bool really = small.pinned == 8192;
+#endif
+  if (really) {
+    (void)evict(mapping);
+    if (const auto cached = residency(mapping, std::array{ByteRange{0, 8192}}).cached) CHECK(*cached == 8192);
+  }
+  unpin(mapping);
 }
 
 TEST_CASE("parts that lie alone are warmed, whatever the kernel takes of a request at once") {
