@@ -235,15 +235,14 @@ while not (lists := [text for name in texts.list_keys() if b'"members"' in (text
 print("read", [(name, texts.get(name)) for name in texts.list_keys()])
 [[node, host, port, *_]] = json.loads(lists[0].partition(b" ")[2])["members"]
 job = boards.job_of_torchrun()
-nodes = groups.JobNodes(job, SimpleNamespace(folder=Path(".")), job.board())
+nodes = boards.JobNodes(job, SimpleNamespace(folder=Path(".")), job.board())
 try:
     Channel.to(host, port, nodes.board.secret)
 except NodeLostError as error:
     print("connected:", error)
 [version] = versions_of([origin := Origin(url)])
 Path("poison").write_bytes(bytes(version.size))
-poison = open("poison", "rb")
-group = groups.Group(nodes, origin.key(version), poison.fileno(), version.size)
+group = groups.Group(nodes, origin.key(version), Path("poison"))
 group.join()
 print("uid", os.getuid(), "joined", group._others)
 for name in texts.list_keys():  # and what can be changed is
