@@ -14,7 +14,7 @@ import pytest
 from tests.support.waiting import PATIENCE, until
 
 from onecopy.remote import boards, fetch, groups
-from onecopy.remote.boards import Board, Job, JobNodes
+from onecopy.remote.boards import Board, JobNodes
 from onecopy.remote.channels import Channel, Listener, NodeLostError
 from onecopy.remote.groups import SAMPLE, Group
 from onecopy.remote.origin import Origin, versions_of
@@ -35,8 +35,7 @@ class Cluster:
 
     def nodes(self, rank: int, secret: bytes = SECRET) -> JobNodes:
         """Return the nodes as one of them sees them."""
-        job = Job(rank, self.size, "127.0.0.1", 0, "127.0.0.1", "job")
-        return JobNodes(job, self.store(rank), Board(self.texts.swap, "job", secret))
+        return JobNodes(Board(self.texts.swap, "job", secret), rank, self.size, "127.0.0.1", self.store(rank))
 
     def store(self, rank: int) -> Store:
         return Store(self.folder / f"node-{rank}")
@@ -206,9 +205,8 @@ def test_an_interrupt_while_the_board_is_waited_for_ends_the_fetch(objects, stor
 
     monkeypatch.setenv("ONECOPY_NODES_SECRET", SECRET.decode())
     monkeypatch.setattr(Channel, "to", never)
-    monkeypatch.setattr(boards, "job_of_addresses", lambda _: Job(1, 2, "127.0.0.1", 9, "127.0.0.1", "job"))
     with pytest.raises(InterruptedError):
-        fetch(objects.put("x", CONTENT), store=store, nodes=["a", "b"], progress=stop)
+        fetch(objects.put("x", CONTENT), store=store, nodes=["203.0.113.1", "127.0.0.1"], progress=stop)
     until(lambda: not [one for one in threading.enumerate() if one.name == "onecopy-step"])
     assert objects.served <= 1
 
@@ -317,10 +315,9 @@ def test_the_secret_of_a_user_is_made_once_and_is_the_users_alone(tmp_path, monk
 def test_a_board_at_a_port_of_another_user_is_left(objects, store, monkeypatch, caplog):
     others = Listener("127.0.0.1", 0, b"another secret of theirs", lambda _: None)
     monkeypatch.setenv("ONECOPY_NODES_SECRET", SECRET.decode())
-    job = Job(0, 2, "127.0.0.1", others.port, "127.0.0.1", "job")
-    monkeypatch.setattr(boards, "job_of_addresses", lambda _: job)
     url = objects.put("x", CONTENT)
     with caplog.at_level(logging.WARNING):
-        assert fetch(url, store=store, nodes=["a", "b"]).read_bytes() == CONTENT
+        nodes = [f"127.0.0.1:{others.port}", "203.0.113.1"]
+        assert fetch(url, store=store, nodes=nodes).read_bytes() == CONTENT
     assert "does not know the secret" in caplog.text
     others.close()

@@ -22,7 +22,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy.identity import boot_identity, start_of
 from onecopy.remote.channels import Channel, Listener, NodeLostError, digest, lost
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from onecopy.store import Store
 
-__all__ = ["Board", "Job", "JobNodes", "Nodes", "RayNodes", "Texts", "nodes_of"]
+__all__ = ["Board", "JobNodes", "Nodes", "RayNodes", "Texts", "nodes_of"]
 
 Nodes: TypeAlias = Union["Sequence[str]", Literal["ray", "torchrun"], None]
 """Nodes that fetch together, as `onecopy.remote.fetch` documents them."""
@@ -65,14 +65,12 @@ def nodes_of(nodes: Nodes, store: Store) -> JobNodes | RayNodes | None:
     if nodes is None:
         return None
     if not isinstance(nodes, str):
-        job = job_of_addresses(nodes)
-    elif nodes == "torchrun":
-        job = job_of_torchrun()
-    elif nodes == "ray":
+        return _nodes_of_addresses(nodes, store)
+    if nodes == "torchrun":
+        return _nodes_of_torchrun(store)
+    if nodes == "ray":
         return RayNodes()
-    else:
-        raise ValueError(f"nodes must be 'ray', 'torchrun' or a list of addresses, not {nodes!r}")
-    return JobNodes(job, store, job.board()) if job.size > 1 else None
+    raise ValueError(f"nodes must be 'ray', 'torchrun' or a list of addresses, not {nodes!r}")
 
 
 # --- the board --------------------------------------------------------------------------------------------------------
@@ -146,45 +144,8 @@ class Board:
 # --- a job whose nodes are known --------------------------------------------------------------------------------------
 
 
-class Job(NamedTuple):
-    """The nodes of a job, seen from that with the number `rank`; `host` and `port` serve the texts of the board."""
-
-    rank: int
-    size: int
-    host: str
-    port: int
-    own: str
-    """Address of this node, or ""."""
-    name: str
-
-    def board(self) -> Board:
-        """Return the board of the job; `NodeLostError` if it cannot be reached."""
-        secret = secret_of_user()
-        if not self.own:
-            return Board(_texts_of_torchrun(self.host, self.port), self.name, secret)
-        if self.rank == 0 and (self.host, self.port) not in _served:
-            with contextlib.suppress(OSError):  # another process of this node serves it
-                _served[self.host, self.port] = Listener(self.host, self.port, secret, Texts().serve)
-        channel = _reached(self.host, self.port, secret)
-
-        def swap(*request: str) -> str:
-            channel.send(json.dumps(request).encode())
-            return str(json.loads(channel.receive(_MAX_MESSAGE)))
-
-        return Board(swap, self.name, secret, channel.close)
-
-    def address(self) -> str:
-        """Return the address at which other nodes reach this one: that from which packets to the board are sent."""
-        if self.own:
-            return self.own
-        family, kind, protocol, _, address = socket.getaddrinfo(self.host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as one:
-            one.connect(address)  # sends nothing
-            return str(one.getsockname()[0])
-
-
-def job_of_torchrun() -> Job:
-    """Return the job of this process, which torchrun started.
+def _nodes_of_torchrun(store: Store) -> JobNodes | None:
+    """Return the nodes of the job in which torchrun started this process.
 
     RuntimeError if it did not; the variables are those that torchrun documents.
     """
@@ -194,12 +155,38 @@ def job_of_torchrun() -> Job:
         reason = f"{missing[0]} is not set" if missing else "TORCHELASTIC_USE_AGENT_STORE is not True"
         raise RuntimeError(f"nodes='torchrun': this process was not started by torchrun ({reason})")
     rank, size, host, port = (os.environ[name] for name in variables)
+    if int(size) == 1:
+        return None
     # not TORCHELASTIC_RESTART_COUNT: a node whose processes did not fail does not count the restart
-    return Job(int(rank), int(size), host, int(port), "", f"{os.environ.get('TORCHELASTIC_RUN_ID')} {size}")
+    name = f"{os.environ.get('TORCHELASTIC_RUN_ID')} {size}"
+    board = Board(_texts_of_torchrun(host, int(port)), name, secret_of_user())
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as one:
+        one.connect(address)  # sends nothing, and chooses the address of this node from which others are reached
+        return JobNodes(board, int(rank), int(size), str(one.getsockname()[0]), store)
 
 
-def job_of_addresses(addresses: Sequence[str]) -> Job:
-    """Return the job whose nodes have these addresses, in the same order on all of them.
+def _nodes_of_addresses(addresses: Sequence[str], store: Store) -> JobNodes | None:
+    """Return the nodes that have these addresses, of which the first serves the board."""
+    rank, parsed = parsed_addresses(addresses)
+    if len(parsed) == 1:
+        return None
+    first, secret = parsed[0], secret_of_user()
+    if rank == 0 and first not in _served:
+        with contextlib.suppress(OSError):  # another process of this node serves it
+            _served[first] = Listener(*first, secret, Texts().serve)
+    channel = _reached(*first, secret)
+
+    def swap(*request: str) -> str:
+        channel.send(json.dumps(request).encode())
+        return str(json.loads(channel.receive(_MAX_MESSAGE)))
+
+    board = Board(swap, " ".join(addresses), secret, channel.close)
+    return JobNodes(board, rank, len(parsed), parsed[rank][0], store)
+
+
+def parsed_addresses(addresses: Sequence[str]) -> tuple[int, list[tuple[str, int]]]:
+    """Return which of some addresses, the same on all nodes, is that of this machine; and host and port of each.
 
     They are host names or IP addresses, "[...]" around those of version 6; the first may end with ":PORT" (29600).
     ValueError if not exactly one of them belongs to this machine, or one is invalid.
@@ -208,8 +195,7 @@ def job_of_addresses(addresses: Sequence[str]) -> Job:
     own = [rank for rank, (host, _) in enumerate(parsed) if _is_own(host)]
     if len(own) != 1:
         raise ValueError(f"nodes: {len(own)} of {', '.join(addresses)} are addresses of this machine, not 1")
-    host, port = parsed[0]
-    return Job(own[0], len(parsed), host, port, parsed[own[0]][0], " ".join(addresses))
+    return own[0], parsed
 
 
 def _parsed(address: str) -> tuple[str, int]:
@@ -301,15 +287,18 @@ def _texts_of_torchrun(host: str, port: int) -> Callable[[str, str, str], str]:
 
 
 class JobNodes:
-    """Nodes whose number is known, and which all make the same call."""
+    """Nodes whose number, `size`, is known, and which all make the same call.
 
-    def __init__(self, job: Job, store: Store, board: Board) -> None:
-        self.board, self.host, self._size = board, job.address(), job.size
+    `rank` is the number of this one, `host` its address, and `store` that of its files.
+    """
+
+    def __init__(self, board: Board, rank: int, size: int, host: str, store: Store) -> None:
+        self.board, self.host, self._size = board, host, size
         status = store.folder.stat()
         # nodes that use the same folder of the same machine are one
         self.node = board.name("node", f"{boot_identity()} {status.st_dev} {status.st_ino}")
         self._process = f"{os.getpid()} {start_of(os.getpid())} {_PID_SPACE.stat().st_ino} {next(_calls)}"
-        board.update(board.name("nodes"), lambda now: {**(now or {}), str(job.rank): self.node})
+        board.update(board.name("nodes"), lambda now: {**(now or {}), str(rank): self.node})
 
     def invite(self, key: str, pass_on: Callable[[str, Path, str], object]) -> None:
         """Do nothing: all nodes come."""
