@@ -83,8 +83,7 @@ class Group:
         self._others: list[Member] = []
         self._connected: dict[Member, tuple[Channel, Ranges]] = {}
         self._is_member = False
-        self._begun: set[str] = set()  # nodes that have asked for something
-        self._gone: set[str] = set()
+        self._heard: set[str] = set()  # nodes that have asked for something, or were lost
         self._ended = threading.Event()
         self._fetched = self._received = 0
         self._joined = time.monotonic()
@@ -175,7 +174,7 @@ class Group:
                 self._lose(member, reason)
 
     def _lose(self, member: Member, reason: str) -> None:
-        self._gone.add(member.node)
+        self._heard.add(member.node)
         if not self._ended.is_set():
             warn(f"another node of the job was lost ({member.host}): {reason}")
 
@@ -274,7 +273,7 @@ class Group:
         name, node = json.loads(channel.receive(4096))
         if name != self._name:
             return
-        self._begun.add(node)
+        self._heard.add(node)
         have = [(0, self._size)] if self._file is None else list(self._file.have)
         channel.send(json.dumps({"size": self._size, "have": have}).encode())
         buffer = memoryview(b"")
@@ -294,10 +293,10 @@ class Group:
         """Serve the other nodes until each has left, or has been lost; `report` is called meanwhile."""
         begun = time.monotonic()
         longest = boards.JOIN_S + 10 * (begun - self._joined)  # for nodes that are slower than this one
-        waited_for = {one.node for one in self._others if not one.is_whole and self._is_member} - self._gone
+        waited_for = {one.node for one in self._others if not one.is_whole and self._is_member}
         while not self._ended.is_set() and time.monotonic() - begun < longest:
             is_late = time.monotonic() - self._joined > boards.JOIN_S
-            if self._listener.is_idle and (is_late or waited_for <= self._begun):
+            if self._listener.is_idle and (is_late or waited_for <= self._heard):
                 break
             time.sleep(_POLL_S)
             report()
