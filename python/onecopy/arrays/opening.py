@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import ArraysMode
-    from onecopy.remote.groups import Nodes
+    from onecopy.remote.boards import Nodes
     from onecopy.sources import Named
     from onecopy.store import Artefact
 

@@ -189,7 +189,7 @@ WAYS = (
     ),
     Way(
         "onecopy, Ray", "oc.open(url, nodes='ray'): the same for nodes of a Ray cluster",
-        (*_OURS, "ray", "onecopy.remote.ray_nodes"), ours=True, load=_opened_by_ray, ray=True,
+        (*_OURS, "ray", "onecopy.remote.boards"), ours=True, load=_opened_by_ray, ray=True,
     ),
     Way(
         "ray.put", "one process loads and puts, all get", ("ray", "fsspec", "safetensors.numpy"),
