@@ -23,12 +23,11 @@ and a failing disk ends the process (SIGBUS). A full disk cannot, because the sp
 
 from __future__ import annotations
 
-import abc
 import errno
 import operator
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from onecopy import _core
 from onecopy._core import ReleaseReport
@@ -37,7 +36,7 @@ from onecopy.arrays.entries import is_raw, of_numpy, to_numpy
 from onecopy.arrays.saving import CHUNK
 from onecopy.errors import FormatError
 from onecopy.files import Closeable
-from onecopy.scratch_arrays.regions import Box, Region, box_of, ranges_of, run_axis, strides_of
+from onecopy.scratch_arrays.regions import Region, box_of, ranges_of, run_axis, strides_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     from onecopy.files import Identity
-    from onecopy.page_cache import WarmReport
+    from onecopy.page_cache import Range, WarmReport
 
 __all__ = ["HeapArray", "ReleaseReport", "Saved", "Scratch", "ScratchMemory", "SealedArray", "alloc", "scratch"]
 
@@ -131,17 +130,27 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
     return Kind(extents, name)
 
 
-class ArrayProtocol(Closeable, abc.ABC):
+class ArrayProtocol(Closeable):
     """Base class of arrays whose `array` is a numpy array on their memory."""
 
     _kind: Kind
     _array: NDArray[Any] | None = None
     _core: _core.Mapping | _core.ScratchFile
 
+    def _memory(self) -> memoryview:
+        return self._core.view(0, self.nbytes) if isinstance(self._core, _core.Mapping) else self._core.view()
+
     @property
-    @abc.abstractmethod
     def array(self) -> NDArray[Any]:
-        """The array as a C-order view, which keeps the memory alive after `close`. ValueError if closed."""
+        """The array in C order, which keeps the memory alive after `close`. ValueError if closed.
+
+        That of a `Scratch` is writable until `seal`, that of a `SealedArray` read-only.
+        """
+        if self.closed:
+            raise ValueError("the array is closed")
+        if self._array is None:
+            self._array = self._kind.over(self._memory())
+        return self._array
 
     def close(self) -> None:
         """Release the memory; it is freed with the last view. Closing twice has no effect."""
@@ -167,13 +176,6 @@ class ArrayProtocol(Closeable, abc.ABC):
     def nbytes(self) -> int:
         """Size of the array in bytes."""
         return self._kind.nbytes
-
-    def _placed(self, index: Region, values: ArrayLike) -> tuple[Box, NDArray[Any]]:
-        """Return the part of an index, and the values in its shape."""
-        import numpy as np
-
-        box = box_of(index, self.shape)
-        return box, np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -224,15 +226,6 @@ class SealedArray(ArrayProtocol):
     def __init__(self, core: _core.Mapping, kind: Kind, head: int) -> None:
         self._core: _core.Mapping = core
         self._kind, self._head = kind, head
-
-    @property
-    def array(self) -> NDArray[Any]:
-        """The read-only array, which keeps the memory alive after `close`. ValueError if closed."""
-        if self._core.closed:
-            raise ValueError("the array is closed")
-        if self._array is None:
-            self._array = self._kind.over(self._core.view(0, self._kind.nbytes))
-        return self._array
 
     @property
     def core(self) -> _core.Mapping:
@@ -363,13 +356,6 @@ class Scratch(ArrayProtocol):
 
     # --- writing and eviction -------------------------------------------------------------------------------------
 
-    @property
-    def array(self) -> NDArray[Any]:
-        """The array in C order, writable until `seal`. It keeps the memory alive after `close`."""
-        if self._array is None:
-            self._array = self._kind.over(self._core.view())
-        return self._array
-
     def write(self, index: Region, values: ArrayLike) -> None:
         """Write values into a part of the array with at most `max_resident` bytes of it in memory.
 
@@ -399,7 +385,10 @@ class Scratch(ArrayProtocol):
         array([[0., 0., 1., 2.],
                [0., 0., 3., 4.]], dtype=float32)
         """
-        box, given = self._placed(index, values)
+        import numpy as np
+
+        box = box_of(index, self.shape)
+        given = np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
         strides = strides_of(self.shape, self.dtype.itemsize)
         first = sum(start * stride for start, stride in zip(box.starts, strides, strict=True))
         self._write(first, 0, given, strides, run_axis(box.lengths, self.shape))
@@ -612,8 +601,11 @@ class Scratch(ArrayProtocol):
         raise TypeError("cannot pickle a writable scratch array: pass the result of seal() to other processes")
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "sealed" if self.sealed else f"in {self.path}"
-        return f"<onecopy.Scratch {self.shape} {self.dtype} {state}>"
+        if self.closed:
+            state = "closed"
+        else:
+            state = "sealed" if self.sealed else f"in {self.path}" if self.path else "on the heap"
+        return f"<onecopy.{type(self).__name__} {self.shape} {self.dtype} {state}>"
 
 
 HEAP_BELOW = "64 MiB"
@@ -661,74 +653,89 @@ def alloc(
     below = os.environ.get("ONECOPY_HEAP_BELOW", HEAP_BELOW) if heap_below is None else heap_below
     kind = kind_of(shape, dtype)
     if kind.nbytes < byte_count("heap_below", below):
-        return HeapArray(kind)
+        import numpy as np
+
+        return HeapArray(np.zeros(kind.shape, kind.dtype))  # numpy itself requests huge pages from 4 MiB
     return scratch(kind.shape, kind.dtype, dir, max_resident=max_resident)
 
 
-class HeapArray(ArrayProtocol):
-    """A writable array on the heap with the methods of `Scratch`. `alloc` returns it."""
+class _Heap:
+    """Memory of a numpy array with the interface of the compiled `ScratchFile`."""
 
-    path = ""
-    """Empty: a heap array has no folder."""
-    reason = "on the heap, because it is small"
-    """A sentence on where the array is and why."""
+    folder, reason, max_resident = "", "on the heap, because it is small", None
 
-    def __init__(self, kind: Kind) -> None:
-        import numpy as np
-
-        self._kind = kind
-        self._array = np.zeros(kind.shape, kind.dtype)  # numpy itself requests huge pages from 4 MiB
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._values: NDArray[Any] | None = values
         self._file: Scratch | None = None
 
     @property
-    def array(self) -> NDArray[Any]:
-        """The array in C order, writable until `seal`."""
-        if self._array is None:
+    def values(self) -> NDArray[Any]:
+        if self._values is None:
             raise ValueError("the array is closed")
-        return self._array
+        return self._values
 
-    def write(self, index: Region, values: ArrayLike) -> None:
-        """Write values into a part of the array; see `Scratch.write`. PermissionError if sealed."""
-        if self.sealed:
-            raise PermissionError("the array is sealed")
-        box, given = self._placed(index, values)
-        part = tuple(slice(start, start + length) for start, length in zip(box.starts, box.lengths, strict=True))
-        self.array[part] = given
+    @property
+    def closed(self) -> bool:
+        return self._values is None
 
-    def write_direct(self, offset: int, values: NDArray[Any]) -> None:
-        """Write values at a byte offset; see `Scratch.write_direct`."""
-        if self.sealed:
-            raise PermissionError("the array is sealed")
+    @property
+    def sealed(self) -> bool:
+        return self._file is not None
+
+    @property
+    def head(self) -> int:
+        return 0 if self._file is None else self._file._core.head
+
+    def view(self) -> memoryview:
+        memory = as_bytes(self.values).data
+        return memory.toreadonly() if self.sealed else memory
+
+    def write(self, offset: int, block: NDArray[Any]) -> None:
+        self.write_rows(block, offset=offset, stride=0, count=1)
+
+    def write_rows(self, block: NDArray[Any], *, offset: int, stride: int, count: int) -> None:
         import numpy as np
 
-        start, given, whole = non_negative("offset", offset), as_bytes(values), self.array.reshape(-1).view(np.uint8)
-        if start > len(whole) - len(given):
-            raise OSError(errno.EINVAL, f"bytes [{start}, +{len(given)}) of {len(whole)}")
-        whole[start : start + len(given)] = given
+        if self.sealed:
+            raise PermissionError("the array is sealed")
+        memory, shape = np.frombuffer(self.view(), np.uint8), (count, len(block) // count)
+        if offset > len(memory) - shape[1]:
+            raise OSError(errno.EINVAL, f"bytes [{offset}, +{shape[1]}) of {len(memory)}")
+        np.lib.stride_tricks.as_strided(memory[offset:], shape, (stride, 1))[...] = block.reshape(shape)
 
-    def release(self, region: Region = None) -> ReleaseReport:
-        """Do nothing, and return a report with the reason: heap memory cannot be evicted."""
-        box_of(region, self.shape)
+    write_direct = write
+
+    def release(self, _ranges: list[Range]) -> ReleaseReport:
         return ReleaseReport(self.reason)
 
-    def prefetch(self, region: Region = None) -> ReleaseReport:
-        """Do nothing, and return a report with the reason."""
-        return self.release(region)
+    prefetch = release
 
     def flush(self) -> None:
         """Do nothing: heap memory has no file."""
 
     def memory(self) -> ScratchMemory:
-        """Return the memory report: no bytes are shared; the other numbers are unknown (None)."""
         return ScratchMemory(None, None, None, 0, None, 0)
 
-    def seal(self) -> SealedArray:
-        """Copy the array into a scratch file and return it as a read-only array for other processes."""
-        if self._file is None:
-            self._file = scratch(self.shape, self.dtype)
-            self._file.write(None, self.array)
-            self.array.flags.writeable = False
-        return self._file.seal()
+    def seal(self) -> _core.Mapping:
+        self._file = scratch(self.values.shape, self.values.dtype)
+        self._file.write(None, self.values)
+        return self._file._core.seal()
+
+    def close(self) -> None:
+        self._values = None
+        if self._file is not None:
+            self._file.close()
+
+
+class HeapArray(Scratch):
+    """A writable array on the heap with the methods of `Scratch`. `alloc` returns it.
+
+    `release`, `prefetch` and `flush` do nothing: the reports have the reason, and no numbers. `seal` copies the array
+    into a scratch file, `save` into a file that is always flushed. Unlike a `Scratch`, it can be pickled.
+    """
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        super().__init__(cast("_core.ScratchFile", _Heap(values)), kind_of(values.shape, values.dtype))
 
     def save(
         self,
@@ -745,21 +752,5 @@ class HeapArray(ArrayProtocol):
         save(path, {name: self.array}, metadata, checksum=checksum)
         return Saved(os.fspath(path), copied=True, reason=self.reason)
 
-    @property
-    def sealed(self) -> bool:
-        """Whether `seal` was called."""
-        return self._file is not None
-
-    def close(self) -> None:
-        """Release the memory; it is freed with the last view. Closing twice has no effect."""
-        self._array = None
-        if self._file is not None:
-            self._file.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._array is None
-
-    def __repr__(self) -> str:
-        return f"<onecopy.HeapArray {self.shape} {self.dtype} {'closed' if self.closed else 'on the heap'}>"
+    def __reduce__(self) -> tuple[object, ...]:
+        return HeapArray, (self.array,)

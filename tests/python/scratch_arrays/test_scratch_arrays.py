@@ -366,7 +366,7 @@ def test_heap_and_scratch_arrays_have_the_same_methods(tmp_path, monkeypatch):
     small, large = alloc(1023, "u1"), alloc(1024, "u1")
     assert (type(small), type(large)) == (HeapArray, oc.Scratch)
     assert isinstance(alloc(1, "u1", heap_below=0), oc.Scratch)
-    assert {name for name in dir(large) if not name.startswith("_")} - set(dir(small)) == {"memory_cap"}
+    assert {name for name in dir(large) if not name.startswith("_")} <= set(dir(small))
     for number, ours in enumerate([small, large]):
         ours.write(slice(0, 2), [1, 2])
         with pytest.raises(ValueError, match="must have step 1"):
