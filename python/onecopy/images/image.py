@@ -52,6 +52,19 @@ def no_level(path: str, level: int, levels: int) -> NoLevelError:
     return NoLevelError(f"{path}: no level {level}: the image has {have}")
 
 
+def expect_shape(path: str, now: tuple[int, ...], into: NDArray[Any]) -> None:
+    """Raise CodecError unless an image has the shape that its header had when `into` was made for it."""
+    if now != into.shape:
+        message = f"the image was replaced: its shape is now {now}, not {into.shape}"
+        raise CodecError(message, Kind.INCONSISTENT, path=path)
+
+
+def bands(into: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the parts of an array of about 4 MiB each, from top to bottom, with the number of their first row."""
+    rows = max(1, (4 << 20) * len(into) // max(1, into.nbytes))
+    return ((top, into[top : top + rows]) for top in range(0, len(into), rows))
+
+
 class InPlace(NamedTuple):
     """The place of uncompressed pixels in a file, which can be mapped."""
 
