@@ -662,48 +662,35 @@ def alloc(
 class _Heap:
     """Memory of a numpy array with the interface of the compiled `ScratchFile`."""
 
-    folder, reason, max_resident = "", "on the heap, because it is small", None
+    folder, reason, max_resident, sealed = "", "on the heap, because it is small", None, False
 
     def __init__(self, values: NDArray[Any]) -> None:
         self._values: NDArray[Any] | None = values
-        self._file: Scratch | None = None
-
-    @property
-    def values(self) -> NDArray[Any]:
-        if self._values is None:
-            raise ValueError("the array is closed")
-        return self._values
 
     @property
     def closed(self) -> bool:
         return self._values is None
 
-    @property
-    def sealed(self) -> bool:
-        return self._file is not None
-
-    @property
-    def head(self) -> int:
-        return 0 if self._file is None else self._file._core.head
+    def close(self) -> None:
+        self._values = None
 
     def view(self) -> memoryview:
-        memory = as_bytes(self.values).data
-        return memory.toreadonly() if self.sealed else memory
+        if self._values is None:
+            raise ValueError("the array is closed")
+        return as_bytes(self._values).data
 
     def write(self, offset: int, block: NDArray[Any]) -> None:
         self.write_rows(block, offset=offset, stride=0, count=1)
 
+    write_direct = write
+
     def write_rows(self, block: NDArray[Any], *, offset: int, stride: int, count: int) -> None:
         import numpy as np
 
-        if self.sealed:
-            raise PermissionError("the array is sealed")
         memory, shape = np.frombuffer(self.view(), np.uint8), (count, len(block) // count)
         if offset > len(memory) - shape[1]:
             raise OSError(errno.EINVAL, f"bytes [{offset}, +{shape[1]}) of {len(memory)}")
         np.lib.stride_tricks.as_strided(memory[offset:], shape, (stride, 1))[...] = block.reshape(shape)
-
-    write_direct = write
 
     def release(self, _ranges: list[Range]) -> ReleaseReport:
         return ReleaseReport(self.reason)
@@ -716,26 +703,24 @@ class _Heap:
     def memory(self) -> ScratchMemory:
         return ScratchMemory(None, None, None, 0, None, 0)
 
-    def seal(self) -> _core.Mapping:
-        self._file = scratch(self.values.shape, self.values.dtype)
-        self._file.write(None, self.values)
-        return self._file._core.seal()
-
-    def close(self) -> None:
-        self._values = None
-        if self._file is not None:
-            self._file.close()
-
 
 class HeapArray(Scratch):
     """A writable array on the heap with the methods of `Scratch`. `alloc` returns it.
 
-    `release`, `prefetch` and `flush` do nothing: the reports have the reason, and no numbers. `seal` copies the array
-    into a scratch file, `save` into a file that is always flushed. Unlike a `Scratch`, it can be pickled.
+    Until `seal`, `release`, `prefetch` and `flush` do nothing, and reports have the reason instead of numbers. `save`
+    always copies and flushes. Unlike a `Scratch`, it can be pickled.
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
         super().__init__(cast("_core.ScratchFile", _Heap(values)), kind_of(values.shape, values.dtype))
+
+    def seal(self) -> SealedArray:
+        """Copy the array into a scratch file, and return it as a read-only array for other processes."""
+        if not self.sealed:
+            file = scratch(self.shape, self.dtype)
+            file.write(None, self.array)
+            self._core = file._core
+        return super().seal()
 
     def save(
         self,
