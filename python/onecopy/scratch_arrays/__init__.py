@@ -27,6 +27,7 @@ import errno
 import operator
 import os
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from onecopy import _core
@@ -96,26 +97,11 @@ def _in_words(nbytes: int | None) -> str:
     return "unknown" if nbytes is None else size(nbytes)
 
 
-class Kind:
-    """Shape and element type of an array, for numpy and for the file."""
+def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ...], str, int]:
+    """Return the shape, the name of the element type in files, and the size in bytes of an array.
 
-    def __init__(self, shape: tuple[int, ...], name: str) -> None:
-        self.shape = shape
-        self.name = name
-        self.dtype = to_numpy(name)
-        self.nbytes = self.dtype.itemsize
-        for extent in shape:
-            self.nbytes *= extent
-
-    def over(self, memory: memoryview) -> NDArray[Any]:
-        """Return an array on this memory."""
-        import numpy as np
-
-        return np.ndarray(self.shape, self.dtype, memory[: self.nbytes])
-
-
-def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
-    """Return shape and element type; ValueError for a negative extent or big-endian dtype, TypeError for others."""
+    ValueError for a negative extent or a big-endian dtype, TypeError for another one that safetensors does not have.
+    """
     import numpy as np
 
     extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
@@ -127,18 +113,23 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
         raise TypeError(f"dtype {wanted} is not supported: safetensors has no such element type")
     if wanted != wanted.newbyteorder("<"):
         raise ValueError(f"dtype {wanted} is not supported: scratch arrays are little-endian")
-    return Kind(extents, name)
+    return extents, name, prod(extents) * wanted.itemsize
 
 
 class ArrayProtocol(Closeable):
     """Base class of arrays whose `array` is a numpy array on their memory."""
 
-    _kind: Kind
-    _array: NDArray[Any] | None = None
     _core: _core.Mapping | _core.ScratchFile
 
-    def _memory(self) -> memoryview:
-        return self._core.view(0, self.nbytes) if isinstance(self._core, _core.Mapping) else self._core.view()
+    def __init__(self, shape: tuple[int, ...], name: str) -> None:
+        self.shape = shape
+        """Extents of the axes."""
+        self.dtype: np.dtype[Any] = to_numpy(name)
+        """Element type."""
+        self.nbytes = prod(shape) * self.dtype.itemsize
+        """Size of the array in bytes."""
+        self._name = name
+        self._array: NDArray[Any] | None = None
 
     @property
     def array(self) -> NDArray[Any]:
@@ -149,7 +140,11 @@ class ArrayProtocol(Closeable):
         if self.closed:
             raise ValueError("the array is closed")
         if self._array is None:
-            self._array = self._kind.over(self._memory())
+            import numpy as np
+
+            core = self._core
+            memory = core.view(0, self.nbytes) if isinstance(core, _core.Mapping) else core.view()
+            self._array = np.ndarray(self.shape, self.dtype, memory[: self.nbytes])
         return self._array
 
     def close(self) -> None:
@@ -161,21 +156,6 @@ class ArrayProtocol(Closeable):
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._core.closed
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents of the axes."""
-        return self._kind.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return self._kind.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the array in bytes."""
-        return self._kind.nbytes
 
     def __len__(self) -> int:
         if not self.shape:
@@ -223,9 +203,10 @@ class SealedArray(ArrayProtocol):
     ValueError: assignment destination is read-only
     """
 
-    def __init__(self, core: _core.Mapping, kind: Kind, head: int) -> None:
+    def __init__(self, core: _core.Mapping, shape: tuple[int, ...], name: str, head: int) -> None:
+        super().__init__(shape, name)
         self._core: _core.Mapping = core
-        self._kind, self._head = kind, head
+        self._head = head
 
     @property
     def core(self) -> _core.Mapping:
@@ -238,8 +219,7 @@ class SealedArray(ArrayProtocol):
         return f"/proc/{os.getpid()}/fd/{self._core.fileno()}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        kind = self._kind
-        return _attach, (self.path, self._core.identity, self._head, kind.name, kind.shape)
+        return _attach, (self.path, self._core.identity, self._head, self._name, self.shape)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "sealed"
@@ -248,16 +228,16 @@ class SealedArray(ArrayProtocol):
 
 def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[int, ...]) -> SealedArray:
     """Map the array that another process sealed."""
-    kind = Kind(shape, name)
+    nbytes = prod(shape) * to_numpy(name).itemsize
     try:
-        core = _core.open_mapping(path, offset=head, length=max(kind.nbytes, 1), expected=identity)
+        core = _core.open_mapping(path, offset=head, length=max(nbytes, 1), expected=identity)
     except PermissionError:
         raise
     except OSError as error:
         process = path.split("/")[2]
         reason = f"cannot attach to the sealed array: process {process} has ended or has closed it"
         raise FileNotFoundError(errno.ENOENT, reason, path) from error
-    return SealedArray(core, kind, head)
+    return SealedArray(core, shape, name, head)
 
 
 _NEEDS_A_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EOVERFLOW)
@@ -327,18 +307,18 @@ def scratch(
     >>> image.array[0, 0], image.array[3, 0]
     (np.uint16(500), np.uint16(9))
     """
-    kind = kind_of(shape, dtype)
+    extents, kind, nbytes = kind_of(shape, dtype)
     cap = None if max_resident is None else byte_count("max_resident", max_resident)
     folder = "" if dir is None else path_text(dir)
     try:
-        head = _core.scratch_head(kind.name, list(kind.shape))
+        head = _core.scratch_head(kind, list(extents))
     except (FormatError, TypeError):  # too large for a safetensors header, but a sparse file may hold it
         head = 0
-    size = non_negative("the size", max(kind.nbytes, 1))
+    size = non_negative("the size", max(nbytes, 1))
     core = _core.create_scratch(
         size, folder=folder, name=name, reserve=reserve, anywhere=anywhere, head=head, max_resident=cap
     )
-    return Scratch(core, kind)
+    return Scratch(core, extents, kind)
 
 
 class Scratch(ArrayProtocol):
@@ -349,9 +329,9 @@ class Scratch(ArrayProtocol):
     pickled; the result of `seal` can.
     """
 
-    def __init__(self, core: _core.ScratchFile, kind: Kind) -> None:
+    def __init__(self, core: _core.ScratchFile, shape: tuple[int, ...], name: str) -> None:
+        super().__init__(shape, name)
         self._core: _core.ScratchFile = core
-        self._kind = kind
         self._sealed: SealedArray | None = None
 
     # --- writing and eviction -------------------------------------------------------------------------------------
@@ -498,7 +478,7 @@ class Scratch(ArrayProtocol):
             core = self._core.seal()
             if self._array is not None:
                 self._array.flags.writeable = False
-            self._sealed = SealedArray(core, self._kind, self._core.head)
+            self._sealed = SealedArray(core, self.shape, self._name, self._core.head)
         return self._sealed
 
     def save(
@@ -542,13 +522,13 @@ class Scratch(ArrayProtocol):
         np.float32(6.0)
         """
         target, texts, reason = path_text(path), dict(metadata or {}), "the array has no bytes"
-        sealed, kind = self.seal(), self._kind
+        sealed = self.seal()
         if self.nbytes:
             try:
                 self._core.publish(
                     target,
                     name=name,
-                    dtype=kind.name,
+                    dtype=self._name,
                     shape=list(self.shape),
                     metadata=texts,
                     checksum=checksum,
@@ -560,7 +540,7 @@ class Scratch(ArrayProtocol):
                 reason = f"copied: {error.strerror}"
             else:
                 return Saved(target, copied=False, reason="the scratch file itself, in place")
-        spec = (name, kind.name, self.shape)
+        spec = (name, self._name, self.shape)
         writer = _core.make_writer(target, [spec], metadata=texts, align=None, checksum=checksum, durable=durable)
         for start in range(0, self.nbytes, CHUNK):
             length = min(CHUNK, self.nbytes - start)
@@ -651,12 +631,12 @@ def alloc(
     ('HeapArray', 'Scratch')
     """
     below = os.environ.get("ONECOPY_HEAP_BELOW", HEAP_BELOW) if heap_below is None else heap_below
-    kind = kind_of(shape, dtype)
-    if kind.nbytes < byte_count("heap_below", below):
+    extents, kind, nbytes = kind_of(shape, dtype)
+    if nbytes < byte_count("heap_below", below):
         import numpy as np
 
-        return HeapArray(np.zeros(kind.shape, kind.dtype))  # numpy itself requests huge pages from 4 MiB
-    return scratch(kind.shape, kind.dtype, dir, max_resident=max_resident)
+        return HeapArray(np.zeros(extents, to_numpy(kind)))  # numpy itself requests huge pages from 4 MiB
+    return scratch(extents, dtype, dir, max_resident=max_resident)
 
 
 class _Heap:
@@ -712,7 +692,8 @@ class HeapArray(Scratch):
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
-        super().__init__(cast("_core.ScratchFile", _Heap(values)), kind_of(values.shape, values.dtype))
+        shape, name, _ = kind_of(values.shape, values.dtype)
+        super().__init__(cast("_core.ScratchFile", _Heap(values)), shape, name)
 
     def seal(self) -> SealedArray:
         """Copy the array into a scratch file, and return it as a read-only array for other processes."""
