@@ -138,7 +138,7 @@ reveal_type(canvas.seal())  # revealed: onecopy.scratch_arrays.SealedArray
 reveal_type(canvas.save("x").copied)  # revealed: bool
 reveal_type(np.asarray(canvas))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 small = alloc(1000, np.float32, "1 MiB")
-reveal_type(small)  # revealed: onecopy.scratch_arrays.Scratch | onecopy.scratch_arrays.HeapArray
+reveal_type(small)  # revealed: onecopy.scratch_arrays.Scratch
 reveal_type(oc.warm(canvas.seal()))  # revealed: onecopy._core.WarmReport
 with canvas as entered_canvas:
     reveal_type(entered_canvas)  # revealed: onecopy.scratch_arrays.Scratch

@@ -1,16 +1,11 @@
-"""Access to rows by column: a whole column in place, or several rows at once.
-
-The common base of `List`, `Table` and the columns of a table. Reading random rows of a mapped file is dominated by
-cache misses, one after the other. `take` reads all rows of a batch in one call of the compiled module, which prefetches
-them, creates no Python objects for numbers, and releases the GIL.
-"""
+"""The file behind lists and dicts of records (`Origin`, `Backed`), and the types and values of columns."""
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex
 
-from onecopy import _core
 from onecopy.files import Closeable, absolute
 
 if TYPE_CHECKING:
@@ -18,12 +13,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from onecopy import _core
     from onecopy.arrays import VerifyReport
     from onecopy.arrays.file import OneFile
     from onecopy.page_cache import EvictReport, PinReport, Residency, WarmJob, WarmReport
     from onecopy.store import Artefact
 
-__all__ = ["Backed", "Columnar", "Ragged", "Schema"]
+__all__ = ["Backed", "Ragged", "Schema"]
 
 
 class Schema(NamedTuple):
@@ -122,61 +118,6 @@ class Ragged(NamedTuple):
     """int64 array with one element more than there are lists; the first is 0."""
 
 
-class Columnar(_core.Rows):
-    """Rows that can be read by column."""
-
-    @property
-    def schema(self) -> Schema:
-        """The type of the rows; printed, it has one line per field."""
-        return schema_of(self._rows_type)
-
-    def numpy(self) -> NDArray[Any]:
-        """Return a column of numbers as a read-only array without a copy; the array keeps the memory mapped.
-
-        Integers have the narrowest type that fits the column (int8 to int64); floats, and floats mixed with ints, are
-        float64.
-
-        Raises
-        ------
-        TypeError
-            The rows are not all numbers, contain None, or were selected in arbitrary order; `take` copies such columns.
-
-        Examples
-        --------
-        >>> import onecopy as oc
-        >>> oc.share([{"id": 7}, {"id": 300}]).column("id").numpy()
-        array([  7, 300], dtype=int16)
-        """
-        schema, why = self.schema, ""
-        if schema.kind not in {"integer", "real", "number"}:
-            why = f"its type is {schema}, and only numbers are stored contiguously"
-        elif schema.nullable:
-            why = "it contains None; take() converts None to NaN"
-        elif self._rows_places is not None:
-            why = "its rows are a selection; take() copies them"
-        if why:
-            raise TypeError(f"cannot view this column as an array: {why}")
-        start, step, size = self._rows_range
-        rows = range(start, start + step * size, step)
-        whole: NDArray[Any] = self._rows_view()
-        return whole[start : rows.stop if rows.stop >= 0 else None : step]
-
-    def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
-        """Return several rows as a list, prefetching the memory of each row while the one before is decoded.
-
-        The fetcher of ``torch.utils.data.DataLoader`` calls this with the indices of a batch.
-        """
-        return self._rows_values(row_numbers(indices))
-
-    # --- Arrow PyCapsule interface, for pyarrow, polars, DuckDB, datasets ------------------------------------------
-
-    def __arrow_c_schema__(self) -> object:
-        return self._rows_arrow_schema()
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, ...]:
-        return self._rows_arrow_array()
-
-
 def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
     """Return row numbers given as a list, array, tensor or range as a contiguous int64 array."""
     import numpy as np
@@ -189,17 +130,6 @@ def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
     if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
         raise IndexError("list index out of range")
     return np.ascontiguousarray(numbers, np.int64)
-
-
-def wrapper_of(out: Out) -> Any:
-    """Return the function that converts every array to the type of `out`; None for "numpy"."""
-    if out == "numpy":
-        return None
-    if out == "torch":
-        import torch
-
-        return torch.from_numpy
-    raise ValueError(f"out must be 'numpy' or 'torch', not {out!r}")
 
 
 _ADVICE = "shared data is read-only: change it before it is shared, or change a copy, list(data) or dict(data)"
@@ -217,16 +147,13 @@ class Origin:
         self.given = given
         self.source = source
         self.trusted = trusted
-        self._file: OneFile | None = None
 
-    @property
+    @functools.cached_property
     def file(self) -> OneFile:
         """The file as named arrays, created on first use."""
-        if self._file is None:
-            from onecopy.arrays.file import OneFile
+        from onecopy.arrays.file import OneFile
 
-            self._file = OneFile.of_compiled(self.core, self.given)
-        return self._file
+        return OneFile.of_compiled(self.core, self.given)
 
     def path(self) -> str:
         """Return a path by which other processes can open the file while this process has it open."""

@@ -12,7 +12,6 @@ records from a source.
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,11 +22,12 @@ from onecopy.arguments import path_text
 from onecopy.errors import FormatError, Kind, NotShareable
 from onecopy.files import Mapping as FileMapping
 from onecopy.files import open_regular
-from onecopy.records.rows import Chain, Dict, List, of_path, open_records
+from onecopy.records.rows import Chain, Dict, List, of_descriptor, open_records
 from onecopy.records.types import plain_of
 from onecopy.sources import resolve
 
 if TYPE_CHECKING:
+    import os
     from types import TracebackType
     from typing import Self
 
@@ -88,11 +88,7 @@ class RowSource:
     def __iter__(self) -> Iterator[Any]:
         builder = _core.RecordBuilder(spool_folder(Path(tempfile.gettempdir())), self.container, {})
         self.add_to(builder, plain_of, None)
-        descriptor = builder.save_nameless(spool_folder(Path(tempfile.gettempdir())))
-        try:
-            rows = of_path(f"/proc/self/fd/{descriptor}", trusted=False)
-        finally:
-            os.close(descriptor)  # the mapping keeps the file
+        rows = of_descriptor(builder.save_nameless(spool_folder(Path(tempfile.gettempdir()))), trusted=False)
         return iter(rows.items() if self.container == "dict" else rows)
 
     def __repr__(self) -> str:
@@ -471,24 +467,21 @@ def import_json(
     >>> rows[0]["caption"]
     'a cat'
     """
-    rows: List[Any] | Dict[Any, Any] = _into(target, json_rows(source, path, container=container, progress=progress))
-    return rows
+    return _into(target, json_rows(source, path, container=container, progress=progress))  # type: ignore[no-any-return]
 
 
 def import_jsonl(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: OnProgress | None = None
 ) -> List[Any]:
     """Write the rows of a JSON Lines file to a records file, and open it; see `jsonl_rows` for the errors."""
-    rows: List[Any] = _into(target, jsonl_rows(source, progress=progress))
-    return rows
+    return _into(target, jsonl_rows(source, progress=progress))  # type: ignore[no-any-return]
 
 
 def import_csv(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, types: Types = None, **options: Any
 ) -> List[Any]:
     """Write the rows of a CSV file to a records file, and open it; see `csv_rows` for the options and errors."""
-    rows: List[Any] = _into(target, csv_rows(source, types=types, **options))
-    return rows
+    return _into(target, csv_rows(source, types=types, **options))  # type: ignore[no-any-return]
 
 
 def import_parquet(
@@ -499,8 +492,7 @@ def import_parquet(
     progress: OnProgress | None = None,
 ) -> List[Any]:
     """Write the rows of a Parquet file to a records file, and open it; see `parquet_rows` for options and errors."""
-    rows: List[Any] = _into(target, parquet_rows(source, columns=columns, progress=progress))
-    return rows
+    return _into(target, parquet_rows(source, columns=columns, progress=progress))  # type: ignore[no-any-return]
 
 
 def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:

@@ -598,7 +598,7 @@ def alloc(
     *,
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - as `scratch` has it
     max_resident: int | str | None = None,
-) -> Scratch | HeapArray:
+) -> Scratch:
     """Make a writable array of zeros: small ones on the heap, large ones in a scratch file.
 
     Parameters

@@ -38,6 +38,7 @@ MAKE = {
 
 def opened(builder: _core.RecordBuilder) -> _core.Rows:
     descriptor = builder.save_to_memory("rows")
+    assert descriptor is not None
     try:
         file = open_arrays(f"/proc/self/fd/{descriptor}")
     finally:
