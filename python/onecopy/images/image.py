@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -261,15 +262,11 @@ class Images(Closeable):
         """The mapped file, for `onecopy.warm`, `evict`, `pin` and `residency`."""
         self._pixels: NDArray[Any] | None = file["pixels"]
         self._ragged = (file["offsets"], file["shapes"]) if "offsets" in file else None
-        self._paths: list[str] | None = None
-        self._errors: dict[int, str] | None = None
-        self._check()
+        if self._ragged is not None:
+            self._check(*self._ragged)
 
-    def _check(self) -> None:
+    def _check(self, offsets: NDArray[Any], shapes: NDArray[Any]) -> None:
         """Raise FormatError unless the offsets and shapes are those of the pixels."""
-        if self._ragged is None:
-            return
-        offsets, shapes = self._ragged
         right = (
             offsets.shape == (len(shapes) + 1,)
             and shapes.ndim == 2
@@ -351,24 +348,19 @@ class Images(Closeable):
         """Size of the pixels in bytes."""
         return self._all.nbytes
 
-    @property
+    @cached_property
     def paths(self) -> list[str]:
         """Absolute paths of the image files, in the order in which they were shared first."""
-        if self._paths is None:
-            names = bytes(self.file["paths"]).split(b"\0")
-            self._paths = [os.fsdecode(name) for name in names[: len(self)]]
-        return self._paths
+        return [os.fsdecode(name) for name in bytes(self.file["paths"]).split(b"\0")[: len(self)]]
 
-    @property
+    @cached_property
     def errors(self) -> dict[int, str]:
         """The reason by the number of each image that could not be decoded; its pixels are zeros."""
-        if self._errors is None:
-            text = bytes(self.file["errors"]) if "errors" in self.file else b"{}"
-            try:
-                self._errors = {int(number): str(reason) for number, reason in json.loads(text).items()}
-            except (ValueError, AttributeError) as error:
-                raise FormatError(f"the list of damaged images is damaged: {error}", path=self.file.path) from None
-        return self._errors
+        text = bytes(self.file["errors"]) if "errors" in self.file else b"{}"
+        try:
+            return {int(number): str(reason) for number, reason in json.loads(text).items()}
+        except (ValueError, AttributeError) as error:
+            raise FormatError(f"the list of damaged images is damaged: {error}", path=self.file.path) from None
 
     # --- the file -------------------------------------------------------------------------------------------------
 

@@ -280,16 +280,7 @@ class Layout:
 
     They are ``offsets`` and ``shapes`` (only if shapes differ), ``paths``, ``pixels``, and ``errors`` if images could
     not be decoded. The header takes 4096 bytes and is written last, because the length of ``errors`` is known last.
-    There are no checksums: the pieces of the file are written in any order.
-
-    Parameters
-    ----------
-    paths
-        Paths of the images.
-    shapes
-        Shapes of the images, with one number of axes.
-    dtype
-        Element type of the pixels.
+    There are no checksums: the pieces of the file are written in any order. All images have one number of axes.
     """
 
     def __init__(self, paths: Sequence[str], shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> None:

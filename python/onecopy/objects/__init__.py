@@ -361,11 +361,12 @@ class Part(NamedTuple):
     is_tensor: bool
 
 
-class _Storage:
+class _Storage(NamedTuple):
     """The memory of tensors, pickled once however many tensors share it."""
 
-    def __init__(self, name: str, content: Any, raw: NDArray[Any]) -> None:
-        self.name, self.content, self.raw = name, content, raw
+    name: str
+    content: Any
+    raw: NDArray[Any]
 
 
 def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:

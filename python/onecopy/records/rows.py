@@ -266,10 +266,6 @@ class Chain(Joined[T], Sequence[T]):
         """Return some rows, in any order and with repetitions, as a Chain that takes 8 bytes per index."""
         return Chain(*self._parts, rows=array("q", (self._rows[operator.index(i)] for i in indices)))
 
-    def __getitems__(self, indices: Sequence[int]) -> list[T]:
-        """Return several rows as a list; called by the fetcher of ``torch.utils.data.DataLoader``."""
-        return [self[i] for i in indices]
-
     def __repr__(self) -> str:
         start = _start(map(_SHORT.repr, self), len(self), "[]")
         return f"<onecopy.Chain of {len(self):,} rows in {len(self._parts)} parts: {start}>"
@@ -613,15 +609,7 @@ def attach(
     fields: tuple[str | int, ...] = (),
     trusted: bool = False,
 ) -> List[Any] | Dict[Any, Any]:
-    """Open the rows that a pickled List, Table or Dict refers to.
-
-    Raises
-    ------
-    FileChanged
-        The file was modified or replaced since it was pickled.
-    FileNotFoundError
-        The file was removed; for data without a key: the process that shared it has ended or closed it.
-    """
+    """Open the rows that a pickled List, Table or Dict refers to; FileChanged or FileNotFoundError if they are gone."""
     try:
         core, source, kind = _core.open_rows(path, _maker_of, trusted=trusted, expected=identity)
     except FileNotFoundError as error:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from onecopy import _core
 from onecopy.arguments import path_text
 from onecopy.errors import FormatError, Kind, NotShareable
+from onecopy.files import Closeable, open_regular
 from onecopy.files import Mapping as FileMapping
-from onecopy.files import open_regular
 from onecopy.records.rows import Chain, Dict, List, of_descriptor, open_records
 from onecopy.records.types import plain_of
 from onecopy.sources import resolve
@@ -29,7 +29,6 @@ from onecopy.sources import resolve
 if TYPE_CHECKING:
     import os
     from types import TracebackType
-    from typing import Self
 
 
 Container = Literal["list", "dict"]
@@ -500,7 +499,7 @@ def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
     return open_records(target)
 
 
-class Writer:
+class Writer(Closeable):
     """Writes rows to a records file, which appears complete when the writer is closed, or not at all.
 
     Rows are first written to an unnamed spool file in the folder of the target (on disk if that is in memory), because
@@ -564,9 +563,6 @@ class Writer:
         if self._core is not None:
             builder, self._core = self._core, None
             builder.save(self._path)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
