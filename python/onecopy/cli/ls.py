@@ -19,7 +19,7 @@ from onecopy.arrays.file import OneFile
 from onecopy.cli import options, screen
 from onecopy.cli.screen import counted, share
 from onecopy.errors import FormatError
-from onecopy.records.columnar import Schema, schema_of
+from onecopy.records.schema import Schema, schema_of
 from onecopy.records.types import maker_of
 from onecopy.text import escape, size
 

@@ -24,6 +24,7 @@ in one call of the compiled module, which prefetches them, creates no Python obj
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import operator
 import os
@@ -35,7 +36,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar,
 
 from onecopy import _core
 from onecopy.errors import FormatError, Kind
-from onecopy.records.columnar import Backed, Origin, Out, Ragged, Schema, row_numbers, schema_of
+from onecopy.files import Closeable, absolute
+from onecopy.records.schema import Ragged, Schema, schema_of
 from onecopy.sources import resolve
 from onecopy.text import size
 
@@ -44,7 +46,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from onecopy.arrays import VerifyReport
+    from onecopy.arrays.file import OneFile
     from onecopy.files import Identity
+    from onecopy.page_cache import EvictReport, PinReport, Residency, WarmJob, WarmReport
     from onecopy.store import Artefact
 
     Base = Sequence
@@ -52,9 +57,102 @@ else:  # the compiled base class has its own metaclass; registered as a Sequence
     Base = Generic
 
 
+Out = Literal["numpy", "torch"]
 K = TypeVar("K")
 T = TypeVar("T", covariant=True)  # noqa: PLC0105
 V = TypeVar("V", covariant=True)  # noqa: PLC0105
+
+
+_ADVICE = "shared data is read-only: change it before it is shared, or change a copy, list(data) or dict(data)"
+
+
+class Origin:
+    """The open file of records, shared by all lists and views of it.
+
+    `core` is the file of the compiled module, which is sufficient for reading rows; `onecopy.arrays` is loaded on
+    demand. `trusted` is True for files that this job wrote for itself: their pickled values are unpickled.
+    """
+
+    def __init__(self, core: _core.ArrayFile, given: str, source: _core.RecordSource, *, trusted: bool) -> None:
+        self.core = core
+        self.given = given
+        self.source = source
+        self.trusted = trusted
+
+    @functools.cached_property
+    def file(self) -> OneFile:
+        """The file as named arrays, created on first use."""
+        from onecopy.arrays.file import OneFile
+
+        return OneFile.of_compiled(self.core, self.given)
+
+    def path(self) -> str:
+        """Return a path by which other processes can open the file while this process has it open."""
+        if not self.given.startswith("/proc/"):
+            return absolute(self.given)
+        return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
+
+    def handle(self, rows: tuple[int, int, int] | bytes | None, fields: tuple[str | int, ...] = ()) -> tuple[Any, ...]:
+        """Return the arguments with which `onecopy.records.rows.attach` opens these rows in another process."""
+        handle = (self.path(), self.core.mapping.identity, rows)
+        return (*handle, fields, self.trusted) if fields or self.trusted else handle
+
+
+class Backed(Closeable):
+    """Base class of lists and dicts of records: access to their file; errors of writing methods give advice."""
+
+    _origin: Origin
+    report: Artefact | None = None
+    """The artefact that `onecopy.share` found or built; None for data without a key."""
+
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            is_method = hasattr(list, name) or hasattr(dict, name)
+            raise AttributeError(f"{text}: {_ADVICE}" if is_method else text, name=name, obj=self)
+
+        def __setitem__(self, index: Any, value: Any) -> None:
+            raise TypeError(f"{type(self).__name__!r} object does not support item assignment: {_ADVICE}")
+
+        def __delitem__(self, index: Any) -> None:
+            raise TypeError(f"{type(self).__name__!r} object does not support item deletion: {_ADVICE}")
+
+    @property
+    def path(self) -> str:
+        """Path of the file; a path under /proc, valid while this process has it open, for data without a key."""
+        return self._origin.path()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values in the whole file, in bytes; the machine holds one copy of them."""
+        return self._origin.source.payload
+
+    @property
+    def file(self) -> OneFile:
+        """The file as named arrays, for `warm`, `pin` and `verify` by name, and its identity."""
+        return self._origin.file
+
+    def warm(self, **options: Any) -> WarmReport | WarmJob:
+        """Read the file into memory at the speed of the device; see `onecopy.warm`."""
+        done: WarmReport | WarmJob = self._origin.file.warm(**options)
+        return done
+
+    def evict(self) -> EvictReport:
+        """Drop the file from memory; see `onecopy.evict`."""
+        return self._origin.file.evict()
+
+    def pin(self) -> PinReport:
+        """Lock the file into memory; see `onecopy.pin`."""
+        return self._origin.file.pin()
+
+    def residency(self) -> Residency:
+        """Report how much of the file is in memory; see `onecopy.residency`."""
+        return self._origin.file.residency()
+
+    def verify(self, **options: Any) -> VerifyReport:
+        """Compare the file with its checksums; see `onecopy.ArrayFile.verify`."""
+        return self._origin.file.verify(**options)
 
 
 class Joined(Base[T]):
@@ -295,6 +393,20 @@ def _start(shown: Iterator[str], count: int, brackets: str) -> str:
     except FormatError as error:
         return f"<{error}>"
     return brackets[0] + ", ".join(first + ["..."] * (count > len(first))) + brackets[1]
+
+
+def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
+    """Return row numbers given as a list, array, tensor or range as a contiguous int64 array."""
+    import numpy as np
+
+    numbers = np.asarray(indices if hasattr(indices, "__array__") or hasattr(indices, "__len__") else list(indices))
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise TypeError(f"row numbers must be integers, not {numbers.dtype}; np.flatnonzero converts a mask")
+    if numbers.ndim != 1:
+        raise TypeError(f"row numbers must be one-dimensional, not {numbers.ndim}-dimensional")
+    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
+        raise IndexError("list index out of range")
+    return np.ascontiguousarray(numbers, np.int64)
 
 
 class Table(List[T]):

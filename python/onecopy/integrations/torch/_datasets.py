@@ -39,7 +39,7 @@ from onecopy.arguments import byte_count
 from onecopy.errors import NotShareable
 from onecopy.files import Mapping
 from onecopy.memory.proc import Pages
-from onecopy.records.columnar import Backed
+from onecopy.records.rows import Backed
 from onecopy.store.fork import free_unused_memory
 from onecopy.text import size
 
