@@ -8,7 +8,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import onecopy as oc
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared, preload
+from onecopy.workers import preload
+from onecopy_monitor import assert_shared
 
 ROWS, WORKERS = 100_000, 2
 

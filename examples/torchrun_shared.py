@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import onecopy as oc
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 ROWS, WORKERS = 100_000, 2
 

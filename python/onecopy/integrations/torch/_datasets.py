@@ -7,7 +7,7 @@
 Large lists, tuples, dicts, numpy arrays and CPU tensors are moved into mapped files. Lists, tuples and dicts are
 replaced by a read-only `List` or `Dict`, arrays and tensors by ones on copy-on-write pages. The call changes the
 dataset in place and returns it. The attribute ``onecopy_report`` has the report; it is pickled to the workers with the
-dataset, and `onecopy.workers.assert_shared` reads it.
+dataset, and `onecopy_monitor.assert_shared` reads it.
 
 **When not to use it.** For a dataset that you write yourself: `onecopy.share` with a function and a key builds the data
 once per machine, while here every rank builds it first.
@@ -90,7 +90,7 @@ class ShareReport:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The mapped objects, for `onecopy.workers.assert_shared`."""
+        """The mapped objects, for `onecopy_monitor.assert_shared`."""
         return tuple(attribute.shared for attribute in self.moved)
 
     def __str__(self) -> str:
