@@ -15,26 +15,24 @@ import onnxruntime
 
 from onecopy import _core, page_cache
 from onecopy.errors import Error, FormatError
+from onecopy.files import Closeable
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
 from onecopy.reports import Copied, lines_of
-from onecopy.sources import resolve
+from onecopy.sources import AS_REQUESTED, file_of
 from onecopy.store import Store, default_folder, free_on
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from onecopy.page_cache import WarmJob
 
 
 WORTH_IT = 16 << 20  # bytes of weights: below, `auto` does not prepack, but uses existing prepacked weights
 WORTH_ALIGNING = 1 << 18  # misaligned bytes: below, `direct` lets ONNX Runtime copy them
-AS_REQUESTED = "as requested"
 BY_DEFAULT = (
     "the default: ONNX Runtime without changes, with a copy of the weights in each process; mode='auto' shares weights "
     "that were prepacked once per machine, and prepacks 16 MiB and more"
@@ -96,10 +94,6 @@ class Opening:
     """Files in memory for ONNX Runtime: the locations in the model, and views of their bytes."""
     owned: tuple[FileMapping, ...] = ()
     """The mappings that `buffers` are views of."""
-    keeps: bool = False
-    """Whether the session uses the mappings after it was made."""
-    trims: bool = False
-    """Whether to return free heap to the system after the session was made."""
     files: tuple[str, ...] = ()
     """Files that the session may have mapped."""
     copied: tuple[Copied, ...] = ()
@@ -147,24 +141,16 @@ def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
                 return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
             reason = f"{reason}; {size(misplaced)} of weights are misaligned in the file: {found}"
         message, buffers, owned = in_memory(model, mapping)
-        return Opening(
-            "direct",
-            reason,
-            message,
-            _options.IN_PLACE,
-            buffers,
-            owned,
-            keeps=True,
-            trims=True,
-            files=model.files,
-            copied=model.copied,
-        )
+        return Opening("direct", reason, message, _options.IN_PLACE, buffers, owned, model.files, model.copied)
 
 
 def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
     """Use the prepacked weights of the store."""
     with parsed(request) as (model, _):
-        expect_prepackable(request)
+        if not request.is_on_cpu:
+            raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
+        if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
+            raise Unfit("the session options disable prepacking")
         found = prepared(request, model)
     if isinstance(found, str):
         return read(request, f"'prepacked' is not ready: {found}" if reason == AS_REQUESTED else found)
@@ -197,14 +183,6 @@ def is_prepacked(request: Request, model: Model) -> bool:
     except OSError:  # an unreadable store has nothing to use
         return False
     return found is not None and not found.failed
-
-
-def expect_prepackable(request: Request) -> None:
-    """Raise Unfit if the session cannot use prepacked weights."""
-    if not request.is_on_cpu:
-        raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
-    if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
-        raise Unfit("the session options disable prepacking")
 
 
 def prepared(request: Request, model: Model) -> _prepacking.Prepacked | str:
@@ -240,14 +218,8 @@ def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reaso
     entries = {_options.FOLDER: str(found.path.parent)}
     if mode == "direct":
         entries[_options.PREPACKING_OFF] = "1"
-    return Opening(
-        mode,
-        reason,
-        found.model,
-        entries,
-        trims=True,
-        files=(str(found.path), *(request.model.files if request.model else ())),
-    )
+    files = (str(found.path), *(request.model.files if request.model else ()))
+    return Opening(mode, reason, found.model, entries, files=files)
 
 
 def in_memory(
@@ -301,9 +273,18 @@ class Tensor(NamedTuple):
     is_initializer: bool
 
     @property
-    def alignment(self) -> int:
-        """Required alignment in bytes: the size of an element, or 1 for elements smaller than a byte."""
-        return max(self.bytes // max(prod(self.shape), 1), 1)
+    def why_copied(self) -> str:
+        """Why ONNX Runtime copies it; empty if it is used in place."""
+        if not self.is_initializer:
+            return "a constant of a node, or of the body of a control-flow node"
+        if self.storage == "coded":
+            return "stored in an encoding that has to be decoded"
+        if self.storage == "in place" and self.bytes < SMALLEST:
+            return f"smaller than {SMALLEST} bytes"
+        alignment = max(self.bytes // max(prod(self.shape), 1), 1)  # the size of an element
+        if self.offset % alignment:
+            return f"begins at byte {self.offset} of the file, which is not a multiple of {alignment}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +297,6 @@ class Model:
     """Constants of an ``.onnx`` model; empty for ``.ort``."""
 
     @property
-    def folder(self) -> str:
-        """Folder of the model and its external data."""
-        return os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120 - no links are resolved
-
-    @property
     def locations(self) -> tuple[str, ...]:
         """Names of the external data files in the model."""
         return tuple(dict.fromkeys(tensor.location for tensor in self.tensors if tensor.storage == "external"))
@@ -328,7 +304,8 @@ class Model:
     @property
     def files(self) -> tuple[str, ...]:
         """Paths of the model and of its external data files."""
-        return (self.path, *(os.path.join(self.folder, location) for location in self.locations))  # noqa: PTH118
+        folder = os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120 - no links are resolved
+        return (self.path, *(os.path.join(folder, location) for location in self.locations))  # noqa: PTH118
 
     @property
     def weights(self) -> int:
@@ -340,7 +317,7 @@ class Model:
     @property
     def copied(self) -> tuple[Copied, ...]:
         """Constants that ONNX Runtime copies even with mapped files, the largest first."""
-        found = [Copied(t.name, t.bytes, reason) for t in self.tensors if (reason := why_copied(t))]
+        found = [Copied(one.name, one.bytes, one.why_copied) for one in self.tensors if one.why_copied]
         return tuple(sorted(found, key=lambda weight: -weight.bytes))
 
     def expect_whole(self) -> None:
@@ -355,19 +332,6 @@ class Model:
                     FormatError.Kind.OUT_OF_BOUNDS,
                     path=self.path,
                 )
-
-
-def why_copied(tensor: Tensor) -> str:
-    """Return why a constant is copied; empty if it is used in place."""
-    if not tensor.is_initializer:
-        return "a constant of a node, or of the body of a control-flow node"
-    if tensor.storage == "coded":
-        return "stored in an encoding that has to be decoded"
-    if tensor.storage == "in place" and tensor.bytes < SMALLEST:
-        return f"smaller than {SMALLEST} bytes"
-    if tensor.offset % tensor.alignment:
-        return f"begins at byte {tensor.offset} of the file, which is not a multiple of {tensor.alignment}"
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +368,10 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"{self.path}: {self.mode} ({self.reason})"]
-        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {self._private_words}")
+        grown = "growth of private memory unknown: the heap had free memory"
+        if self.private is not None:
+            grown = f"the process grew by {size(self.private)} of private memory"
+        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {grown}")
         lines += [f"  {size(file.bytes)} of {file.path} are mapped" for file in self.mapped]
         if not self.mapped:
             lines.append("  no file of the model is mapped")
@@ -412,23 +379,6 @@ class Report:
             lines.append(f"  {size(sum(weight.bytes for weight in self.copied))} of weights are copied:")
             lines += [f"  {line}" for line in lines_of(self.copied)]
         return "\n".join(lines)
-
-    @property
-    def _private_words(self) -> str:
-        if self.private is not None:
-            return f"the process grew by {size(self.private)} of private memory"
-        return "growth of private memory unknown: the heap had free memory"
-
-
-def private_of(grown: int | None, certain: int) -> int | None:
-    """Return the growth of a process if it measures the memory of a session; else None.
-
-    A heap with free memory grows by less than what is copied: a growth below `certain` bytes is no measurement.
-
-    >>> private_of(9 << 20, 512), private_of(256, 512), private_of(0, 0), private_of(None, 0)
-    (9437184, None, None, None)
-    """
-    return grown if grown is not None and grown > 0 and grown >= certain else None
 
 
 def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
@@ -456,10 +406,8 @@ def anonymous_memory() -> int | None:
 
 Mode: TypeAlias = Literal["read", "map", "direct", "prepacked", "auto"]
 
-_MODES = get_args(Mode)
 
-
-class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no types
+class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  # has no types
     """An `onnxruntime.InferenceSession` with a report and `close`. `session` returns it.
 
     Threads: any thread may call `run`, as with ONNX Runtime. Call `close` when no thread is in `run`.
@@ -481,7 +429,7 @@ class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no typ
                 options.add_external_initializers_from_files_in_memory(names, views, [len(view) for view in views])
             given.setdefault("enable_fallback", 0)  # the fallback prints, and retries what cannot succeed
         super().__init__(opening.model, options, **given)
-        if opening.owned and not opening.keeps:
+        if opening.owned and opening.mode == "map":
             # `set_providers` makes the session again: from the file, as the mapping is released.
             self._model_path, self._model_bytes = opening.files[0], None
             self._sess_options = self._sess_options_initial = sess_options
@@ -506,14 +454,6 @@ class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no typ
         if "_opening" in self.__dict__:
             self.close()  # the engine's session first
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         report = self.__dict__.get("onecopy")
         return f"<onecopy.onnxruntime.Session {report.path!r}, {report.mode}>" if report else object.__repr__(self)
@@ -537,7 +477,8 @@ def session(
     Parameters
     ----------
     path
-        Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``.
+        Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``. Of a folder, its
+        ``model.onnx`` or only ``.onnx`` file is taken.
     mode
         "read", and None: ONNX Runtime without changes. "map": read through a mapping that is released afterwards.
         "direct": weights are used in the mapping, not prepacked. "prepacked": weights are prepacked once per machine.
@@ -584,17 +525,11 @@ def session(
       made in 38 ms; the process grew by 9.1 MB of private memory
       no file of the model is mapped
     """
-    if mode is not None and mode not in _MODES:
-        raise ValueError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
+    if mode is not None and mode not in get_args(Mode):
+        raise ValueError(f"mode must be one of {', '.join(map(repr, get_args(Mode)))}, not {mode!r}")
     start, before = monotonic(), anonymous_memory()
-    request = Request(
-        resolve(path)[0],
-        sess_options,
-        providers,
-        tuple(sorted(given.get("disabled_optimizers") or ())),
-        wait,
-        store,
-    )
+    optimizers = tuple(sorted(given.get("disabled_optimizers") or ()))
+    request = Request(file_of(path, ".onnx"), sess_options, providers, optimizers, wait, store)
     given = given | {"providers": providers, "provider_options": provider_options}
     if warm and mode in (None, "read"):  # for the paths of its external data
         with suppress(OSError, FormatError, Unfit), parsed(request):
@@ -602,7 +537,7 @@ def session(
     opening = _planned(request, mode)
     warming = _warming(opening, max_bytes) if warm else None
     made = _made(request, opening, given)
-    if made._opening.trims:
+    if made._opening.mode in ("direct", "prepacked"):
         trim_heap()
     made.warming = warming
     made.onecopy = _report(request, mode or "read", made._opening, monotonic() - start, before)
@@ -611,13 +546,12 @@ def session(
 
 def _planned(request: Request, mode: Mode | None) -> Opening:
     """Return the opening for the requested mode; if it is unavailable, for "read" with the reason."""
-    rungs = {"map": mapped, "direct": direct, "prepacked": prepacked, "auto": auto}
     if mode is None or mode == "read":
         return read(request, AS_REQUESTED if mode else BY_DEFAULT)
     try:
         if request.sess_options is not None and request.sess_options.optimized_model_filepath:
             raise Unfit("the session options write the optimized model, which would refer to other files")
-        return rungs[mode](request)
+        return {"map": mapped, "direct": direct, "prepacked": prepacked, "auto": auto}[mode](request)
     except (Unfit, OSError, FormatError) as error:
         return read(request, f"mode {mode!r} is unavailable: {error}")
 
@@ -650,14 +584,8 @@ def _report(request: Request, requested: Mode, opening: Opening, seconds: float,
     certain = sum(weight.bytes for weight in opening.copied)
     if opening.mode in ("read", "map"):  # weights that are not mapped are copied
         certain = (weights or 0) - sum(file.bytes for file in mapped)
+    grown = 0 if before is None or after is None else after - before
+    private = grown if grown >= max(certain, 1) else None  # a heap with free memory grows by less than what is copied
     return Report(
-        path=request.path,
-        requested=requested,
-        mode=opening.mode,
-        reason=opening.reason,
-        seconds=seconds,
-        weights=weights,
-        private=private_of(None if before is None or after is None else after - before, certain),
-        mapped=mapped,
-        copied=opening.copied,
+        request.path, requested, opening.mode, opening.reason, seconds, weights, private, mapped, opening.copied
     )
