@@ -31,16 +31,18 @@ import resource
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy.arguments import byte_count, non_negative, path_text
+from onecopy.arguments import byte_count, non_negative
 from onecopy.files import Closeable, Mapping
 from onecopy.memory import proc
 from onecopy.page_cache import available_memory, pin, residency, unpin, warm
+from onecopy.sources import files_of
 from onecopy.text import size as in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from onecopy.files import Identity
+    from onecopy.sources import Named
 
 __all__ = ["Change", "Hold", "What"]
 
@@ -110,7 +112,8 @@ class Hold(Closeable):
     Parameters
     ----------
     paths
-        Regular files, in the order in which they get the budget. Duplicates count once.
+        Files, folders of models, or URLs, in the order in which they get the budget; the files that an index or a model
+        names follow it. Duplicates count once.
     max_bytes
         Maximum bytes of all files in memory, as a number or text such as "12 GiB"; None: half of the available memory
         of the machine or control group.
@@ -138,7 +141,7 @@ class Hold(Closeable):
 
     def __init__(
         self,
-        paths: Iterable[str | os.PathLike[str]],
+        paths: Iterable[Named],
         *,
         max_bytes: int | str | None = None,
         pin: int | None = None,
@@ -153,7 +156,7 @@ class Hold(Closeable):
         self._budget = byte_count("max_bytes", max_bytes)
         self._pin = None if pin is None else non_negative("pin", pin)
         self._threads, self._huge = threads, huge
-        self._files = [_File(path) for path in dict.fromkeys(map(path_text, paths))]
+        self._files = [_File(path) for path in dict.fromkeys(file for path in paths for file in files_of(path))]
         try:
             for file in self._files:
                 file.mapping = Mapping(file.path)

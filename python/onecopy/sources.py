@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy import _core
 from onecopy.arguments import is_url, path_text
+from onecopy.errors import FormatError
+from onecopy.named_files import SetError, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from onecopy.remote.boards import Nodes
     from onecopy.store import Artefact
 
-__all__ = ["AS_REQUESTED", "How", "Named", "file_of", "in_folder", "resolve", "url_of"]
+__all__ = ["AS_REQUESTED", "How", "Named", "file_of", "files_of", "in_folder", "resolve", "url_of"]
 
 Named: TypeAlias = "str | os.PathLike[str] | Artefact"
 """What a caller may name: a path, a URL, or an artefact of a store."""
@@ -72,6 +74,17 @@ def file_of(named: Named, suffix: str = "") -> str:
     """Return the path of the local file that a caller named; of a folder, that of `in_folder`. Errors are theirs."""
     path = resolve(named)[0]
     return in_folder(path, suffix) if os.path.isdir(path) else path  # noqa: PTH112 - loads pathlib
+
+
+def files_of(named: Named) -> list[str]:
+    """Return the path of `file_of`, and those of the files that an index or a model names."""
+    path = file_of(named)
+    try:
+        return [path, *(os.path.join(os.path.dirname(path), name) for name in names_in(path))]  # noqa: PTH118, PTH120
+    except SetError:
+        raise
+    except FormatError:  # another file with such a name
+        return [path]
 
 
 def in_folder(folder: str, suffix: str = "") -> str:
