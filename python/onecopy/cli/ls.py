@@ -124,7 +124,7 @@ def lines_of(file: Any, pattern: str) -> list[Line]:
 
 def grid_of(lines: Sequence[Line]) -> screen.Grid:
     """Return the table of the arrays; names and shapes may fold, numbers do not."""
-    grid = screen.Grid.of("name~ dtype shape~ >size >align >resident")
+    grid = screen.Grid("name~ dtype shape~ >size >align >resident")
     for line in lines:
         shape = "x".join(str(length) for length in line.shape) or "scalar"
         share_of_line = resident(line.cached, line.nbytes)
@@ -241,7 +241,7 @@ def show_records(file: OneFile, as_json: bool) -> None:
         tree = {"container": container, "rows": rows, "places": [asdict(place) for place in places]}
         options.show_json({"kind": "records", **tree})
         return
-    grid = screen.Grid.of("rows type~ >size >resident")
+    grid = screen.Grid("rows type~ >size >resident")
     for place in fields or [replace(whole, depth=1, name="row")]:
         grid.add(
             "  " * (place.depth - 1) + place.name,

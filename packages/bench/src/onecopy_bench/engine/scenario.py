@@ -147,9 +147,8 @@ class Scenario:
 def _grid(table: Table, between: str) -> screen.Grid:
     """Return a table for the screen; `between` separates the lines of a cell."""
     words = [title.replace("\n", between) for title in table.header]
-    columns = (screen.Column(words[0]), *(screen.Column(title, right=True) for title in words[1:]))
     rows = [tuple(between.join(map(escape, cell.split("\n"))) for cell in row) for row in table.rows]
-    return screen.Grid(columns, rows)
+    return screen.Grid([words[0], *(f">{title}" for title in words[1:])], rows)
 
 
 def limits(record: Record) -> Iterator[str]:
