@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from onecopy.store.fork import trim_heap
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from onecopy.page_cache import WarmJob
 
@@ -42,221 +41,11 @@ _ON_DISK = 2.5  # maximum size of the artefact, as a multiple of the weights
 
 _CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
 _INSIDE = "model"  # location name of the model file itself in the skeleton
+SMALLEST = 1024  # bytes; smaller weights stay in the message and are copied by ONNX Runtime
 
 
 class Unfit(Error):
     """The mode is unavailable; the message says why."""
-
-
-@dataclass
-class Request:
-    """The arguments of `session`."""
-
-    path: str
-    sess_options: onnxruntime.SessionOptions | None
-    providers: Sequence[Any] | None
-    disabled_optimizers: tuple[str, ...]
-    wait: bool
-    store: Store | str | os.PathLike[str] | None
-    model: Model | None = None
-    """The parsed model; None until the file was read."""
-
-    @property
-    def kind(self) -> Kind:
-        """The format by the rules of ONNX Runtime: by the options, else by the suffix of the path."""
-        given = _options.entry(self.sess_options, "session.load_model_format")
-        return "ort" if (given or self.path[-4:]).lower() in ("ort", ".ort") else "onnx"
-
-    @property
-    def is_on_cpu(self) -> bool:
-        """Whether all execution providers run on the CPU."""
-        given = self.providers or onnxruntime.get_available_providers()
-        return {one if isinstance(one, str) else one[0] for one in given} <= _CPU
-
-    def recipe(self, model: Model) -> _prepacking.Recipe:
-        """Return the recipe of the prepacked weights."""
-        options = _options.deciding(self.sess_options)
-        store = Store.of(self.store).with_options(where="here")
-        return _prepacking.Recipe(self.path, model.files, options, self.disabled_optimizers, store)
-
-
-@dataclass
-class Opening:
-    """The arguments for making a session in a mode."""
-
-    mode: str
-    reason: str
-    model: str | bytes
-    """Path of the model, or its serialized message."""
-    entries: Mapping[str, str] = field(default_factory=dict)
-    """Entries for the session options."""
-    buffers: tuple[tuple[str, memoryview], ...] = ()
-    """Files in memory for ONNX Runtime: the locations in the model, and views of their bytes."""
-    owned: tuple[FileMapping, ...] = ()
-    """The mappings that `buffers` are views of."""
-    files: tuple[str, ...] = ()
-    """Files that the session may have mapped."""
-    copied: tuple[Copied, ...] = ()
-
-    def close(self) -> None:
-        """Release the mappings."""
-        for _, view in self.buffers:
-            with contextlib.suppress(BufferError):  # the options of ONNX Runtime still reference it
-                view.release()
-        self.buffers = ()
-        for mapping in self.owned:
-            mapping.close()
-
-
-def read(request: Request, reason: str) -> Opening:
-    """Open the model with ONNX Runtime without changes."""
-    files = request.model.files if request.model else (request.path,)
-    return Opening("read", reason, request.path, files=files)
-
-
-def mapped(request: Request) -> Opening:
-    """Read the model through a mapping that is released afterwards."""
-    reason = "as requested; this saves no memory once the session exists: see 'direct' and 'prepacked'"
-    with parsed(request) as (model, mapping):
-        if request.kind == "ort":
-            return Opening("map", reason, request.path, _options.ORT_MAPPED, files=model.files)
-        if model.locations:
-            return Opening("map", reason + "; external data is mapped by ONNX Runtime", request.path, files=model.files)
-        message, buffers, owned = in_memory(model, mapping)
-        return Opening("map", reason, message, buffers=buffers, owned=owned, files=model.files)
-
-
-def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
-    """Use weights in the mapping of the model."""
-    with parsed(request) as (model, mapping):
-        if request.kind == "ort":
-            return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=model.files)
-        misplaced = sum(weight.bytes for weight in model.copied if weight.reason.startswith("begins"))
-        if misplaced >= WORTH_ALIGNING:
-            try:
-                found = prepared(request, model)
-            except Unfit as unfit:
-                found = str(unfit)
-            if isinstance(found, _prepacking.Prepacked):
-                return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
-            reason = f"{reason}; {size(misplaced)} of weights are misaligned in the file: {found}"
-        message, buffers, owned = in_memory(model, mapping)
-        return Opening("direct", reason, message, _options.IN_PLACE, buffers, owned, model.files, model.copied)
-
-
-def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
-    """Use the prepacked weights of the store."""
-    with parsed(request) as (model, _):
-        if not request.is_on_cpu:
-            raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
-        if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
-            raise Unfit("the session options disable prepacking")
-        found = prepared(request, model)
-    if isinstance(found, str):
-        return read(request, f"'prepacked' is not ready: {found}" if reason == AS_REQUESTED else found)
-    if found.prepacked == 0:
-        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model uses prepacked weights")
-    return of_artefact(found, request, "prepacked", reason)
-
-
-def auto(request: Request) -> Opening:
-    """Use the best mode that is not slower than "read"."""
-    with parsed(request) as (model, _):
-        if model.weights < WORTH_IT and not is_prepacked(request, model):
-            few = f"the model has {size(model.weights)} of weights, and auto prepacks from {size(WORTH_IT)} on"
-            return read(request, f"auto: {few}; mode='prepacked' prepacks any model")
-    try:
-        opening = prepacked(request, "auto: one copy for all processes, at full speed")
-    except Unfit as unfit:
-        return read(request, f"auto: {unfit}")
-    if opening.mode == "read":
-        opening.reason = f"auto: {opening.reason}"
-    return opening
-
-
-def is_prepacked(request: Request, model: Model) -> bool:
-    """Return whether the store has prepacked weights of the model for this machine and these options."""
-    try:
-        if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
-            return False  # `Store` would create the folder
-        found = request.recipe(model).find()
-    except OSError:  # an unreadable store has nothing to use
-        return False
-    return found is not None and not found.failed
-
-
-def prepared(request: Request, model: Model) -> _prepacking.Prepacked | str:
-    """Return the prepacked weights; else prepack them, or return a sentence on the process that does."""
-    recipe = request.recipe(model)
-    found = recipe.find()
-    if found is None:
-        if obstacle := missing_space(model, recipe):
-            raise Unfit(obstacle)
-        if not request.wait:
-            if recipe.is_being_built():
-                return "another process is prepacking the weights"
-            return f"process {_prepacking.start_in_background(recipe)} is prepacking the weights in the background"
-        found = _prepacking.prepack(recipe)
-    if found.failed:
-        raise Unfit(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
-    return found
-
-
-def missing_space(model: Model, recipe: _prepacking.Recipe) -> str:
-    """Return why disk or memory do not suffice for prepacking; empty if they do."""
-    needed, free = int(model.weights * _ON_DISK), free_on(recipe.store.folder)
-    if free is not None and free < needed:
-        return f"prepacking needs {size(needed)} of disk, but {recipe.store.folder} has {size(free)} free"
-    left = _core.available_memory()
-    if left is not None and left[0] < model.weights * _HEAPS:
-        return f"prepacking needs about {size(model.weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
-    return ""
-
-
-def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
-    """Return the opening of a session on an artefact, with its prepacked or its plain weights."""
-    entries = {_options.FOLDER: str(found.path.parent)}
-    if mode == "direct":
-        entries[_options.PREPACKING_OFF] = "1"
-    files = (str(found.path), *(request.model.files if request.model else ()))
-    return Opening(mode, reason, found.model, entries, files=files)
-
-
-def in_memory(
-    model: Model, mapping: FileMapping
-) -> tuple[bytes, tuple[tuple[str, memoryview], ...], tuple[FileMapping, ...]]:
-    """Return the message without its data, views of the data by location, and the mappings, which the caller closes."""
-    message = _core.onnx_skeleton(mapping.core, _INSIDE, SMALLEST)
-    owned = [FileMapping(mapping.path)]
-    names = [_INSIDE]
-    try:
-        for location, path in zip(model.locations, model.files[1:], strict=True):
-            owned.append(FileMapping(path))
-            names.append(location)
-        return message, tuple((n, memoryview(m.view())) for n, m in zip(names, owned, strict=True)), tuple(owned)
-    except BaseException:
-        for one in owned:
-            one.close()
-        raise
-
-
-@contextlib.contextmanager
-def parsed(request: Request) -> Iterator[tuple[Model, FileMapping]]:
-    """Yield the parsed model and its mapping, which is closed at the end. Errors are those of `onecopy.open`."""
-    with FileMapping(request.path) as mapping:
-        model = request.model = Model(request.path, request.kind)
-        if request.kind == "onnx":
-            rows = _core.parse_onnx(mapping.core)["tensors"]
-            model = request.model = Model(request.path, "onnx", tuple(Tensor(*row) for row in rows))  # type: ignore[attr-defined]
-        model.expect_whole()
-        if _options.holds(request.sess_options, {tensor.name for tensor in model.tensors}, model.locations):
-            raise Unfit("the session options hold weights of the model in memory, or cannot be copied")
-        yield model, mapping
-
-
-SMALLEST = 1024  # bytes; smaller weights stay in the message and are copied by ONNX Runtime
-
-Kind = Literal["onnx", "ort"]
 
 
 class Tensor(NamedTuple):
@@ -287,19 +76,49 @@ class Tensor(NamedTuple):
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model file and its external data files."""
+@dataclass
+class Request:
+    """A model, and the arguments of `session` for it."""
 
     path: str
-    kind: Kind
-    tensors: tuple[Tensor, ...] = ()
-    """Constants of an ``.onnx`` model; empty for ``.ort``."""
+    sess_options: onnxruntime.SessionOptions | None
+    providers: Sequence[Any] | None
+    disabled_optimizers: tuple[str, ...]
+    wait: bool
+    store: Store | str | os.PathLike[str] | None
+    tensors: tuple[Tensor, ...] | None = None
+    """Constants of an ``.onnx`` model, empty for ``.ort``; None until `parse` has read them."""
+
+    def parse(self) -> None:
+        """Read the names and places of the weights; Unfit if the options have some; other errors as `onecopy.open`."""
+        if self.tensors is not None:
+            return
+        with FileMapping(self.path) as mapping:
+            rows = [] if self.is_ort else _core.parse_onnx(mapping.core)["tensors"]
+        self.tensors = tuple(Tensor(*row) for row in rows)  # type: ignore[attr-defined]
+        sizes = dict(zip(self.locations, map(os.path.getsize, self.files[1:]), strict=True))
+        for one in self.tensors:
+            end = one.offset + one.bytes
+            if one.storage == "external" and end > sizes[one.location]:
+                raise FormatError(
+                    f"{one.name!r} needs bytes [{one.offset}, {end}) of {one.location}, which has "
+                    f"{sizes[one.location]} bytes",
+                    FormatError.Kind.OUT_OF_BOUNDS,
+                    path=self.path,
+                )
+        if _options.holds(self.sess_options, {one.name for one in self.tensors}, self.locations):
+            raise Unfit("the session options hold weights of the model in memory, or cannot be copied")
+
+    @property
+    def is_ort(self) -> bool:
+        """Whether the format is ``.ort`` by the rules of ONNX Runtime: by the options, else by the suffix."""
+        given = _options.entry(self.sess_options, "session.load_model_format")
+        return (given or self.path[-4:]).lower() in ("ort", ".ort")
 
     @property
     def locations(self) -> tuple[str, ...]:
         """Names of the external data files in the model."""
-        return tuple(dict.fromkeys(tensor.location for tensor in self.tensors if tensor.storage == "external"))
+        return tuple(dict.fromkeys(one.location for one in self.tensors or () if one.storage == "external"))
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -310,28 +129,175 @@ class Model:
     @property
     def weights(self) -> int:
         """Bytes of all constants; for ``.ort``, the size of the file."""
-        if self.kind == "ort":
-            return os.stat(self.path).st_size  # noqa: PTH116
-        return sum(tensor.bytes for tensor in self.tensors)
+        return os.stat(self.path).st_size if self.is_ort else sum(one.bytes for one in self.tensors or ())  # noqa: PTH116
 
     @property
     def copied(self) -> tuple[Copied, ...]:
         """Constants that ONNX Runtime copies even with mapped files, the largest first."""
-        found = [Copied(one.name, one.bytes, one.why_copied) for one in self.tensors if one.why_copied]
+        found = [Copied(one.name, one.bytes, one.why_copied) for one in self.tensors or () if one.why_copied]
         return tuple(sorted(found, key=lambda weight: -weight.bytes))
 
-    def expect_whole(self) -> None:
-        """Refuse external data that ends before its weights do."""
-        sizes = dict(zip(self.locations, map(os.path.getsize, self.files[1:]), strict=True))
-        for tensor in self.tensors:
-            end = tensor.offset + tensor.bytes
-            if tensor.storage == "external" and end > sizes[tensor.location]:
-                raise FormatError(
-                    f"{tensor.name!r} needs bytes [{tensor.offset}, {end}) of {tensor.location}, which "
-                    f"has {sizes[tensor.location]} bytes",
-                    FormatError.Kind.OUT_OF_BOUNDS,
-                    path=self.path,
-                )
+    @property
+    def recipe(self) -> _prepacking.Recipe:
+        """The recipe of the prepacked weights."""
+        options = _options.deciding(self.sess_options)
+        store = Store.of(self.store).with_options(where="here")
+        return _prepacking.Recipe(self.path, self.files, options, self.disabled_optimizers, store)
+
+
+@dataclass
+class Opening:
+    """The arguments for making a session in a mode."""
+
+    mode: str
+    reason: str
+    model: str | bytes
+    """Path of the model, or its serialized message."""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    """Entries for the session options."""
+    buffers: dict[str, memoryview] = field(default_factory=dict)
+    """Files in memory for ONNX Runtime: the locations in the model, and views of their bytes."""
+    owned: list[FileMapping] = field(default_factory=list)
+    """The mappings that `buffers` are views of."""
+    files: tuple[str, ...] = ()
+    """Files that the session may have mapped."""
+    copied: tuple[Copied, ...] = ()
+
+    def close(self) -> None:
+        """Release the mappings."""
+        for view in self.buffers.values():
+            with suppress(BufferError):  # the options of ONNX Runtime still reference it
+                view.release()
+        self.buffers = {}
+        for mapping in self.owned:
+            mapping.close()
+
+
+def read(request: Request, reason: str) -> Opening:
+    """Open the model with ONNX Runtime without changes."""
+    return Opening("read", reason, request.path, files=request.files)
+
+
+def mapped(request: Request) -> Opening:
+    """Read the model through a mapping that is released afterwards."""
+    reason = "as requested; this saves no memory once the session exists: see 'direct' and 'prepacked'"
+    request.parse()
+    if request.is_ort:
+        return Opening("map", reason, request.path, _options.ORT_MAPPED, files=request.files)
+    if request.locations:
+        reason += "; external data is mapped by ONNX Runtime"
+        return Opening("map", reason, request.path, files=request.files)
+    return in_memory(request, Opening("map", reason, request.path, files=request.files))
+
+
+def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
+    """Use weights in the mapping of the model."""
+    request.parse()
+    if request.is_ort:
+        return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=request.files)
+    misplaced = sum(weight.bytes for weight in request.copied if weight.reason.startswith("begins"))
+    if misplaced >= WORTH_ALIGNING:
+        try:
+            found = prepared(request)
+        except Unfit as unfit:
+            found = str(unfit)
+        if isinstance(found, _prepacking.Prepacked):
+            return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
+        reason = f"{reason}; {size(misplaced)} of weights are misaligned in the file: {found}"
+    opening = Opening("direct", reason, "", _options.IN_PLACE, files=request.files, copied=request.copied)
+    return in_memory(request, opening)
+
+
+def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
+    """Use the prepacked weights of the store."""
+    request.parse()
+    providers = request.providers or onnxruntime.get_available_providers()
+    if not {one if isinstance(one, str) else one[0] for one in providers} <= _CPU:
+        raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
+    if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
+        raise Unfit("the session options disable prepacking")
+    found = prepared(request)
+    if isinstance(found, str):
+        return read(request, f"'prepacked' is not ready: {found}" if reason == AS_REQUESTED else found)
+    if found.prepacked == 0:
+        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model uses prepacked weights")
+    return of_artefact(found, request, "prepacked", reason)
+
+
+def auto(request: Request) -> Opening:
+    """Use the best mode that is not slower than "read"."""
+    request.parse()
+    if request.weights < WORTH_IT and not is_prepacked(request):
+        few = f"the model has {size(request.weights)} of weights, and auto prepacks from {size(WORTH_IT)} on"
+        return read(request, f"auto: {few}; mode='prepacked' prepacks any model")
+    try:
+        opening = prepacked(request, "auto: one copy for all processes, at full speed")
+    except Unfit as unfit:
+        return read(request, f"auto: {unfit}")
+    if opening.mode == "read":
+        opening.reason = f"auto: {opening.reason}"
+    return opening
+
+
+def is_prepacked(request: Request) -> bool:
+    """Return whether the store has prepacked weights of the model for this machine and these options."""
+    try:
+        if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
+            return False  # `Store` would create the folder
+        found = request.recipe.find()
+    except OSError:  # an unreadable store has nothing to use
+        return False
+    return found is not None and not found.failed
+
+
+def prepared(request: Request) -> _prepacking.Prepacked | str:
+    """Return the prepacked weights; else prepack them, or return a sentence on the process that does."""
+    recipe = request.recipe
+    found = recipe.find()
+    if found is None:
+        if obstacle := missing_space(request.weights, recipe.store.folder):
+            raise Unfit(obstacle)
+        if not request.wait:
+            if recipe.is_being_built():
+                return "another process is prepacking the weights"
+            return f"process {_prepacking.start_in_background(recipe)} is prepacking the weights in the background"
+        found = _prepacking.prepack(recipe)
+    if found.failed:
+        raise Unfit(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
+    return found
+
+
+def missing_space(weights: int, folder: Path) -> str:
+    """Return why disk or memory do not suffice for prepacking; empty if they do."""
+    needed, free = int(weights * _ON_DISK), free_on(folder)
+    if free is not None and free < needed:
+        return f"prepacking needs {size(needed)} of disk, but {folder} has {size(free)} free"
+    left = _core.available_memory()
+    if left is not None and left[0] < weights * _HEAPS:
+        return f"prepacking needs about {size(weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
+    return ""
+
+
+def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
+    """Return the opening of a session on an artefact, with its prepacked or its plain weights."""
+    entries = {_options.FOLDER: str(found.path.parent)}
+    if mode == "direct":
+        entries[_options.PREPACKING_OFF] = "1"
+    return Opening(mode, reason, found.model, entries, files=(str(found.path), *request.files))
+
+
+def in_memory(request: Request, opening: Opening) -> Opening:
+    """Return the opening with the message of the model without its data, and views of the files with the data."""
+    try:
+        for path in request.files:
+            opening.owned.append(FileMapping(path))
+        opening.model = _core.onnx_skeleton(opening.owned[0].core, _INSIDE, SMALLEST)
+    except BaseException:
+        opening.close()
+        raise
+    views = (memoryview(mapping.view()) for mapping in opening.owned)
+    opening.buffers = dict(zip((_INSIDE, *request.locations), views, strict=True))
+    return opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,8 +390,7 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
         if opening.mode != "read":
             options = _options.copied(sess_options, opening.entries)
             if opening.buffers:
-                views = [view for _, view in opening.buffers]
-                names = [name for name, _ in opening.buffers]
+                names, views = list(opening.buffers), list(opening.buffers.values())
                 options.add_external_initializers_from_files_in_memory(names, views, [len(view) for view in views])
             given.setdefault("enable_fallback", 0)  # the fallback prints, and retries what cannot succeed
         super().__init__(opening.model, options, **given)
@@ -532,8 +497,8 @@ def session(
     request = Request(file_of(path, ".onnx"), sess_options, providers, optimizers, wait, store)
     given = given | {"providers": providers, "provider_options": provider_options}
     if warm and mode in (None, "read"):  # for the paths of its external data
-        with suppress(OSError, FormatError, Unfit), parsed(request):
-            pass
+        with suppress(OSError, FormatError, Unfit):
+            request.parse()
     opening = _planned(request, mode)
     warming = _warming(opening, max_bytes) if warm else None
     made = _made(request, opening, given)
@@ -580,7 +545,7 @@ def _warming(opening: Opening, max_bytes: int | str | None) -> WarmJob | None:
 
 def _report(request: Request, requested: Mode, opening: Opening, seconds: float, before: int | None) -> Report:
     after, mapped = anonymous_memory(), mapped_files(opening.files)
-    weights = request.model.weights if request.model else None
+    weights = None if request.tensors is None else request.weights
     certain = sum(weight.bytes for weight in opening.copied)
     if opening.mode in ("read", "map"):  # weights that are not mapped are copied
         certain = (weights or 0) - sum(file.bytes for file in mapped)
