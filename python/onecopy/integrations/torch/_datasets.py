@@ -208,8 +208,7 @@ class _Mover:
             return shared, shared, shared.nbytes
         raw, shape = bytes_of(value), tuple(value.shape)
         shared = records.share([raw], **self._options_of(f"{place} {value.dtype} {shape}"))
-        now = (array_in if type(value).__module__ == "numpy" else tensor_in)(shared, value.dtype, shape)
-        return now, shared, raw.nbytes
+        return mapped(shared, value.dtype, shape), shared, raw.nbytes
 
     def _options_of(self, place: str) -> dict[str, Any]:
         """Return the arguments of `share` for one attribute, with its name in the key."""
@@ -325,16 +324,12 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
         return self.view(np.ndarray).__reduce_ex__(protocol)
 
 
-def _sent_array(array: MappedArray) -> Any:
-    if array._rows is None or _is_written(array.ctypes.data, array.nbytes):
-        return array.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
-    return array_in, (array._rows, array.dtype, array.shape)
-
-
-def _sent_tensor(tensor: Any) -> Any:
-    if _is_written(tensor.data_ptr(), tensor.nbytes):
-        return tensor.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
-    return tensor_in, (tensor._rows, tensor.dtype, tuple(tensor.shape))
+def _sent(value: Any) -> Any:
+    """Reduce a mapped array or tensor for multiprocessing: to its handle, or to its data if that was written to."""
+    address = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
+    if value._rows is None or _is_written(address, value.nbytes):
+        return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+    return mapped, (value._rows, value.dtype, tuple(value.shape))
 
 
 def _is_written(address: int, nbytes: int) -> bool:
@@ -346,7 +341,7 @@ def _is_written(address: int, nbytes: int) -> bool:
         return True
 
 
-ForkingPickler.register(MappedArray, _sent_array)
+ForkingPickler.register(MappedArray, _sent)
 
 
 def is_mapped(value: Any) -> bool:
@@ -361,12 +356,8 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
             raise NotShareable("an array of Python objects; a list of them can be shared")
         return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     torch: Any = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return _bytes_of_tensor(torch, value)
-    raise NotShareable(_why_not(value))
-
-
-def _bytes_of_tensor(torch: Any, value: Any) -> NDArray[np.uint8]:
+    if torch is None or not isinstance(value, torch.Tensor):
+        raise NotShareable(_why_not(value))
     if type(value) is not torch.Tensor or value.requires_grad:
         raise NotShareable(f"a {type(value).__name__} has more than data: share tensor.detach()")
     if value.device.type != "cpu" or value.layout != torch.strided or value.is_quantized:
@@ -391,28 +382,20 @@ def _why_not(value: Any) -> str:
     return f"a {kind} cannot be shared"
 
 
-def array_in(rows: List[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> MappedArray:
-    """Return an array on the bytes of the row, without reading them."""
-    array = np.ndarray(shape, dtype, _memory_of(rows)).view(MappedArray)
-    array._rows = rows
-    return array
-
-
-def tensor_in(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Return a tensor on the bytes of the row, without reading them."""
-    import torch
-
-    flat = torch.frombuffer(_memory_of(rows), dtype=torch.uint8)
-    tensor = flat.view(dtype).reshape(shape).as_subclass(_tensor_class())
-    tensor._rows = rows  # keeps the file open, and with it the handle valid
-    return tensor
-
-
-def _memory_of(rows: List[Any]) -> memoryview:
-    """Map the bytes of the row again with copy-on-write pages."""
+def mapped(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array, or a tensor for a dtype of torch, on copy-on-write pages of the row, without reading them."""
     raw = np.asarray(rows.lazy[0])
     offset = raw.__array_interface__["data"][0] - rows.file.core.address
-    return Mapping(rows.path, offset, raw.nbytes, private=True).view()
+    memory = Mapping(rows.path, offset, raw.nbytes, private=True).view()
+    value: Any
+    if isinstance(dtype, np.dtype):
+        value = np.ndarray(shape, dtype, memory).view(MappedArray)
+    else:
+        import torch
+
+        value = torch.frombuffer(memory, dtype=torch.uint8).view(dtype).reshape(shape).as_subclass(_tensor_class())
+    value._rows = rows  # keeps the file open, and with it the handle valid
+    return value
 
 
 @functools.cache
@@ -432,5 +415,5 @@ def _tensor_class() -> Any:
         def __deepcopy__(self, memo: Any) -> Any:
             return self.clone()
 
-    ForkingPickler.register(MappedTensor, _sent_tensor)
+    ForkingPickler.register(MappedTensor, _sent)
     return MappedTensor
