@@ -49,16 +49,6 @@ FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 """Exit statuses."""
 
 
-def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Print the version and exit."""
-    if not wanted or context.resilient_parsing:
-        return
-    from onecopy import __version__
-
-    click.echo(f"onecopy {__version__}")
-    context.exit()
-
-
 @click.command(
     cls=Group,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -66,14 +56,7 @@ def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> No
     entry_points="onecopy.commands",
     packaged=PACKAGED,
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=show_version,
-    help="Print the version and exit.",
-)
+@click.version_option(package_name="onecopy", message="onecopy %(version)s", help="Print the version and exit.")
 def onecopy() -> None:
     """Big read-only data: opened in milliseconds, held once per machine, its memory shown honestly."""
 
@@ -92,8 +75,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def status_of(error: BaseException) -> int:
     """Print an error, and return the exit status; the error itself is raised if ONECOPY_TRACEBACK is 1."""
+    if isinstance(error, NO_ARGUMENTS):  # a group without a command: show its help
+        error.show()
+        return USAGE
     if isinstance(error, click.UsageError):
-        return _refuse(error)
+        path = error.ctx.command_path if error.ctx is not None else "onecopy"
+        return _complain(f"{error.format_message()} (see '{path} --help')", USAGE)
     if isinstance(error, click.ClickException):
         return _complain(error.format_message(), FAILED)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
@@ -130,14 +117,6 @@ def describe(error: Exception) -> str:
     if isinstance(error, OSError | ValueError | RuntimeError) and str(error):
         return str(error)
     return f"{type(error).__name__}: {error}"
-
-
-def _refuse(error: click.UsageError) -> int:
-    if isinstance(error, NO_ARGUMENTS):  # a group without a command: show its help
-        error.show()
-        return USAGE
-    path = error.ctx.command_path if error.ctx is not None else "onecopy"
-    return _complain(f"{error.format_message()} (see '{path} --help')", USAGE)
 
 
 def _complain(message: str, status: int) -> int:

@@ -19,8 +19,7 @@ import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.arrays.saving import not_savable
 from onecopy.cli import options, screen
-from onecopy.cli.screen import counted
-from onecopy.text import significant, size
+from onecopy.text import counted, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -60,17 +60,6 @@ def share(part: int | None, whole: int) -> str:
     return ">99 %" if percent > 99 else f"{percent:.0f} %"
 
 
-def counted(number: int, one: str) -> str:
-    """Return a count with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "array"), counted(20_000, "array")
-    ('1 array', '20000 arrays')
-    """
-    return f"{number} {one}{'' if number == 1 else 's'}"
-
-
 def duration(seconds: float) -> str:
     """Return a duration in the largest unit in which it is at least 2.
 

@@ -15,9 +15,9 @@ import click
 
 from onecopy.cli import options, screen
 from onecopy.cli.groups import Group
-from onecopy.cli.screen import counted, duration
+from onecopy.cli.screen import duration
 from onecopy.store import Store, default_folder
-from onecopy.text import size
+from onecopy.text import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

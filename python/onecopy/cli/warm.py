@@ -24,9 +24,9 @@ from rich.text import Text
 import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.cli import options, reports, screen
-from onecopy.cli.screen import counted, share
+from onecopy.cli.screen import share
 from onecopy.holding import Hold
-from onecopy.text import escape, size
+from onecopy.text import counted, escape, size
 
 if TYPE_CHECKING:
     from onecopy.holding import Change

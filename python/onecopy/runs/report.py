@@ -18,7 +18,7 @@ from onecopy.memory import proc
 from onecopy.runs import NOTHING_LOADED
 from onecopy.runs.call_log import LARGEST_RUN, calls_of_run, private_bytes
 from onecopy.snapshots import MEMORY_NAME
-from onecopy.text import escape, size
+from onecopy.text import counted, escape, size
 from onecopy.variables import RUN
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Group:
 
     def __str__(self) -> str:
         name = f"{escape(Path(self.path).name)}, " if self.path else ""
-        first = f"{name}{size(self.bytes)}, by {_number(len(self.pids), 'process', 'es')}"
+        first = f"{name}{size(self.bytes)}, by {counted(len(self.pids), 'process', 'processes')}"
         text = ": ".join(part for part in (first, self.function, escape(self.reason)) if part)
         return f"{text}; {size(self.private)} of it were written to, and are private" if self.private else text
 
@@ -126,8 +126,8 @@ class RunReport:
             return NOTHING_LOADED
         pids = {pid for one in self.shared for pid in one.pids}
         total, saved = size(sum(one.bytes for one in self.shared)), size(self.saved)
-        first = f"{_number(len(pids), 'process', 'es')} {'holds' if len(pids) == 1 else 'hold'} {total} of "
-        first += f"{_number(len(self.shared), 'file')} once"
+        first = f"{counted(len(pids), 'process', 'processes')} {'holds' if len(pids) == 1 else 'hold'} {total} of "
+        first += f"{counted(len(self.shared), 'file')} once"
         lines = []
         for title, groups in (
             (f"{first}: {saved} less than a copy in each" if self.saved > 0 else first, self.shared),
@@ -138,10 +138,6 @@ class RunReport:
                 lines += [title, *(f"  {one}" for one in groups[:_SHOWN])]
                 lines += [f"  and {len(groups) - _SHOWN} more"] if len(groups) > _SHOWN else []
         return "\n".join(lines)
-
-
-def _number(count: int, noun: str, plural: str = "s") -> str:
-    return f"{count} {noun}{'' if count == 1 else plural}"
 
 
 _MAX_DEPTH = 64
