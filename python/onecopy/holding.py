@@ -153,7 +153,8 @@ class Hold(Closeable):
         if max_bytes is None:
             available = available_memory()
             max_bytes = mmap.PAGESIZE << 50 if available is None else available // 2
-        self._budget = byte_count("max_bytes", max_bytes)
+        self.max_bytes = byte_count("max_bytes", max_bytes)
+        """Maximum bytes of all files in memory."""
         self._pin = None if pin is None else non_negative("pin", pin)
         self._threads, self._huge = threads, huge
         self._files = [_File(path) for path in dict.fromkeys(file for path in paths for file in files_of(path))]
@@ -163,11 +164,6 @@ class Hold(Closeable):
         except BaseException:
             self.close()
             raise
-
-    @property
-    def max_bytes(self) -> int:
-        """Maximum bytes of all files in memory."""
-        return self._budget
 
     @property
     def files(self) -> int:
@@ -198,7 +194,7 @@ class Hold(Closeable):
         """
         changes = [change for file in self._files if (change := _compared(file)) is not None]
         self._plan()
-        lockable = self._budget if self._pin is None else self._pin
+        lockable = self.max_bytes if self._pin is None else self._pin
         for file in self._files:
             if file.mapping is not None and (change := self._fill(file, file.mapping, lockable)) is not None:
                 changes.append(change)
@@ -213,7 +209,7 @@ class Hold(Closeable):
 
     def _plan(self) -> None:
         """Assign each file its part of the budget, and unlock files whose part has shrunk."""
-        left = self._budget
+        left = self.max_bytes
         for file in self._files:
             file.wanted = file.size if file.size <= left else left // mmap.PAGESIZE * mmap.PAGESIZE
             left -= file.wanted
@@ -236,7 +232,7 @@ class Hold(Closeable):
         except OSError as error:  # DataLost: the file was truncated during this call
             return _lost(file, error.strerror or str(error))
         if file.wanted < file.size and not reason:
-            reason = f"the budget of {in_words(self._budget)} ends here"
+            reason = f"the budget of {in_words(self.max_bytes)} ends here"
         what: What = "short" if short else "held" if file.reported is None else "warmed"
         state = ("short" if short else "held", reason, file.resident, file.locked)
         known, file.reported = file.reported, state
