@@ -36,6 +36,7 @@ from onecopy.files import Closeable, Mapping
 from onecopy.memory import proc
 from onecopy.page_cache import available_memory, pin, residency, unpin, warm
 from onecopy.sources import files_of
+from onecopy.text import counted
 from onecopy.text import size as in_words
 
 if TYPE_CHECKING:
@@ -241,9 +242,8 @@ class Hold(Closeable):
         return file.change(what, reason or ("in memory" if what == "held" else "read back"), filled)
 
     def __repr__(self) -> str:
-        files = "1 file" if self.files == 1 else f"{self.files} files"
         resident = "unknown" if self.resident is None else in_words(self.resident)
-        return f"<onecopy.Hold {files}, {resident} of {in_words(self.wanted)} in memory>"
+        return f"<onecopy.Hold {counted(self.files, 'file')}, {resident} of {in_words(self.wanted)} in memory>"
 
 
 def _compared(file: _File) -> Change | None:

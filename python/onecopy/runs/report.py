@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from onecopy.memory import proc
 from onecopy.runs import NOTHING_LOADED
-from onecopy.runs.call_log import LARGEST_RUN, calls_of_run, private_bytes
+from onecopy.runs.call_log import LARGEST_RUN, calls_of_run, parse_calls, private_bytes
 from onecopy.snapshots import MEMORY_NAME
 from onecopy.text import counted, escape, size
 from onecopy.variables import RUN
@@ -215,8 +215,8 @@ class Sampler:
         """By process and path: private bytes at most. All processes that share something."""
         self._reading: dict[tuple[int, int], tuple[str, int, set[int]]] = {}
         """By device and inode: path, size, and the processes that had the file open to read."""
-        self._known: set[str] = set()
-        """Paths of files that were loaded by functions that are replaced."""
+        self.calls: list[Call] = []
+        """Calls of functions that are replaced."""
 
     def sample(self) -> None:
         """Sample all processes; raises nothing. One thread at a time may call this."""
@@ -231,15 +231,16 @@ class Sampler:
                 waiting += proc.children_of(pid)
                 self._open_files(pid)
 
-    @property
-    def read_files(self) -> tuple[Group, ...]:
-        """The large files that were read, and not loaded by a function that is replaced; the largest first."""
-        files = [
+    def report(self, *, living: bool) -> RunReport:
+        """Return what all processes, or those that are alive, have reported, and what was sampled."""
+        calls = [call for call in self.calls if not living or os.path.exists(f"/proc/{call.pid}")]  # noqa: PTH110 - text
+        loaded = {call.path for call in self.calls}
+        read = [
             Group("", path, _HINTS.get(Path(path).suffix.lower(), _OTHERWISE), size, tuple(sorted(pids)))
             for path, size, pids in self._reading.values()
-            if path not in self._known
+            if path not in loaded
         ]
-        return tuple(sorted(files, key=lambda file: (-file.bytes, file.path)))
+        return RunReport.of(calls, self.private, tuple(sorted(read, key=lambda file: (-file.bytes, file.path))))
 
     def _read_calls(self) -> None:
         data = os.pread(self._run_file, max(LARGEST_RUN - self._read, 0), self._read)
@@ -252,10 +253,10 @@ class Sampler:
                     self.paths[str(fields["mapped"])] = str(fields["path"])
                 elif "private" in fields:  # the process itself, at its end
                     self._keep(int(fields["pid"]), {str(path): int(n) for path, n in fields["private"].items()})
-                elif "function" in fields:
-                    self._known.add(str(fields["path"]))
-                    if fields["shared"]:
-                        self.private.setdefault(int(fields["pid"]), {})
+                else:
+                    calls = parse_calls([line])
+                    self.calls += calls
+                    self.private |= {call.pid: {} for call in calls if call.shared and call.pid not in self.private}
 
     def _keep(self, pid: int, found: dict[str, int]) -> None:
         known = self.private.setdefault(pid, {})
