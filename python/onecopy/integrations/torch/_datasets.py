@@ -167,9 +167,8 @@ class _Mover:
     def __init__(self, min_bytes: int, options: dict[str, Any]) -> None:
         self.attributes: list[Attribute] = []
         self._min_bytes, self._options = min_bytes, options
-        self._seen: dict[
-            int, tuple[Any, Any]
-        ] = {}  # by id: what was there, kept so that the id stays its, and what is now
+        self._seen: dict[int, tuple[Any, Any]] = {}
+        """By id: the object, which keeps the id its own, and what replaced it."""
 
     def move(self, owner: Any, prefix: str) -> None:
         """Replace the large attributes of an object, and of the datasets among them."""
@@ -286,13 +285,10 @@ def _sample(container: Any, depth: int) -> islice[Any]:
 
 def _of_children(sample: list[Any], count: int, depth: int) -> int:
     """Return an estimate of the bytes of `count` children from a sample, which keeps them alive, so that ids differ."""
-    if not sample:
-        return 0
     different = {id(child): child for child in sample}
     total = sum(estimated_bytes(child, depth + 1) for child in different.values())
-    if len(different) < len(sample):  # few objects with many references, or nearly all different
-        return total * count // len(sample) if len(different) > len(sample) // 2 else total
-    return total * count // len(sample)
+    few = 2 * len(different) <= len(sample)  # with many references each
+    return total if few else total * count // len(sample)
 
 
 # --- arrays and tensors on the bytes of a list of one row -------------------------------------------------------------
@@ -327,18 +323,11 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
 def _sent(value: Any) -> Any:
     """Reduce a mapped array or tensor for multiprocessing: to its handle, or to its data if that was written to."""
     address = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
-    if value._rows is None or _is_written(address, value.nbytes):
-        return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
-    return mapped, (value._rows, value.dtype, tuple(value.shape))
-
-
-def _is_written(address: int, nbytes: int) -> bool:
-    """Return whether copy-on-write memory was written to; True if that is not known."""
-    try:
-        with Pages() as pages:
-            return pages.private_bytes(address, nbytes) > 0
-    except OSError:  # without /proc
-        return True
+    if value._rows is not None:
+        with contextlib.suppress(OSError), Pages() as pages:  # without /proc it is not known
+            if pages.private_bytes(address, value.nbytes) == 0:
+                return mapped, (value._rows, value.dtype, tuple(value.shape))
+    return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
 
 
 ForkingPickler.register(MappedArray, _sent)
