@@ -5,6 +5,7 @@ The JSON has all public attributes of a report, so that new attributes appear wi
 
 from __future__ import annotations
 
+import fnmatch
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,14 @@ from onecopy.text import counted, significant, size
 
 if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
+
+
+def names_matching(file: Any, pattern: str) -> list[str]:
+    """Return the names of the arrays that match; ValueError if none does."""
+    names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
+    if not names:
+        raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
+    return names
 
 
 def attributes_of(report: object) -> dict[str, Any]:

@@ -8,9 +8,8 @@ import click
 
 import onecopy
 from onecopy.arrays import open_arrays
-from onecopy.cli import options, screen
+from onecopy.cli import options, reports, screen
 from onecopy.cli.command_line import describe
-from onecopy.cli.warm import names_matching
 from onecopy.text import escape, size
 
 UNKNOWN = 3
@@ -24,7 +23,7 @@ def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any
     report: dict[str, Any] = {"file": path}
     try:
         with open_arrays(path) as file, screen.progress("verify") as watch:
-            names = None if pattern is None else names_matching(file, pattern)
+            names = None if pattern is None else reports.names_matching(file, pattern)
             verified = file.verify(names, threads=threads, progress=watch)
         return {**report, "status": "ok", **verified._asdict()}
     except onecopy.ChecksumError as error:

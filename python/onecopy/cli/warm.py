@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fnmatch
 import json
 import resource
 import signal
@@ -36,14 +35,6 @@ HOLDS, WARMS = ("interval", "pin"), ("pattern", "verify")
 """Options that need --hold, and options that exclude it."""
 
 
-def names_matching(file: Any, pattern: str) -> list[str]:
-    """Return the names of the arrays that match; ValueError if none does."""
-    names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
-    if not names:
-        raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
-    return names
-
-
 def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any]) -> Any:
     """Warm all of a file, or the arrays that match, with a progress bar, and return the report."""
     with screen.progress("warm") as watch:
@@ -51,7 +42,7 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
             with reports.opened(path) as target:
                 return onecopy.warm(target, **settings, progress=watch)
         with open_arrays(path) as file:
-            names = None if pattern is None else names_matching(file, pattern)
+            names = None if pattern is None else reports.names_matching(file, pattern)
             return file.warm(names, verify=verify, **settings, progress=watch)
 
 
