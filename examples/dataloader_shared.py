@@ -1,6 +1,6 @@
 """An existing Dataset, one line more, and its DataLoader workers hold one copy, however they are started.
 
-python examples/dataloader_shared.py        (needs torch)
+python examples/dataloader_shared.py        (needs torch and onecopy-monitor)
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Ranks that share without a collective: each asks for the same key, one builds, all map what it built.
 
-torchrun --nproc-per-node=2 examples/torchrun_shared.py        (needs torch)
+torchrun --nproc-per-node=2 examples/torchrun_shared.py        (needs torch and onecopy-monitor)
 """
 
 import multiprocessing
