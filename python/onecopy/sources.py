@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy import _core
 from onecopy.arguments import is_url, path_text
-from onecopy.errors import FormatError
-from onecopy.named_files import SetError, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +76,9 @@ def file_of(named: Named, suffix: str = "") -> str:
 
 def files_of(named: Named) -> list[str]:
     """Return the path of `file_of`, and those of the files that an index or a model names."""
+    from onecopy.errors import FormatError  # here, because opening a file does not need them
+    from onecopy.named_files import SetError, names_in
+
     path = file_of(named)
     try:
         return [path, *(os.path.join(os.path.dirname(path), name) for name in names_in(path))]  # noqa: PTH118, PTH120
