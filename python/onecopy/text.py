@@ -53,6 +53,17 @@ def size(nbytes: int) -> str:
     return f"{nbytes} B" if unit == "B" else f"{significant(value)} {unit}"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a count with its noun; without `many`, the plural ends in "s".
+
+    Examples
+    --------
+    >>> counted(1, "array"), counted(20_000, "array"), counted(2, "process", "processes")
+    ('1 array', '20000 arrays', '2 processes')
+    """
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def parse_size(text: str) -> int:
     """Return the number of bytes of a size given as text: "2GiB", "500 MB", "4096"; units are decimal or binary.
 

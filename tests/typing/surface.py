@@ -12,7 +12,8 @@ import onecopy_monitor
 import onecopy_mosaic
 from onecopy.scratch_arrays import alloc
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared, preload
+from onecopy.workers import preload
+from onecopy_monitor import assert_shared
 
 file = oc.open("model.safetensors")
 mapping = oc.Mapping(Path("data.bin"), 5, length=10, mode="copy")

@@ -173,15 +173,10 @@ def parse_calls(lines: Iterable[bytes]) -> list[Call]:
     found = []
     for line in lines:
         try:
-            fields: Any = json.loads(line)
-            call = Call(**fields)
+            call = Call(**json.loads(line))
         except (ValueError, TypeError, RecursionError):
             continue
-        if _is_valid(call):
+        texts = all(isinstance(one, str) for one in (call.function, call.path, call.reason))
+        if texts and all(type(one) is int for one in (call.shared, call.copied, call.pid)):
             found.append(replace(call, shared=max(call.shared, 0), copied=max(call.copied, 0)))
     return found
-
-
-def _is_valid(call: Call) -> bool:
-    texts = all(isinstance(one, str) for one in (call.function, call.path, call.reason))
-    return texts and all(type(one) is int for one in (call.shared, call.copied, call.pid))

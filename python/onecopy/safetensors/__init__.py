@@ -231,7 +231,7 @@ def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, An
             raise SafetensorError(
                 f"{entry.name!r}: torch has no dtype for {entry.dtype} elements", Kind.UNSUPPORTED, path=file.path
             )
-    found = tensors_in(file, [entry.name for entry in entries], device=device, writable=True)
+    found = tensors_in(file, [entry.name for entry in entries], device=device, writable=True)[0]
     for entry in entries:
         if entry.dtype == "F4":
             if entry.shape[-1:] == () or entry.shape[-1] % 2:

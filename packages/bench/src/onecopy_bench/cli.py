@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from onecopy.cli import screen
+from onecopy.cli.groups import Group
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Record, read
 from onecopy_bench.engine.rounds import Settings
@@ -49,7 +49,7 @@ def _every_number(record: Record) -> Iterator[Table]:
         yield table(record, ", ".join(case), case, dict.fromkeys(sample.row for sample in samples), columns)
 
 
-@click.group("bench", cls=screen.Group)
+@click.group("bench", cls=Group)
 def command() -> None:
     """Measure in fresh processes, with a declared state of the page cache."""
 

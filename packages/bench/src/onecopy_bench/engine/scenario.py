@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
-from onecopy.cli import reports, screen
-from onecopy.cli.options import SIZE_OF_SOMETHING
+from onecopy.cli import screen
+from onecopy.cli.options import Quantity
 from onecopy.text import escape, parse_size
 from onecopy_bench.engine import machine, pictures
 from onecopy_bench.engine.machine import quiet
@@ -147,9 +147,8 @@ class Scenario:
 def _grid(table: Table, between: str) -> screen.Grid:
     """Return a table for the screen; `between` separates the lines of a cell."""
     words = [title.replace("\n", between) for title in table.header]
-    columns = (screen.Column(words[0]), *(screen.Column(title, right=True) for title in words[1:]))
     rows = [tuple(between.join(map(escape, cell.split("\n"))) for cell in row) for row in table.rows]
-    return screen.Grid(columns, rows)
+    return screen.Grid([words[0], *(f">{title}" for title in words[1:])], rows)
 
 
 def limits(record: Record) -> Iterator[str]:
@@ -202,9 +201,12 @@ def argument(name: str, default: Any = "", **settings: Any) -> Any:
     return dataclasses.field(default=default, metadata={"argument": name, "settings": settings | {"path": True}})
 
 
+_SIZE = Quantity("size", parse_size, lambda nbytes: nbytes >= 1, "at least one byte")
+
+
 def size(default: str, words: str, *flags: str) -> Any:
     """Return a field that is a number of bytes; its default is shown as it is written."""
-    return option(parse_size(default), words, *flags, type=SIZE_OF_SOMETHING, default=default)
+    return option(parse_size(default), words, *flags, type=_SIZE, default=default)
 
 
 def _option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], Any]:
@@ -275,7 +277,7 @@ class Out:
 def check_folders(*paths: str | None) -> None:
     """Raise a usage error where a file could not be written."""
     for path in paths:
-        if not reports.has_folder(path):
+        if path is not None and path != "-" and not Path(path).absolute().parent.is_dir():
             raise click.UsageError(f"no folder for {path!r}")
 
 

@@ -131,13 +131,11 @@ def show(found: Stories, stories: Sequence[Story]) -> None:
     console = screen.out()
     if found.heading.options.get("quick"):
         screen.show_line(console, reading.QUICK, "bold")
-    titles = ("published", "the same here", "onecopy here")
-    columns = (screen.Column(""), *(screen.Column(title, right=True) for title in titles))
     rows = [
         (textwrap.fill(told.words, NARROW), *map(escape, (told.published, told.here, told.ours)))
         for told in reading.overview(found, stories)
     ]
-    screen.Grid(columns, rows).show(console)
+    screen.Grid(["", ">published", ">the same here", ">onecopy here"], rows).show(console)
     for story in stories:
         samples = found.of(story)
         for said in [] if samples is None else [*reading.headlines(story, samples), *reading.limits(samples)]:
