@@ -40,23 +40,6 @@ def test_pages_that_somebody_maps_stay_and_are_counted(file):
     assert left >= 4096
 
 
-def test_mincore_and_cachestat_tell_the_same(file):
-    cache.evict(file)
-    with file.open("rb") as opened:
-        assert cache._mincore(opened.fileno(), 3 * 2**20 + 5) == 0
-        os.pread(opened.fileno(), 4096, 2**20)
-        by_mincore = cache._mincore(opened.fileno(), 3 * 2**20 + 5)
-        by_cachestat = cache._cachestat(opened.fileno())
-    assert by_mincore
-    assert by_cachestat in (None, by_mincore)
-
-
-def test_without_both_the_answer_is_unknown(file, monkeypatch):
-    monkeypatch.setattr(cache, "_cachestat", lambda _: None)
-    monkeypatch.setattr(cache, "_mincore", lambda *_: None)
-    assert cache.evict(file) is None
-
-
 def test_a_file_that_changes_has_another_identity(file):
     before = cache.identity(file)
     os.utime(file, ns=(1, 1))

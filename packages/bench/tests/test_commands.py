@@ -17,7 +17,7 @@ from onecopy.cli import command_line
 from onecopy_bench.engine.record import Log, Row, read
 
 READY = "import time; print('it is ready', flush=True); time.sleep(1000)"
-QUICK = ("--only", "map", "--only", "empty", "--ceilings", "none", "--rounds", "1", "--idle-wait", "0")
+QUICK = ("--only", "map", "--only", "empty", "--brief", "--rounds", "1", "--idle-wait", "0")
 
 
 @pytest.fixture
@@ -51,7 +51,6 @@ def path(record, tmp_path):
         (["report"], "Missing argument 'RECORD...'"),
         (["report", "r", "-o", "x.pdf"], "'x.pdf' must end in .md, .svg or .png"),
         (["run"], "Missing argument '-- COMMAND...'"),
-        (["run", "--ready", "a", "--settle", "1", "--", "true"], "--ready and --settle exclude each other"),
         (["run", "--ready", "", "--", "true"], "an empty text is never said"),
         (["run", "--", "no-such-program"], "no program 'no-such-program'"),
         (["run", "--baseline", "no-such-program", "--", "true"], "no program 'no-such-program'"),
@@ -160,7 +159,7 @@ def test_a_program_that_never_gets_ready_is_status_1_with_what_it_said(onecopy_p
         "bench", "run", "--ready", "x", "--timeout", "0.5", "--rounds", "1", "--", sys.executable, "-c", code
     )
     assert done.returncode == 1
-    assert "timeout (1 of 1 copies were not ready within 0.5 s; last lines" in done.stdout.replace("\n", " ")
+    assert "timeout: 1 of 1 copies were not ready within 0.5 s; last lines" in done.stdout.replace("\n", " ")
     assert "waiting for godot" in done.stdout
 
 

@@ -24,7 +24,7 @@ from onecopy_bench.scenarios.open import Options
 
 HAS_CORE = importlib.util.find_spec("onecopy._core") is not None
 NEEDS_CORE = pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built")
-EVERY = (*ROWS, *CEILINGS, *CONTROLS)
+EVERY = (*ROWS, *CEILINGS.values(), *CONTROLS)
 LOADERS = [
     pytest.param(entry, id=entry.name, marks=[NEEDS_CORE] if "onecopy" in entry.needs else [])
     for entry in EVERY
@@ -96,7 +96,7 @@ def test_o_direct_reads_the_whole_file_with_its_tail(tmp_path, size, threads):
     assert opened.arrays is not None
     ((_, data),) = opened.arrays()
     assert data.tobytes() == content
-    assert ceilings.open_direct_reused(job, threads=threads).keep == size
+    assert ceilings.open_direct_reused(job, threads=threads).arrays is None
 
 
 def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
@@ -108,7 +108,7 @@ def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, m
     assert Absent("safetensors.torch", "not installed: torch") in absent
     assert safetensors[0] == "copy"
     assert safetensors[-1] == "first-touch-huge"
-    chosen, absent = opening.applicable(read_layout(__file__), Options(ceilings="none"))
+    chosen, absent = opening.applicable(read_layout(__file__), Options(ceilings=False))
     rows = ["copy", "map", "map+warm", "numpy.memmap", "numpy.fromfile", "empty"]
     assert [entry.name for entry in chosen] == [*rows, "first-touch-4k", "first-touch-huge"]
     assert not absent

@@ -13,7 +13,7 @@ from tests.support.screens import widest_of_tables
 from onecopy.cli import screen
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.tables import number
-from onecopy_bench.scenarios import open_shown as summary
+from onecopy_bench.scenarios import open as summary
 from onecopy_bench.scenarios.open import SCENARIO
 
 COLD = ("cold", "4")

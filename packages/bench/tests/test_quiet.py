@@ -1,18 +1,10 @@
 """Waiting for an idle machine."""
 
-import pytest
-
 from onecopy_bench.engine.machine import quiet
 
 
 def test_idle_is_idle_and_waiting_for_a_disk_without_guests_counted_twice():
     assert quiet.parse_cpu_times("cpu  1 2 3 40 5 6 7 8 100 200\ncpu0 1\n") == (45, 72)
-
-
-@pytest.mark.parametrize("text", ["", "cpu0 1 2 3 4 5", "cpu 1 2"])
-def test_another_file_is_an_error(text):
-    with pytest.raises(ValueError, match="/proc/stat begins with"):
-        quiet.parse_cpu_times(text)
 
 
 def test_an_idle_machine_is_not_waited_for(monkeypatch):

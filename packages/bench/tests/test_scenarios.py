@@ -19,7 +19,7 @@ from onecopy_bench.engine.machine import disks
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Record, Row, Sample, read
 from onecopy_bench.engine.scenario import filled
-from onecopy_bench.scenarios import images, passes, passes_shown, records, share, start, structs
+from onecopy_bench.scenarios import images, passes, records, share, start, structs
 from onecopy_bench.workers import rows as data
 
 MB = 1_000_000
@@ -171,7 +171,7 @@ def test_another_canvas_is_wrong_data(tmp_path, monkeypatch):
     pytest.importorskip("imagecodecs")
     tifffile.imwrite(tmp_path / "x.tif", np.zeros((300, 200, 3), np.uint8), photometric="rgb")
     (tmp_path / "place").mkdir()
-    monkeypatch.setattr(images.Expected, "of", lambda *_: 1)
+    monkeypatch.setattr(images, "expected", lambda *_: 1)
     options = images.Options(**SMALL, file=str(tmp_path / "x.tif"), count=1, ways=("numpy",), syncs=(False,), limit=0)
     assert wrong(images.run(tmp_path / "place", options)) == {"wrong data"}
 
@@ -258,16 +258,16 @@ def record_of(*samples: Sample) -> Record:
 def test_the_fastest_median_wins_within_five_percent_is_a_tie_and_the_next_is_behind():
     times = {"map": (10, 11, 90), "warm": (11.5, 11.5, 11.5), "small": (11.6, 11.6, 11.6), "copy": (22, 22, 22)}
     samples = [taken(name, (ms, 2 * ms), n) for name, each in times.items() for n, ms in enumerate(each)]
-    first, second = passes_shown.verdicts_of(record_of(*samples))
-    assert (first.winners, first.margin, first.copy_ratio) == (("map", "warm"), pytest.approx(11.6 / 11), 2.0)
-    assert passes_shown.winner_text(first) == "map = warm\n11 ms\nsmall +5 %\ncopy +100 %"
+    first, second = passes.verdicts_of(record_of(*samples))
+    assert (first.winners, first.ratio("small"), first.copy_ratio) == (("map", "warm"), pytest.approx(11.6 / 11), 2.0)
+    assert passes.winner_text(first) == "map = warm\n11 ms\nsmall +5 %\ncopy +100 %"
     assert second.times["map"].median == 22
 
 
 def test_a_method_that_was_killed_does_not_win_and_the_notes_say_why():
     lost = taken("copy", (), state="crashed", reason="killed by the kernel: out of memory at 1 MB", processes=())
     record = record_of(taken("map", (10.0, 20.0)), lost)
-    (verdict, _) = passes_shown.verdicts_of(record)
+    (verdict, _) = passes.verdicts_of(record)
     assert (verdict.winners, verdict.lost) == (("map",), {"copy": "killed"})
     assert "copy: crashed (disk, shuffled, 0.5): killed by the kernel: out of memory at 1 MB." in "\n".join(
         SCENARIOS["crossover"].sentences(record)
@@ -279,7 +279,7 @@ def test_a_method_that_was_killed_does_not_win_and_the_notes_say_why():
 
 def test_a_sampler_has_an_index_for_every_draw_of_every_repeat():
     options, source = records.Options(draws=10_000, repeats=2), data.Source("", "strings", 3000, 0)
-    shuffle, row = (records.questions.question_named(name) for name in ("shuffle", "row"))
+    shuffle, row = (records.QUESTIONS[name] for name in ("shuffle", "row"))
     assert records.draws_of(shuffle, source, options) == 1000
     assert records.draws_of(row, source, options) == 3000
 

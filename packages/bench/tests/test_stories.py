@@ -171,7 +171,7 @@ def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):
     samples = found.of(story)
     assert {(sample.state, sample.reason) for sample in samples.samples} == {("ok", "")}
     assert list(reading.headlines(story, samples))
-    assert seen[-1].progress.done == seen[-1].progress.total
+    assert seen[-1].done == seen[-1].total
     assert reading.read(tmp_path / "r.jsonl", STORIES) == found
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]  # the data are gone
 

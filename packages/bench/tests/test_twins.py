@@ -44,18 +44,6 @@ def test_rows_of_one_container_share_a_file_beside_the_original(job, copying):
     assert not list(Path(job.path).parent.glob(twins.PREFIX + "*"))
 
 
-def test_what_a_killed_run_left_is_swept_and_what_a_living_one_holds_is_not(job, copying, tmp_path):
-    dead, living = (tmp_path / (twins.PREFIX + name) for name in ("dead", "living"))
-    for folder in (dead, living):
-        folder.mkdir()
-        (folder / "twin.x").touch()
-    with twins.locked(living), twins.written([row("a", ".x")], job, tmp_path) as (jobs, _):
-        twins.sweep(tmp_path)
-        assert Path(jobs["a"].path).exists()
-        assert living.exists()
-        assert not dead.exists()
-
-
 @pytest.mark.processes
 def test_a_writer_that_fails_is_a_missing_row_with_its_last_line(job):
     rows = [replace(ROWS[0], name="odd", twin=Twin(".x", os.mkdir))]
@@ -67,7 +55,7 @@ def test_a_writer_that_fails_is_a_missing_row_with_its_last_line(job):
 
 
 def test_a_folder_that_cannot_be_written_to_is_a_missing_row(job, tmp_path):
-    with twins.written([row("a", ".x")], job, tmp_path / "none") as (jobs, (absent,)):
+    with twins.written([row("a", ".x")], replace(job, path=str(tmp_path / "none/file"))) as (jobs, (absent,)):
         assert jobs == {}
         assert absent.reason == "its file could not be written: No such file or directory"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +31,19 @@ def fresh_memory(size: int, *, huge: bool) -> tuple[mmap.mmap, NDArray[np.uint8]
     memory.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)
     return memory, whole[-whole.ctypes.data % HUGE :]
+
+
+def in_windows(size: int, window: int, threads: int, work: Callable[[int, int], None]) -> None:
+    """Call `work(offset, length)` for each window of a file, from several threads."""
+    offsets = itertools.count(0, window)  # next() is atomic: the threads share the windows among them
+
+    def run() -> None:
+        while (offset := next(offsets)) < size:
+            work(offset, min(window, size - offset))
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(run) for _ in range(threads)]:
+            done.result()
 
 
 def read_exactly(fd: int, view: memoryview, offset: int) -> None:

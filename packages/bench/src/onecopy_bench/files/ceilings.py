@@ -1,6 +1,6 @@
 """Ceilings and controls: what the device and the memory of this machine can do, without any library.
 
-*Ceilings* are O_DIRECT readings of the same file with 1, 2, 4 and 8 threads, past the page cache. "fresh"
+*Ceilings* are O_DIRECT readings of the same file with 1, 4 and 8 threads, past the page cache. "fresh"
 reads 8 MiB at a time into new anonymous memory of the file's size, in 2 MiB pages where the kernel gives
 them: like `warm` it ends with the data resident, and it is the fastest copying loader that one could write.
 "reused" reads into one 4 MiB buffer per thread, again and again: the device alone. `preadv` releases the GIL.
@@ -12,14 +12,12 @@ times of copying loaders, and every ratio between them and mappings, say nothing
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from onecopy_bench.engine.raw import STRIDE, fresh_memory, read_exactly
+from onecopy_bench.engine.raw import STRIDE, fresh_memory, in_windows, read_exactly
 from onecopy_bench.files.loaders import Job, Loader, Notes, Opened, views
 
 FRESH_READ = 8 << 20
@@ -30,50 +28,25 @@ SECTOR = 4096
 CONTROL_BYTES = 1 << 30
 """A control touches as much memory as the file has, but not more than this."""
 
-THREADS = (1, 2, 4, 8)
 
+def read_direct(job: Job, threads: int, request: int, place: Callable[[int, int], memoryview]) -> None:
+    """Read the file past the page cache with several threads, and what lies behind its last sector through the cache.
 
-def read_direct(job: Job, threads: int, request: int, place: Callable[[int, int], memoryview]) -> int:
-    """Read the file past the page cache with several threads and return the bytes read.
-
-    Parameters
-    ----------
-    request
-        Bytes per request, a multiple of the sector.
-    place
-        Called with (offset, length), returns where those bytes of the file go: an aligned view.
+    `place` is called with (offset, length), and returns where those bytes of the file go: an aligned view.
     """
     aligned = job.size - job.size % SECTOR
-    direct = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    direct, buffered = (os.open(job.path, os.O_RDONLY | os.O_CLOEXEC | flag) for flag in (os.O_DIRECT, 0))
+
+    def read(fd: int, offset: int, length: int) -> None:
+        read_exactly(fd, place(offset, length), offset)
+
     try:
-        offsets = itertools.count(0, request)  # next() is atomic: the threads share the file among them
-
-        def work() -> int:
-            done = 0
-            while (offset := next(offsets)) < aligned:
-                view = place(offset, min(request, aligned - offset))
-                read_exactly(direct, view, offset)
-                done += len(view)
-            return done
-
-        with ThreadPoolExecutor(threads) as pool:
-            futures = [pool.submit(work) for _ in range(threads)]
-            done = sum(future.result() for future in futures)
+        in_windows(aligned, request, threads, partial(read, direct))
+        if aligned < job.size:
+            read(buffered, aligned, job.size - aligned)
     finally:
         os.close(direct)
-    return done + _read_tail(job, aligned, place)
-
-
-def _read_tail(job: Job, aligned: int, place: Callable[[int, int], memoryview]) -> int:
-    """Read what lies behind the last whole sector through the cache: O_DIRECT cannot."""
-    if aligned == job.size:
-        return 0
-    buffered = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        read_exactly(buffered, place(aligned, job.size - aligned), aligned)
-    finally:
         os.close(buffered)
-    return job.size - aligned
 
 
 def open_direct_fresh(job: Job, *, threads: int) -> Opened:
@@ -95,7 +68,8 @@ def open_direct_reused(job: Job, *, threads: int) -> Opened:
         view: memoryview = mine.view
         return view[:length]
 
-    return Opened(None, keep=read_direct(job, threads, REUSED_BUFFER, place))
+    read_direct(job, threads, REUSED_BUFFER, place)
+    return Opened(None)
 
 
 def open_first_touch(job: Job, *, huge: bool) -> Opened:
@@ -110,34 +84,23 @@ def open_first_touch(job: Job, *, huge: bool) -> Opened:
     return Opened(None, keep=memory, warm=touch)
 
 
-def _ceiling(kind: str, threads: int) -> Loader:
-    fresh = kind == "fresh"
-    return Loader(
-        name=f"o_direct-{kind}-{threads}",
-        detail=f"O_DIRECT x {threads}, {'fresh huge-page memory' if fresh else 'reused 4 MiB buffers'}",
-        open=partial(open_direct_fresh if fresh else open_direct_reused, threads=threads),
-        needs=("numpy",),
-        role="ceiling",
-        private=1.0 if fresh else 0.0,
-        uses_cache=False,
+def _beside(name: str, detail: str, role: str, private: float, opens: Callable[..., Opened], **settings: int) -> Loader:
+    settings_of: dict[str, object] = {"role": role, "private": private, "uses_cache": False, "needs": ("numpy",)}
+    return Loader(name, detail, open=partial(opens, **settings), **settings_of)  # type: ignore[arg-type]
+
+
+CEILINGS = {
+    ceiling.name: ceiling
+    for threads in (1, 4, 8)
+    for ceiling in (
+        _beside(f"o_direct-fresh-{threads}", f"O_DIRECT x {threads}, fresh huge-page memory", "ceiling", 1.0,
+                open_direct_fresh, threads=threads),
+        _beside(f"o_direct-reused-{threads}", f"O_DIRECT x {threads}, reused 4 MiB buffers", "ceiling", 0.0,
+                open_direct_reused, threads=threads),
     )
-
-
-def _control(huge: bool) -> Loader:
-    return Loader(
-        name=f"first-touch-{'huge' if huge else '4k'}",
-        detail=f"first touch of fresh anonymous memory, {'2 MiB' if huge else '4 KiB'} pages",
-        open=partial(open_first_touch, huge=huge),
-        needs=("numpy",),
-        role="control",
-        private=1.0,
-        uses_cache=False,
-    )
-
-
-CEILINGS = tuple(_ceiling(kind, threads) for kind in ("fresh", "reused") for threads in THREADS)
-FEW = tuple(each for each in CEILINGS if each.name in {"o_direct-fresh-8", "o_direct-reused-1", "o_direct-reused-8"})
-"""The best of their kind in the records that we have: a virtual disk wants one thread, a fast one many."""
-
-CHOICES = {"few": FEW, "all": CEILINGS, "none": ()}
-CONTROLS = (_control(huge=False), _control(huge=True))
+}  # fmt: skip
+CONTROLS = tuple(
+    _beside(f"first-touch-{name}", f"first touch of fresh anonymous memory, {pages} pages", "control", 1.0,
+            open_first_touch, huge=huge)
+    for name, pages, huge in (("4k", "4 KiB", False), ("huge", "2 MiB", True))
+)  # fmt: skip

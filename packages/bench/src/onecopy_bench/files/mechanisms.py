@@ -8,19 +8,18 @@ that the kernel refuses raises OSError, and the row says so.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from onecopy_bench.engine.raw import read_exactly
-from onecopy_bench.files.loaders import Job, Loader, Named, Notes, Opened, module, views
+from onecopy_bench.engine.child import module
+from onecopy_bench.engine.raw import in_windows, read_exactly
+from onecopy_bench.files.loaders import Job, Loader, Named, Notes, Opened, views
 
 MADV_POPULATE_READ = 22  # Linux 5.14; Python 3.11 has no name for it
 WINDOW = 32 << 20
@@ -50,19 +49,6 @@ class Mapped:
         if _libc.madvise(address, ctypes.c_size_t(offset + length - begin), advice) != 0:
             number = ctypes.get_errno()
             raise OSError(number, f"madvise({advice}): {os.strerror(number)}")
-
-
-def in_windows(size: int, window: int, threads: int, work: Callable[[int, int], None]) -> None:
-    """Call `work(offset, length)` for each window of a file, from several threads."""
-    offsets = itertools.count(0, window)  # next() is atomic: the threads share the windows among them
-
-    def run() -> None:
-        while (offset := next(offsets)) < size:
-            work(offset, min(window, size - offset))
-
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(run) for _ in range(threads)]:
-            done.result()
 
 
 def open_mapped(job: Job, *, flags: int = 0, advice: int | None = None, populate: int = 0, preads: int = 0) -> Opened:

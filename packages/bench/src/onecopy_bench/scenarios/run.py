@@ -17,7 +17,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from onecopy_bench.engine.machine.processes import totals_of
 from onecopy_bench.engine.memory import difference, disk_bytes
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch, without_home
-from onecopy_bench.engine.scenario import Scenario, few_rounds
-from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, counted
+from onecopy_bench.engine.scenario import Scenario, cache_state, usual_limits
+from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, counted, percentile_99
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.scenarios.copies import Copies, numbered
 from onecopy_bench.workers import programs
@@ -42,7 +42,6 @@ NAME = "run"
 NAMES = tuple(program.name for program in PROGRAMS)
 COMMAND, BASELINE, EDITED = "command", "baseline", "edited"
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
-SETTLE = "A copy is ready when its memory has stood still for S seconds."
 HOLD = "Milliseconds from 'all are ready' to the reading of the memory."
 EVICT = "Drop this file from the page cache before each start."
 BASE = "Another command, in one word, to compare with in each round."
@@ -51,7 +50,7 @@ PROGRAM = "Instead of COMMAND: a program that loads a file in -n workers, under 
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How programs are run; without `ready` and `settle` a copy is ready when it has ended."""
+    """How programs are run; without `ready` a copy is ready when it has ended."""
 
     rounds: int = 3
     timeout: float = 120.0
@@ -60,27 +59,15 @@ class Options(Settings):
     baseline: str | None = cli.option(None, BASE, metavar="CMD")
     processes: int = cli.option(1, "Copies that are started in the same instant.", "-n", "--processes")
     ready: str | None = cli.option(None, "A copy is ready when it says this on stdout or stderr.", metavar="TEXT")
-    settle: float | None = cli.option(None, SETTLE, type=cli.SECONDS, metavar="S")
     hold_ms: float = cli.option(500.0, HOLD, type=click.FloatRange(min=0), metavar="M")
     evict: tuple[str, ...] = cli.option((), EVICT, metavar="FILE", type=cli.EXISTING, path=True)
     programs: tuple[str, ...] = cli.option((), PROGRAM, "--program", type=click.Choice(NAMES))
     size: int = cli.size("1GB", "Of the file of a --program, about.")
     requests: int = cli.option(100, "That each worker of a --program answers.")
 
-    @property
-    def waits_for_exit(self) -> bool:
-        """Whether a copy is ready when it has ended."""
-        return self.ready is None and self.settle is None
-
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure a command or programs beside the baseline; `copies.NUMBER` in an argument becomes the copy's number.
-
-    Raises
-    ------
-    OSError
-        If a file to be evicted cannot be opened.
-    """
+    """Measure a command or programs beside the baseline; `copies.NUMBER` in an argument becomes the copy's number."""
     absent: list[Absent] = []
     if options.programs:
         chosen, absent = installed(PROGRAMS, options.programs)
@@ -118,7 +105,7 @@ def _turns_of(program: Program, folder: Path, options: Options) -> tuple[list[Tu
         commands = {COMMAND: (*words, *UNDER, *server), BASELINE: (*words, *server)}
         if name == EDITED:
             commands = {EDITED: (*words, *server, EDITED)}
-        settings = replace(options, processes=1, ready=ANSWERED, settle=None)
+        settings = replace(options, processes=1, ready=ANSWERED)
         for row, command in commands.items():
             take = sample(command, settings, path.parent, size)
             turns.append(Turn(row, (program.name,), options.processes * 2.0 * size, take))
@@ -140,14 +127,15 @@ def sample(
                 cached, disk = _cached(options.evict), _disk_bytes(options.evict)
                 copies.start()
                 copies.wait_until_ready()
-                if not options.waits_for_exit:
+                held = []
+                if options.ready is not None:
                     copies.hold(options.hold_ms / 1e3)
-                held = [] if options.waits_for_exit else [asdict(totals_of(pids)) for pids in copies.members]
+                    held = list(map(totals_of, copies.members))
                 read = difference(_disk_bytes(options.evict), disk)
         except SampleError as failure:
             said = copies.last_lines()
-            words = f"; last lines: {' | '.join(said)}" if said else ""
-            raise SampleError(failure.state, f"{failure.reason}{words}") from failure
+            words = f"{failure.reason}; last lines: {' | '.join(said)}" if said else failure.reason
+            raise SampleError(failure.state, words) from failure
         numbers: dict[str, float | None] = {
             "peak_anonymous": max(copies.peak_anonymous, sum(each["anonymous"] for each in held)),
             "disk_bytes": read,
@@ -180,7 +168,7 @@ def _answers(folder: Path, size: int) -> dict[str, Any]:
         "held_share": sum(each["pss"] for each in found) / size,
         "worker_private": sum(each["anonymous"] for each in found) / len(found),
         "p50_ns": statistics.median(times),
-        "p99_ns": statistics.quantiles(times, n=100)[98] if len(times) > 1 else times[0],
+        "p99_ns": percentile_99(times),
         "checksum": sums.pop(),
     }
 
@@ -270,23 +258,15 @@ def _described(record: Record) -> str:
 
 
 def _limits(record: Record) -> Iterator[str]:
-    """Yield what limits the numbers: failures with their last lines, files that stayed cached, few rounds."""
-    for each in record.samples:
-        if each.state != "ok":
-            yield f"{each.row}, round {each.round + 1}: {each.state} ({each.reason})."
-    good = [sample for sample in record.samples if sample.state == "ok"]
-    warm = [cached for s in good if (cached := s.numbers.get("cached_before"))]
-    if warm:
-        yield f"NOT cold: up to {max(warm) / MB:.1f} MB of the evicted files were still cached."
-    unknown = [sample for sample in good if "cached_before" not in sample.numbers]
-    if record.options["evict"] and unknown:
-        yield f"It is unknown what was cached before {len(unknown)} of {len(record.samples)} samples."
+    """Yield what limits the numbers beside the usual: files that stayed cached, what did not end or only ended."""
+    if record.options["evict"]:
+        yield from cache_state([s for s in record.samples if s.state == "ok"], {})
     if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
         yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
     options = record.options
-    if options["ready"] is None and options["settle"] is None and not options.get("programs"):
+    if options["ready"] is None and options.get("settle") is None and not options.get("programs"):
         yield "The copies were waited for until they ended: what they hold is known by its peak only."
-    yield from few_rounds(record)
+    yield from usual_limits(record)
 
 
 def _findings(record: Record) -> Iterator[str]:
@@ -299,8 +279,6 @@ def _findings(record: Record) -> Iterator[str]:
 
 def _adjusted(options: Options) -> Options:
     """Return the options of a command line that can be run; raises click.UsageError otherwise."""
-    if options.ready is not None and options.settle is not None:
-        raise click.UsageError("--ready and --settle exclude each other: a copy is ready in one way")
     if options.ready == "":
         raise click.BadParameter("an empty text is never said", param_hint="--ready")
     if bool(options.command) == bool(options.programs):
@@ -320,13 +298,13 @@ SCENARIO = Scenario(
     """Start N copies of COMMAND, wait until they are ready, and report what they hold.
 
     Exactly the text {i} in an argument becomes the number of the copy, from 0, for ports and folders of their own.
-    Without --ready and --settle a copy is ready when it has ended with status 0. Memory is that of each copy with all
-    its children. Everything is ended afterwards: SIGTERM, five seconds, SIGKILL.
+    Without --ready a copy is ready when it has ended with status 0. Memory is that of each copy with all its children.
+    Everything is ended afterwards: SIGTERM, five seconds, SIGKILL.
 
     Example: onecopy bench run -n 4 --ready 'startup complete' -- python -u serve.py --port 80{i}
 
-    Without COMMAND: unmodified programs that load a file with torch, transformers, ONNX Runtime, scikit-learn, gensim,
-    pandas or numpy, in workers that answer requests.
+    Without COMMAND: unmodified programs that load a file with torch, transformers, pandas or numpy, in workers that
+    answer requests.
     """,
     Options(),
     run,

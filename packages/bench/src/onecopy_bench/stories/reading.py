@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from onecopy_bench.engine import machine
-from onecopy_bench.engine.machine import quiet
 from onecopy_bench.engine.record import Record, Sample
 from onecopy_bench.engine.record import read as read_records
 from onecopy_bench.engine.tables import Spread, number
@@ -108,12 +107,18 @@ class Cell(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a story comes down to, as text: published, the same here, onecopy here; "" where there is nothing."""
+    """What a story comes down to, as text: published, the same here, onecopy here; "" where there is nothing.
+
+    `said` is that in a sentence, where all was measured. `ahead` is whether the published way is the better one here,
+    and whether onecopy is: both, within 5 %.
+    """
 
     words: str
     published: str
-    here: str
-    ours: str
+    here: str = ""
+    ours: str = ""
+    said: str = ""
+    ahead: tuple[bool, bool] = (False, False)
 
 
 def amount(spread: Spread | None, unit: str) -> str:
@@ -167,52 +172,25 @@ def _is_here(story: Story, samples: Record | None, metrics: Sequence[Metric], li
 
 def told(story: Story, telling: Telling, samples: Record | None) -> Told:
     """Return what a telling says, in the words of a table."""
-    metric = story.metric(telling.metric)
-    before, after = (story.line(row).published.get(telling.metric, "") for row in (telling.before, telling.after))
-    published = f"{before} {ARROW} {after}" if before and after else before or after
+    metric, rows = story.metric(telling.metric), (telling.before, telling.after, telling.ours)
+    both = (story.line(row).published.get(telling.metric, "") for row in rows[:2])
+    published = f" {ARROW} ".join(filter(None, both))
     if samples is None:
-        return Told(telling.words, published, "", "")
-    rows = (telling.before, telling.after, telling.ours)
-    first, second, ours = (amount(story.spread(metric, samples, row), metric.unit) for row in rows)
-    here = "" if first == second == NOTHING else f"{first} {ARROW} {second}"
-    return Told(telling.words, published, here, "" if ours == NOTHING else ours)
+        return Told(telling.words, published)
+    before, after, ours = spreads = [story.spread(metric, samples, row) for row in rows]
+    first, second, last = (amount(spread, metric.unit) for spread in spreads)
+    here = f"{first} {ARROW} {second}" if before or after else ""
+    size = story.size(samples)
+    said = telling.said.format(before=first, after=second, ours=last, size=size) if all(spreads) else ""
+    theirs = min((spread.median for spread in (before, after) if spread), default=math.inf)
+    mine = ours.median if ours else math.inf
+    ahead = bool(before or after) and theirs <= TIE * mine, ours is not None and mine <= TIE * theirs
+    return Told(telling.words, published, here, last if ours else "", said, ahead)
 
 
-def ahead(story: Story, telling: Telling, samples: Record | None) -> tuple[bool, bool]:
-    """Return whether the published way is the better one here, and whether onecopy is; both are within 5 %."""
-    metric = story.metric(telling.metric)
-    rows = (telling.before, telling.after, telling.ours)
-    before, after, ours = (story.spread(metric, samples, row) if samples is not None else None for row in rows)
-    theirs = [spread.median for spread in (before, after) if spread is not None]
-    if ours is None or not theirs:
-        return bool(theirs), ours is not None
-    return min(theirs) <= TIE * ours.median, ours.median <= TIE * min(theirs)
-
-
-def headlines(story: Story, samples: Record) -> Iterator[str]:
-    """Yield the sentences of a story; none for what was not measured."""
-    for telling in story.telling:
-        metric = story.metric(telling.metric)
-        rows = {"before": telling.before, "after": telling.after, "ours": telling.ours}
-        found = {words: story.spread(metric, samples, row) for words, row in rows.items()}
-        if all(found.values()):
-            texts = {words: amount(spread, metric.unit) for words, spread in found.items()}
-            yield telling.said.format(**texts, size=story.size(samples))
-
-
-def limits(samples: Record) -> Iterator[str]:
-    """Yield what went wrong, what was not there, and how far figures can be trusted."""
-    for absent in samples.absent:
-        yield f"{absent.name}: {absent.reason}."
-    lost: dict[tuple[str, str, str], int] = {}
-    for sample in samples.samples:
-        if sample.state != "ok":
-            key = sample.row, sample.state, sample.reason
-            lost[key] = lost.get(key, 0) + 1
-    for (row, state, reason), times in lost.items():
-        yield f"{row}: {state}, {times} of its samples: {reason}."
-    if doubt := quiet.doubt(samples.samples):
-        yield doubt
+def headlines(story: Story, samples: Record) -> list[str]:
+    """Return the sentences of a story; none for what was not measured."""
+    return [found.said for telling in story.telling if (found := told(story, telling, samples)).said]
 
 
 def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:

@@ -25,25 +25,10 @@ def run(
     watch: Watch = lambda _: None,
     ended: Callable[[Story, Sample], None] = lambda _, __: None,
 ) -> Stories:
-    """Measure stories in their order and return what became of them.
+    """Measure stories in their order, each in a folder in a place, and return what became of them.
 
-    Parameters
-    ----------
-    place
-        A folder on the disk that is to be measured; each story has a folder in it as long as it runs.
-    log
-        Where samples are kept as they come; what it has is not measured again.
-    watch
-        Called before each sample.
-    ended
-        Called after each story with what became of it.
-
-    Raises
-    ------
-    ValueError
-        The log is of another machine or scale; the message names the first fact that differs.
-    OSError
-        The log cannot be written.
+    What the log has is not measured again; it raises ValueError where it is of another machine or scale. `watch` is
+    called before each sample, `ended` after each story.
     """
     log = log or Log()
     head = log.begin(heading(NAME, place, scale, ()))

@@ -18,26 +18,26 @@ from typing import Any
 from onecopy.memory import cgroup
 from onecopy_bench.engine.machine import kernel
 
-LOADERS = ("safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
-HOLDERS = ("pyarrow", "datasets", "lmdb", "msgspec", "orjson", "polars")
-WATCHERS = ("psutil",)
-PACKAGES = ("onecopy", "numpy", *LOADERS, *HOLDERS, *WATCHERS)
+PACKAGES = (
+    "onecopy", "numpy", "safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer", "pyarrow",
+    "datasets", "lmdb", "msgspec", "orjson", "polars", "psutil",
+)  # fmt: skip
 
 
 def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what is known about this machine and the device that holds `path`."""
-    device = Path(path).stat().st_dev
+    device, cpus = Path(path).stat().st_dev, _read("/proc/cpuinfo")
     return {
         "kernel": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
-        "cpu": cpu_model(_read("/proc/cpuinfo") or ""),
+        "cpu": _found(r"^(?:model name|Processor|cpu model)\s*:\s*(.+?)\s*$", cpus),
         "cores": os.cpu_count(),
         "cores_usable": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "hypervisor": "hypervisor" in (_read("/proc/cpuinfo") or "").split(),
-        "file_system": file_system(_read("/proc/self/mountinfo") or "", device),
+        "hypervisor": "hypervisor" in cpus.split(),
+        "file_system": file_system(_read("/proc/self/mountinfo"), device),
         "read_ahead_bytes": kernel.read_ahead(device),
-        "thp": chosen(_read("/sys/kernel/mm/transparent_hugepage/enabled") or ""),
+        "thp": _found(r"\[(\w+)\]", _read("/sys/kernel/mm/transparent_hugepage/enabled")),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
     }
@@ -60,12 +60,6 @@ def known_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(fact) for fact in known if fact)
 
 
-def cpu_model(cpuinfo: str) -> str | None:
-    """Return the name of the first CPU in the text of /proc/cpuinfo."""
-    found = re.search(r"^(?:model name|Processor|cpu model)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    return found.group(1).strip() if found else None
-
-
 def file_system(mountinfo: str, device: int) -> str | None:
     """Return the type of the file system with that device number from the text of mountinfo.
 
@@ -78,16 +72,15 @@ def file_system(mountinfo: str, device: int) -> str | None:
     return next((mount.fs_type for mount in mounts if mount.device == device), None)
 
 
-def chosen(text: str) -> str | None:
-    """Return the word in brackets of a kernel switch such as `always [madvise] never`."""
-    found = re.search(r"\[(\w+)\]", text)
+def _found(pattern: str, text: str) -> str | None:
+    found = re.search(pattern, text, re.MULTILINE)
     return found.group(1) if found else None
 
 
-def _read(path: str | os.PathLike[str]) -> str | None:
+def _read(path: str) -> str:
     with contextlib.suppress(OSError):
         return Path(path).read_text()
-    return None
+    return ""
 
 
 def _version(package: str) -> str | None:

@@ -25,19 +25,7 @@ CHUNK = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A file where it is measured.
-
-    Attributes
-    ----------
-    name, detail
-        What is special there.
-    path, size, read_ahead_bytes
-        The file, and what the kernel reports of it.
-    device_bytes_per_s, memory_bytes
-        The limit of a throttled disk, and of a control group; None without one.
-    groups
-        The control groups that processes join.
-    """
+    """A file where it is measured, and what is special there: limits, and the control groups that processes join."""
 
     name: str
     detail: str
@@ -75,12 +63,7 @@ def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -
 def loop_disk(folder: Path, size: int, read_ahead: int) -> Iterator[Path]:
     """Make an empty file system with space for `size` bytes; yields where it is mounted, raises Unavailable.
 
-    Parameters
-    ----------
-    folder
-        Where the image lies while the disk exists: on the disk that is to be measured.
-    read_ahead
-        Bytes that the kernel reads ahead on the device, a multiple of 1024.
+    The image lies in a folder of the disk that is to be measured; `read_ahead` is a multiple of 1024 bytes.
     """
     if os.geteuid() != 0:
         raise Unavailable("a loop device needs root")

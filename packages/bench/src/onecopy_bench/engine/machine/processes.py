@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from onecopy.memory import proc
 
@@ -20,74 +19,41 @@ MARK = "ONECOPY_BENCH_COPY"
 """The variable in the environment of each copy; its value names the run and the copy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What the processes of one copy hold together, in bytes, and their faults; None where the kernel is silent.
+def totals_of(pids: Iterable[int]) -> dict[str, Any]:
+    """Return what some processes hold together, in bytes, and their faults; None where the kernel is silent.
 
     `pss` splits into `anonymous_pss`, `file` and `shmem`: each page divided by the number of its mappers, so copies
     add up. `private` is what only one process maps now: a lone mapper's clean file pages are in it. `anonymous` is
     memory without a file. Faults and `read_bytes` (from a disk) are those of the processes that live.
     """
-
-    processes: int = 0
-    pss: int = 0
-    anonymous: int = 0
-    private: int = 0
-    swap: int = 0
-    page_tables: int = 0
-    minor_faults: int = 0
-    major_faults: int = 0
-    anonymous_pss: int | None = 0
-    file: int | None = 0
-    shmem: int | None = 0
-    read_bytes: int | None = 0
-
-
-def total(parts: Iterable[Totals]) -> Totals:
-    """Return the sum; what is unknown of one part is unknown of the sum."""
-    every = list(parts)
-    sums: dict[str, Any] = {}
-    for field in fields(Totals):
-        values = [getattr(part, field.name) for part in every]
-        sums[field.name] = None if None in values else sum(values)
-    return Totals(**sums)
-
-
-def totals_of(pids: Iterable[int]) -> Totals:
-    """Return what some processes hold together; one that ends meanwhile counts nothing."""
-    parts = []
+    names = ("processes", "pss", "anonymous", "private", "swap", "page_tables", "minor_faults", "major_faults")
+    sums: dict[str, Any] = dict.fromkeys((*names, "anonymous_pss", "file", "shmem", "read_bytes"), 0)
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            parts.append(_one(pid))
-    return total(parts)
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and counts nothing
+            one = _one(pid)
+            sums = {name: None if None in (each, one[name]) else each + one[name] for name, each in sums.items()}
+    return sums
 
 
-def _one(pid: int) -> Totals:
+def _one(pid: int) -> dict[str, int | None]:
     memory, status, stat = proc.rollup(pid), proc.status(pid), proc.stat(pid)
     read = None
     with contextlib.suppress(PermissionError, FileNotFoundError):
         read = proc.io(pid).read_bytes
-    return Totals(
-        processes=1,
-        pss=memory.pss,
-        anonymous=memory.anonymous,
-        private=memory.uss,
-        swap=memory.swap if memory.swap_pss is None else memory.swap_pss,
-        page_tables=status.vm_pte or 0,
-        minor_faults=stat.minflt,
-        major_faults=stat.majflt,
-        anonymous_pss=memory.pss_anon,
-        file=memory.pss_file,
-        shmem=memory.pss_shmem,
-        read_bytes=read,
-    )
-
-
-class _Process(NamedTuple):
-    """A process that cannot be mistaken for a later one with its number."""
-
-    pid: int
-    starttime: float
+    return {
+        "processes": 1,
+        "pss": memory.pss,
+        "anonymous": memory.anonymous,
+        "private": memory.uss,
+        "swap": memory.swap if memory.swap_pss is None else memory.swap_pss,
+        "page_tables": status.vm_pte or 0,
+        "minor_faults": stat.minflt,
+        "major_faults": stat.majflt,
+        "anonymous_pss": memory.pss_anon,
+        "file": memory.pss_file,
+        "shmem": memory.pss_shmem,
+        "read_bytes": read,
+    }
 
 
 class Trees:
@@ -104,24 +70,23 @@ class Trees:
     def __init__(self, roots: Sequence[int], marks: Sequence[str]) -> None:
         self._roots = {pid: index for index, pid in enumerate(roots)}
         self._marks = {f"{MARK}={mark}".encode(): index for index, mark in enumerate(marks)}
-        self._owner: dict[_Process, int | None] = {}
+        self._owner: dict[tuple[int, float], int | None] = {}  # a later process with its number starts later
 
     def members(self) -> list[list[int]]:
         """Look through /proc and return the living processes of each copy; zombies are not living."""
         stats = {}
-        for pid in _pids():
-            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-                stats[pid] = proc.stat(pid)
-        now: dict[_Process, int | None] = {}
-        for pid, stat in stats.items():
-            process = _Process(pid, stat.starttime)
-            found = self._owner.get(process)
-            now[process] = self._find(pid, stats) if found is None else found
-        self._owner = now
+        for entry in os.scandir("/proc"):
+            if entry.name.isdecimal():
+                with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                    stats[int(entry.name)] = proc.stat(int(entry.name))
+        now = {}
         members: list[list[int]] = [[] for _ in self._roots]
-        for process, index in now.items():
-            if index is not None and stats[process.pid].state not in "ZX":
-                members[index].append(process.pid)
+        for pid, stat in stats.items():
+            index = self._owner.get((pid, stat.starttime))
+            now[pid, stat.starttime] = index = self._find(pid, stats) if index is None else index
+            if index is not None and stat.state not in "ZX":
+                members[index].append(pid)
+        self._owner = now
         return members
 
     def _find(self, pid: int, stats: dict[int, proc.Stat]) -> int | None:
@@ -132,13 +97,8 @@ class Trees:
         if ancestor is not None:
             return self._roots[ancestor]
         with contextlib.suppress(OSError):
-            session = os.getsid(pid)
-            if session in self._roots:
+            if (session := os.getsid(pid)) in self._roots:
                 return self._roots[session]
             variables = set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
             return next((index for mark, index in self._marks.items() if mark in variables), None)
         return None
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdecimal()]

@@ -16,7 +16,6 @@ ENOUGH = 0.93
 """Share of idle CPU time from which on the machine counts as idle."""
 
 _WINDOW_S = 0.2
-_FIELDS = 8  # user nice system idle iowait irq softirq steal; guest time is part of user time
 
 
 def parse_cpu_times(text: str) -> tuple[int, int]:
@@ -27,25 +26,17 @@ def parse_cpu_times(text: str) -> tuple[int, int]:
     >>> parse_cpu_times("cpu  10 0 5 80 5 0 0 0 7 0\ncpu0 ...")
     (85, 100)
     """
-    words = text.split("\n", 1)[0].split()
-    if len(words) < 1 + 5 or words[0] != "cpu":
-        raise ValueError(f"/proc/stat begins with {text[:40]!r}, not with the line 'cpu'")
-    ticks = [int(word) for word in words[1 : 1 + _FIELDS]]
+    # user nice system idle iowait irq softirq steal; guest time is part of user time
+    ticks = [int(word) for word in text.split("\n", 1)[0].split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)
-
-
-def busy_of(samples: Iterable[Any]) -> tuple[int, int]:
-    """Return how many samples were taken beside other work, or without looking, and how many were taken at all."""
-    taken = [sample for sample in samples if sample.started]
-    return sum(sample.idle_share is None or sample.idle_share <= ENOUGH for sample in taken), len(taken)
 
 
 def doubt(samples: Iterable[Any]) -> str | None:
     """Return the sentence about samples that were not known to be taken on an idle machine, if there are any."""
-    busy, taken = busy_of(samples)
-    if not busy:
-        return None
-    return f"{busy} of {taken} samples were not known to be taken on an idle machine: read the times as rough."
+    taken = [sample for sample in samples if sample.started]
+    busy = sum(sample.idle_share is None or sample.idle_share <= ENOUGH for sample in taken)
+    words = f"{busy} of {len(taken)} samples were not known to be taken on an idle machine: read the times as rough."
+    return words if busy else None
 
 
 class Patience:
