@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onecopy_bench.engine.machine import disks, kernel, limits
+from onecopy_bench.engine import machine
+from onecopy_bench.engine.machine import disks, limits
 from onecopy_bench.engine.machine.limits import Unavailable
 
 
@@ -50,7 +51,7 @@ def test_a_loop_disk_reads_ahead_as_told_and_leaves_nothing(loop_disk, tmp_path)
     mount, close = loop_disk(read_ahead=192 << 10)
     device = mount.stat().st_dev
     try:
-        assert kernel.read_ahead(device) == 192 << 10
+        assert machine.read_ahead(device) == 192 << 10
         assert list(tmp_path.iterdir()) == []  # the image has no name any more
         (tmp_path / "source").write_bytes(bytes(range(256)) * 20_000)
         disks.copy(tmp_path / "source", mount / "copied", 5_000_000)
@@ -123,21 +124,21 @@ def test_a_partition_has_the_read_ahead_and_the_counters_of_its_disk(tmp_path):
     (links / "8:0").symlink_to("../../devices/sda")
     (links / "8:1").symlink_to("../../devices/sda/sda1")
     network = os.makedev(0, 52)
-    assert [kernel.read_ahead(os.makedev(8, minor), root=tmp_path) for minor in (0, 1, 9)] == [131072, 131072, None]
-    assert kernel.read_ahead(network, root=tmp_path) == 15 << 20
-    assert kernel.disk_counters(os.makedev(8, 1), root=tmp_path) == (4096, 8192)
-    assert kernel.disk_counters(network, root=tmp_path) is None
+    assert [machine.read_ahead(os.makedev(8, minor), root=tmp_path) for minor in (0, 1, 9)] == [131072, 131072, None]
+    assert machine.read_ahead(network, root=tmp_path) == 15 << 20
+    assert machine.disk_counters(os.makedev(8, 1), root=tmp_path) == (4096, 8192)
+    assert machine.disk_counters(network, root=tmp_path) is None
 
 
 def test_a_cold_read_is_counted_by_the_disk(tmp_path):
     path = tmp_path / "cold.bin"
     path.write_bytes(os.urandom(8 << 20))
     device = path.stat().st_dev
-    if kernel.disk_counters(device) is None:
+    if machine.disk_counters(device) is None:
         pytest.skip("the temporary folder is on no disk")
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        before = kernel.disk_counters(device)[0]
+        before = machine.disk_counters(device)[0]
         assert len(os.pread(file.fileno(), 8 << 20, 0)) == 8 << 20
-        assert kernel.disk_counters(device)[0] - before >= 8 << 20  # others may read too
+        assert machine.disk_counters(device)[0] - before >= 8 << 20  # others may read too

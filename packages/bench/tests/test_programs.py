@@ -17,10 +17,8 @@ from onecopy_bench.engine.machine.processes import MARK
 from onecopy_bench.engine.record import Row, Sample
 from onecopy_bench.engine.rounds import Turn
 from onecopy_bench.engine.tables import Spread
-from onecopy_bench.scenarios import copies
 from onecopy_bench.scenarios import run as programs
-from onecopy_bench.scenarios.copies import Copies, numbered
-from onecopy_bench.scenarios.run import Options, spreads_of
+from onecopy_bench.scenarios.run import Copies, Options, numbered, spreads_of
 
 pytestmark = pytest.mark.processes
 
@@ -124,7 +122,7 @@ def test_an_early_death_is_told(code, state, reason):
 
 
 def test_what_ignores_sigterm_is_killed_and_told(monkeypatch):
-    monkeypatch.setattr(copies, "GRACE_S", 0.5)
+    monkeypatch.setattr(programs, "GRACE_S", 0.5)
     sample = take("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY)
     assert (sample.state, sample.numbers["killed"]) == ("ok", 1)
 
@@ -153,7 +151,7 @@ def test_a_killed_parent_takes_its_copies_with_it(alive):
     code = f"""
 import time
 from onecopy_bench.scenarios.run import Options
-from onecopy_bench.scenarios.copies import Copies
+from onecopy_bench.scenarios.run import Copies
 with Copies({program(READY)!r}, Options(ready="is ready", processes=2)) as crew:
     crew.start(); crew.wait_until_ready()
     print(*(copy.process.pid for copy in crew.copies), flush=True)

@@ -9,8 +9,7 @@ from packages.bench.tests.support import made
 
 from onecopy_bench.engine import memory, rounds
 from onecopy_bench.engine.crew import SampleError
-from onecopy_bench.engine.machine.quiet import Patience
-from onecopy_bench.engine.rounds import Settings, Taken, Turn
+from onecopy_bench.engine.rounds import Patience, Settings, Taken, Turn
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.open import Options
 

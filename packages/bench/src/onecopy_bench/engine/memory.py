@@ -10,7 +10,7 @@ from pathlib import Path
 from onecopy import page_cache
 from onecopy.memory import proc
 from onecopy_bench.engine.crew import SampleError
-from onecopy_bench.engine.machine.kernel import disk_counters
+from onecopy_bench.engine.machine import disk_counters
 from onecopy_bench.engine.raw import STRIDE, fresh_memory
 
 BACKED_MORE = 256 << 20

@@ -21,10 +21,9 @@ from onecopy.cli import reports, screen
 from onecopy.cli.options import SIZE_OF_SOMETHING
 from onecopy.text import escape, parse_size
 from onecopy_bench.engine import machine, pictures
-from onecopy_bench.engine.machine import quiet
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Log, Record, Sample, lines
-from onecopy_bench.engine.rounds import Progress, Settings, Watch
+from onecopy_bench.engine.rounds import Progress, Settings, Watch, doubt
 from onecopy_bench.engine.tables import MB, Table, counted, text
 
 ENOUGH_ROUNDS = 7
@@ -47,8 +46,8 @@ def usual_limits(record: Record) -> Iterator[str]:
     for (row, state), samples in lost.items():
         cases = "; ".join(dict.fromkeys(", ".join(s.case) for s in samples))
         yield f"{row}: {state}{f' ({cases})' if cases else ''}: {samples[0].reason}."
-    if doubt := quiet.doubt(record.samples):
-        yield doubt
+    if words := doubt(record.samples):
+        yield words
     if (rounds := record.rounds) < ENOUGH_ROUNDS:
         yield f"{counted(rounds, 'round')}: a published number needs {ENOUGH_ROUNDS}."
 

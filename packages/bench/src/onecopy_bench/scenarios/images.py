@@ -20,7 +20,7 @@ from onecopy.memory import proc
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of, once
-from onecopy_bench.engine.machine.kernel import memory_of_machine
+from onecopy_bench.engine.machine import memory_of_machine
 from onecopy_bench.engine.memory import difference, disk_bytes
 from onecopy_bench.engine.pictures import FAINT, WIDTH
 from onecopy_bench.engine.record import Case, Log, Record, Sample, heading

@@ -53,11 +53,6 @@ WHOLE: Case = ()
 resident_ms = slowest("resident_ns")
 
 
-def warm_ms(sample: Sample) -> float:
-    """Return the time of the slowest process until its warming call returned, or until all was touched."""
-    return float(max(each.get("warm_ns", each["resident_ns"]) for each in sample.processes)) / 1e6
-
-
 def of_loaded(value: Callable[[Sample], float]) -> Compute:
     """Return what computes a number of samples that load something: all but those of the empty row."""
     return lambda record, row, case: None if row == EMPTY else of_samples(value)(record, row, case)
@@ -134,16 +129,6 @@ def times_transfer(record: Record) -> bool:
     """Return whether fresh memory is known to be fast enough here for times of copies to carry over."""
     rates = touch_rates(record)
     return bool(rates) and all(rate.median >= SLOW_MEMORY_GB_PER_S for rate in rates.values())
-
-
-def paired_ratio(
-    record: Record, one: tuple[str, Case], other: tuple[str, Case], time: Callable[[Sample], float] = resident_ms
-) -> tuple[Spread, int] | None:
-    """Return the time of one row in a case divided by that of another, by round, and how many pairs."""
-    below = {sample.round: time(sample) for sample in record.of(*other)}
-    ratios = [time(s) / below[s.round] for s in record.of(*one) if below.get(s.round, 0) > 0]
-    spread = Spread.of(ratios)
-    return None if spread is None else (spread, len(ratios))
 
 
 ONCE = 1.05
@@ -228,7 +213,7 @@ def findings(record: Record) -> Iterator[str]:
     """Yield what is worth saying about each case; of a brief one how often the processes hold the file."""
     brief = record.options.get("brief")
     for case in cases_of(record):
-        for answer in (_sharing,) if brief else (_sharing, _rivals, _leaders, _ceilings, _agreement, _cache_state):
+        for answer in (_sharing,) if brief else (_sharing, _leaders, _agreement, _cache_state):
             yield from answer(record, case)
 
 
@@ -250,17 +235,6 @@ def _sharing(record: Record, case: Case) -> Iterator[str]:
     yield f"{n} processes hold {number(size)} MB {times}: {total}"
 
 
-def _rivals(record: Record, case: Case) -> Iterator[str]:
-    """Yield how `map+warm` compares with a plain NumPy mapping, paired by round."""
-    pair = ("map+warm", case), ("numpy.memmap", case)
-    touched, warmed = paired_ratio(record, *pair), paired_ratio(record, *pair, warm_ms)
-    if touched is not None and warmed is not None:
-        yield (
-            f"{words_of(case).capitalize()}: map+warm takes {_ratio(touched[0])} of the time of a plain numpy.memmap"
-            f" until every page has been touched, {_ratio(warmed[0])} until warm() returns ({_pairs(touched[1])})."
-        )
-
-
 def _leaders(record: Record, case: Case) -> Iterator[str]:
     """Yield which rows of others are ahead of ours by more than 5 %, or that none is.
 
@@ -277,29 +251,6 @@ def _leaders(record: Record, case: Case) -> Iterator[str]:
             for share, name in sorted(ahead)
         ]
         yield f"{words}: AHEAD of {ours[0]} by more than {MARGIN:.0%}: {', '.join(rows)}."
-
-
-def _ceilings(record: Record, case: Case) -> Iterator[str]:
-    """Yield which share of the device's rate `map+warm` reaches, where it started cold.
-
-    A reading into fresh memory is a copy: it is reported only where times of copies carry over.
-    """
-    if case[0] != "cold":
-        return
-    for kind, where in (("fresh", "into fresh huge-page memory"), ("reused", "into a reused 4 MiB buffer")):
-        names = [name for name in names_of(record, "ceiling") if name.startswith(f"o_direct-{kind}-")]
-        times = {name: time for name in names if (time := median(resident, record, name, WHOLE)) is not None}
-        if not times or (kind == "fresh" and not times_transfer(record)):
-            continue
-        best = min(times, key=times.__getitem__)
-        pair = (best, WHOLE), ("map+warm", case)
-        warmed, touched = paired_ratio(record, *pair, warm_ms), paired_ratio(record, *pair)
-        if warmed is not None and touched is not None:
-            yield (
-                f"{words_of(case).capitalize()}: map+warm reaches {_ratio(warmed[0])} of the rate of O_DIRECT x"
-                f" {best.rsplit('-', 1)[1]} {where} when warm() returns, {_ratio(touched[0])} when every page has been"
-                f" touched (against the best of its kind, {_pairs(warmed[1])})."
-            )
 
 
 def _agreement(record: Record, case: Case) -> Iterator[str]:
@@ -341,14 +292,6 @@ def draw(figure: Any, record: Record) -> None:
     """Draw the times and the memory of every case."""
     rows = (replace(row, ours=row.name in OF_ONECOPY) for row in record.rows if row.role == "row")
     pictures.panels(figure, replace(record, rows=tuple(rows)), cases_of(record), words_of, DRAWN)
-
-
-def _ratio(spread: Spread) -> str:
-    return f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
-
-
-def _pairs(count: int) -> str:
-    return f"median of {count} paired rounds" if count > 1 else "one round"
 
 
 NAME = "open"

@@ -26,9 +26,9 @@ from typing import Any, Literal, get_args
 
 import click
 
-from onecopy_bench.engine import rounds
+from onecopy_bench.engine import machine, rounds
 from onecopy_bench.engine import scenario as cli
-from onecopy_bench.engine.machine import disks, kernel, limits
+from onecopy_bench.engine.machine import disks, limits
 from onecopy_bench.engine.machine.disks import Spot, here
 from onecopy_bench.engine.machine.limits import OUT_OF_MEMORY
 from onecopy_bench.engine.pictures import by_case
@@ -164,21 +164,6 @@ def _instead(place: dict[str, Any], samples: list[Sample]) -> str:
     notes = [s.processes[0]["notes"] for s in samples if s.processes]
     cut = next((note for note in notes if note.get("cut_short")), None)
     return samples[0].state if cut is None else f"cut short\nat {100 * cut['touched'] / place['size']:.0f} %"
-
-
-def warm_findings(record: Record) -> Iterator[str]:
-    """Yield how `onecopy.warm` compares in each table."""
-    for place in places_of(record):
-        for order in record.options["orders"]:
-            found = {r.name: resident_ms(r, s) for r, s in _rows_of(record, place, order) if r.role == "row"}
-            medians = {name: spread.median for name, spread in found.items() if spread}
-            if OURS not in medians:
-                continue
-            best = min(medians, key=medians.__getitem__)
-            behind = medians[OURS] / medians[best]
-            words = "within 5 % of" if behind <= TIE else f"{100 * (behind - 1):.0f} % behind"
-            beside = "" if best == OURS else f"{words} the fastest, {best}, {number(medians[best])} ms"
-            yield f"{place['name']}, {order}: {OURS}, {number(medians[OURS])} ms, is {beside or 'the fastest'}."
 
 
 def described(record: Record) -> str:
@@ -430,7 +415,7 @@ def _spot(name: str, source: Path, options: Options, stack: contextlib.ExitStack
     device = copied.stat().st_dev
     group = stack.enter_context(limits.group(limits.reading(device, BYTES_PER_S, REQUESTS_PER_S)))
     detail = f"a loop device, at most {BYTES_PER_S / 1e6:.0f} MB/s and {REQUESTS_PER_S} requests/s"
-    return Spot("slow", detail, copied, size, kernel.read_ahead(device), BYTES_PER_S, groups=(group,))
+    return Spot("slow", detail, copied, size, machine.read_ahead(device), BYTES_PER_S, groups=(group,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,7 +508,6 @@ WARM_SCENARIO = Scenario(
     run,
     described,
     warm_tables,
-    warm_findings,
     limits=notes_of,
     without=("folder",),
 )

@@ -225,6 +225,12 @@ def _described(record: Record) -> str:
     return f"share: {size}; {counted(record.rounds, 'round')}"
 
 
+def _adjusted(options: Options) -> Options:
+    if options.kind == "real" and not options.file:
+        raise click.UsageError("--data real are those of a --file")
+    return replace(options, allocators=()) if options.no_heap else options
+
+
 def _limits(record: Record) -> Iterator[str]:
     wanted = record.data.get("rows", 0)
     short = {s.row for s in record.samples if s.numbers.get("rows_read", wanted) < wanted} - {EMPTY.name}
@@ -250,5 +256,5 @@ SCENARIO = Scenario(
     _tables,
     draw=by_case(DRAWN),
     limits=_limits,
-    adjust=lambda options: replace(options, allocators=()) if options.no_heap else options,
+    adjust=_adjusted,
 )

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,18 +125,12 @@ class Files:
         path = self.folder / mode.file
         return Job(str(path.absolute()), "bytes", path.stat().st_size, ())
 
-    def loader(self, mode: Mode, fresh: int = 0, threads: int = 1, **settings: object) -> Loader:
-        """Return a row, named after its mode and its threads, or as `fresh` processes one after the other."""
+    def loader(self, mode: Mode, suffix: str, verb: str, *more: object) -> Loader:
+        """Return a row, named after its mode, that runs a verb of the program."""
         questions = (self.folder / "questions").absolute()
-        words: list[object] = ["fresh" if fresh else "open", "--questions", questions, "--mode", mode.name]
-        if fresh:
-            words += ["--count", fresh]
-        else:
-            settings = {"threads": threads, **settings}
-        words += [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
-        name = mode.name + ("-fresh" if fresh else _suffix(threads))
-        command = (str(self.program), *map(str, words))
-        return Loader(name, mode.detail, open=open_nothing, private=mode.private, command=command)
+        command = (self.program, verb, "--questions", questions, "--mode", mode.name, *more)
+        words = tuple(map(str, command))
+        return Loader(mode.name + suffix, mode.detail, open=open_nothing, private=mode.private, command=words)
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
@@ -165,7 +160,8 @@ def measure(files: Files, options: Options, watch: Watch = lambda _: None, log: 
                 ask(files.program, "nested", "build", path, "--count", count)
                 calls[count] = _system_calls(files.program, path)
             rows[NESTED] = Row(NESTED, "values inside one another", role=NESTED)
-            turns.append(_nested_turn(files.program, path, options))
+            take = partial(_take_nested, files.program, path)
+            turns.append(Turn(NESTED, (NESTED,), NESTED_BYTES * options.nested, take))
         data = {"size": files.facts["bytes"], "memory_bytes": limit, "system_calls": calls}
         data |= {name: files.facts[name] for name in ("kmers", "questions", "checksum")}
         head = heading(NAME, files.folder, options, rows.values(), data=data)
@@ -175,28 +171,23 @@ def measure(files: Files, options: Options, watch: Watch = lambda _: None, log: 
 
 def _loaders(files: Files, options: Options, group: Path | None) -> Iterator[tuple[Mode, Loader, Case]]:
     """Yield everything that a round holds: modes of the program, how they are started, and in which case."""
-    more: dict[str, Any] = {"limit_s": options.limit_s, **({} if group is None else {"group": group})}
+    more = ("--limit-s", options.limit_s, *(() if group is None else ("--group", group)), "--threads")
     for mode in files.modes(options.modes):
         for threads in options.threads if mode.name in ASKED else (1,):
             for state in ("cold",) if group is not None else ("cold", "warm"):
-                yield mode, files.loader(mode, threads=threads, **more), (state, "1")
+                yield mode, files.loader(mode, _suffix(threads), "open", *more, threads), (state, "1")
         if group is None and mode.name != "read":
             if options.processes > 1:
-                yield mode, files.loader(mode, **more), ("warm", str(options.processes))
+                yield mode, files.loader(mode, "", "open", *more, 1), ("warm", str(options.processes))
             if options.fresh:
-                yield mode, files.loader(mode, options.fresh), ("warm", "1")
+                yield mode, files.loader(mode, "-fresh", "fresh", "--count", options.fresh), ("warm", "1")
 
 
-def _nested_turn(program: Path, path: Path, options: Options) -> Turn:
-    """Return the turn that opens nested values, in a fresh process."""
-    names = ("count", "open_ns", "records_ns", "private_bytes", "told_private_bytes")
-
-    def take(attempt: Attempt) -> Taken:
-        attempt.begin()
-        answer = ask(program, "nested", "open", path)
-        return Taken({name: answer[name] for name in names})
-
-    return Turn(NESTED, (NESTED,), NESTED_BYTES * options.nested, take)
+def _take_nested(program: Path, path: Path, attempt: Attempt) -> Taken:
+    """Open nested values, in a fresh process."""
+    attempt.begin()
+    answer = ask(program, "nested", "open", path)
+    return Taken({name: answer[name] for name in ("count", "open_ns", "records_ns", "private_bytes")})
 
 
 def _system_calls(program: Path, path: Path) -> int | None:

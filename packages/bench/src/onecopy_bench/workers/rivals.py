@@ -24,10 +24,10 @@ import struct
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.connection import Client, Listener
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -53,12 +53,10 @@ DOCUMENT, LINES = "rows.json", "rows.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival(ways.Way):
-    """One way to hold rows.
+    """One way to hold rows: `ready` returns them, given the source and a folder; `names` what statements call by name.
 
     Attributes
     ----------
-    ready
-        Called with the source and a folder; returns the rows.
     keeps
         Whether a later process finds what this one has put into the folder.
     alone
@@ -66,8 +64,6 @@ class Rival(ways.Way):
     builds, leaks, copied
         Memory and files while rows are made ready; private memory of a forked worker, and of one that is started anew,
         as multiples of the pickled rows: so that no sample exhausts the machine.
-    names
-        Returns what statements call by name, given the rows.
     """
 
     ready: Callable[[Source, Path], Any]
@@ -149,17 +145,9 @@ def _frozen(source: Source, _: Path) -> list[Any]:
     return rows
 
 
-def _empty(source: Source, _: Path) -> list[Any]:
-    return [row for row, _ in zip(source.rows(), range(EMPTY_ROWS), strict=False)]
-
-
 def _with_msgspec(source: Source, _: Path) -> Packed:
     msgpack = module("msgspec.msgpack")
     return Packed(source.rows(), msgpack.Encoder().encode, msgpack.Decoder().decode)
-
-
-def _with_orjson(source: Source, _: Path) -> Packed:
-    return Packed(source.rows(), module("orjson").dumps, module("orjson").loads)
 
 
 def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
@@ -347,12 +335,8 @@ def _frame(source: Source, _: Path) -> Any:
     return module("polars").DataFrame(rows)
 
 
-def _frame_names(rows: Any) -> dict[str, Any]:
-    return {"rows": rows, "frame": rows, **{name: rows[name] for name in rows.columns}}
-
-
-def _large_strings(source: Source, _: Path) -> Any:
-    return module("pyarrow").array(source.rows(), module("pyarrow").large_string(), size=source.count)
+def _columns(frame: Any) -> dict[str, Any]:
+    return {"rows": frame, "frame": frame, **{name: frame[name] for name in frame.columns}}
 
 
 def _led(source: Source, folder: Path) -> Any:
@@ -404,24 +388,12 @@ class Indices:
     """An iterator whose first value is known."""
 
     def __init__(self, values: Iterable[Any]) -> None:
-        self._values = iter(values)
-        self._first: Any = [next(self._values)]
+        rest = iter(values)
+        self.following = chain([next(rest)], rest)
 
-    def __len__(self) -> int:
-        return 0
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from self._first
-        yield from self._values
-
-
-def _begun(values: Callable[[int], Iterable[Any]]) -> Callable[[Source, Path], Indices]:
-    """Return what makes ready: the number of indices is the count of the source."""
-    return lambda source, _: Indices(values(source.count))
-
-
-def _torch_sampler(count: int) -> Iterable[int]:
-    return module("torch.utils.data").RandomSampler(range(count))  # type: ignore[no-any-return]
+    def names(self) -> dict[str, Any]:
+        """Return what statements call by name."""
+        return {"rows": self, "following": self.following}
 
 
 def _shuffled_list(count: int) -> Iterable[int]:
@@ -430,44 +402,35 @@ def _shuffled_list(count: int) -> Iterable[int]:
     return indices
 
 
-def _our_shuffle(count: int) -> Iterable[int]:
-    return module("onecopy.shuffle").Shuffle(count, seed=0)  # type: ignore[no-any-return]
-
-
-def _following(rows: Indices) -> dict[str, Any]:
-    return {"rows": rows, "following": iter(rows)}
-
-
 def _import_json(_: Source, folder: Path) -> Any:
     module("onecopy.records").import_json(folder / DOCUMENT, folder / "rows.oc")
     return module("onecopy").open_records(folder / "rows.oc")
 
 
-def _by_key(source: Source, folder: Path) -> Any:
-    return module("onecopy").share(source.rows, key="the rows", store=folder / "store")
+def _share(rows: Callable[[], Any], **options: Any) -> Any:
+    return module("onecopy").share(rows, **options)
 
 
-def _dict_by_key(source: Source, folder: Path) -> Any:
-    return module("onecopy").share(lambda: dict(source.rows()), key="the rows", store=folder / "store")
-
-
-def _lazy(rows: Any) -> dict[str, Any]:
-    return {"rows": rows, "lazy": rows.lazy}
+def _shuffling(make: Callable[[int], Iterable[Any]]) -> dict[str, Any]:
+    """Return how so many indices as the source has rows are made ready."""
+    return {"ready": lambda source, _: Indices(make(source.count)), "names": Indices.names}
 
 
 _OBJECTS: dict[str, Any] = {"builds": 5.0, "leaks": 3.6, "copied": 5.0}
 _MODULES = ("onecopy", "onecopy.store", *READERS)
 """With a preloading fork server: what `onecopy.workers.preload` adds to it, and the store."""
 _OURS: dict[str, Any] = {"ours": True, "builds": 2.0}
-_ROWS: dict[str, Any] = _OURS | {"keeps": True, "ready": _by_key, "names": _lazy}
+_LAZY: dict[str, Any] = {"names": lambda rows: {"rows": rows, "lazy": rows.lazy}}
+_ROWS: dict[str, Any] = {
+    **_OURS, **_LAZY, "keeps": True,
+    "ready": lambda source, folder: _share(source.rows, key="the rows", store=folder / "store"),
+}  # fmt: skip
 _KEPT: dict[str, Any] = {"keeps": True, "names": Kept.names}
-_INDICES: dict[str, Any] = {"names": _following}
 
 SHARED = (
     Rival("onecopy", "share(..., key)", _MODULES, **_ROWS),
     Rival(
-        "onecopy, no key", "share(...)", _MODULES, ready=lambda source, _: module("onecopy").share(source.rows),
-        names=_lazy, **_OURS,
+        "onecopy, no key", "share(...)", _MODULES, ready=lambda source, _: _share(source.rows), **_OURS, **_LAZY
     ),
     Rival(
         "list", "a list of objects", ready=lambda source, _: list(source.rows()), **_OBJECTS,
@@ -486,7 +449,10 @@ SHARED = (
     Rival("LMDB", "pickles in LMDB", ("lmdb",), ready=partial(_kept, "lmdb"), builds=2.0, **_KEPT),
     Rival("pyarrow IPC", "a mapped Arrow file", ("pyarrow",), ready=partial(_kept, "arrow"), **_KEPT),
     Rival("HF datasets", "load_from_disk", ("datasets",), ready=partial(_kept, "datasets"), **_KEPT),
-    Rival("empty", f"a list of {EMPTY_ROWS} rows", ready=_empty, builds=0.0),
+    Rival(
+        "empty", f"a list of {EMPTY_ROWS} rows", builds=0.0,
+        ready=lambda source, _: list(islice(source.rows(), EMPTY_ROWS)),
+    ),
 )  # fmt: skip
 """What `bench share` compares; the last is subtracted from the others."""
 EMPTY = SHARED[-1]
@@ -500,7 +466,7 @@ IMPORTS = (
         ready=_by("pyarrow.json", "read_json", lines=True),
     ),
     Rival(
-        "polars ndjson", "read_ndjson of lines", ("polars",), builds=4.0, names=_frame_names,
+        "polars ndjson", "read_ndjson of lines", ("polars",), builds=4.0, names=_columns,
         ready=_by("polars", "read_ndjson", lines=True),
     ),
     Rival(
@@ -510,16 +476,19 @@ IMPORTS = (
 """A JSON file of annotations, loaded in every way: the file lies in the folder, and the rows come from it alone."""
 
 SAMPLERS = (
-    Rival("onecopy Shuffle", "Shuffle(n)", ("onecopy.shuffle",), ready=_begun(_our_shuffle), builds=0.0, **_INDICES),
     Rival(
-        "torch RandomSampler", "RandomSampler(n)", ("torch.utils.data",), ready=_begun(_torch_sampler), builds=6.0,
-        **_INDICES,
+        "onecopy Shuffle", "Shuffle(n)", ("onecopy.shuffle",), builds=0.0,
+        **_shuffling(lambda count: module("onecopy.shuffle").Shuffle(count, seed=0)),
     ),
     Rival(
-        "numpy permutation", "default_rng(0).permutation(n)", builds=1.0, **_INDICES,
-        ready=_begun(lambda count: np.random.default_rng(0).permutation(count)),
+        "torch RandomSampler", "RandomSampler(n)", ("torch.utils.data",), builds=6.0,
+        **_shuffling(lambda count: module("torch.utils.data").RandomSampler(range(count))),
     ),
-    Rival("random.shuffle", "a shuffled list", ready=_begun(_shuffled_list), builds=5.0, **_INDICES),
+    Rival(
+        "numpy permutation", "default_rng(0).permutation(n)", builds=1.0,
+        **_shuffling(lambda count: np.random.default_rng(0).permutation(count)),
+    ),
+    Rival("random.shuffle", "a shuffled list", builds=5.0, **_shuffling(_shuffled_list)),
 )  # fmt: skip
 
 RIVALS = (
@@ -531,7 +500,10 @@ RIVALS = (
         ready=lambda source, _: Packed(source.rows(), partial(pickle.dumps, protocol=5), pickle.loads),
     ),
     Rival("msgspec", "msgpack in one bytes object", ("msgspec.msgpack",), ready=_with_msgspec, names=Packed.names),
-    Rival("orjson", "JSON in one bytes object", ("orjson",), ready=_with_orjson, names=Packed.names),
+    Rival(
+        "orjson", "JSON in one bytes object", ("orjson",), names=Packed.names,
+        ready=lambda source, _: Packed(source.rows(), module("orjson").dumps, module("orjson").loads),
+    ),
     Rival(
         "numpy S", "an array of 26 bytes each",
         ready=lambda source, _: np.fromiter((row.encode() for row in source.rows()), "S26", source.count),
@@ -542,10 +514,16 @@ RIVALS = (
     ),
     Rival("dict", "a dict of objects", ready=lambda source, _: dict(source.rows())),
     Rival(
-        "onecopy dict", "share(dict, key)", (*_MODULES, "onecopy.records"), ours=True, ready=_dict_by_key, keeps=True
+        "onecopy dict", "share(dict, key)", (*_MODULES, "onecopy.records"), ours=True, keeps=True,
+        ready=lambda source, folder: _share(
+            lambda: dict(source.rows()), key="the rows", store=folder / "store"
+        ),
     ),
     Rival("onecopy table", "share(..., key)", (*_MODULES, "onecopy.records"), **_ROWS),
     Rival("sqlite", "pickles in sqlite", ready=partial(_kept, "sqlite"), builds=2.0, **_KEPT),
-    Rival("polars", "a DataFrame", ("polars",), ready=_frame, names=_frame_names),
-    Rival("pyarrow", "large_string", ("pyarrow",), ready=_large_strings),
+    Rival("polars", "a DataFrame", ("polars",), ready=_frame, names=_columns),
+    Rival(
+        "pyarrow", "large_string", ("pyarrow",),
+        ready=lambda source, _: module("pyarrow").array(source.rows(), "large_string", size=source.count),
+    ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from onecopy_bench.engine.machine import kernel
+from onecopy_bench.engine import machine
 from onecopy_bench.engine.machine.limits import Unavailable, undisturbed
 
 CHUNK = 16 << 20
@@ -40,7 +40,7 @@ class Spot:
 def here(source: Path) -> Spot:
     """Return a file where it is."""
     status = source.stat()
-    return Spot("disk", "where the file is", source, status.st_size, kernel.read_ahead(status.st_dev))
+    return Spot("disk", "where the file is", source, status.st_size, machine.read_ahead(status.st_dev))
 
 
 def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -> Spot:
@@ -53,7 +53,7 @@ def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -
     size = source.stat().st_size
     copied = stack.enter_context(loop_disk(source.parent, size, read_ahead)) / source.name
     copy(source, copied, size)
-    actual = kernel.read_ahead(copied.stat().st_dev)
+    actual = machine.read_ahead(copied.stat().st_dev)
     if actual != read_ahead:
         raise Unavailable(f"a read-ahead of {read_ahead} bytes was asked for, the kernel made it {actual}")
     return Spot(f"{read_ahead >> 10}K", "a loop device", copied, size, actual)
