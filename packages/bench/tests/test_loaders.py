@@ -10,11 +10,12 @@ import pytest
 
 import onecopy
 from onecopy_bench.engine import rounds, ways
+from onecopy_bench.engine.raw import SECTOR
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.rounds import Settings
 from onecopy_bench.engine.ways import missing
 from onecopy_bench.files import ceilings, touch, twins
-from onecopy_bench.files.ceilings import CEILINGS, CONTROLS, SECTOR
+from onecopy_bench.files.ceilings import CEILINGS, CONTROLS
 from onecopy_bench.files.layout import read_layout
 from onecopy_bench.files.loaders import Job
 from onecopy_bench.files.rivals import ROWS

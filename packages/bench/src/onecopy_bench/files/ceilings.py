@@ -12,63 +12,30 @@ times of copying loaders, and every ratio between them and mappings, say nothing
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from functools import partial
 
-from onecopy_bench.engine.raw import STRIDE, fresh_memory, in_windows, read_exactly
+from onecopy_bench.engine.raw import STRIDE, fresh_memory, read_file, reused
 from onecopy_bench.files.loaders import Job, Loader, Notes, Opened, views
 
 FRESH_READ = 8 << 20
 REUSED_BUFFER = 4 << 20
-SECTOR = 4096
-"""O_DIRECT wants offsets, lengths and addresses in multiples of the device's block; 4 KiB suits all."""
-
 CONTROL_BYTES = 1 << 30
 """A control touches as much memory as the file has, but not more than this."""
-
-
-def read_direct(job: Job, threads: int, request: int, place: Callable[[int, int], memoryview]) -> None:
-    """Read the file past the page cache with several threads, and what lies behind its last sector through the cache.
-
-    `place` is called with (offset, length), and returns where those bytes of the file go: an aligned view.
-    """
-    aligned = job.size - job.size % SECTOR
-    direct, buffered = (os.open(job.path, os.O_RDONLY | os.O_CLOEXEC | flag) for flag in (os.O_DIRECT, 0))
-
-    def read(fd: int, offset: int, length: int) -> None:
-        read_exactly(fd, place(offset, length), offset)
-
-    try:
-        in_windows(aligned, request, threads, partial(read, direct))
-        if aligned < job.size:
-            read(buffered, aligned, job.size - aligned)
-    finally:
-        os.close(direct)
-        os.close(buffered)
 
 
 def open_direct_fresh(job: Job, *, threads: int) -> Opened:
     """Read the whole file with O_DIRECT into fresh huge-page memory of its size; the data stay."""
     memory, data = fresh_memory(job.size, huge=True)
     view = data.data
-    read_direct(job, threads, FRESH_READ, lambda offset, length: view[offset : offset + length])
+    place: Callable[[int, int], memoryview] = lambda offset, length: view[offset : offset + length]  # noqa: E731
+    read_file(job.path, job.size, threads, FRESH_READ, place, direct=True)
     return Opened(views(data, job), keep=memory)
 
 
 def open_direct_reused(job: Job, *, threads: int) -> Opened:
     """Read the whole file with O_DIRECT into one small buffer per thread; the data do not stay."""
-    mine = threading.local()
-
-    def place(_: int, length: int) -> memoryview:
-        if not hasattr(mine, "view"):
-            mine.memory, data = fresh_memory(REUSED_BUFFER, huge=True)
-            mine.view = data.data
-        view: memoryview = mine.view
-        return view[:length]
-
-    read_direct(job, threads, REUSED_BUFFER, place)
+    read_file(job.path, job.size, threads, REUSED_BUFFER, reused(REUSED_BUFFER), direct=True)
     return Opened(None)
 
 

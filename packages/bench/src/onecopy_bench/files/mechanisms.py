@@ -10,16 +10,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from onecopy_bench.engine.child import module
-from onecopy_bench.engine.raw import in_windows, read_exactly
+from onecopy_bench.engine.raw import in_windows, read_file, reused
 from onecopy_bench.files.loaders import Job, Loader, Named, Notes, Opened, views
+from onecopy_bench.files.rivals import open_file
 
 MADV_POPULATE_READ = 22  # Linux 5.14; Python 3.11 has no name for it
 WINDOW = 32 << 20
@@ -61,7 +60,7 @@ def open_mapped(job: Job, *, flags: int = 0, advice: int | None = None, populate
         if populate:
             in_windows(job.size, WINDOW, populate, partial(mapped.advise, MADV_POPULATE_READ))
         if preads:
-            read_to_scratch(job, preads)
+            read_file(job.path, job.size, preads, SCRATCH, reused(SCRATCH), direct=False)
         return {}
 
     return Opened(views(mapped.data, job), keep=mapped, warm=warm)
@@ -89,42 +88,12 @@ def open_stepped(job: Job) -> Opened:
     return Opened(ahead, keep=mapped)
 
 
-def read_to_scratch(job: Job, threads: int) -> None:
-    """Read a file through the page cache into one small buffer per thread; what is left is the cache."""
-    mine = threading.local()
-    fd = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def work(offset: int, length: int) -> None:
-        if not hasattr(mine, "view"):
-            mine.view = memoryview(bytearray(SCRATCH))
-        read_exactly(fd, mine.view[:length], offset)
-
-    try:
-        in_windows(job.size, SCRATCH, threads, work)
-    finally:
-        os.close(fd)
-
-
-def open_with_onecopy(job: Job, *, mode: str = "map", warm: bool = False, part: bool = False, **options: Any) -> Opened:
-    """Open a file with onecopy, and warm all of it or the part that will be touched."""
-    onecopy = module("onecopy")
-    mapping = onecopy.Mapping(job.path, mode=mode)
-    ranges = [(piece.offset, piece.nbytes) for piece in job.pieces] if part else None
-
-    def run() -> Notes:
-        report = onecopy.warm(mapping, ranges, **options)
-        return {name: getattr(report, name) for name in ("bytes", "complete", "mechanism", "reason", "threads")}
-
-    data = np.frombuffer(mapping.view(), np.uint8)
-    return Opened(views(data, job), keep=mapping, warm=run if warm else None)
-
-
 def _mechanism(name: str, detail: str, **settings: Any) -> Loader:
     return Loader(name, detail, open=partial(open_mapped, **settings), needs=("numpy",))
 
 
 def _method(name: str, detail: str, private: float = 0.0, **settings: Any) -> Loader:
-    return Loader(name, detail, open=partial(open_with_onecopy, **settings), private=private)
+    return Loader(name, detail, open=partial(open_file, **settings), private=private)
 
 
 _HUGE = mmap.MADV_HUGEPAGE

@@ -102,8 +102,13 @@ def _open_fromfile(job: Job) -> Opened:
     return Opened(views(data, job), keep=data)
 
 
-def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False) -> Opened:
-    """Open a file with onecopy; `warm` populates the mapping before the touches, `verify` compares its checksums."""
+def open_file(
+    job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False, part: bool = False, **options: Any
+) -> Opened:
+    """Open a file with onecopy; `warm` populates the mapping before the touches, or the `part` of it that is touched.
+
+    `verify` compares its checksums as well.
+    """
     onecopy = module("onecopy")
     if job.kind == "safetensors":
         file = onecopy.open(job.path, mode=mode)
@@ -111,9 +116,10 @@ def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool =
     else:
         file = onecopy.Mapping(job.path, mode=mode)
         arrays = views(np.frombuffer(file.view(), np.uint8), job)
+    ranges = [(piece.offset, piece.nbytes) for piece in job.pieces] if part else None
 
     def populate() -> Notes:
-        return _notes_of(file.warm(verify=True) if verify else onecopy.warm(file))
+        return _notes_of(file.warm(verify=True) if verify else onecopy.warm(file, ranges, **options))
 
     return Opened(arrays, keep=file, warm=populate if warm else None)
 
