@@ -155,7 +155,8 @@ def state_of(status: int) -> State:
 
 def end_of(status: int) -> str:
     """Return how a process ended: its exit status, or the name of the signal."""
-    return f"exit status {status}" if status >= 0 else signal.Signals(-status).name
+    names = {number.value: number.name for number in signal.Signals}
+    return f"exit status {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
 class Crew:

@@ -117,6 +117,11 @@ class Record:
         return next(iter((*reasons, *states)), None)
 
     @property
+    def where(self) -> str:
+        """Machine and day in one sentence."""
+        return f"{', '.join(machine.known_of(self.machine))}. Measured {self.created}."
+
+    @property
     def ours(self) -> set[str]:
         """The names of the rows that are onecopy's."""
         return {row.name for row in self.rows if row.ours}

@@ -20,7 +20,7 @@ import click
 from onecopy.cli import reports, screen
 from onecopy.cli.options import SIZE_OF_SOMETHING
 from onecopy.text import escape, parse_size
-from onecopy_bench.engine import machine, pictures
+from onecopy_bench.engine import pictures
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Log, Record, Sample, lines
 from onecopy_bench.engine.rounds import Progress, Settings, Watch, doubt
@@ -33,6 +33,11 @@ POSITIVE, NATURAL = click.IntRange(min=1), click.IntRange(min=0)
 SECONDS = click.FloatRange(min=0, min_open=True)
 EXISTING = click.Path(exists=True, dir_okay=False)
 FILE = click.Path(dir_okay=False, path_type=Path)
+BACKED = (
+    "Touch and free as much memory as a sample needs before it: where a virtual machine's host takes free memory back,"
+    " new memory is slower than disks, and no time says anything about other machines."
+)
+JSON = "Write the record here, a line per sample as it comes; '-': to stdout at the end, without tables."
 
 
 def usual_limits(record: Record) -> Iterator[str]:
@@ -118,8 +123,7 @@ class Scenario:
 
     def page(self, record: Record, picture: str | None = None) -> str:
         """Return a record as a page of Markdown."""
-        facts = f"{', '.join(map(text, machine.known_of(record.machine)))}. Measured {record.created}."
-        parts = [f"# {text(self.heading(record))}", facts]
+        parts = [f"# {text(self.heading(record))}", text(record.where)]
         parts += [f"![What it costs]({picture})"] if picture else []
         parts += [table.markdown() for table in self.tables(record)]
         return "\n\n".join([*parts, "\n".join(f"* {text(each)}" for each in self.sentences(record))]) + "\n"
@@ -254,11 +258,13 @@ def places(default: tuple[str, ...], words: str, names: Sequence[str] = ("disk",
 class Out:
     """Where the files of a run are, if there are any, what is written, and whether a run that was ended is resumed."""
 
-    folder: str | None = None
-    plot: str | None = None
-    markdown: str | None = None
-    json_path: str | None = None
-    resume: bool = False
+    folder: str | None = option(None, "For the files.  [default: here]", type=click.Path(file_okay=False, exists=True))
+    plot: str | None = option(None, "Draw it, as .svg or .png.", metavar="OUT")
+    markdown: str | None = option(None, "Write the tables here.", metavar="OUT")
+    json_path: str | None = option(None, JSON, "--json", metavar="OUT")
+    resume: bool = option(
+        False, "Continue the run that OUT holds; else begin anew.", "--resume", is_flag=True, show_default=False
+    )
 
     def check(self) -> None:
         """Raise a usage error where a file could not be written at the end of a long run."""
@@ -278,40 +284,21 @@ def check_folders(*paths: str | None) -> None:
             raise click.UsageError(f"no folder for {path!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Usual(Settings):
+    rounds: int = option(5, "Each takes every row in every case once, in random order.", "--rounds", "--iterations")
+    timeout: float = option(900.0, "Seconds that a phase may take.")
+    idle_wait: float = option(
+        60.0, "Seconds that the whole run may wait for an idle machine.", type=click.FloatRange(min=0)
+    )
+    backed: bool = option(False, BACKED, "--backed", is_flag=True, show_default=False)
+    seed: int = option(0, "Of orders and choices.", type=int)
+
+
 def heads(defaults: Settings) -> dict[str, Callable[[Any], Any]]:
     """Return the options that scenarios have in common, by the names of their values."""
-    return {
-        "rounds": click.option(
-            "--rounds", "--iterations", "rounds", type=POSITIVE, default=defaults.rounds, show_default=True,
-            help="Each takes every row in every case once, in random order.",
-        ),
-        "timeout": click.option(
-            "--timeout", type=SECONDS, default=defaults.timeout, show_default=True,
-            help="Seconds that a phase may take.",
-        ),
-        "idle_wait": click.option(
-            "--idle-wait", type=click.FloatRange(min=0), default=defaults.idle_wait, show_default=True,
-            help="Seconds that the whole run may wait for an idle machine.",
-        ),
-        "backed": click.option(
-            "--backed", is_flag=True,
-            help="Touch and free as much memory as a sample needs before it: where a virtual machine's host takes free"
-            " memory back, new memory is slower than disks, and no time says anything about other machines.",
-        ),
-        "seed": click.option(
-            "--seed", type=int, default=defaults.seed, show_default=True, help="Of orders and choices."
-        ),
-        "folder": click.option(
-            "--folder", type=click.Path(file_okay=False, exists=True), help="For the files.  [default: here]"
-        ),
-        "plot": click.option("--plot", metavar="OUT", help="Draw it, as .svg or .png."),
-        "markdown": click.option("--markdown", metavar="OUT", help="Write the tables here."),
-        "json_path": click.option(
-            "--json", "json_path", metavar="OUT",
-            help="Write the record here, a line per sample as it comes; '-': to stdout at the end, without tables.",
-        ),
-        "resume": click.option("--resume", is_flag=True, help="Continue the run that OUT holds; else begin anew."),
-    }  # fmt: skip
+    fields = (*dataclasses.fields(_Usual), *dataclasses.fields(Out))
+    return {each.name: _option_of(each, getattr(defaults, each.name, each.default)) for each in fields}
 
 
 @contextlib.contextmanager

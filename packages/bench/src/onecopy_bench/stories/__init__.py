@@ -85,7 +85,7 @@ def command(
 
 def tell(story: Story, outcome: Sample) -> None:
     """Report on stderr what became of a story."""
-    took = f"measured in {reading.duration(outcome.numbers.get('seconds', 0.0))}"
+    took = f"measured in {screen.duration(outcome.numbers.get('seconds', 0.0))}"
     words = took if outcome.state == "ok" else f"not measured: {escape(outcome.reason)}"
     click.echo(f"{story.name}: {words}", err=True)
 

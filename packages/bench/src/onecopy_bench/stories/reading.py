@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from onecopy_bench.engine import machine
 from onecopy_bench.engine.record import Record, Sample
 from onecopy_bench.engine.record import read as read_records
 from onecopy_bench.engine.tables import Spread, number
@@ -196,21 +195,3 @@ def headlines(story: Story, samples: Record) -> list[str]:
 def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:
     """Return the lines of the overview: all that sums the stories up."""
     return [told(story, telling, record.of(story)) for story in stories for telling in story.telling]
-
-
-def where(record: Stories) -> str:
-    """Return machine and day in one sentence."""
-    known = machine.known_of(record.heading.machine)
-    return f"{', '.join(known)}. Measured {record.heading.created}."
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in words.
-
-    Examples
-    --------
-    >>> duration(75), duration(32.4), duration(1130)
-    ('1 min 15 s', '32 s', '18 min 50 s')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -137,34 +136,6 @@ def _plain(path: Path, options: Any) -> Any:
     return module("onnxruntime").InferenceSession(path, options)
 
 
-def _given(method: str, path: Path, options: Any) -> Any:
-    """Give the weights of the external data to a session, as arrays of a memmap."""
-    with module("onecopy").Mapping(path) as mapping:
-        tensors = module("onecopy._core").parse_onnx(mapping.core)["tensors"]
-    file, values = np.memmap(path.parent / "external.bin", mode="r"), {}
-    for name, _, _, shape, storage, offset, nbytes, _, _ in tensors:
-        if storage == "external" and nbytes % 4 == 0:
-            array = np.frombuffer(file, np.float32, nbytes // 4, offset).reshape(shape)
-            values[name] = module("onnxruntime").OrtValue.ortvalue_from_numpy(array)
-    if method == "add_initializer":
-        for name, value in values.items():
-            options.add_initializer(name, value)
-    else:
-        options.add_external_initializers(list(values), list(values.values()))
-    session = _plain(path, options)
-    session.bench_holds = values
-    return session
-
-
-def _files_in_memory(path: Path, options: Any) -> Any:
-    with (path.parent / "external.bin").open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    options.add_external_initializers_from_files_in_memory(["external.bin"], [mapped], [len(mapped)])
-    session = _plain(path, options)
-    session.bench_holds = mapped
-    return session
-
-
 def _ours(mode: str, path: Path, options: Any = None, **more: Any) -> Any:
     return module("onecopy").onnxruntime.session(path, mode, sess_options=options, store=path.parent / "store", **more)
 
@@ -193,16 +164,7 @@ WAYS = (
     _way("ort", ".ort, as it is", ORT),
     _way("ort, mapped", "use_memory_mapped_ort_model", ORT, entries=_MAPPED),
     _way("ort, mapped, bytes", "and use_ort_model_bytes_for_initializers", ORT, entries=_IN_PLACE),
-    _way(
-        "ort, mapped, bytes, not packed", "and disable_prepacking", ORT, entries=_IN_PLACE | _PACKING_OFF, **_UNPACKED
-    ),
-    _way("add_initializer", "OrtValues of a memmap", EXTERNAL, partial(_given, "add_initializer")),
-    _way("add_initializer, not packed", "and disable_prepacking", EXTERNAL, partial(_given, "add_initializer"), **_OFF),
-    _way("add_external_initializers", "OrtValues of a memmap", EXTERNAL, partial(_given, "add_external_initializers")),
-    _way("files in memory", "add_external_initializers_from_files_in_memory", EXTERNAL, _files_in_memory),
     _way("saved packed", "an optimised model with packed weights, saved and opened by hand", PACKED),
-    _way("onecopy read", "session(inline, 'read')", INLINE, partial(_opened, "read")),
-    _way("onecopy map", "session(inline, 'map')", INLINE, partial(_opened, "map")),
     _way("onecopy direct", "session(external, 'direct')", EXTERNAL, partial(_opened, "direct"), **_UNPACKED),
     _way(
         "onecopy direct, inline", "session(inline, 'direct'): aligned once per machine", INLINE,
