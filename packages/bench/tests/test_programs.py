@@ -13,12 +13,11 @@ from packages.bench.tests.support import made, read_back, taken
 from tests.support.waiting import until
 
 from onecopy_bench.engine import rounds
-from onecopy_bench.engine.machine.processes import MARK
 from onecopy_bench.engine.record import Row, Sample
 from onecopy_bench.engine.rounds import Turn
 from onecopy_bench.engine.tables import Spread
 from onecopy_bench.scenarios import run as programs
-from onecopy_bench.scenarios.run import Copies, Options, numbered, spreads_of
+from onecopy_bench.scenarios.run import MARK, Copies, Options, numbered, spreads_of
 
 pytestmark = pytest.mark.processes
 

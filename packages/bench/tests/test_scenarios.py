@@ -44,11 +44,11 @@ SMOKE = {
     "models": ("--file", "ONNX", "--processes", "1", "--processes", "2", "--runs", "2", "--batch", "1"),
     "start": ("--size", "3MB", "--work-s", "0.01", "--piece", "1MB"),
     "nodes": ("--size", "8MB", "--processes", "2", "--nodes", "2", "--link", "1", "--way", "onecopy"),
-    "run": ("--program", "numpy", "--program", "pandas", "--size", "20MB", "--requests", "3", "-n", "2"),
+    "run": ("--program", "numpy", "--size", "20MB", "--requests", "3", "-n", "2"),
 }  # fmt: skip
 WIDE = {"share", "records", "models", "images"}
 """Scenarios whose tables have too many columns for a terminal of 80."""
-NEEDS = {"images": ("tifffile", "imagecodecs"), "models": ("onnx", "onnxruntime"), "run": ("pandas",)}
+NEEDS = {"images": ("tifffile", "imagecodecs"), "models": ("onnx", "onnxruntime")}
 
 
 @pytest.fixture
@@ -116,8 +116,7 @@ def test_a_scenario_prints_tables_and_writes_its_record_a_page_and_a_picture(one
 def held_once(record: Record) -> None:
     held = {(s.case[0], s.row): s.numbers["held_share"] for s in record.samples}
     assert held["numpy", "command"] < 1.5 < held["numpy", "baseline"]
-    assert held["pandas", "edited"] < held["pandas", "baseline"] - 0.3
-    assert len({s.numbers["checksum"] for s in record.samples if s.case == ("pandas",)}) == 1
+    assert len({s.numbers["checksum"] for s in record.samples}) == 1
 
 
 def sent_once_to_each(record: Record) -> None:

@@ -11,7 +11,7 @@ from tests.support.places import ROOT
 
 from onecopy_bench.engine.record import Log, parse
 from onecopy_bench.engine.tables import text
-from onecopy_bench.stories import NAMES, page, reading, running
+from onecopy_bench.stories import NAMES, page, reading
 from onecopy_bench.stories.story import STORIES, Scale
 
 MODELS = STORIES[0]
@@ -141,10 +141,10 @@ def test_what_is_done_is_not_measured_again_and_what_cannot_be_is_told(tmp_path)
 
     three = [story("a"), story("b", OSError(28, "No space left on device", "weights")), story("c", RuntimeError("odd"))]
     told = []
-    found = running.run(three, tmp_path, QUICK, Log(path), ended=lambda _, outcome: told.append(outcome.state))
+    found = reading.run(three, tmp_path, QUICK, Log(path), ended=lambda _, outcome: told.append(outcome.state))
     assert told == ["ok", "skipped", "skipped"]
     assert "No space left" in found.missing(three[1])
-    again = running.run(three[:2], tmp_path, QUICK, Log(path, resume=True))
+    again = reading.run(three[:2], tmp_path, QUICK, Log(path, resume=True))
     assert calls == ["a", "b", "c", "b"]
     assert again.measured == ["a"]
     assert again.missing(three[2]) == "odd"
@@ -165,7 +165,7 @@ def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):
         binary = request.getfixturevalue("bench_structs")
         story = replace(story, options=story.options | {"program": str(binary)})
     seen = []
-    found = running.run([story], tmp_path, QUICK, Log(tmp_path / "r.jsonl"), watch=seen.append)
+    found = reading.run([story], tmp_path, QUICK, Log(tmp_path / "r.jsonl"), watch=seen.append)
     if not found.measured:
         pytest.skip(found.missing(story))
     samples = found.of(story)

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from onecopy import page_cache
 from onecopy.memory import proc
@@ -43,6 +44,43 @@ def family_of(pids: Iterable[int]) -> list[int]:
     for pid in found:  # which grows
         found += proc.children_of(pid)
     return found
+
+
+def totals_of(pids: Iterable[int]) -> dict[str, Any]:
+    """Return what some processes hold together, in bytes, and their faults; None where the kernel is silent.
+
+    `pss` splits into `anonymous_pss`, `file` and `shmem`: each page divided by the number of its mappers, so copies
+    add up. `private` is what only one process maps now: a lone mapper's clean file pages are in it. `anonymous` is
+    memory without a file. Faults and `read_bytes` (from a disk) are those of the processes that live.
+    """
+    names = ("processes", "pss", "anonymous", "private", "swap", "page_tables", "minor_faults", "major_faults")
+    sums: dict[str, Any] = dict.fromkeys((*names, "anonymous_pss", "file", "shmem", "read_bytes"), 0)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and counts nothing
+            one = _one(pid)
+            sums = {name: None if None in (each, one[name]) else each + one[name] for name, each in sums.items()}
+    return sums
+
+
+def _one(pid: int) -> dict[str, int | None]:
+    memory, status, stat = proc.rollup(pid), proc.status(pid), proc.stat(pid)
+    read = None
+    with contextlib.suppress(PermissionError, FileNotFoundError):
+        read = proc.io(pid).read_bytes
+    return {
+        "processes": 1,
+        "pss": memory.pss,
+        "anonymous": memory.anonymous,
+        "private": memory.uss,
+        "swap": memory.swap if memory.swap_pss is None else memory.swap_pss,
+        "page_tables": status.vm_pte or 0,
+        "minor_faults": stat.minflt,
+        "major_faults": stat.majflt,
+        "anonymous_pss": memory.pss_anon,
+        "file": memory.pss_file,
+        "shmem": memory.pss_shmem,
+        "read_bytes": read,
+    }
 
 
 class Peak:

@@ -22,8 +22,7 @@ import click
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of, once
-from onecopy_bench.engine.machine.processes import totals_of
-from onecopy_bench.engine.memory import Peak
+from onecopy_bench.engine.memory import Peak, totals_of
 from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch

@@ -5,7 +5,7 @@ held, measured, ended. Of N copies, times are the median and the slowest, memory
 medians over the rounds in which both commands went well. The command line is kept, with the home folder as "~".
 
 With `--program` the commands are programs of this package, which load a file with the calls of a framework: under
-`onecopy run`, as they are, and with one line edited.
+`onecopy run`, and as they are.
 
 Each copy first is a launcher that waits; when all of them do, one closed pipe lets them become the program in the
 same instant, and the clock starts there, so that no start of Python is in it. A copy leads a session of its own, its
@@ -34,12 +34,12 @@ from typing import Any, Self
 
 import click
 
+from onecopy.memory import proc
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, end_of, last_lines, state_of
 from onecopy_bench.engine.machine import cache
-from onecopy_bench.engine.machine.processes import MARK, Trees, totals_of
-from onecopy_bench.engine.memory import anonymous_of, difference, disk_bytes
+from onecopy_bench.engine.memory import anonymous_of, difference, disk_bytes, totals_of
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch, without_home
 from onecopy_bench.engine.scenario import Scenario, cache_state, usual_limits
@@ -68,6 +68,9 @@ os.execvp(command[0], command)
 POLL_S, MEMORY_S, LOOK_S = 0.002, 0.02, 0.2
 """How often it is looked who is ready, what memory there is, and who belongs to a copy."""
 
+MARK = "ONECOPY_BENCH_COPY"
+"""The variable in the environment of each copy; its value names the run and the copy."""
+
 GRACE_S = 5.0
 TAIL = 4096
 
@@ -81,6 +84,57 @@ def numbered(command: Sequence[str], number: int) -> list[str]:
     ['serve', '--port=8003', '{"i": 1}']
     """
     return [word.replace(NUMBER, str(number)) for word in command]
+
+
+class Trees:
+    """Who belongs to which copy: a process and everything that comes of it, once and until it ends.
+
+    Its descendants, whatever shares its session, and whatever carries its mark in the environment, so that a daemon
+    that forked twice into a session of its own is still found.
+
+    Parameters
+    ----------
+    roots
+        The first process of each copy, which leads a session of its own.
+    marks
+        The value of `MARK` in the environment of each copy.
+    """
+
+    def __init__(self, roots: Sequence[int], marks: Sequence[str]) -> None:
+        self._roots = {pid: index for index, pid in enumerate(roots)}
+        self._marks = {f"{MARK}={mark}".encode(): index for index, mark in enumerate(marks)}
+        self._owner: dict[tuple[int, float], int | None] = {}  # a later process with its number starts later
+
+    def members(self) -> list[list[int]]:
+        """Look through /proc and return the living processes of each copy; zombies are not living."""
+        stats = {}
+        for entry in os.scandir("/proc"):
+            if entry.name.isdecimal():
+                with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                    stats[int(entry.name)] = proc.stat(int(entry.name))
+        now = {}
+        members: list[list[int]] = [[] for _ in self._roots]
+        for pid, stat in stats.items():
+            index = self._owner.get((pid, stat.starttime))
+            now[pid, stat.starttime] = index = self._find(pid, stats) if index is None else index
+            if index is not None and stat.state not in "ZX":
+                members[index].append(pid)
+        self._owner = now
+        return members
+
+    def _find(self, pid: int, stats: dict[int, proc.Stat]) -> int | None:
+        """Return the copy of a process that was in none when it was last seen."""
+        ancestor: int | None = pid
+        while ancestor is not None and ancestor not in self._roots:
+            ancestor = stats[ancestor].ppid if ancestor in stats else None
+        if ancestor is not None:
+            return self._roots[ancestor]
+        with contextlib.suppress(OSError):
+            if (session := os.getsid(pid)) in self._roots:
+                return self._roots[session]
+            variables = set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+            return next((index for mark, index in self._marks.items() if mark in variables), None)
+        return None
 
 
 class Copy:
@@ -261,7 +315,7 @@ class Copies:
 
 NAME = "run"
 NAMES = tuple(program.name for program in PROGRAMS)
-COMMAND, BASELINE, EDITED = "command", "baseline", "edited"
+COMMAND, BASELINE = "command", "baseline"
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
 HOLD = "Milliseconds from 'all are ready' to the reading of the memory."
 EVICT = "Drop this file from the page cache before each start."
@@ -298,7 +352,7 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
             watch(Progress(at, len(chosen), f"writing the file of {program.name}"))
             found, data[program.name] = _turns_of(program, place / f"program-{at}", options)
             turns += found
-        rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "as it is"), Row(EDITED, "oc.load_object in one line")]
+        rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "as it is")]
     else:
         commands = {COMMAND: options.command, BASELINE: shlex.split(options.baseline or "")}
         turns = [Turn(name, (), 0.0, sample(words, options)) for name, words in commands.items() if words]
@@ -311,26 +365,24 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
 
 def _turns_of(program: Program, folder: Path, options: Options) -> tuple[list[Turn], int]:
     """Write the files of a program; return its turns, and the bytes of what it loads."""
-    turns, sizes = [], []
-    for name, make in ((COMMAND, program.make), (EDITED, program.edited[0] if program.edited else None)):
-        if make is None:
-            continue
-        path = folder.with_name(f"{folder.name}-{name}") / "data"
-        path.parent.mkdir()
-        make(str(path), options.size)
-        size = sum(one.stat().st_size for one in path.parent.rglob("*") if one.is_file())
-        sizes.append(size)
-        counts = (str(options.processes), str(options.requests))
-        words = ("env", f"ONECOPY_CACHE={folder.parent / 'store'}", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1")
-        server = (sys.executable, "-P", "-m", programs.MODULE, program.name, str(path), *counts)
-        commands = {COMMAND: (*words, *UNDER, *server), BASELINE: (*words, *server)}
-        if name == EDITED:
-            commands = {EDITED: (*words, *server, EDITED)}
-        settings = replace(options, processes=1, ready=ANSWERED)
-        for row, command in commands.items():
-            take = sample(command, settings, path.parent, size)
-            turns.append(Turn(row, (program.name,), options.processes * 2.0 * size, take))
-    return turns, sizes[0]
+    folder.mkdir()
+    path = folder / "data"
+    program.make(str(path), options.size)
+    size = path.stat().st_size
+    words = ("env", f"ONECOPY_CACHE={folder.parent / 'store'}", "OMP_NUM_THREADS=1")
+    counts = (str(options.processes), str(options.requests))
+    server = (sys.executable, "-P", "-m", programs.MODULE, program.name, str(path), *counts)
+    settings = replace(options, processes=1, ready=ANSWERED)
+    turns = [
+        Turn(
+            row,
+            (program.name,),
+            options.processes * 2.0 * size,
+            sample((*words, *under, *server), settings, folder, size),
+        )
+        for row, under in ((COMMAND, UNDER), (BASELINE, ()))
+    ]
+    return turns, size
 
 
 def sample(
@@ -447,7 +499,7 @@ def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread |
     """Return a measure by row, and how command and baseline compare: ratio and difference, paired by round."""
     rows = {
         row: {s.round: each for s in record.of(row, case) if (each := MEASURES[name](s)) is not None}
-        for row in (COMMAND, BASELINE, EDITED)
+        for row in (COMMAND, BASELINE)
     }
     command, baseline = rows[COMMAND], rows[BASELINE]
     pairs = [(command[number], baseline[number]) for number in command if number in baseline]
@@ -524,8 +576,7 @@ SCENARIO = Scenario(
 
     Example: onecopy bench run -n 4 --ready 'startup complete' -- python -u serve.py --port 80{i}
 
-    Without COMMAND: unmodified programs that load a file with torch, transformers, pandas or numpy, in workers that
-    answer requests.
+    Without COMMAND: unmodified programs that load a file with torch or numpy, in workers that answer requests.
     """,
     Options(),
     run,

@@ -30,8 +30,7 @@ from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of
 from onecopy_bench.engine.machine import cache
-from onecopy_bench.engine.machine.processes import totals_of
-from onecopy_bench.engine.memory import Peak, family_of, memory_of
+from onecopy_bench.engine.memory import Peak, family_of, memory_of, totals_of
 from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch

@@ -2,8 +2,8 @@
 
 A story is a published measurement, with its source; a scenario of `onecopy_bench` with options that fit its share of
 twenty minutes; and a reading of the samples in the words of the source. Nothing is measured here: the scenarios do
-that. `figures/` has a file for each story; `story` (what one is), `running` (all of them), `reading` and `page` (what
-is shown).
+that. `figures/` has a file for each story; `story` (what one is), `reading` (a run of them, and what is said of it) and
+`page` (what is shown).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onecopy.text import escape
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.record import Sample, lines
 from onecopy_bench.engine.rounds import Settings
-from onecopy_bench.stories import page, reading, running
+from onecopy_bench.stories import page, reading
 from onecopy_bench.stories.reading import Stories
 from onecopy_bench.stories.story import STORIES, Scale, Story
 
@@ -70,7 +70,7 @@ def command(
         raise click.UsageError("--from measures nothing: there is no --json and no --resume")
     if source is None:
         with cli.interruptible(json_path), cli.place(out) as place, cli.bar("stories") as watch:
-            found = running.run(stories, place, Scale(**chosen), out.log(), watch=watch, ended=tell)
+            found = reading.run(stories, place, Scale(**chosen), out.log(), watch=watch, ended=tell)
     else:
         found = reading.read(source, STORIES)
     if json_path == "-":

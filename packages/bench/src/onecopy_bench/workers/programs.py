@@ -1,6 +1,6 @@
 """Programs as their authors write them: each loads a file with its framework, and answers; none knows of onecopy.
 
-    python -P -m onecopy_bench.workers.programs NAME PATH WORKERS REQUESTS [edited]
+    python -P -m onecopy_bench.workers.programs NAME PATH WORKERS REQUESTS
 
 starts so many workers. Each loads the file; when all have, they answer requests one after the other, so that times of
 requests are not those of a wait for a CPU, write what they have measured beside the file, and hold.
@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,16 +39,12 @@ ANSWERED = "all workers have answered"
 class Program(ways.Way):
     """A program: `make` writes a file of about so many bytes, `load` and `answer` are called in each process.
 
-    An answer is a number that depends on all of the data, given that of the request. `prepare` is called before memory
-    is measured, and imports what the framework imports late. `edited` is `make` and `load` with one line edited to load
-    with onecopy.
+    An answer is a number that depends on all of the data, given that of the request.
     """
 
     make: Callable[[str, int], None]
     load: Callable[[str], Any]
     answer: Callable[[Any, int], float]
-    prepare: Callable[[], object] = tuple
-    edited: tuple[Callable[[str, int], None], Callable[[str], Any]] | None = None
 
 
 def _module(nbytes: int) -> Any:
@@ -70,69 +65,15 @@ def _forward(model: Any, number: int) -> float:
         return float(model(torch.full((1, WIDTH), 1.0 + number % 7)).sum())
 
 
-def _gpt(**shape: int) -> Any:
-    config = module("transformers").GPT2Config(**shape, bos_token_id=None, eos_token_id=None)
-    return module("transformers").AutoModelForCausalLM.from_config(config)
-
-
-def _make_gpt(path: str, nbytes: int) -> None:
-    width = 1280
-    layers = max(round(nbytes / (12 * width * width * 4)), 1)
-    module("torch").manual_seed(0)
-    _gpt(n_embd=width, n_layer=layers, n_head=20, vocab_size=8000).save_pretrained(path)
-
-
-def _tiny_gpt() -> None:
-    model = _gpt(n_embd=8, n_layer=1, n_head=1, vocab_size=20)
-    _generate(model, 0)
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        _load_gpt(folder)
-
-
-def _load_gpt(path: str) -> Any:
-    module("torch").set_num_threads(1)
-    return module("transformers").AutoModelForCausalLM.from_pretrained(path)
-
-
-def _generate(model: Any, number: int) -> float:
-    prompt = module("torch").arange(4)[None] + number % 7
-    found = model.generate(prompt, max_new_tokens=4, do_sample=False, pad_token_id=0, attention_mask=prompt >= 0)
-    return float(found.sum())
-
-
 def _make_table(path: str, nbytes: int) -> None:
     with Path(path).open("wb") as file:
         np.save(file, np.random.default_rng(0).standard_normal((nbytes // (128 * 4), 128), np.float32))
-
-
-def _frame(nbytes: int) -> Any:
-    pd, rows, random = module("pandas"), nbytes // (9 * 8), np.random.default_rng(0)
-    columns: dict[str, Any] = {f"c{n}": random.standard_normal(rows) for n in range(8)}
-    return pd.DataFrame(columns | {"kind": pd.Categorical.from_codes(np.arange(rows) % 5, list("abcde"))})
-
-
-def _sum(frame: Any, number: int) -> float:
-    return float(sum(frame[f"c{n}"].sum() for n in range(8)) + (frame["kind"].cat.codes == number % 5).sum())
 
 
 PROGRAMS = (
     Program(
         "torch, checkpoint", "model.load_state_dict(torch.load(path))", ("torch",), load=_load_checkpoint,
         make=lambda path, nbytes: module("torch").save(_module(nbytes).state_dict(), path), answer=_forward,
-    ),
-    Program(
-        "transformers", "AutoModelForCausalLM.from_pretrained(folder)", ("torch", "transformers"),
-        make=_make_gpt, load=_load_gpt, answer=_generate, prepare=_tiny_gpt,
-    ),
-    Program(
-        "pandas", "pandas.read_pickle(path)", ("pandas",),
-        make=lambda path, nbytes: _frame(nbytes).to_pickle(path),
-        load=lambda path: module("pandas").read_pickle(path), answer=_sum,
-        edited=(
-            lambda path, nbytes: module("onecopy").save_object(path, _frame(nbytes)),
-            lambda path: module("onecopy").load_object(path, trusted=True),
-        ),
     ),
     Program(
         "numpy", "numpy.load(path)", ("numpy",), make=_make_table,
@@ -142,10 +83,10 @@ PROGRAMS = (
 )  # fmt: skip
 
 
-def serve(name: str, path: str, workers: int, requests: int, *edited: str) -> None:
+def serve(name: str, path: str, workers: int, requests: str) -> None:
     """Start the workers, let all answer when all have loaded, say so, and hold until the end."""
     command = [sys.executable, "-P", "-m", MODULE, "worker", str(os.getpid()), str(monotonic_ns())]
-    arguments = [name, path, str(requests), *edited]
+    arguments = [name, path, requests]
     pipes: list[Any] = [
         subprocess.Popen([*command, *arguments], stdin=-1, stdout=-1, text=True) for _ in range(workers)
     ]
@@ -160,19 +101,17 @@ def serve(name: str, path: str, workers: int, requests: int, *edited: str) -> No
         process.wait()
 
 
-def work(parent: str, start: str, name: str, path: str, requests: str, *edited: str) -> None:
+def work(parent: str, start: str, name: str, path: str, requests: str) -> None:
     """Be a worker: load, answer, write what was measured, and hold."""
     from onecopy_bench.engine.memory import memory_of
 
     die_with(int(parent))
     program = named(PROGRAMS, name)
-    load = program.edited[1] if edited and program.edited else program.load
     for needed in program.needs:
         module(needed)
-    program.prepare()
     gc.collect()
     before = memory_of(os.getpid())
-    state = load(path)
+    state = program.load(path)
     loaded = monotonic_ns() - int(start)
     checksum = sum(program.answer(state, number) for number in range(WARM_UP))
     gc.collect()
@@ -197,4 +136,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "worker":
         work(*sys.argv[2:])
     else:
-        serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])
+        serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
