@@ -74,18 +74,6 @@ def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, m
         assert 0 <= each["open_ns"] <= each["resident_ns"]
 
 
-@pytest.mark.processes
-def test_a_row_that_loads_other_bytes_is_found_out(model, tmp_path):
-    checksum = touch.of_file(model, read_layout(model))
-    changed = tmp_path / "changed.safetensors"
-    data = bytearray(model.read_bytes())
-    data[-1] ^= 1
-    changed.write_bytes(data)
-    memmap = next(entry for entry in ROWS if entry.name == "numpy.memmap")
-    assert take(memmap, job_of(model), checksum).state == "ok"
-    assert take(memmap, job_of(changed), checksum).state == "wrong data"
-
-
 @pytest.mark.parametrize("size", [1, SECTOR - 1, SECTOR, 9 * 2**20 + 3, 16 * 2**20])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_o_direct_reads_the_whole_file_with_its_tail(tmp_path, size, threads):

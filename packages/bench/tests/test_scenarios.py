@@ -19,7 +19,7 @@ from onecopy_bench.engine.machine import disks
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Record, Row, Sample, read
 from onecopy_bench.engine.scenario import filled
-from onecopy_bench.scenarios import images, passes, records, share, start, structs
+from onecopy_bench.scenarios import images, passes, records, share, start
 from onecopy_bench.workers import rows as data
 
 MB = 1_000_000
@@ -191,21 +191,6 @@ def test_wrong_rows_are_wrong_data(tmp_path):
         **SMALL, rivals=("list",), starts=("fork",), ranks=(1,), workers=1, torch=False, allocators=()
     )
     assert wrong(share.measure(written, tmp_path, options)) == {"wrong data"}
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_a_copy_does_not_fit_into_half_of_the_file(bench_structs, tmp_path):
-    options = structs.Options(**SMALL, size=60 * MB, questions=2000, threads=(1,), limit="half", limit_s=1)
-    files = structs.Files.build(bench_structs, tmp_path / "files", options)
-    try:
-        record = structs.measure(files, options)
-    except Unavailable as reason:
-        pytest.skip(f"no control group: {reason}")
-    states = {s.row: (s.state, s.reason) for s in record.samples}
-    assert states["map"] == ("ok", "")
-    assert states["copy"][0] == "crashed"
-    assert "out of memory at the limit of" in states["copy"][1]
 
 
 def test_without_any_place_there_is_a_reason(tmp_path, monkeypatch):

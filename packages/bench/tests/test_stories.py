@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from packages.bench.tests.made_up_stories import made_up, text_of
+from packages.bench.tests.support import made_up, text_of_stories
 from tests.support.places import ROOT
 
 from onecopy_bench.engine.record import Log, parse
@@ -70,7 +70,7 @@ def test_what_could_not_be_measured_says_why_and_its_figures_stay(tmp_path):
         assert "Not measured" in shown
         assert "needs tifffile" in shown
         assert "about 500 MB" in shown
-    assert read(text_of(stories), tmp_path) == stories
+    assert read(text_of_stories(stories), tmp_path) == stories
 
 
 def test_text_of_a_record_is_neither_markup_nor_invisible():
@@ -101,7 +101,7 @@ def test_a_picture_has_bars_of_every_story_and_memory_over_time(tmp_path):
 def changed(change) -> str:
     """Return the lines of the record with one changed: by the scenario, and which of its samples; the header is 0."""
     found, scenario, at = [], "", 0
-    for line in text_of(made_up()).splitlines():
+    for line in text_of_stories(made_up()).splitlines():
         plain = json.loads(line)
         scenario, at = (plain["scenario"], 0) if "format" in plain else (scenario, at + 1)
         change(scenario, at, plain)
@@ -178,7 +178,7 @@ def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):
 
 def test_the_tool_fills_a_page_from_a_record(tmp_path, python):
     path, target = tmp_path / "r.jsonl", tmp_path / "page.md"
-    path.write_text(text_of(made_up()))
+    path.write_text(text_of_stories(made_up()))
     target.write_text(f"# Title\n{page.BEGIN}\nold\n{page.END}\nafter\n")
     run = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     python(run, ROOT / "tools/fill_tables.py", path, target)
