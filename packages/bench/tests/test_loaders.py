@@ -14,10 +14,10 @@ from onecopy_bench.engine.raw import SECTOR
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.rounds import Settings
 from onecopy_bench.engine.ways import missing
-from onecopy_bench.files import ceilings, touch, twins
-from onecopy_bench.files.ceilings import CEILINGS, CONTROLS
+from onecopy_bench.files import mechanisms, sampling, touch
 from onecopy_bench.files.layout import read_layout
 from onecopy_bench.files.loaders import Job
+from onecopy_bench.files.mechanisms import CEILINGS, CONTROLS
 from onecopy_bench.files.rivals import ROWS
 from onecopy_bench.files.sampling import turn
 from onecopy_bench.scenarios import open as opening
@@ -64,7 +64,7 @@ def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, m
     if configuration.by_request:
         with_checksums(path)
     job = job_of(path)
-    with twins.written([configuration], job) as (jobs, absent):
+    with sampling.twins([configuration], job) as (jobs, absent):
         assert absent == ()
         sample = take(configuration, jobs.get(configuration.name, job), touch.of_file(path, read_layout(path)))
     assert (sample.state, sample.reason) == ("ok", "")
@@ -81,11 +81,11 @@ def test_o_direct_reads_the_whole_file_with_its_tail(tmp_path, size, threads):
     path = tmp_path / "file"
     path.write_bytes(content)
     job = Job(str(path), "bytes", size, read_layout(path).pieces)
-    opened = ceilings.open_direct_fresh(job, threads=threads)
+    opened = mechanisms.open_direct_fresh(job, threads=threads)
     assert opened.arrays is not None
     ((_, data),) = opened.arrays()
     assert data.tobytes() == content
-    assert ceilings.open_direct_reused(job, threads=threads).arrays is None
+    assert mechanisms.open_direct_reused(job, threads=threads).arrays is None
 
 
 def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
@@ -121,7 +121,7 @@ def test_no_module_is_imported_on_the_clock(configuration, model):
     if configuration.by_request:
         with_checksums(model)
     job = job_of(model)
-    with twins.written([configuration], job) as (jobs, _):
+    with sampling.twins([configuration], job) as (jobs, _):
         errand = pickle.dumps((configuration, jobs.get(configuration.name, job)))
         done = subprocess.run([sys.executable, "-c", ON_THE_CLOCK], input=errand, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"[]\n"), done.stderr

@@ -26,10 +26,10 @@ from onecopy_bench.engine.rounds import Progress, Settings, Watch
 from onecopy_bench.engine.scenario import Scenario
 from onecopy_bench.engine.tables import EMPTY, MB, Column, Compute, Spread, Table, counted, number, of_samples, table
 from onecopy_bench.engine.ways import installed
-from onecopy_bench.files import touch, twins
-from onecopy_bench.files.ceilings import CEILINGS, CONTROLS
+from onecopy_bench.files import sampling, touch
 from onecopy_bench.files.layout import Layout, read_layout, shuffled
 from onecopy_bench.files.loaders import Job, Loader
+from onecopy_bench.files.mechanisms import CEILINGS, CONTROLS
 from onecopy_bench.files.rivals import ROWS
 from onecopy_bench.files.sampling import Cache, above, slowest, total, turn
 
@@ -369,7 +369,7 @@ def measure(
     job = Job(os.fspath(path.absolute()), layout.kind, layout.size, layout.pieces)
     data = {"file": path.name, "kind": layout.kind, "size": layout.size, "data_bytes": layout.nbytes}
     data |= {"pieces": len(layout.pieces), "checksum": checksum}
-    with twins.written(chosen, job, lambda words: watch(Progress(0, 0, words))) as (jobs, unwritten):
+    with sampling.twins(chosen, job, lambda words: watch(Progress(0, 0, words))) as (jobs, unwritten):
         lost = {each.name for each in unwritten}
         present = [loader for loader in chosen if loader.name not in lost]
         sizes = {name: twin.size for name, twin in jobs.items()}

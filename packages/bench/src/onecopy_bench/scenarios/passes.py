@@ -37,10 +37,9 @@ from onecopy_bench.engine.rounds import Settings, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
 from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, counted, number, of_samples
 from onecopy_bench.files import touch
-from onecopy_bench.files.ceilings import CEILINGS, CONTROLS
 from onecopy_bench.files.layout import Layout, Piece
 from onecopy_bench.files.loaders import Job, Loader
-from onecopy_bench.files.mechanisms import MECHANISMS, METHODS
+from onecopy_bench.files.mechanisms import CEILINGS, CONTROLS, MECHANISMS, METHODS
 from onecopy_bench.files.sampling import above, limited, turn
 from onecopy_bench.scenarios.open import first_touch, layout_of, times_transfer
 
