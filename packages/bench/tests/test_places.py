@@ -176,6 +176,11 @@ def test_pages_that_somebody_maps_stay_and_are_counted(file):
     assert left >= 4096
 
 
+def test_of_an_empty_file_nothing_is_cached(tmp_path):
+    (tmp_path / "empty").touch()
+    assert (cache.evict(tmp_path / "empty"), cache.fill(tmp_path / "empty")) == (0, 0)
+
+
 def test_a_file_that_changes_has_another_identity(file):
     before = cache.identity(file)
     os.utime(file, ns=(1, 1))

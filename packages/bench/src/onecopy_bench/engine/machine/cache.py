@@ -47,9 +47,12 @@ def fill(path: str | os.PathLike[str]) -> int | None:
 
 def ask(path: str | os.PathLike[str]) -> int | None:
     """Return how many bytes of a file are in the page cache (None: unknown); changes nothing."""
+    size = Path(path).stat().st_size
+    if size == 0:
+        return 0
     found = page_cache.residency(path)
     known = found.cached if found.source in {"cachestat", "mincore"} else None  # others are lower bounds
-    return None if known is None else min(known, Path(path).stat().st_size)
+    return None if known is None else min(known, size)
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
