@@ -120,8 +120,7 @@ WAYS = (
     ),
     Way(
         "onecopy, Ray", "oc.open(url, nodes='ray'): the same for nodes of a Ray cluster",
-        (*_OURS, "ray", "onecopy.remote.boards"), ours=True, load=_opened_by_ray, ray=True,
-        (*_OURS, "ray", "onecopy.remote.ray_nodes"), ours=True, ray=True,
+        (*_OURS, "ray", "onecopy.remote.boards"), ours=True, ray=True,
         load=lambda name, _: _opened(name, "ray"),
     ),
     Way(
