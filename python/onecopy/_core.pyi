@@ -707,7 +707,9 @@ class Rows:
     @property
     def _rows_fields(self) -> list: ...
     @property
-    def _rows_kind(self) -> str: ...
+    def _rows_are_dicts(self) -> bool:
+        """Whether all rows are dicts with str keys."""
+
     @property
     def _rows_type(self) -> tuple: ...
     def _rows_view(self) -> Any: ...
@@ -750,6 +752,15 @@ class DictRows:
         """
 
 def open_records(arrays: ArrayFile, resolve: object) -> RecordSource: ...
+def open_rows(
+    path: str | os.PathLike,
+    resolve: object,
+    *,
+    trusted: bool = False,
+    expected: tuple[int, int, int, int] | None = None,
+    handle: FileHandle | None = None,
+) -> tuple[ArrayFile, RecordSource, str]:
+    """The file, its rows, and their kind: dict, table or list."""
 
 class RecordBuilder:
     """Rows streamed into a records file."""
@@ -771,8 +782,10 @@ class RecordBuilder:
         """
 
     def save(self, path: str | os.PathLike) -> None: ...
-    def save_to_memory(self, name: str) -> int:
-        """A descriptor, which is the caller's to close."""
+    def save_to_memory(self, name: str, share: int = 0) -> int | None:
+        """
+        A descriptor, which is the caller's to close; None if the rows take a `share`th of the available memory or more.
+        """
 
     def save_nameless(self, folder: str) -> int:
         """The same of an unnamed file in a folder."""

@@ -31,16 +31,19 @@ import resource
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy.arguments import byte_count, non_negative, path_text
+from onecopy.arguments import byte_count, non_negative
 from onecopy.files import Closeable, Mapping
 from onecopy.memory import proc
 from onecopy.page_cache import available_memory, pin, residency, unpin, warm
+from onecopy.sources import files_of
+from onecopy.text import counted
 from onecopy.text import size as in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from onecopy.files import Identity
+    from onecopy.sources import Named
 
 __all__ = ["Change", "Hold", "What"]
 
@@ -110,7 +113,8 @@ class Hold(Closeable):
     Parameters
     ----------
     paths
-        Regular files, in the order in which they get the budget. Duplicates count once.
+        Files, folders of models, or URLs, in the order in which they get the budget; the files that an index or a model
+        names follow it. Duplicates count once.
     max_bytes
         Maximum bytes of all files in memory, as a number or text such as "12 GiB"; None: half of the available memory
         of the machine or control group.
@@ -138,7 +142,7 @@ class Hold(Closeable):
 
     def __init__(
         self,
-        paths: Iterable[str | os.PathLike[str]],
+        paths: Iterable[Named],
         *,
         max_bytes: int | str | None = None,
         pin: int | None = None,
@@ -150,21 +154,17 @@ class Hold(Closeable):
         if max_bytes is None:
             available = available_memory()
             max_bytes = mmap.PAGESIZE << 50 if available is None else available // 2
-        self._budget = byte_count("max_bytes", max_bytes)
+        self.max_bytes = byte_count("max_bytes", max_bytes)
+        """Maximum bytes of all files in memory."""
         self._pin = None if pin is None else non_negative("pin", pin)
         self._threads, self._huge = threads, huge
-        self._files = [_File(path) for path in dict.fromkeys(map(path_text, paths))]
+        self._files = [_File(path) for path in dict.fromkeys(file for path in paths for file in files_of(path))]
         try:
             for file in self._files:
                 file.mapping = Mapping(file.path)
         except BaseException:
             self.close()
             raise
-
-    @property
-    def max_bytes(self) -> int:
-        """Maximum bytes of all files in memory."""
-        return self._budget
 
     @property
     def files(self) -> int:
@@ -195,7 +195,7 @@ class Hold(Closeable):
         """
         changes = [change for file in self._files if (change := _compared(file)) is not None]
         self._plan()
-        lockable = self._budget if self._pin is None else self._pin
+        lockable = self.max_bytes if self._pin is None else self._pin
         for file in self._files:
             if file.mapping is not None and (change := self._fill(file, file.mapping, lockable)) is not None:
                 changes.append(change)
@@ -210,7 +210,7 @@ class Hold(Closeable):
 
     def _plan(self) -> None:
         """Assign each file its part of the budget, and unlock files whose part has shrunk."""
-        left = self._budget
+        left = self.max_bytes
         for file in self._files:
             file.wanted = file.size if file.size <= left else left // mmap.PAGESIZE * mmap.PAGESIZE
             left -= file.wanted
@@ -233,7 +233,7 @@ class Hold(Closeable):
         except OSError as error:  # DataLost: the file was truncated during this call
             return _lost(file, error.strerror or str(error))
         if file.wanted < file.size and not reason:
-            reason = f"the budget of {in_words(self._budget)} ends here"
+            reason = f"the budget of {in_words(self.max_bytes)} ends here"
         what: What = "short" if short else "held" if file.reported is None else "warmed"
         state = ("short" if short else "held", reason, file.resident, file.locked)
         known, file.reported = file.reported, state
@@ -242,9 +242,8 @@ class Hold(Closeable):
         return file.change(what, reason or ("in memory" if what == "held" else "read back"), filled)
 
     def __repr__(self) -> str:
-        files = "1 file" if self.files == 1 else f"{self.files} files"
         resident = "unknown" if self.resident is None else in_words(self.resident)
-        return f"<onecopy.Hold {files}, {resident} of {in_words(self.wanted)} in memory>"
+        return f"<onecopy.Hold {counted(self.files, 'file')}, {resident} of {in_words(self.wanted)} in memory>"
 
 
 def _compared(file: _File) -> Change | None:

@@ -18,7 +18,8 @@ import onecopy.workers
 import onecopy_monitor
 import onecopy_mosaic
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared, preload
+from onecopy.workers import preload
+from onecopy_monitor import assert_shared
 
 ME = [os.getpid()]
 
@@ -198,7 +199,7 @@ def workers(w: World) -> None:
     with oc.open(w.model) as file:
         file.warm(mechanism="populate")
         found = assert_shared(file, ME)
-        assert isinstance(found, onecopy.workers.Sharing)
+        assert isinstance(found, onecopy_monitor.Sharing)
         assert_shared(file, ME, since=found, allowance="100 MiB")
     with oc.Mapping(w.bytes) as one:
         other = one.view()

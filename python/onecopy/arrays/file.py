@@ -11,18 +11,13 @@ import errno
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from onecopy import _core, page_cache
-from onecopy.arguments import byte_count, thread_count
-from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
-from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
+from onecopy import _core
+from onecopy.arguments import byte_count, is_text, thread_count
+from onecopy.arrays.entries import Entry, Memory, Part, array_of, is_raw, name_of, range_of
 from onecopy.files import ArraysMode, Closeable, Identity, OpenFile, absolute
-from onecopy.files import Mapping as MappedBytes
-from onecopy.named_files import SetError
-from onecopy.page_cache import Portion
 from onecopy.sources import AS_REQUESTED, How
-from onecopy.text import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -31,8 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays.saving import VerifyReport
+    from onecopy.arrays.several_files import Member
     from onecopy.arrays.streaming import StreamedPart
-    from onecopy.page_cache import EvictReport, PinReport, Residency, WarmJob, WarmOptions, WarmReport
+    from onecopy.page_cache import EvictReport, PinReport, Portion, Residency, WarmJob, WarmOptions, WarmReport
 
 
 class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
@@ -83,6 +79,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         try:
             return array_of(memory)
         except ValueError as error:  # 65 axes, or an extent beyond 63 bits in an empty array: valid in the file
+            from onecopy.errors import FormatError, Kind
+
             reason = f"numpy cannot represent its shape: {error}"
             raise FormatError(f"{name!r}: {reason}", Kind.UNSUPPORTED, path=self.path_of(name)) from None
 
@@ -222,8 +220,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
                [6, 7]])
         """
         array = self[name]
-        _, is_raw = dtype_of(self.entry(name).dtype)
-        if is_raw:
+        if is_raw(self.entry(name).dtype):
             raise ValueError(f"{name!r}: cannot split an array of packed elements along an axis: it is given as bytes")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to {world_size - 1}, not {rank}")
@@ -289,7 +286,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         ...     model.warm(["b"]).complete
         True
         """
-        report: WarmReport | WarmJob = page_cache.warm(self.portions(names, verify=verify), **options)
+        from onecopy.page_cache import warm
+
+        report: WarmReport | WarmJob = warm(self.portions(names, verify=verify), **options)
         return report
 
     def verify(
@@ -398,19 +397,27 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
 
     def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
         """Drop arrays from memory; see `onecopy.evict`."""
-        return page_cache.evict(self.portions(names))
+        from onecopy.page_cache import evict
+
+        return evict(self.portions(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
         """Report how much of the arrays is in memory; see `onecopy.residency`."""
-        return page_cache.residency(self.portions(names))
+        from onecopy.page_cache import residency
+
+        return residency(self.portions(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
         """Lock arrays into memory; see `onecopy.pin`."""
-        return page_cache.pin(self.portions(names))
+        from onecopy.page_cache import pin
+
+        return pin(self.portions(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
         """Unlock arrays that `pin` has locked."""
-        page_cache.unpin(self.portions(names))
+        from onecopy.page_cache import unpin
+
+        unpin(self.portions(names))
 
     def __repr__(self) -> str:
         if self.closed:
@@ -445,6 +452,8 @@ def key_of(file: ArrayFile, version: str) -> str:
 def expect_unchanged(file: ArrayFile) -> None:
     """Raise FileChanged if a file was modified or replaced since it was opened."""
     if file.changed():
+        from onecopy.errors import FileChanged
+
         raise FileChanged(errno.ESTALE, "the file was modified or replaced while it was open", file.path)
 
 
@@ -484,7 +493,7 @@ class OneFile(OpenFile, ArrayFile):
                 stacklevel=4,  # of `open`
             )
         if huge:
-            page_cache.warm(self, mechanism="advise")
+            self.warm(mechanism="advise")
 
     def _set(self, core: _core.ArrayFile, container: str, kind: str, path: str, how: How) -> None:
         self._core, self.container, self.kind = core, container, kind
@@ -521,6 +530,8 @@ class OneFile(OpenFile, ArrayFile):
         return tuple(Entry(*row) for row in self._core.entries())
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
+        from onecopy.page_cache import Portion
+
         ranges = None if parts is None else [range_of(self.entry(name_of(part)), part) for part in parts]
         if not verify:
             return [Portion(self.core, ranges)]
@@ -552,43 +563,3 @@ class OneFile(OpenFile, ArrayFile):
 
     def __reduce__(self) -> tuple[object, ...]:  # FileChanged if the file was modified or replaced since
         return OneFile, (self._absolute, self._how._replace(expected=(self.identity,), reason=AS_REQUESTED))
-
-
-class DataFile(MappedBytes):
-    """A file of raw bytes in which a model has arrays at given offsets."""
-
-    def __init__(self, path: str, how: How) -> None:
-        how, handle = how.taken(path)
-        threads = 0 if how.threads is None else thread_count(how.threads)
-        mode: Literal["map", "copy"] = "copy" if how.mode == "copy" else "map"
-        self._set(path, 0, None, mode, how.private, threads, fd=None if handle is None else handle.fileno())
-        self._entries: dict[str, Entry] = {}
-
-    def add(self, entry: Entry, model: str) -> None:
-        """Add an array; SetError if the file is too short for it."""
-        if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
-            raise SetError(
-                f"{entry.name!r}: {model} places it at bytes [{entry.offset}, "
-                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes",
-                Kind.TRUNCATED,
-                path=self.path,
-            )
-        self._entries[entry.name] = entry
-
-    def entry(self, name: str) -> Entry:
-        """Return the entry of one array; KeyError if this file has no array of that name."""
-        return self._entries[name]
-
-    def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape."""
-        entry = self._entries[name]
-        return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
-
-    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        if verify:
-            raise NoChecksum(f"{self.path}: cannot verify: the file has no checksums")
-        return [Portion(self.core, None if parts is None else [range_of(self.entry(name_of(p)), p) for p in parts])]
-
-
-Member: TypeAlias = OneFile | DataFile
-"""One of the open files that contain arrays."""

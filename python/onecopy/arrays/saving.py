@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy import _core
 from onecopy.arguments import non_negative, path_text
-from onecopy.arrays.entries import PACKED, READ_SUFFIXES, in_safetensors, item_size, of_dlpack, of_numpy
+from onecopy.arrays.entries import BY_DLPACK, PACKED, READ_SUFFIXES, in_safetensors, item_size, of_numpy
 
 if TYPE_CHECKING:
     import os
@@ -218,7 +218,7 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
         raise TypeError(
             f"{name!r}: cannot read a {type(value).__name__} in place ({error}): only CPU tensors can be saved"
         ) from error
-    dtype = of_dlpack(code, bits)
+    dtype = BY_DLPACK.get((code, bits))
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for DLPack type code {code} of {bits} bits")
     item = bits // 8

@@ -1,11 +1,12 @@
 """Replaces functions of frameworks right after their import, and imports none itself.
 
-This module is loaded when a process of `onecopy run` starts: it imports nothing but `sys`, `os` and
+This module is loaded when a process of `onecopy run` starts: it imports nothing but `io`, `sys`, `os` and
 `importlib`, which the interpreter has loaded already.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -130,3 +131,12 @@ def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
         return function
 
     replace(owner, name, make)
+
+
+def descriptor_of(file: Any) -> int | None:
+    """Return the descriptor of a file that Python's own `open` opened for reading bytes; None for any other object.
+
+    Only these exact types read from their descriptor what is in the file: a subclass or a wrapper may decode it.
+    """
+    raw = file.raw if type(file) is io.BufferedReader else file
+    return raw.fileno() if type(raw) is io.FileIO and raw.readable() else None

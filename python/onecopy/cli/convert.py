@@ -6,7 +6,6 @@ The source is mapped and copied in blocks of at most 16 MiB. The target appears 
 from __future__ import annotations
 
 import errno
-import fnmatch
 import json
 import os
 from collections.abc import Container, Iterator, Mapping, Sized
@@ -19,8 +18,8 @@ import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.arrays.saving import not_savable
 from onecopy.cli import options, screen
-from onecopy.cli.screen import counted
-from onecopy.text import significant, size
+from onecopy.cli.reports import names_matching
+from onecopy.text import counted, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,10 +66,8 @@ def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], 
     """
     if file.kind not in ("foreign", "arrays"):
         raise ValueError(f"{file.path}: cannot convert a {file.kind} of onecopy: arrays alone lose its structure")
-    entries = [entry for entry in file.entries if fnmatch.fnmatchcase(entry.name, pattern)]
-    if not entries:
-        raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
-    lacking = not_savable(entries)
+    matching = names_matching(file, pattern)
+    lacking = not_savable(map(file.entry, matching))
     if lacking and unknown == "error":
         name, dtype = next(iter(lacking.items()))
         more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
@@ -78,9 +75,9 @@ def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], 
             f"{file.path}: safetensors has no type for {name!r}, which is {dtype}{more}: --unknown bytes writes their "
             "bytes, --unknown skip omits them"
         )
-    names = [entry.name for entry in entries if unknown == "bytes" or entry.name not in lacking]
+    names = [name for name in matching if unknown == "bytes" or name not in lacking]
     if not names:
-        raise ValueError(f"{file.path}: safetensors has a type for none of the {len(entries)} arrays")
+        raise ValueError(f"{file.path}: safetensors has a type for none of the {len(matching)} arrays")
     return names, lacking
 
 

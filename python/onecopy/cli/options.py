@@ -63,8 +63,6 @@ class Quantity(click.ParamType[float]):
 
 SIZE = Quantity("size", parse_size)
 """A size in bytes."""
-SIZE_OF_SOMETHING = Quantity("size", parse_size, lambda nbytes: nbytes >= 1, "at least one byte")
-"""A size in bytes, not 0."""
 TIME = Quantity("time", parse_duration)
 """A duration in seconds."""
 _MAX_INTERVAL = 366 * 86_400.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fnmatch
 import json
+import resource
 import signal
 import sys
 import time
@@ -23,26 +23,16 @@ from rich.text import Text
 import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.cli import options, reports, screen
-from onecopy.cli.screen import counted, share
+from onecopy.cli.screen import share
 from onecopy.holding import Hold
-from onecopy.text import escape, size
+from onecopy.text import counted, escape, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from onecopy.holding import Change
 
 
 HOLDS, WARMS = ("interval", "pin"), ("pattern", "verify")
 """Options that need --hold, and options that exclude it."""
-
-
-def names_matching(file: Any, pattern: str) -> list[str]:
-    """Return the names of the arrays that match; ValueError if none does."""
-    names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
-    if not names:
-        raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
-    return names
 
 
 def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any]) -> Any:
@@ -52,7 +42,7 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
             with reports.opened(path) as target:
                 return onecopy.warm(target, **settings, progress=watch)
         with open_arrays(path) as file:
-            names = None if pattern is None else names_matching(file, pattern)
+            names = None if pattern is None else reports.names_matching(file, pattern)
             return file.warm(names, verify=verify, **settings, progress=watch)
 
 
@@ -93,7 +83,7 @@ def command(
     """
     refuse(context, WARMS if hold else HOLDS, "cannot be used" if hold else "can be used only")
     if hold:
-        return hold_files(files, interval, pin=pin, as_json=as_json, **settings)
+        hold_files(files, interval, pin=pin, as_json=as_json, **settings)
     warmed = []
     left = settings.pop("max_bytes")
     for file in dict.fromkeys(files):
@@ -116,63 +106,27 @@ def refuse(context: click.Context, names: tuple[str, ...], words: str) -> None:
             raise click.UsageError(f"{parameter.opts[0]} {words} with --hold", context)
 
 
-class Ended(BaseException):
-    """SIGTERM was received. A BaseException, so that only `hold` catches it."""
-
-
-def hold_files(files: tuple[str, ...], interval: float, *, as_json: bool, **settings: Any) -> int:
-    """Hold files until SIGTERM and return the exit status 0; Ctrl-C raises KeyboardInterrupt."""
-    raise_lock_limit()
-    try:
-        with _ending(), Hold(files, **settings) as held, _live() as live:
-            if not as_json and settings.get("max_bytes") is None:
-                words = f"at most {size(held.max_bytes)}, half of the available memory; --max-bytes sets it"
-                click.echo(f"onecopy: {words}", err=True)
-            while True:
-                for change in held.refresh():
-                    show(change, as_json=as_json)
-                if live is not None:
-                    line = f"{summary(held)}; checked at {time.strftime('%H:%M:%S')}"
-                    live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
-                time.sleep(interval)
-    except Ended:
-        return 0
-
-
-def raise_lock_limit() -> None:
-    """Raise the soft limit of locked memory to the hard limit."""
-    import resource
-
+def hold_files(files: tuple[str, ...], interval: float, *, as_json: bool, **settings: Any) -> NoReturn:
+    """Hold files until SIGTERM, which ends this process with status 0, or Ctrl-C, which raises KeyboardInterrupt."""
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
-
-
-@contextlib.contextmanager
-def _ending() -> Iterator[None]:
-    """Turn SIGTERM into `Ended` inside the block, also during a refresh."""
-
-    def end(*_: object) -> NoReturn:
-        raise Ended
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _live() -> Iterator[Live | None]:
-    """Show a status line if stderr is a terminal; else yield None."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     console = screen.err()
-    if not console.is_terminal:
-        yield None
-        return
-    # Lines of a redirected stdout must not go through this console.
-    both = sys.stdout.isatty()
-    with Live(console=console, transient=True, auto_refresh=False, redirect_stdout=both) as live:
-        yield live
+    line: Any = contextlib.nullcontext()
+    if console.is_terminal:  # lines of a redirected stdout must not go through this console
+        line = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+    with Hold(files, **settings) as held, line:
+        if not as_json and settings.get("max_bytes") is None:
+            words = f"at most {size(held.max_bytes)}, half of the available memory; --max-bytes sets it"
+            click.echo(f"onecopy: {words}", err=True)
+        while True:
+            for change in held.refresh():
+                show(change, as_json=as_json)
+            if console.is_terminal:
+                words = f"{summary(held)}; checked at {time.strftime('%H:%M:%S')}"
+                line.update(Text(words, no_wrap=True, overflow="ellipsis"), refresh=True)
+            time.sleep(interval)
 
 
 def show(change: Change, *, as_json: bool) -> None:

@@ -21,7 +21,7 @@ import errno
 import os
 from functools import cache
 from importlib import import_module, util
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from onecopy.arguments import byte_count, decoder_threads, non_negative, path_text
 from onecopy.arrays.entries import of_numpy
@@ -41,14 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "decode", "read_facts"]
 
 
-class Reader(Protocol):
-    """The interface of the modules `_tiff`, `_pillow` and `_vips`."""
-
-    def facts(self, path: str, level: int, codec: str) -> Facts: ...
-
-    def fill(self, path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None: ...
-
-
 class Codec(NamedTuple):
     """A library that reads images."""
 
@@ -56,7 +48,8 @@ class Codec(NamedTuple):
     package: str
     """Name of the package that is imported."""
     module: str
-    """Name of the module that implements `Reader`."""
+    """Name of the module that reads with the library: ``facts(path, level, codec)`` returns the `Facts` of a level, and
+    ``fill(path, level, into, report, threads)`` decodes it, and calls `report` with the bytes of each piece."""
     decoder: tuple[str, str] | None = None
     """(distribution, package) that the library decodes with."""
     only_tiff: bool = False
@@ -64,9 +57,9 @@ class Codec(NamedTuple):
     version: str = ""
     """Name and version of the library and of its decoder. Part of store keys: pixels may differ by version."""
 
-    def reader(self) -> Reader:
-        """Import the library and return its reader."""
-        return cast("Reader", import_module(self.module))
+    def reader(self) -> Any:
+        """Import the library and return the module that reads with it."""
+        return import_module(self.module)
 
 
 PILLOW = Codec("pillow", "PIL", "onecopy.images._pillow")
@@ -267,7 +260,7 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
     text, level = path_text(path), non_negative("level", level)
     with translated(text, codec):
         try:
-            facts = codec.reader().facts(text, level, codec.version)
+            facts: Facts = codec.reader().facts(text, level, codec.version)
         except MemoryError as error:  # headers are small: the file claims a false size
             raise DamagedError(f"{codec.version}: damaged: {error}", path=text) from error
         import numpy as np

@@ -22,10 +22,10 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy.identity import FileIdentity, file_identity
+from onecopy.memory import proc
 from onecopy.snapshots import GET, HAVE, MADE, MAKE, MEMORY_NAME, fits_in_memory
 
 if TYPE_CHECKING:
@@ -131,14 +131,11 @@ class Keeper:
             self._give(connection, kept)
         elif kept.maker is None:
             self._make_room(key[1].nbytes)
-            self._ask(connection, kept)
+            kept.maker = connection
+            connection.send(MAKE)
         else:
             kept.waiting.append(connection)
         return None
-
-    def _ask(self, connection: socket.socket, kept: _Kept) -> None:
-        kept.maker = connection
-        connection.send(MAKE)
 
     def _give(self, connection: socket.socket, kept: _Kept) -> None:
         with suppress(OSError):  # the process has ended
@@ -168,9 +165,9 @@ class Keeper:
                 while kept.waiting and kept.maker is None:
                     following = kept.waiting.pop(0)
                     try:
-                        self._ask(following, kept)
+                        following.send(MAKE)
+                        kept.maker = following
                     except OSError:
-                        kept.maker = None
                         self._close(following)
                 if kept.maker is None:
                     del self._kept[key]
@@ -216,11 +213,8 @@ def _is_sealed(memory: int) -> bool:
 
 def _mapped_inodes() -> set[int]:
     """Return the inodes of the snapshots that any process of this user maps."""
-    found = set()
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            with suppress(OSError, ValueError):
-                for line in (each / "maps").read_text().splitlines():
-                    if f"/memfd:{MEMORY_NAME}" in line:
-                        found.add(int(line.split(maxsplit=5)[4]))
+    found = set[int]()
+    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - text
+        with suppress(OSError, ValueError):
+            found |= {one.inode for one in proc.maps(int(pid)) if one.path.startswith(f"/memfd:{MEMORY_NAME}")}
     return found

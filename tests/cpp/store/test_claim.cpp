@@ -1,16 +1,13 @@
 #include <doctest/doctest.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <span>
 #include <string>
 #include <thread>
 
-#include "onecopy/base/error.hpp"
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
@@ -200,26 +197,6 @@ TEST_CASE("a forked child does not take the claim of a third one for its parent'
   ::waitpid(child, nullptr, 0);
   CHECK(said == 'n');
   for (const int fd : {go[0], go[1], answer[0], answer[1]}) ::close(fd);
-}
-
-TEST_CASE("a file in a claim's place is reported, and stays") {
-  const testing::ScratchFolder folder;
-  std::filesystem::create_symlink("/dev/null", folder / "link");
-  std::filesystem::create_directory(folder / "folder");
-  REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
-  const auto code_of = [&](const char* name) {
-    try {
-      (void)Claim::take(file_in(folder, name), "");
-    } catch (const OsError& error) {
-      CHECK(error.path() == (folder / name).string());
-      return error.code();
-    }
-    return 0;
-  };
-  CHECK(code_of("link") == ELOOP);
-  CHECK(code_of("folder") == EISDIR);
-  CHECK(code_of("fifo") == EEXIST);
-  CHECK(folder.file_count() == 3);
 }
 
 TEST_CASE("of many threads that take and release one claim, one has it at a time") {

@@ -39,6 +39,19 @@ def test_a_process_loads_three_modules_and_no_framework():
     assert not more & {"numpy", "torch", "typing", "dataclasses", "json", "re", "click", "onecopy._core"}
 
 
+def test_numpy_and_small_files_load_no_module_that_maps_or_reports(tmp_path):
+    code = f"""
+    import sys, numpy
+    numpy.savez({str(tmp_path / "small.npz")!r}, a=numpy.arange(3))
+    numpy.arange(3).tofile({str(tmp_path / "small")!r})
+    assert numpy.fromfile({str(tmp_path / "small")!r}, int)[1] == numpy.load({str(tmp_path / "small.npz")!r})["a"][1]
+    print(*sys.modules)
+    """
+    plain = set(python(code, ONECOPY_AUTO="0", PYTHONPATH="").split())
+    ours = {"sitecustomize", "onecopy", "onecopy.auto", "onecopy.auto.hooks", "onecopy.auto._numpy", "onecopy.runs"}
+    assert set(python(code).split()) - plain == ours
+
+
 def test_the_search_path_is_as_without_it():
     code = "import sys; print(sys.path)"
     assert python(code) == python(code, PYTHONPATH="")

@@ -314,6 +314,14 @@ def test_weights_of_other_providers_are_not_prepacked(tmp_path, store):
     assert "CPU execution provider" in session.onecopy.reason
 
 
+def test_the_folder_of_a_model_is_its_onnx_file(tmp_path):
+    model = make("aligned", tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    with oc.onnxruntime.session(tmp_path, "direct") as session:
+        assert session.onecopy.mode == "direct"
+        assert [file.path for file in session.onecopy.mapped] == [str(model)]
+
+
 def test_an_unknown_mode_is_refused(tmp_path):
     with pytest.raises(ValueError, match="mode must be one of 'read', 'map'"):
         oc.onnxruntime.session("model.onnx", "fast")

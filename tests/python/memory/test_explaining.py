@@ -14,7 +14,7 @@ import onecopy as oc
 from onecopy import arrays
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 MIB = 1 << 20
 

@@ -118,7 +118,7 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
         ("python/onecopy/page_cache/__init__.py", "import rich"),
         ("python/onecopy/records/rows.py", "import onecopy_bench"),
         ("packages/mosaic/src/onecopy_mosaic/regions.py", "import onecopy_mosaic.outputs"),
-        ("python/onecopy/memory/causes.py", "import onecopy_monitor.table"),
+        ("python/onecopy/memory/explaining.py", "import onecopy_monitor.table"),
         ("packages/monitor/src/onecopy_monitor/samples.py", "import onecopy_monitor.watching"),
     ],
 )

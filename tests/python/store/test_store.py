@@ -112,10 +112,12 @@ def test_a_build_that_makes_no_file_is_reported(store):
 
 
 @pytest.mark.parametrize("where", ["here", "fork"])
-def test_a_recursive_build_is_an_error(store, where):
-    with pytest.raises(OSError, match="recursive build of key") as raised:
-        store.with_options(where=where).get_or_build("k", lambda _: store.get_or_build("k", text("x")))
-    assert raised.value.errno == errno.EDEADLK
+def test_a_recursive_build_is_an_error(store, where, tmp_path):
+    (tmp_path / "above").symlink_to(store.folder.parent)
+    for same in (store, oc.Store(tmp_path / "above" / store.folder.name)):
+        with pytest.raises(OSError, match="recursive build of key") as raised:
+            store.with_options(where=where).get_or_build("k", lambda _, same=same: same.get_or_build("k", text("x")))
+        assert raised.value.errno == errno.EDEADLK
     assert list(store.folder.iterdir()) == []
 
 
@@ -313,8 +315,11 @@ def test_a_link_is_no_folder(tmp_path, store):
 
 
 def test_new_folders_are_private_and_those_above_are_made(tmp_path):
+    mask = os.umask(0)
     store = oc.Store(tmp_path / "a" / "b" / "store")
-    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+    os.umask(mask)
+    for folder in (store.folder, *store.folder.parents[:2]):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_a_folder_that_is_removed_is_made_again(store):

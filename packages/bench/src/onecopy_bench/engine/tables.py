@@ -73,17 +73,17 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 99.95 else f"{round(value, 3):.3g}"
 
 
-def with_extremes(spread: Spread | None) -> str:
-    """Return a median and, on a line of its own, the extremes."""
+def cell(spread: Spread | None) -> str:
+    """Return a median and, on a line of its own, the extremes, where these differ."""
     if spread is None:
         return MISSING
-    return f"{number(spread.median)}\n({number(spread.low)}-{number(spread.high)})"
+    low, high = number(spread.low), number(spread.high)
+    return number(spread.median) + ("" if low == high else f"\n({low}-{high})")
 
 
-def cell(spread: Spread | None) -> str:
-    """Return a median with its extremes, where these differ."""
-    alike = spread is not None and number(spread.low) == number(spread.high)
-    return number(spread.median) if spread is not None and alike else with_extremes(spread)
+def percentile_99(values: Sequence[float]) -> float:
+    """Return the least value that 99 % of some values do not exceed."""
+    return sorted(values)[-(-99 * len(values) // 100) - 1]
 
 
 def counted(count: int, one: str, many: str = "") -> str:

@@ -149,7 +149,7 @@ def _basis(snapshot: Snapshot) -> str:
 def _processes(snapshot: Snapshot, view: View, width: int) -> Text:
     wide = width >= WIDE
     more, last = (">SHMEM >SWAP", ">CPU") if wide else ("", "")
-    grid = screen.Grid.of(f">PID NAME >SHARE >ANON >FILE {more} >RSS >MIN/s >MAJ/s {last} TREND")
+    grid = screen.Grid(f">PID NAME >SHARE >ANON >FILE {more} >RSS >MIN/s >MAJ/s {last} TREND")
     for depth, one in view.ordered(snapshot.processes)[: view.limit]:
         rates = view.history.rates(one)
         label = view.label(one) + (" (zombie)" if one.state == "Z" else "")
@@ -173,7 +173,7 @@ def _processes(snapshot: Snapshot, view: View, width: int) -> Text:
 def _files(snapshot: Snapshot, view: View, width: int) -> Text:
     wide = width >= WIDE
     huge, dropped = (">HUGE", ">DROPPED") if wide else ("", "")
-    grid = screen.Grid.of(f"BIG_FILES >SIZE RESIDENT {huge} >DIRTY {dropped} SHARED_BY")
+    grid = screen.Grid(f"BIG_FILES >SIZE RESIDENT {huge} >DIRTY {dropped} SHARED_BY")
     for one in snapshot.files[: view.limit]:
         saves = f", saves {size(one.saves)}" if one.saves >= 1 << 20 else ""
         cells = [
