@@ -229,10 +229,11 @@ clean: ## remove what the targets made
 # --- what other targets depend on ---
 
 # Programs that tests start, from Debian's packages; where they cannot be installed, tests skip.
-DEBIAN = chromium fuse3 nginx-light pkg-config strace
+DEBIAN = chromium fuse3 libfuse3-dev nginx-light pkg-config strace
 .PHONY: programs
 programs:
 	@for name in chromium fusermount3 nginx pkg-config strace; do command -v $$name > /dev/null || missing=yes; done; \
+	pkg-config --exists fuse3 2> /dev/null || missing=yes; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  echo "installing $(DEBIAN) ..."; mkdir -p build; \
 	  { apt-get -q update && apt-get -qy install --no-install-recommends $(DEBIAN); } > build/programs.log 2>&1 || \

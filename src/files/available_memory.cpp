@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/numbers.hpp"
+#include "onecopy/base/error.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
@@ -87,6 +88,14 @@ std::optional<AvailableMemory> available_memory_below(const std::string& root) {
 
 std::uint64_t held_by_group(const std::string& group, int version) {
   return held_by(group, version == 1 ? version_1 : version_2);
+}
+
+void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead) {
+  const auto memory = available_memory();
+  if (!memory || size <= memory->bytes) return;
+  throw OsError(operation, path, ENOMEM,
+                "it needs " + std::to_string(size) + " bytes of memory, but " + std::to_string(memory->bytes) +
+                    " may be used (limited by " + memory->limited_by + "): " + instead);
 }
 
 std::optional<AvailableMemory> available_memory() { return available_memory_below({}); }

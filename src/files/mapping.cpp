@@ -19,6 +19,9 @@
 namespace onecopy {
 namespace {
 
+// Page tables have 8 bytes for each page of 4 KiB.
+constexpr std::uint64_t page_tables = 512;
+
 FileIdentity identity_of(const os::FileFacts& facts) noexcept {
   return {facts.device, facts.inode, facts.size, facts.mtime_ns};
 }
@@ -99,6 +102,7 @@ struct Mapping::State {
   }
 
   void copy_file(unsigned threads) {
+    expect_memory(span.length + span.length / page_tables, "copy", path, "map it (mode \"map\"), or open parts of it");
     check(os::map_heap_at(first_page, span.length, os::Access::write), "map");
     (void)os::advise_huge({first_page, span.length});  // refused: the same bytes in small pages
     bool left = false;

@@ -89,6 +89,16 @@ class Copier {
   std::uint64_t failed_at_ = 0;
 };
 
+// Afterwards each write to a file of a disk changes the time of its last change.
+void expect_dated_writes(int fd, std::uint64_t size, const std::string& name) {
+  check(os::wait_for_writes(fd), "seek", name);
+  check(os::write_out(fd, {0, 0}), "write back", name);
+  // Dirty again at once: a writer is at work, or the file system keeps its files in memory.
+  const auto cached = os::cached_in_file(fd, {0, size});
+  if (cached && cached.value.dirty != 0) throw OsError("write back", name, EBUSY, "it is being written");
+  (void)os::will_need(fd, {0, std::uint64_t{128} << 20U});  // while memory is reserved
+}
+
 }  // namespace
 
 void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads) {
@@ -104,18 +114,19 @@ void copy_contents(int from, int into, std::uint64_t size, const std::string& na
 Mapping take_snapshot(int fd, std::string name, unsigned threads) {
   const auto facts = os::facts_of(fd);
   check(facts.error, "stat", name);
-  check(os::wait_for_writes(fd), "seek", name);
-  check(os::write_out(fd, {0, 0}), "write back", name);
-  // Dirty again at once: a writer is at work, or the file system keeps its files in memory.
-  const auto cached = os::cached_in_file(fd, {0, facts.value.size});
-  if (cached && cached.value.dirty != 0) throw OsError("write back", name, EBUSY, "it is being written");
-  if (!is_remote(fd)) (void)os::will_need(fd, {0, std::uint64_t{128} << 20U});  // while memory is reserved
+  if (!is_remote(fd)) expect_dated_writes(fd, facts.value.size, name);
   os::Fd memory = create(name, facts.value.size);
   copy_contents(fd, memory.get(), facts.value.size, name, threads);
   check(os::seal(memory.get()), "seal", name);
   // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
   if (auto reader = os::reopen_read(memory.get())) memory = std::move(reader.value);
   return Mapping::from_descriptor(memory.get(), std::move(name));
+}
+
+ContentIdentity content_identity(int fd, bool ask) {
+  const auto facts = os::content_facts(fd, ask);
+  check(facts.error, "stat", "descriptor " + std::to_string(fd));
+  return {facts.value.device, facts.value.inode, facts.value.size, facts.value.mtime_ns, facts.value.ctime_ns};
 }
 
 bool is_remote(int fd) {

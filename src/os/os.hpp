@@ -145,6 +145,16 @@ int wait_for_writes(int fd) noexcept;
 Result<Fd> reopen_direct(int fd);           // past the page cache; buffers, offsets, lengths on direct_alignment
 Result<Fd> reopen_direct_writable(int fd);  // likewise, to write
 Result<Fd> reopen_read(int fd);             // the same file, through a descriptor that cannot write
+// What identifies the contents of an open file. Of a remote file with `ask`, as its server says now, else as the kernel
+// has it, without waiting for a server.
+struct ContentFacts {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;
+};
+Result<ContentFacts> content_facts(int fd, bool ask) noexcept;
 Result<std::string> name_of(int fd);        // last part of the path that the kernel reports
 inline constexpr std::size_t direct_alignment = 4096;
 

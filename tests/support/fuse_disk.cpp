@@ -71,7 +71,6 @@ bool attributes(fuse_ino_t inode, struct stat& facts) {
   facts.st_ino = inode;
   facts.st_uid = getuid();
   facts.st_gid = getgid();
-  facts.st_mtim.tv_sec = facts.st_atim.tv_sec = facts.st_ctim.tv_sec = 1'700'000'000;
   if (inode == FUSE_ROOT_ID) {
     facts.st_mode = S_IFDIR | 0755;
     facts.st_nlink = 2;
@@ -80,6 +79,7 @@ bool attributes(fuse_ino_t inode, struct stat& facts) {
   if (inode - 2 >= files.size()) return false;
   struct stat source{};
   if (fstat(files[inode - 2].descriptor, &source) != 0) return false;
+  facts.st_mtim = facts.st_atim = facts.st_ctim = source.st_mtim;  // a server has one clock of its own
   facts.st_mode = S_IFREG | 0644;
   facts.st_nlink = 1;
   facts.st_size = static_cast<off_t>(std::min<std::uint64_t>(source.st_size, shared(control->size).load()));

@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.support.places import ROOT
 from tests.support.waiting import PATIENCE
 
+MTIME = 1_700_000_000
 UNLIMITED = (1 << 64) - 1
 SOURCE = Path(__file__).with_suffix(".cpp")
 PROGRAM = ROOT / "build/tests/fuse_disk"
@@ -131,6 +132,7 @@ def fuse_disk(
         if not isinstance(files, Path):
             for name, content in files.items():
                 Path(temporary, name).write_bytes(content)
+                os.utime(Path(temporary, name), (MTIME, MTIME))
             files = Path(temporary)
         shared = os.memfd_create("faults")
         os.ftruncate(shared, ctypes.sizeof(Faults))
