@@ -15,6 +15,7 @@ constexpr unsigned reading_threads = 8;
 // What takes as long to answer is asked for many parts of a file at a time, also of a small one: a server, or a disk
 // that turns.
 constexpr double slow_answer = 0.001;  // seconds
+constexpr unsigned most_threads = 64;
 
 // From here on a plain touch in file order keeps the device busy without us (measured at 8 MiB: 1.47 s for 3.77 GiB
 // touched, 1.33 to 1.43 s populated).
@@ -81,7 +82,10 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
   const std::uint64_t in_flight =
       std::max(conditions.read_ahead.value_or(0), std::uint64_t{os::huge_page});  // a thread's
   const std::uint64_t memory = conditions.available.value_or(UINT64_MAX);
-  plan.threads = static_cast<unsigned>(std::clamp<std::uint64_t>(memory / tight / in_flight, 1, threads));
+  const auto within_memory = [&](unsigned wanted) {
+    return static_cast<unsigned>(std::clamp<std::uint64_t>(memory / tight / in_flight, 1, wanted));
+  };
+  plan.threads = plan.most_threads = within_memory(threads);
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
   if (plan.huge) plan.reason = "2 MiB pages requested before reading";
   plan.most = options.budget.value_or(memory - std::min(memory, 2 * in_flight * plan.threads));
@@ -93,6 +97,7 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
   }
   if (const auto slow = slowness(conditions); !slow.empty()) {
     plan.slow = true;
+    if (options.threads == 0) plan.most_threads = within_memory(most_threads);
     plan.piece = step_size;
     plan.reason += "; on " + slow;
   }

@@ -17,7 +17,6 @@ namespace {
 // time make 8 to 15 (FUSE), 1 MiB 1 to 2.
 constexpr std::uint64_t small_requests = 4;
 constexpr double worth_twice_the_threads = 1.2;
-constexpr unsigned most_threads = 64;
 
 // Another process that warms the same file is waited for if so much is missing, and as long as it goes on.
 constexpr std::uint64_t worth_waiting = std::uint64_t{32} << 20U;
@@ -125,13 +124,14 @@ void Warmer::choose_plans() {
   std::uint64_t size_of_all = 0;
   for (const auto& file : files_) size_of_all += file.mapping().identity().size;
   Machine machine;
-  threads_ = UINT_MAX;
+  threads_ = most_threads_ = UINT_MAX;
   most_ = UINT64_MAX;
   std::uint64_t done = 0;
   for (auto& file : files_) {
     const auto conditions = machine.conditions_of(file, size_of_all);
     auto plan = choose(conditions, options_);
     threads_ = std::min(threads_, plan.threads);
+    most_threads_ = std::min(most_threads_, plan.most_threads);
     if (plan.fills()) most_ = std::min(most_, plan.most);
     file.prepare(std::move(plan), conditions);
     done += file.inspector() == nullptr ? file.bytes() - file.missing() : 0;
@@ -161,7 +161,7 @@ void Warmer::cut_to_budget(std::vector<WarmPiece>& pieces) {
 void Warmer::read_all(std::span<const WarmPiece> pieces) {
   const bool slow = std::ranges::any_of(files_, [](const WarmedFile& file) { return file.plan().slow; });
   double best = 0;  // bytes per second
-  while (slow && options_.threads == 0 && !pieces.empty()) {
+  while (slow && !pieces.empty()) {
     const auto round = pieces.first(std::min<std::size_t>(threads_, pieces.size()));
     pieces = pieces.subspan(round.size());
     const auto start = std::chrono::steady_clock::now();
@@ -171,9 +171,9 @@ void Warmer::read_all(std::span<const WarmPiece> pieces) {
     for (const auto& piece : round) bytes += piece.range.length;
     const double rate = static_cast<double>(bytes) / seconds_since(start);
     if (best == 0) reads_first_ = major_faults_.load() - faults > small_requests * (bytes / os::huge_page + 1);
-    if (rate < worth_twice_the_threads * best || threads_ >= most_threads) break;
+    if (rate < worth_twice_the_threads * best || threads_ >= most_threads_) break;
     best = rate;
-    threads_ *= 2;
+    threads_ = std::min(2 * threads_, most_threads_);
   }
   (void)visit(pieces);
 }

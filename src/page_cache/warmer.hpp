@@ -40,6 +40,7 @@ class Warmer {
   WarmOptions options_;
   std::deque<WarmedFile> files_;  // a deque: pieces point to files
   unsigned threads_ = 0;
+  unsigned most_threads_ = 0;
   unsigned threads_ran_ = 0;
   std::uint64_t most_ = 0;     // bytes to bring in
   bool within_budget_ = true;  // false: the budget ends before the work does

@@ -94,7 +94,7 @@ Watched watch_pieces(std::uint64_t count, unsigned threads, std::shared_ptr<Work
     state->changed.notify_all();
   };
   std::unique_lock lock(state->mutex);
-  const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(threads, count));
+  const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(std::max(threads, 1U), count));
   try {
     for (; state->running < wanted; ++state->running) std::thread(run).detach();
   } catch (const std::system_error&) {  // the limit on threads is reached

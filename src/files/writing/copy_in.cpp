@@ -23,7 +23,8 @@ class Copier {
     const std::uint64_t begin = piece == 0 ? 0 : piece * reader_.piece() - lead();
     const std::uint64_t end = std::min<std::uint64_t>((piece + 1) * reader_.piece() - lead(), into_.size());
     std::size_t done = 0;
-    const int error = is_over_limit(piece) ? ENOMEM : reader_.read(into_.subspan(begin, end - begin), offset_ + begin, done);
+    const int error =
+        is_over_limit(piece) ? ENOMEM : reader_.read(into_.subspan(begin, end - begin), offset_ + begin, done);
     int none = 0;
     if (error != 0 && error_.compare_exchange_strong(none, error)) failed_at_ = offset_ + begin + done;
     return error == 0;
