@@ -1,6 +1,9 @@
 #include "onecopy/page_cache/page_cache.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "onecopy/base/error.hpp"
@@ -206,11 +209,14 @@ EvictReport evict(const Mapping& mapping, Ranges asked) {
   }
   (void)os::sync_file(mapping.descriptor());  // dirty pages cannot be dropped
   int refusal = 0;
-  // The kernel's own scanners (DAMON, khugepaged) hold a page for an instant now and then, and it stays: ask again.
-  constexpr int attempts = 3;
-  for (int attempt = 0; attempt < attempts && (attempt == 0 || report.cached_after.value_or(0) != 0); ++attempt) {
+  // A page stays that is being read, such as ahead of the last access, or that the kernel's own scanners (DAMON,
+  // khugepaged) hold for an instant: ask again, and then after a while.
+  constexpr std::array pauses{0, 0, 1, 2, 4};  // ms
+  for (const int pause : pauses) {
+    if (pause != 0) std::this_thread::sleep_for(std::chrono::milliseconds(pause));
     refusal = drop(mapping, ranges);
     report.cached_after = cached_bytes(mapping, ranges);
+    if (report.cached_after.value_or(0) == 0) break;
   }
   report.seconds = seconds_since(start);
   report.reason = evict_reason(report, mapping, refusal);
