@@ -668,7 +668,7 @@ class _Heap:
         import numpy as np
 
         memory, shape = np.frombuffer(self.view(), np.uint8), (count, len(block) // count)
-        if offset > len(memory) - shape[1]:
+        if offset + stride * (count - 1) > len(memory) - shape[1]:
             raise OSError(errno.EINVAL, f"bytes [{offset}, +{shape[1]}) of {len(memory)}")
         np.lib.stride_tricks.as_strided(memory[offset:], shape, (stride, 1))[...] = block.reshape(shape)
 
