@@ -25,7 +25,7 @@ PROGRAM = """
             assert process.wait() == 0
     array = np.load(sys.argv[1])
     array[0] += 1  # as the plain call: writable
-    print(int(array.sum()))
+    print(f"{array.sum()}\\n", end="")
 """
 
 pytestmark = pytest.mark.processes
