@@ -39,7 +39,8 @@ Reader::Reader(int fd) {
   const bool remote = system && system.value.storage == os::Storage::remote;
   piece_ = remote ? remote_piece : local_piece;
   threads_ = remote ? remote_threads : local_threads;
-  if (auto direct = os::reopen_direct(fd)) direct_ = std::move(direct.value);
+  // A process that waits for a server in a direct read cannot be ended; in one through the page cache it can.
+  if (auto direct = os::reopen_direct(fd); direct && !remote) direct_ = std::move(direct.value);
 }
 
 bool Reader::mostly_cached(ByteRange range) const noexcept {

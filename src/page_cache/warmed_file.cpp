@@ -8,6 +8,7 @@
 #include "base/clock.hpp"
 #include "files/read_error.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/snapshot.hpp"
 #include "os/os.hpp"
 #include "page_cache/observe.hpp"
 #include "page_cache/ranges.hpp"
@@ -77,12 +78,15 @@ bool WarmedFile::has_unread_pages(ByteRange piece) const noexcept {
 
 std::optional<double> WarmedFile::measure_latency() const noexcept {
   const auto piece = std::ranges::find_if(pieces_, &WarmPiece::missing);
-  const auto direct = os::reopen_direct(mapping_.descriptor());
-  if (piece == pieces_.end() || !direct) return std::nullopt;
+  if (piece == pieces_.end()) return std::nullopt;
+  // Past the page cache, where the file system can; of a server through it: a process that waits for a server in a
+  // direct read cannot be ended.
+  auto direct =
+      is_remote(mapping_.descriptor()) ? os::Result<os::Fd>{{}, EOPNOTSUPP} : os::reopen_direct(mapping_.descriptor());
   alignas(os::direct_alignment) std::array<std::byte, os::direct_alignment> block;  // NOLINT(*-member-init)
   const std::uint64_t at = (mapping_.file_offset() + piece->range.offset) / block.size() * block.size();
   const auto start = std::chrono::steady_clock::now();
-  if (!os::read_at(direct.value.get(), block, at)) return std::nullopt;
+  if (!os::read_at(direct ? direct.value.get() : mapping_.descriptor(), block, at)) return std::nullopt;
   return seconds_since(start);
 }
 
