@@ -77,17 +77,19 @@ bool WarmedFile::has_unread_pages(ByteRange piece) const noexcept {
 }
 
 std::optional<double> WarmedFile::measure_latency() const noexcept {
-  const auto piece = std::ranges::find_if(pieces_, &WarmPiece::missing);
-  if (piece == pieces_.end()) return std::nullopt;
+  // At the end of what is missing: around the header, pages were read with it.
+  const auto piece = std::ranges::find_if(pieces_.rbegin(), pieces_.rend(), &WarmPiece::missing);
+  if (piece == pieces_.rend()) return std::nullopt;
   // Past the page cache, where the file system can; of a server through it: a process that waits for a server in a
   // direct read cannot be ended.
-  auto direct =
-      is_remote(mapping_.descriptor()) ? os::Result<os::Fd>{{}, EOPNOTSUPP} : os::reopen_direct(mapping_.descriptor());
+  os::Result<os::Fd> direct{{}, EOPNOTSUPP};
+  if (!is_remote(mapping_.descriptor())) direct = os::reopen_direct(mapping_.descriptor());
   alignas(os::direct_alignment) std::array<std::byte, os::direct_alignment> block;  // NOLINT(*-member-init)
-  const std::uint64_t at = (mapping_.file_offset() + piece->range.offset) / block.size() * block.size();
+  const std::uint64_t last = mapping_.file_offset() + piece->range.offset + piece->range.length - 1;
   const auto start = std::chrono::steady_clock::now();
-  if (!os::read_at(direct ? direct.value.get() : mapping_.descriptor(), block, at)) return std::nullopt;
-  return seconds_since(start);
+  const auto got =
+      os::read_at(direct ? direct.value.get() : mapping_.descriptor(), block, last / block.size() * block.size());
+  return got ? std::optional(seconds_since(start)) : std::nullopt;
 }
 
 void WarmedFile::prepare(Plan plan, const Conditions& conditions) {
