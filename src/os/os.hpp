@@ -155,7 +155,7 @@ struct ContentFacts {
   std::int64_t ctime_ns = 0;
 };
 Result<ContentFacts> content_facts(int fd, bool ask) noexcept;
-Result<std::string> name_of(int fd);        // last part of the path that the kernel reports
+Result<std::string> name_of(int fd);  // last part of the path that the kernel reports
 inline constexpr std::size_t direct_alignment = 4096;
 
 // --- memory.cpp: address space --------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ struct Plan {
   Mechanism mechanism = Mechanism::populate;
   bool huge = false;
   unsigned threads = 1;
-  unsigned most_threads = 1;  // as many as may try to make it faster
+  unsigned most_threads = 1;            // as many as may try to make it faster
   std::uint64_t most = 0;               // bytes to bring in
   std::uint64_t piece = largest_piece;  // bytes that one thread takes at a time
   // A range beside which the kernel would read more than 1/part of it in vain is read alone; overshoot is how far the

@@ -20,8 +20,8 @@ struct AvailableMemory {
 // tmpfs files, memfds and shared memory cannot be dropped. nullopt where the system does not report it (not Linux).
 std::optional<AvailableMemory> available_memory();
 
-// Throws OsError ENOMEM where `size` bytes more are more than may be used; the message has both numbers, what limits them,
-// and `instead`, which is what to do. Linux overcommits: without this the kernel would end the process.
+// Throws OsError ENOMEM where `size` bytes more are more than may be used; the message has both numbers, what limits
+// them, and `instead`, which is what to do. Linux overcommits: without this the kernel would end the process.
 void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead);
 
 // The memory charged to a control group that the kernel cannot drop: its usage minus its page cache, in bytes. `group`

@@ -24,8 +24,8 @@ void copy_contents(int from, int into, std::uint64_t size, const std::string& na
 // empty if they do: on the file systems of local disks that are known to date writes.
 std::string why_writes_are_undated(int fd);
 
-// What identifies the contents of an open file: device, inode, size in bytes, and the times of the last write and of the
-// last change in ns. Of a file on a server with `ask`, as the server says now, else as the kernel has it, without
+// What identifies the contents of an open file: device, inode, size in bytes, and the times of the last write and of
+// the last change in ns. Of a file on a server with `ask`, as the server says now, else as the kernel has it, without
 // waiting for a server. Throws OsError.
 struct ContentIdentity {
   std::uint64_t device = 0;

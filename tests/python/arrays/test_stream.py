@@ -67,7 +67,7 @@ def test_what_was_in_memory_stays_there(file):
     file.warm()
     before = file.residency().cached
     for _, _, array in file.stream(window=WINDOW):
-        array.sum()  # what nobody uses may be dropped by the kernel
+        array.sum()  # the kernel may drop what is not used
     assert file.residency().cached >= before - 4 * MIB
 
 
