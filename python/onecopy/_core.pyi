@@ -61,6 +61,11 @@ def copy_contents(source: int, target: int, size: int, name: str, threads: int =
     Copy bytes of an open file into another; TimeoutError if its server does not answer.
     """
 
+def content_identity(fd: int, *, ask: bool) -> tuple[int, int, int, int, int]:
+    """
+    (device, inode, size, times of the last write and change in ns); `ask`: as a server says now.
+    """
+
 def is_remote(fd: int) -> bool:
     """Whether an open file is on a network or user-space file system."""
 
