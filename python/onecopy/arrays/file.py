@@ -459,9 +459,11 @@ def expect_unchanged(file: ArrayFile) -> None:
 
 def _no_array(name: object, file: ArrayFile) -> KeyError:
     """Return a KeyError for a missing name, with a note that lists names in the file."""
+    from onecopy.text import counted
+
     error = KeyError(name)
     first = ", ".join(repr(each) for each in itertools.islice(file, 4))
-    count = f"{len(file)} array{'' if len(file) == 1 else 's'}"
+    count = counted(len(file), "array")
     error.add_note(f"{file.path} has {count}: {first}{', ...' if len(file) > 4 else ''}")
     return error
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from onecopy.memory import proc
 from onecopy.memory.cgroup import container, kind_of
 from onecopy.memory.proc import Pages, Regions
-from onecopy.text import escape, size
+from onecopy.text import counted, escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -528,7 +528,7 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
     inherited = sum(shared_of(one.memory) for one, _ in alike)
     if inherited < shared // 2:  # it called exec since its parent forked it
         children = len(proc.children_of(pid))
-        sharers = f"its {children} child{'' if children == 1 else 'ren'}" if children else "other processes of its tree"
+        sharers = f"its {counted(children, 'child', 'children')}" if children else "other processes of its tree"
         yield Cause(
             "forked", f"{size(shared)} are shared with {sharers} since a fork; writing to a page copies it", shared
         )

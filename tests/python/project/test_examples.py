@@ -42,8 +42,6 @@ def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, reques
     if module.startswith("onecopy.images."):
         pytest.importorskip("tifffile")
         pytest.importorskip("imagecodecs")
-    if module == "onecopy_mosaic.registering":
-        pytest.importorskip("scipy")
     if module in ("onecopy.records._arrow_unions", "onecopy.records.rows", "onecopy.records.sources"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from onecopy.cli.groups import Group
+from onecopy.text import counted
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Record, read
 from onecopy_bench.engine.rounds import Settings
 from onecopy_bench.engine.scenario import FILE, Scenario
-from onecopy_bench.engine.tables import Table, counted, plain, table
+from onecopy_bench.engine.tables import Table, plain, table
 from onecopy_bench.scenarios import images, keys, models, nodes, open, passes, records, run, share, start, structs  # noqa: A004
 from onecopy_bench.stories import command as stories
 

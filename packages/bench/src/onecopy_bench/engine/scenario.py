@@ -19,12 +19,12 @@ import click
 
 from onecopy.cli import screen
 from onecopy.cli.options import Quantity
-from onecopy.text import escape, parse_size
+from onecopy.text import counted, escape, parse_size
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Log, Record, Sample, lines
 from onecopy_bench.engine.rounds import Progress, Settings, Watch, doubt
-from onecopy_bench.engine.tables import MB, Table, counted, text
+from onecopy_bench.engine.tables import MB, Table, text
 
 ENOUGH_ROUNDS = 7
 """Rounds that a published number needs."""

@@ -86,17 +86,6 @@ def percentile_99(values: Sequence[float]) -> float:
     return sorted(values)[-(-99 * len(values) // 100) - 1]
 
 
-def counted(count: int, one: str, many: str = "") -> str:
-    """Return a number of things.
-
-    Examples
-    --------
-    >>> counted(1, "round"), counted(2, "round"), counted(3, "process", "processes")
-    ('1 round', '2 rounds', '3 processes')
-    """
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
 def plain(name: str, unit: float = 1.0) -> Compute:
     """Return what computes a number of every sample, in a unit."""
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from onecopy.memory import proc
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of, once
@@ -26,7 +27,7 @@ from onecopy_bench.engine.pictures import FAINT, WIDTH
 from onecopy_bench.engine.record import Case, Log, Record, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, counted, plain, table_by_case
+from onecopy_bench.engine.tables import MB, plain, table_by_case
 from onecopy_bench.engine.ways import installed, require
 from onecopy_bench.workers import images as worker
 from onecopy_bench.workers.images import WAYS, Way, Work

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from onecopy.text import counted
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.child import module
 from onecopy_bench.engine.record import Case, Log, Record
 from onecopy_bench.engine.rounds import Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import Spread, Table, counted, table
+from onecopy_bench.engine.tables import Spread, Table, table
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.files.loaders import Job, Loader, Opened
 from onecopy_bench.scenarios import open as opening

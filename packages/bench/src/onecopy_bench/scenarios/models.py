@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of, once
@@ -27,7 +28,7 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, Column, Table, above_empty, counted, percentile_99, plain, table
+from onecopy_bench.engine.tables import MB, Column, Table, above_empty, percentile_99, plain, table
 from onecopy_bench.engine.ways import require
 from onecopy_bench.workers import models as worker
 from onecopy_bench.workers.models import EMPTY, INLINE, MODELS, WAYS, Way

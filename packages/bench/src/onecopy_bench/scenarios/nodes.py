@@ -26,6 +26,7 @@ import click
 import numpy as np
 
 import onecopy as oc
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import Crew, SampleError, command_of, first_line_of
@@ -36,7 +37,7 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Case, Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, counted, number, plain, table_by_case
+from onecopy_bench.engine.tables import MB, number, plain, table_by_case
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.workers import nodes as worker
 from onecopy_bench.workers.nodes import WAYS, Way, as_tensors, touched

@@ -19,12 +19,13 @@ from typing import Any, Literal, get_args
 import click
 
 from onecopy.arrays import open_arrays
+from onecopy.text import counted
 from onecopy_bench.engine import pictures, rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Progress, Settings, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import EMPTY, MB, Column, Compute, Spread, Table, counted, number, of_samples, table
+from onecopy_bench.engine.tables import EMPTY, MB, Column, Compute, Spread, Table, number, of_samples, table
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.files import sampling, touch
 from onecopy_bench.files.layout import Layout, read_layout, shuffled

@@ -26,6 +26,7 @@ from typing import Any, Literal, get_args
 
 import click
 
+from onecopy.text import counted
 from onecopy_bench.engine import machine, rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.machine import disks, limits
@@ -35,7 +36,7 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Settings, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, counted, number, of_samples
+from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, number, of_samples
 from onecopy_bench.files import touch
 from onecopy_bench.files.layout import Layout, Piece
 from onecopy_bench.files.loaders import Job, Loader

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import Crew, SampleError, crew_of
@@ -23,7 +24,7 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
 from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, Table, counted, plain, table
+from onecopy_bench.engine.tables import MB, Table, plain, table
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.scenarios.share import prepared
 from onecopy_bench.workers import questions, rivals

@@ -35,6 +35,7 @@ from typing import Any, Self
 import click
 
 from onecopy.memory import proc
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, end_of, last_lines, state_of
@@ -43,7 +44,7 @@ from onecopy_bench.engine.memory import anonymous_of, difference, disk_bytes, to
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch, without_home
 from onecopy_bench.engine.scenario import Scenario, cache_state, usual_limits
-from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, counted, percentile_99
+from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, percentile_99
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.workers import programs
 from onecopy_bench.workers.programs import ANSWERED, PROGRAMS, Program

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onecopy.memory import proc
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of
@@ -35,7 +36,7 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, Table, above_empty, counted, plain, table
+from onecopy_bench.engine.tables import MB, Table, above_empty, plain, table
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.workers import rank, rows
 from onecopy_bench.workers.rank import Start

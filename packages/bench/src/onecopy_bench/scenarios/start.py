@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of, once
@@ -25,7 +26,7 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Case, Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, counted, plain, table_by_case
+from onecopy_bench.engine.tables import MB, plain, table_by_case
 from onecopy_bench.files import touch
 from onecopy_bench.files.layout import Layout, Piece
 from onecopy_bench.workers import start as worker

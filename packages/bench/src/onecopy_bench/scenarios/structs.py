@@ -22,13 +22,14 @@ from typing import Any
 
 import click
 
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.machine import limits
 from onecopy_bench.engine.record import Case, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario, cache_state, usual_limits
-from onecopy_bench.engine.tables import MB, MISSING, Column, Compute, Table, counted, of_samples, plain, table
+from onecopy_bench.engine.tables import MB, MISSING, Column, Compute, Table, of_samples, plain, table
 from onecopy_bench.files.loaders import Job, Loader, open_nothing
 from onecopy_bench.files.sampling import above, limited, slowest, turn
 

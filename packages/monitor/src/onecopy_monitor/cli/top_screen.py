@@ -11,7 +11,7 @@ from rich.text import Text
 from onecopy.cli import screen
 from onecopy.cli.screen import share
 from onecopy.memory.proc import label_of
-from onecopy.text import escape, significant, size
+from onecopy.text import counted, escape, significant, size
 from onecopy_monitor.history import History, trend
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _heading(snapshot: Snapshot, width: int, interval: float | None, own: float 
     right = f"own cost {significant(100 * (cost.share if own is None else own))} % of a CPU"
     if interval is not None:
         right = f"every {significant(interval)} s   {right}"
-    left = f"{len(snapshot.processes)} process{'' if len(snapshot.processes) == 1 else 'es'}"
+    left = counted(len(snapshot.processes), "process", "processes")
     space = " " * max(width - cell_len(left) - cell_len(right), 3)
     kinds = {
         "anonymous": total.anonymous,
