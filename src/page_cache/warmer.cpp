@@ -26,6 +26,9 @@ constexpr std::chrono::milliseconds between_bytes{500};
 // What the machine has, for the files of one warming: available memory is read once, and what a device does once.
 class Machine {
  public:
+  // fills: whether a warming reads anything by itself.
+  explicit Machine(bool fills) : fills_(fills) {}
+
   Conditions conditions_of(const WarmedFile& file, std::uint64_t size_of_all) {
     Conditions conditions;
     conditions.file_size = size_of_all;
@@ -40,7 +43,7 @@ class Machine {
       if (const auto ahead = os::read_ahead(device->first)) device->second.read_ahead = ahead.value;
       if (const auto system = os::file_system_of(file.mapping().descriptor()))
         device->second.file_system = system.value;
-      device->second.latency = file.measure_latency();
+      if (fills_) device->second.latency = file.measure_latency();
     }
     conditions.read_ahead = device->second.read_ahead;
     conditions.file_system = device->second.file_system;
@@ -55,6 +58,7 @@ class Machine {
     std::optional<double> latency;
   };
 
+  bool fills_;
   bool is_read_ = false;
   std::optional<AvailableMemory> available_;
   std::map<std::uint64_t, Device> devices_;
@@ -123,7 +127,8 @@ void Warmer::wait_for_another() {
 void Warmer::choose_plans() {
   std::uint64_t size_of_all = 0;
   for (const auto& file : files_) size_of_all += file.mapping().identity().size;
-  Machine machine;
+  const auto mechanism = options_.mechanism.value_or(Mechanism::populate);
+  Machine machine(mechanism == Mechanism::populate || mechanism == Mechanism::read);
   threads_ = most_threads_ = UINT_MAX;
   most_ = UINT64_MAX;
   std::uint64_t done = 0;
