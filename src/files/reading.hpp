@@ -1,7 +1,7 @@
-// Reading a file into memory, or into another file, as fast as its device or server gives, without leaving it in the
-// page cache.
+// Reading a file into memory, or into another file, as fast as its device or server gives.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -13,17 +13,25 @@
 
 namespace onecopy {
 
+// What is left of a file in the page cache by reading it.
+enum class Leaves : std::uint8_t {
+  read,    // what was read: other processes read the file as well
+  nothing  // but what was there before
+};
+
 // Has descriptors of its own. Any number of threads may use it.
 class Reader {
  public:
-  explicit Reader(int fd);  // throws OsError where there is no descriptor left
+  Reader(int fd, Leaves leaves);  // throws OsError where there is no descriptor left
 
-  // From the page cache what it has; else past it (O_DIRECT) where buffer and offset fit. errno; ENODATA where the file
+  // Fills `into` with the file's bytes from `at` on, through the page cache or past it. errno; ENODATA where the file
   // ends before. `done`: bytes that were read, also before an error.
   int read(os::MutableBytes into, std::uint64_t at, std::size_t& done) const noexcept;
 
-  int read_cached(os::MutableBytes into, std::uint64_t at) const noexcept;  // through the page cache
-  void read_ahead(ByteRange range) const noexcept;                          // begins to read into the page cache
+  // Has a piece read into the page cache, in requests as large as its file system has. True where it was not there.
+  bool bring_in(ByteRange piece) const noexcept;
+  int read_cached(os::MutableBytes into, std::uint64_t at) const noexcept;
+  void let_go(ByteRange piece) const noexcept;  // of what was brought in: as Leaves says
 
   // What one thread reads at a time, and how many read. On a server many wait side by side.
   std::uint64_t piece() const noexcept { return piece_; }
@@ -34,8 +42,10 @@ class Reader {
 
   os::Fd fd_;
   os::Fd direct_;
+  Leaves leaves_;
   std::uint64_t piece_;
   unsigned threads_;
+  mutable std::atomic<bool> has_small_requests_{false};
 };
 
 // How long a device or server may give nothing: 120 seconds, or ONECOPY_READ_TIMEOUT.

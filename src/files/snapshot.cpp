@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -29,22 +28,22 @@ os::Fd create(const std::string& name, std::uint64_t size) {
   return std::move(memory.value);
 }
 
-constexpr std::uint64_t ahead = 4;       // pieces, of one that is copied, so that a disk never waits
-constexpr unsigned writing_threads = 4;  // of a disk: one of them writes at a time, while others read
-
 // Copies pieces of a file into a memory file, with write(2): in a mapping, each page would cost a fault, and a child's
 // mapping would prevent sealing.
 class Copier {
  public:
+  // In the page cache a process that maps a file of a disk may need it; of a server's file the memory file is for all.
   Copier(int from, os::Fd into, std::uint64_t size)
-      : reader_(from), into_(std::move(into)), size_(size), remote_(is_remote(from)) {}
+      : reader_(from, is_remote(from) ? Leaves::nothing : Leaves::read), into_(std::move(into)), size_(size) {}
 
   std::uint64_t pieces() const noexcept { return (size_ + reader_.piece() - 1) / reader_.piece(); }
-  unsigned threads() const noexcept { return remote_ ? reader_.threads() : writing_threads; }
+  unsigned threads() const noexcept { return reader_.threads(); }
 
   bool operator()(std::uint64_t number) noexcept {
     const ByteRange range{number * reader_.piece(), std::min(reader_.piece(), size_ - number * reader_.piece())};
-    const int failed = remote_ ? copy_whole(range) : copy_in_steps(range);
+    const bool is_new = reader_.bring_in(range);
+    const int failed = copy_in_steps(range);
+    if (is_new) reader_.let_go(range);
     int none = 0;
     if (failed != 0 && error_.compare_exchange_strong(none, failed)) failed_at_ = range.offset;
     return failed == 0;
@@ -54,25 +53,9 @@ class Copier {
   std::uint64_t failed_at() const noexcept { return failed_at_; }  // read after the threads' end
 
  private:
-  // From a server: in large requests, past the page cache, which need not hold what the memory file has.
-  int copy_whole(ByteRange range) const noexcept {
-    struct Freed {
-      void operator()(std::byte* at) const noexcept { std::free(at); }  // NOLINT(*-no-malloc): aligned
-    };
-    thread_local const std::unique_ptr<std::byte, Freed> buffer(
-        static_cast<std::byte*>(std::aligned_alloc(os::direct_alignment, reader_.piece())));
-    if (!buffer) return ENOMEM;
-    const os::MutableBytes part{buffer.get(), static_cast<std::size_t>(range.length)};
-    std::size_t done = 0;
-    if (const int error = reader_.read(part, range.offset, done); error != 0) return error;
-    return os::write_at(into_.get(), part, range.offset).error;
-  }
-
-  // From a disk: through the page cache, where a process that maps the file may need it. Each step stays in the cache
-  // of the CPU until it is written.
+  // Each step stays in the cache of the CPU until it is written.
   int copy_in_steps(ByteRange range) const noexcept {
     std::array<std::byte, std::size_t{128} << 10U> buffer;  // NOLINT(*-member-init): read into before it is written
-    reader_.read_ahead({range.offset + ahead * reader_.piece(), reader_.piece()});
     for (std::uint64_t done = 0; done < range.length; done += buffer.size()) {
       const auto part = os::MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), range.length - done));
       if (const int error = reader_.read_cached(part, range.offset + done); error != 0) return error;
@@ -84,7 +67,6 @@ class Copier {
   Reader reader_;
   os::Fd into_;
   std::uint64_t size_;
-  bool remote_;
   std::atomic<int> error_{0};
   std::uint64_t failed_at_ = 0;
 };

@@ -16,8 +16,8 @@ namespace onecopy {
 Mapping take_snapshot(int fd, std::string name, unsigned threads = 0);
 
 // Copies `size` bytes of an open file into another one, with several threads. Files of a network or user-space file
-// system are read past the page cache, in as many requests at a time as they can use. Throws OsError: ETIMEDOUT where a
-// server does not answer (ONECOPY_READ_TIMEOUT); DataLost where the file became shorter.
+// system are read in as many requests at a time as they can use, and do not stay in the page cache. Throws OsError:
+// ETIMEDOUT where a server does not answer (ONECOPY_READ_TIMEOUT); DataLost where the file became shorter.
 void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads = 0);
 
 // Why the times of an open file do not show each write to it, so that a snapshot of it cannot be found again by them;

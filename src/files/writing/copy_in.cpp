@@ -13,7 +13,8 @@ namespace {
 
 class Copier {
  public:
-  Copier(int fd, os::MutableBytes into, std::uint64_t offset) : reader_(fd), into_(into), offset_(offset) {}
+  Copier(int fd, os::MutableBytes into, std::uint64_t offset)
+      : reader_(fd, what_to_leave(into.size())), into_(into), offset_(offset) {}
 
   // Pieces are cut at multiples of the piece size in the *file*, so that all but the first and last are aligned.
   std::uint64_t pieces() const noexcept { return (lead() + into_.size() + reader_.piece() - 1) / reader_.piece(); }
@@ -34,6 +35,13 @@ class Copier {
   std::uint64_t failed_at() const noexcept { return failed_at_; }  // of the first error; read after the threads' end
 
  private:
+  // Processes that copy the same file side by side read it once if what they read stays in the page cache. Where not
+  // even four copies would fit, it is no use there.
+  static Leaves what_to_leave(std::uint64_t size) {
+    const auto memory = available_memory();
+    return memory && size < memory->bytes / 4 ? Leaves::read : Leaves::nothing;
+  }
+
   // Other processes take memory meanwhile, such as those that copy the same file. Asking costs 0.1 ms.
   bool is_over_limit(std::uint64_t piece) const noexcept {
     constexpr std::uint64_t between = std::uint64_t{64} << 20U;
