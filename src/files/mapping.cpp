@@ -92,8 +92,8 @@ struct Mapping::State {
 
   // Where a server answers, each touch waits for it, and the kernel reads 64 KiB to 128 KiB at a time. With these two
   // advices it reads 2 MiB instead, in requests as large as the file system has, whether or not it has 2 MiB pages
-  // (docs/decisions/slow-file-systems.md). Not for a file that memory does not hold: touches here and there would read
-  // it again and again.
+  // (docs/decisions/reading-and-warming.md). Not for a file that memory does not hold: touches here and there would
+  // read it again and again.
   void read_far_ahead() const {
     if (private_pages || range.length < os::huge_page || !is_remote(fd.get())) return;
     if (const auto memory = available_memory(); memory && range.length > memory->bytes / 2) return;

@@ -68,6 +68,30 @@ def test_auto_mode_takes_a_snapshot_and_names_the_file_system(on_fuse, tmp_path,
     assert reason.endswith("a snapshot in the store")
 
 
+COPIES = """
+import sys
+import onecopy as oc
+sys.stdin.readline()
+with oc.open(sys.argv[1], mode="copy") as file:
+    print(sum(int(file[name].view("uint8").sum()) for name in file))
+"""
+
+
+def test_processes_that_copy_side_by_side_read_each_byte_once(on_fuse):
+    def work(path, faults):
+        oc.evict(path)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        started = [subprocess.Popen([sys.executable, "-c", COPIES, path], **pipes, text=True) for _ in range(4)]
+        faults.bytes, faults.seconds = 0, 0.002
+        sums = {process.communicate("\n")[0] for process in started}
+        return sums, faults.bytes, [process.returncode for process in started]
+
+    sums, served, codes = on_fuse(work)
+    assert codes == [0] * 4
+    assert len(sums) == 1
+    assert served <= 1.05 * len(saved_model()) + RECLAIMED
+
+
 def test_residency_and_evict_report_the_page_cache(on_fuse):
     def work(path, _):
         oc.evict(path)
