@@ -32,6 +32,10 @@ constexpr std::uint64_t huge_part = 4;
 constexpr std::uint64_t small_part = 10;
 constexpr std::uint64_t usual_read_ahead = std::uint64_t{128} << 10U;
 
+bool is_too_large(const Conditions& conditions) {
+  return conditions.available && conditions.file_size > *conditions.available / 2;
+}
+
 bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) {
   if (asked == Huge::yes) return true;
   if (asked == Huge::no) {
@@ -39,7 +43,7 @@ bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) 
     return false;
   }
   // A huge page read for one small access is 512 times too much: a file that is large for the memory uses small pages.
-  if (!conditions.available || conditions.file_size <= *conditions.available / 2) return true;
+  if (!is_too_large(conditions)) return true;
   reason += "4 KiB pages, because " + readable(conditions.file_size) + " is more than half of the " +
             readable(*conditions.available) + " of memory that may be used";
   return false;
@@ -77,7 +81,10 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
     return nothing;
   }
   if (options.mechanism == Mechanism::none)
-    return {.mechanism = Mechanism::none, .threads = threads, .reason = "nothing done, as requested"};
+    return {.mechanism = Mechanism::none,
+            .threads = threads,
+            .too_large = is_too_large(conditions),
+            .reason = "nothing done, as requested"};
   Plan plan;
   const std::uint64_t in_flight =
       std::max(conditions.read_ahead.value_or(0), std::uint64_t{os::huge_page});  // a thread's

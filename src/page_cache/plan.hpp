@@ -42,6 +42,7 @@ struct Plan {
   std::uint64_t part = 1;
   std::uint64_t at_once = 0;     // bytes that the kernel takes of a request to read exactly this
   bool slow = false;             // the file system takes long to answer
+  bool too_large = false;        // the files, for half of the memory
   bool nothing_missing = false;  // all bytes are in memory already
   std::string reason;
 

@@ -105,6 +105,7 @@ void WarmedFile::prepare(Plan plan, const Conditions& conditions) {
   else
     std::ranges::for_each(pieces_, [](WarmPiece& piece) { piece.missing = false; });
   if (plan_.huge) advise_huge();
+  if (plan_.too_large && inspector_) inspector_->leave_no_cache();
 }
 
 void WarmedFile::isolate() {

@@ -39,6 +39,11 @@ class Inspector {
   // stops the warming.
   virtual bool inspect(ByteRange range) noexcept = 0;
 
+  // Called before, by one thread, if nothing is brought in for others and the files are larger than half of the
+  // available memory: what the inspector reads itself should not stay in the page cache, where it would displace other
+  // files.
+  virtual void leave_no_cache() {}
+
   // Called afterwards, by one thread. Returns the number of verified bytes; throws the error that was found.
   virtual std::uint64_t finish() = 0;
 };

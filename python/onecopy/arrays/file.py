@@ -354,8 +354,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     ) -> Iterator[StreamedPart]:
         """Give arrays one after another, read ahead of the caller and released behind it: for files beyond memory.
 
-        The page cache never has more of the file than `window`, give or take what the kernel reads ahead. Parts that
-        were in memory before stay there.
+        The page cache has no more of the file than `window`, give or take what the kernel reads ahead, and so the cache
+        of other files stays. Parts that were in memory before stay there, too.
 
         Parameters
         ----------
@@ -364,8 +364,10 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         order
             "file": as they lie in the file, which a disk reads fastest; "names": as in `names`.
         window
-            Bytes of the file that may be in memory at a time, as a number or text; at least 8 MiB. A quarter is in use
-            while the rest is being read. Larger arrays are given in parts, whole rows each.
+            Bytes of the file that may be in memory at a time, as a number or text; at least 8 MiB, and no more than
+            half of the available memory is used. A quarter is in use while the rest is being read. Larger arrays are
+            given in parts, whole rows each. A part by itself, of whatever size, is a row that does not fit, an array of
+            packed elements, and one that is not in C order.
 
         Yields
         ------
@@ -378,7 +380,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         KeyError
             There is no array of one of the names.
         ValueError
-            A row of an array does not fit a quarter of the window, which the message names.
+            The window is smaller than 8 MiB, `order` is unknown, or rows have a step.
         DataLost
             The file was truncated, or the device failed.
 

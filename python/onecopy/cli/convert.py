@@ -1,6 +1,7 @@
 """`onecopy convert SOURCE TARGET`: write the arrays of one or several files as a safetensors file laid out for mapping.
 
-The source is mapped and copied in blocks of at most 16 MiB. The target appears complete or not at all.
+The source is mapped and copied in blocks of at most 16 MiB; one that is larger than half of the available memory passes
+through a window. The target appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays import ArrayFile
+    from onecopy.arrays.streaming import StreamedPart
 
 SHOWN = 10
 """Maximum number of omitted arrays that are printed; the JSON has all."""
@@ -47,7 +49,14 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._names:
             raise KeyError(name)
-        array = self._file[name]
+        return self._written(name, self._file[name])
+
+    def stream(self, names: Sequence[str], *, order: Literal["file", "names"]) -> Iterator[StreamedPart]:
+        """Give arrays as `ArrayFile.stream` does, for `onecopy.save` of what is larger than memory."""
+        for part in self._file.stream(names, order=order):
+            yield part._replace(array=self._written(part.name, part.array))
+
+    def _written(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         if name not in self._as_bytes:
             return array
         return array.reshape(-1).view("u1") if array.nbytes else array.reshape(-1).astype("u1")

@@ -7,6 +7,7 @@
 #include "files/writing/stage.hpp"
 #include "files/writing/target.hpp"
 #include "onecopy/base/interrupt.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
@@ -21,6 +22,8 @@ struct AtomicWriter::State {
     if (options.owner_only) (void)os::set_permissions(file.fd.get(), owner_only);
     const int error = reserve(file.fd.get(), size, size);
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
+    const auto memory = size > Stage::piece_size ? available_memory() : std::nullopt;
+    is_large = memory && size > memory->bytes / 2;
   }
 
   State(const State&) = delete;
@@ -35,12 +38,21 @@ struct AtomicWriter::State {
   void append(Bytes piece, std::uint64_t offset) {
     put(piece, offset);
     const std::uint64_t end = offset + piece.size();
-    if (options.durable && end - under_way >= Stage::piece_size) {
+    if ((options.durable || is_large) && end - under_way >= Stage::piece_size) {
       // The device works while we produce the next piece; otherwise it would idle until the final flush.
       (void)os::start_writeback(file.fd.get(), {under_way, end - under_way});
+      if (is_large) release(under_way);
       under_way = end;
     }
     poll_interrupt();
+  }
+
+  // Dirty pages cannot be reclaimed, and clean ones would displace other files before the kernel reclaims them.
+  void release(std::uint64_t end) {
+    if (const int error = os::write_out(file.fd.get(), {released, end - released}); error != 0)
+      abandon_and_fail("write", error);
+    (void)os::drop_cached(file.fd.get(), {released, end - released});
+    released = end;
   }
 
   void commit() {
@@ -50,6 +62,7 @@ struct AtomicWriter::State {
            std::to_string(size) + " bytes were announced, " + std::to_string(stage.written()) + " written");
     const int error = options.durable ? os::sync_file(file.fd.get()) : 0;
     if (error != 0) abandon_and_fail("flush", error);
+    if (is_large) release(size);
     const int refused =
         file.hidden.empty() ? target.put_nameless(file.fd.get()) : target.put_hidden(file, permissions());
     if (refused != 0) abandon_and_fail("save", refused);
@@ -77,6 +90,8 @@ struct AtomicWriter::State {
   static constexpr unsigned owner_only = 0600;
 
   std::uint64_t under_way = 0;  // up to here the device has been asked to write
+  std::uint64_t released = 0;   // up to here nothing is in the page cache
+  bool is_large = false;        // for half of the available memory
 
   Target target;
   std::uint64_t size;

@@ -161,6 +161,16 @@ TEST_CASE("the plan follows what was measured, and says why") {
     conditions.latency = 0.008;
     CHECK(choose(conditions, {}).reason.find("a disk that answers after 8 ms") != std::string::npos);
   }
+  SUBCASE("what is only read is too large from half of the memory on") {
+    WarmOptions nothing;
+    nothing.mechanism = Mechanism::none;
+    conditions.available = 2 * conditions.file_size;
+    CHECK_FALSE(choose(conditions, nothing).too_large);
+    conditions.available = 2 * conditions.file_size - 2;
+    CHECK(choose(conditions, nothing).too_large);
+    conditions.available = std::nullopt;
+    CHECK_FALSE(choose(conditions, nothing).too_large);
+  }
   SUBCASE("nothing missing, nothing done") {
     conditions.missing = 0;
     CHECK(choose(conditions, {}).mechanism == Mechanism::none);

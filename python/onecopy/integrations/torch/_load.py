@@ -5,13 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from onecopy import arrays
 from onecopy.arrays.entries import TYPES as ARRAY_TYPES
+from onecopy.arrays.entries import range_of
 from onecopy.arrays.saving import save
+from onecopy.arrays.streaming import is_larger_than_memory
 from onecopy.reports import Copied, LoadReport
 from onecopy.sources import resolve
 from onecopy.store import Store
@@ -119,7 +121,8 @@ def load(
         the process with SIGSEGV, because torch has no read-only tensors.
     device
         None or "cpu": tensors on the mapping. Another ``torch.device`` or its name: torch copies the weights there, and
-        the file is read ahead.
+        the file is read ahead; weights of more than half of the available memory pass through a window, and do not stay
+        in the page cache.
 
     Returns
     -------
@@ -296,18 +299,61 @@ def tensors_in(
     if is_cpu(device):
         return _tensors(file, names, writable=writable), None
     in_order = sorted(names, key=lambda name: (file.path_of(name), file.entry(name).offset))
-    job = file.warm(in_order, wait=False, max_bytes=max_bytes)
-    state = _tensors(file, in_order, writable=False, device=device)
+    job, sent = None, {}
+    if is_larger_than_memory(sum(file.entry(name).nbytes for name in names)):
+        sent = _sent(file, in_order, device)
+    else:
+        job = file.warm(in_order, wait=False, max_bytes=max_bytes)
+    state = _tensors(file, in_order, writable=False, device=device, bases=sent)
     for name in names:
         file.memory_of(name)  # raises DataLost if the file was truncated while it was read
     return {name: state[name] for name in names}, job
 
 
-def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool, device: Any = None) -> dict[str, Any]:
-    """Return tensors on views of a file, or copies of them on a device; same bytes share one storage."""
+_Place: TypeAlias = tuple[str, int, int]
+"""The path of a file, and the offset and size in bytes of a part of it."""
+
+
+def _place_of(file: arrays.ArrayFile, name: str) -> _Place:
+    entry = file.entry(name)
+    return file.path_of(name), entry.offset, entry.nbytes
+
+
+def _sent(file: arrays.ArrayFile, names: Iterable[str], device: Any) -> dict[_Place, Any]:
+    """Copy the bytes of arrays to a device, through a window: the file is larger than memory."""
     import torch
 
-    bases: dict[tuple[str, int, int], Any] = {}
+    places = {_place_of(file, name): name for name in names if file.entry(name).nbytes}
+    sent = {place: torch.empty(place[2], dtype=torch.uint8, device=device) for place in places}
+    for name, rows, _ in file.stream(places.values(), order="names"):
+        place = _place_of(file, name)
+        offset, length = range_of(file.entry(name), (name, rows))
+        begin = offset - place[1]
+        sent[place][begin : begin + length].copy_(_bytes(file.memory_of(name).view[begin : begin + length]))
+    return sent
+
+
+def _bytes(view: memoryview, *, writable: bool = False) -> Any:
+    import torch
+
+    with warnings.catch_warnings():
+        if not writable:
+            warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
+        return torch.frombuffer(view, dtype=torch.uint8)
+
+
+def _tensors(
+    file: arrays.ArrayFile,
+    names: Iterable[str],
+    *,
+    writable: bool,
+    device: Any = None,
+    bases: dict[_Place, Any] | None = None,
+) -> dict[str, Any]:
+    """Return tensors on views of a file, or copies on a device, also those in `bases`; same bytes share one storage."""
+    import torch
+
+    bases = {} if bases is None else bases
     found = {}
     for name in names:
         entry = file.entry(name)
@@ -316,14 +362,11 @@ def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool, de
         if entry.nbytes == 0:
             found[name] = torch.empty(shape, dtype=dtype, device=device)
             continue
-        part = (file.path_of(name), entry.offset, entry.nbytes)
-        if part not in bases:
-            with warnings.catch_warnings():
-                if not writable:
-                    warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
-                here = torch.frombuffer(view, dtype=torch.uint8)
-            bases[part] = here if device is None else here.to(device)
-        base = bases[part]
+        place = _place_of(file, name)
+        if place not in bases:
+            here = _bytes(view, writable=writable)
+            bases[place] = here if device is None else here.to(device)
+        base = bases[place]
         if kind not in TYPES:
             found[name] = base
         elif strides:
