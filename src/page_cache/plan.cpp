@@ -12,9 +12,6 @@ namespace {
 // 8, 0.71 with 1 and 2 where it reads 128 KiB ahead.
 constexpr unsigned reading_threads = 8;
 
-// What takes as long to answer is asked for many parts of a file at a time, also of a small one: a server, or a disk
-// that turns.
-constexpr double slow_answer = 0.001;  // seconds
 constexpr unsigned most_threads = 64;
 
 // From here on a plain touch in file order keeps the device busy without us (measured at 8 MiB: 1.47 s for 3.77 GiB

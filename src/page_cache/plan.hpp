@@ -18,6 +18,10 @@ inline constexpr std::uint64_t largest_piece = std::uint64_t{32} << 20U;
 // After each step a thread adds to the progress, and stops if the warming was cancelled. Inspectors know this size.
 inline constexpr std::uint64_t step_size = std::uint64_t{4} << 20U;
 
+// What takes as long to answer is asked for many parts of a file at a time, also of a small one: a server, or a disk
+// that turns.
+inline constexpr double slow_answer = 0.001;  // seconds
+
 // The conditions at this moment. Empty: unknown.
 struct Conditions {
   std::uint64_t file_size = 0;              // of several files: of all of them
