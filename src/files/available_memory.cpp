@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/numbers.hpp"
+#include "onecopy/base/bytes.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
 
@@ -86,16 +87,23 @@ std::optional<AvailableMemory> available_memory_below(const std::string& root) {
   return memory;
 }
 
+bool fits(std::uint64_t size, const AvailableMemory& memory) { return in_bounds(memory.bytes, size, spare_memory); }
+
+std::string shortage(std::uint64_t size, const AvailableMemory& memory) {
+  return "it needs " + std::to_string(size) + " bytes of memory and " + std::to_string(spare_memory >> 20U) +
+         " MiB to work with, but " + std::to_string(memory.bytes) +
+         " may be used (limited by " + memory.limited_by + ")";
+}
+
 std::uint64_t held_by_group(const std::string& group, int version) {
   return held_by(group, version == 1 ? version_1 : version_2);
 }
 
 void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead) {
   const auto memory = available_memory();
-  if (!memory || size <= memory->bytes) return;
+  if (!memory || fits(size, *memory)) return;
   throw OsError(operation, path, ENOMEM,
-                "it needs " + std::to_string(size) + " bytes of memory, but " + std::to_string(memory->bytes) +
-                    " may be used (limited by " + memory->limited_by + "): " + instead);
+                shortage(size, *memory) + (instead.empty() ? "" : ": " + instead));
 }
 
 std::optional<AvailableMemory> available_memory() { return available_memory_below({}); }

@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "page_cache/observe.hpp"
 #include "page_cache/ranges.hpp"
 
@@ -257,6 +258,12 @@ PinReport pin(const Mapping& mapping, Ranges asked) {
   if (mapping.private_pages() && mapping.mode() == Mode::map) {
     report.outcome = Outcome::refused;
     report.reason = "locking the pages of a private mapping would copy every one of them";
+    return report;
+  }
+  // Locked pages cannot be dropped: the kernel would end processes for more than a control group may have.
+  if (const auto memory = available_memory(); memory && !fits(report.bytes, *memory)) {
+    report.outcome = Outcome::refused;
+    report.reason = shortage(report.bytes, *memory);
     return report;
   }
   report.outcome = Outcome::applied;

@@ -59,6 +59,7 @@ __all__ = [
     "available_memory",
     "cachestat",
     "evict",
+    "expect_memory",
     "mapped_in",
     "pin",
     "residency",
@@ -252,6 +253,33 @@ def available_memory() -> int | None:
     """
     left = _core.available_memory()
     return None if left is None else left[0]
+
+
+def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *, instead: str = "") -> None:
+    """Raise an error if this process cannot get `nbytes`, and 16 MiB to work with, of memory that cannot be dropped.
+
+    Linux grants more memory than there is, and ends a process when it uses it. Call this before large amounts are
+    written: to arrays of a file opened with ``private=True``, whose written pages become memory of this process, or to
+    new arrays. It reads a few files of the kernel; nothing is reserved: what other processes take meanwhile is missing.
+
+    Parameters
+    ----------
+    nbytes
+        Number of bytes, or text such as "2 GB".
+    doing, path, instead
+        The failed operation, its file and what to do instead, for the message.
+
+    Raises
+    ------
+    NotEnoughMemory
+        A MemoryError and OSError (ENOMEM): `available_memory` is less than both; the message has both numbers and what limits.
+
+    Examples
+    --------
+    >>> from onecopy.page_cache import expect_memory
+    >>> expect_memory("1 MiB")
+    """
+    _core.expect_memory(byte_count("nbytes", nbytes), doing, path, instead)
 
 
 class WarmJob:
