@@ -91,8 +91,8 @@ bool fits(std::uint64_t size, const AvailableMemory& memory) { return in_bounds(
 
 std::string shortage(std::uint64_t size, const AvailableMemory& memory) {
   return "it needs " + std::to_string(size) + " bytes of memory and " + std::to_string(spare_memory >> 20U) +
-         " MiB to work with, but " + std::to_string(memory.bytes) +
-         " may be used (limited by " + memory.limited_by + ")";
+         " MiB to work with, but " + std::to_string(memory.bytes) + " may be used (limited by " + memory.limited_by +
+         ")";
 }
 
 std::uint64_t held_by_group(const std::string& group, int version) {
@@ -102,8 +102,7 @@ std::uint64_t held_by_group(const std::string& group, int version) {
 void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead) {
   const auto memory = available_memory();
   if (!memory || fits(size, *memory)) return;
-  throw OsError(operation, path, ENOMEM,
-                shortage(size, *memory) + (instead.empty() ? "" : ": " + instead));
+  throw OsError(operation, path, ENOMEM, shortage(size, *memory) + (instead.empty() ? "" : ": " + instead));
 }
 
 std::optional<AvailableMemory> available_memory() { return available_memory_below({}); }

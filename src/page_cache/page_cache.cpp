@@ -117,6 +117,16 @@ std::string collapse_reason(const CollapseReport& report, int refusal) {
   return "the kernel refused at least part of it (errno " + std::to_string(refusal) + ")";
 }
 
+// What is locked already, and so is no longer available. In part of a locked mapping: 0, not known.
+std::uint64_t locked_bytes(const Mapping& mapping, std::span<const ByteRange> ranges) noexcept {
+  std::uint64_t locked = 0;
+  for (const auto& range : ranges) {
+    const auto facts = os::mapped_by_smaps(pages_of(mapping, range));
+    locked += facts ? std::min(facts.value.locked, range.length) : 0;
+  }
+  return locked;
+}
+
 }  // namespace
 
 Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges) {
@@ -261,7 +271,8 @@ PinReport pin(const Mapping& mapping, Ranges asked) {
     return report;
   }
   // Locked pages cannot be dropped: the kernel would end processes for more than a control group may have.
-  if (const auto memory = available_memory(); memory && !fits(report.bytes, *memory)) {
+  if (const auto memory = available_memory();
+      memory && !fits(report.bytes, *memory) && !fits(report.bytes - locked_bytes(mapping, ranges), *memory)) {
     report.outcome = Outcome::refused;
     report.reason = shortage(report.bytes, *memory);
     return report;

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import tifffile
-from onecopy_mosaic import mosaic
 
 import onecopy as oc
 from onecopy.page_cache import expect_memory
 from onecopy.scratch_arrays import alloc
+from onecopy_mosaic import mosaic
 
 MIB, WIDTH = 1 << 20, 8192
 OPERATIONS_OF_A_RUN = 5
@@ -42,7 +42,7 @@ def _rows(count: int) -> Iterator[bytes]:
 
 
 class Run:
-    """One random sequence, in a process of the group; `log` names the operation that runs, for a process that is killed.
+    """One random sequence in a process of the group; `log` has the operation that a killed process was in.
 
     `outcomes` has (operation, "done", "refused" or "incomplete", the message).
     """
@@ -58,7 +58,9 @@ class Run:
         operations: list[Callable[[Path], Any]] = [getattr(self, name) for name in OPERATIONS]
         for one in self.random.choices(operations, k=OPERATIONS_OF_A_RUN):
             path = self.random.choice(self.files)
-            self.log.write_text(f"{one.__name__} of {path.name} after {[(name, how) for name, how, _ in self.outcomes]}")
+            self.log.write_text(
+                f"{one.__name__} of {path.name} after {[(name, how) for name, how, _ in self.outcomes]}"
+            )
             if self.random.random() < 0.7:
                 oc.evict(path)  # what this process reads is then charged to its group
             try:
@@ -125,7 +127,11 @@ class Run:
 
     def save(self, path: Path) -> None:
         with oc.open(path) as file:
-            oc.save(self.folder / "made.safetensors", {name: file[name] for name in file}, durable=self.random.random() < 0.2)
+            oc.save(
+                self.folder / "made.safetensors",
+                {name: file[name] for name in file},
+                durable=self.random.random() < 0.2,
+            )
 
     def convert(self, path: Path) -> None:
         with oc.open(path) as file:
@@ -193,7 +199,9 @@ class Run:
         mosaic([tile] * count, [(number * extent, 0) for number in range(count)]).close()
 
     def scratch(self, _: Path) -> None:
-        with oc.scratch((self.size() // MIB + 1, MIB), "u1", anywhere=True, dir=self.random.choice([None, IN_MEMORY])) as made:
+        with oc.scratch(
+            (self.size() // MIB + 1, MIB), "u1", anywhere=True, dir=self.random.choice([None, IN_MEMORY])
+        ) as made:
             made.array[...] = 1
 
     def heap(self, _: Path) -> None:

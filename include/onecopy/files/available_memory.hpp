@@ -20,7 +20,7 @@ struct AvailableMemory {
 // tmpfs files, memfds and shared memory cannot be dropped. nullopt where the system does not report it (not Linux).
 std::optional<AvailableMemory> available_memory();
 
-// Beside what an operation allocates, a control group must have room for what the kernel cannot drop at that moment:
+// Beside what an operation allocates, a control group must have space for what the kernel cannot drop at that moment:
 // pages that are being read or written. With less, Linux ends a process although page cache is left.
 constexpr std::uint64_t spare_memory = std::uint64_t{16} << 20U;
 
@@ -28,7 +28,8 @@ constexpr std::uint64_t spare_memory = std::uint64_t{16} << 20U;
 bool fits(std::uint64_t size, const AvailableMemory& memory);
 
 // Throws OsError ENOMEM where `size` bytes more do not fit; the message has both numbers, what limits
-// them, and `instead`, which is what to do (empty: nothing). Linux overcommits: without this the kernel would end the process.
+// them, and `instead`, which is what to do (empty: nothing). Linux overcommits: without this the kernel would end the
+// process.
 void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead);
 
 // The sentence about it: "it needs 9 bytes of memory and 16 MiB to work with, but 8 may be used (limited by ...)".

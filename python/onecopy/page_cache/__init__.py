@@ -272,7 +272,7 @@ def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *,
     Raises
     ------
     NotEnoughMemory
-        A MemoryError and OSError (ENOMEM): `available_memory` is less than both; the message has both numbers and what limits.
+        A MemoryError and OSError (ENOMEM): `available_memory` is less; the message has the numbers and the limit.
 
     Examples
     --------
@@ -280,6 +280,29 @@ def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *,
     >>> expect_memory("1 MiB")
     """
     _core.expect_memory(byte_count("nbytes", nbytes), doing, path, instead)
+
+
+_warmed: dict[tuple[int, ...], int] = {}
+"""Files that this process has warmed completely, the last 64: bytes by identity."""
+_MAX_WARMED = 64
+
+
+def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
+    """Return the bytes of a mapping that this process has warmed completely and that are not cached any more.
+
+    0 for a file that was not warmed, of which only a part is mapped, or whose `cached` bytes are not known.
+    """
+    expected = _warmed.get(tuple(mapping.identity))
+    return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
+
+
+def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> WarmReport:
+    for core, part, _ in portions if report.complete else ():
+        if part is None:
+            _warmed[tuple(core.identity)] = core.nbytes
+    while len(_warmed) > _MAX_WARMED:
+        _warmed.pop(next(iter(_warmed)), None)
+    return report
 
 
 class WarmJob:
@@ -298,8 +321,8 @@ class WarmJob:
     True
     """
 
-    def __init__(self, core: _core.WarmJob) -> None:
-        self._core = core
+    def __init__(self, core: _core.WarmJob, portions: Sequence[Portion] = ()) -> None:
+        self._core, self._portions = core, portions
 
     def wait(self, timeout: float | None = None, *, progress: Callable[[int, int], object] | None = None) -> WarmReport:
         """Wait until the job has finished and return its report.
@@ -321,7 +344,7 @@ class WarmJob:
         KeyboardInterrupt
             Ctrl-C was pressed; the job is cancelled.
         """
-        return _report_of(self._core, timeout, progress)
+        return _note_warmed(self._portions, _report_of(self._core, timeout, progress))
 
     def cancel(self) -> None:
         """Stop after the pieces that are being read; `wait` then reports what was done."""
@@ -464,12 +487,13 @@ def warm(
     """
     if progress is not None and not wait:
         raise ValueError("progress cannot be given with wait=False: give it to the wait() of the job")
+    portions = _portions(target, ranges, inspector)
     core = _core.start_warm(
-        _portions(target, ranges, inspector),
+        portions,
         threads=0 if threads is None else thread_count(threads),
         huge=huge,
         budget=None if max_bytes is None else byte_count("max_bytes", max_bytes),
         mechanism=mechanism,
         in_order=in_order,
     )
-    return _report_of(core, progress=progress) if wait else WarmJob(core)
+    return _note_warmed(portions, _report_of(core, progress=progress)) if wait else WarmJob(core, portions)
