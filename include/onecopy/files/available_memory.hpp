@@ -20,11 +20,8 @@ struct AvailableMemory {
 // tmpfs files, memfds and shared memory cannot be dropped. nullopt where the system does not report it (not Linux).
 std::optional<AvailableMemory> available_memory();
 
-// Beside what an operation allocates, a control group must have space for what the kernel cannot drop at that moment:
-// pages that are being read or written. With less, Linux ends a process although page cache is left.
-constexpr std::uint64_t spare_memory = std::uint64_t{16} << 20U;
-
-// Whether `size` bytes more, and the spare ones, may be used.
+// Whether `size` bytes more may be used, and as many to work with, at most 32 MiB: pages that are being read or
+// written.
 bool fits(std::uint64_t size, const AvailableMemory& memory);
 
 // Throws OsError ENOMEM where `size` bytes more do not fit; the message has both numbers, what limits
@@ -32,7 +29,7 @@ bool fits(std::uint64_t size, const AvailableMemory& memory);
 // process.
 void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead);
 
-// The sentence about it: "it needs 9 bytes of memory and 16 MiB to work with, but 8 may be used (limited by ...)".
+// The sentence about it: "it needs 9 bytes of memory and 9 to work with, but 8 may be used (limited by the machine)".
 std::string shortage(std::uint64_t size, const AvailableMemory& memory);
 
 // The memory charged to a control group that the kernel cannot drop: its usage minus its page cache, in bytes. `group`

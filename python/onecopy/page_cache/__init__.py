@@ -256,7 +256,7 @@ def available_memory() -> int | None:
 
 
 def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *, instead: str = "") -> None:
-    """Raise an error if this process cannot get `nbytes`, and 16 MiB to work with, of memory that cannot be dropped.
+    """Raise an error if this process cannot get `nbytes` of memory, and up to 32 MiB to work with.
 
     Linux grants more memory than there is, and ends a process when it uses it. Call this before large amounts are
     written: to arrays of a file opened with ``private=True``, whose written pages become memory of this process, or to
@@ -294,15 +294,6 @@ def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
     """
     expected = _warmed.get(tuple(mapping.identity))
     return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
-
-
-def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> WarmReport:
-    for core, part, _ in portions if report.complete else ():
-        if part is None:
-            _warmed[tuple(core.identity)] = core.nbytes
-    while len(_warmed) > _MAX_WARMED:
-        _warmed.pop(next(iter(_warmed)), None)
-    return report
 
 
 class WarmJob:
@@ -344,7 +335,7 @@ class WarmJob:
         KeyboardInterrupt
             Ctrl-C was pressed; the job is cancelled.
         """
-        return _note_warmed(self._portions, _report_of(self._core, timeout, progress))
+        return _report_of(self._core, self._portions, timeout, progress)
 
     def cancel(self) -> None:
         """Stop after the pieces that are being read; `wait` then reports what was done."""
@@ -370,7 +361,10 @@ class WarmJob:
 
 
 def _report_of(
-    job: _core.WarmJob, timeout: float | None = None, progress: Callable[[int, int], object] | None = None
+    job: _core.WarmJob,
+    portions: Sequence[Portion],
+    timeout: float | None,
+    progress: Callable[[int, int], object] | None,
 ) -> WarmReport:
     """Wait for a job; see `WarmJob.wait`. Progress and signals are checked every 50 ms."""
     deadline = None if timeout is None else monotonic() + timeout
@@ -385,6 +379,11 @@ def _report_of(
             if progress is not None:
                 progress(*job.progress)
             if report is not None:
+                for core, part, _ in portions if report.complete else ():
+                    if part is None:
+                        _warmed[tuple(core.identity)] = core.nbytes
+                while len(_warmed) > _MAX_WARMED:
+                    _warmed.pop(next(iter(_warmed)), None)
                 return report
             if deadline is not None and monotonic() >= deadline:
                 done, total = job.progress
@@ -496,4 +495,4 @@ def warm(
         mechanism=mechanism,
         in_order=in_order,
     )
-    return _note_warmed(portions, _report_of(core, progress=progress)) if wait else WarmJob(core, portions)
+    return _report_of(core, portions, None, progress) if wait else WarmJob(core, portions)

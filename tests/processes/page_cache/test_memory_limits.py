@@ -29,7 +29,7 @@ from onecopy_mosaic import mosaic
 
 pytestmark = pytest.mark.processes
 
-LIMITS = (32, 48, 64)
+LIMITS = (32, 48, 64, 96)
 SIZES = [8, 16, 32, 48, 64, 96, 128, 192, 256]
 """MiB of the files: an eighth of a limit to four times."""
 FIRST_SEED = int(os.environ.get("ONECOPY_FIRST_SEED", "0"))

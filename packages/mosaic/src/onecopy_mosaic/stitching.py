@@ -42,6 +42,10 @@ __all__ = ["Mosaic", "Out", "mosaic"]
 Out: TypeAlias = "NDArray[Any] | Scratch | str | os.PathLike[str] | None"
 
 
+_SPARE = 32 << 20
+"""Bytes of memory that are left for pages that are being read and written."""
+
+
 @dataclass(frozen=True)
 class Mosaic(Closeable):
     """A finished mosaic. `str` gives a one-line summary."""
@@ -286,7 +290,7 @@ def _that_fit(plan: _Plan, threads: int) -> int:
     )
     if largest == 0 or available is None:
         return threads
-    return max(1, min(threads, available // largest))
+    return max(1, min(threads, (available - _SPARE) // largest))
 
 
 def _paste(plan: _Plan, output: Output, threads: int, progress: Callable[[int, int], object] | None) -> None:
