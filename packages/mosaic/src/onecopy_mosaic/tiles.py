@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +22,12 @@ Tile: TypeAlias = "NDArray[Any] | str | os.PathLike[str] | Callable[[], NDArray[
 
 _LARGE = 1 << 20
 """Bytes of a tile from which on the available memory is read before it is decoded."""
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an array whose memory goes back to the kernel with it: heaps of threads keep up to 32 MiB each."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.ndarray(shape, dtype, mmap.mmap(-1, prod(shape) * dtype.itemsize, flags=flags))
 
 
 class Tiles:
@@ -85,7 +92,7 @@ class Tiles:
         if isinstance(tile, str | os.PathLike):
             if (needed := self.loaded_bytes(number)) >= _LARGE:
                 expect_memory(needed, "decode", os.fsdecode(tile), instead="cut the image into smaller tiles")
-            pixels = np.empty(shape, dtype)
+            pixels = _empty(shape, dtype) if needed >= _LARGE else np.empty(shape, dtype)
             codecs.decode(tile, pixels, threads=1)
             return pixels
         array = np.asarray(tile() if callable(tile) else tile)
