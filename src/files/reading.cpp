@@ -23,7 +23,7 @@ constexpr unsigned remote_threads = 32;
 // kernel puts off most as soon as several threads wait, to read page by page (FUSE). Reads are faster there.
 constexpr std::uint64_t small_requests = 4;
 
-// A part of a file in the address space, for one call: errno where there is no room for it.
+// A part of a file in the address space, for one call: errno where there is no space for it.
 class Mapped {
  public:
   Mapped(int fd, ByteRange range) noexcept : span_(page_span(range, os::page_size())) {

@@ -283,7 +283,7 @@ def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *,
 
 
 _warmed: dict[tuple[int, ...], int] = {}
-"""Files that this process has warmed completely, the last 64: bytes by identity."""
+"""Files that this process has read into memory completely, the last 64: bytes by identity."""
 _MAX_WARMED = 64
 
 
@@ -294,6 +294,15 @@ def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
     """
     expected = _warmed.get(tuple(mapping.identity))
     return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
+
+
+def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> None:
+    """Note the files that a warming has filled."""
+    for core, part, _ in portions if report.complete and report.filled else ():
+        if part is None:
+            _warmed[tuple(core.identity)] = core.nbytes
+    while len(_warmed) > _MAX_WARMED:
+        _warmed.pop(next(iter(_warmed)), None)
 
 
 class WarmJob:
@@ -335,7 +344,9 @@ class WarmJob:
         KeyboardInterrupt
             Ctrl-C was pressed; the job is cancelled.
         """
-        return _report_of(self._core, self._portions, timeout, progress)
+        report = _report_of(self._core, timeout, progress)
+        _note_warmed(self._portions, report)
+        return report
 
     def cancel(self) -> None:
         """Stop after the pieces that are being read; `wait` then reports what was done."""
@@ -361,10 +372,7 @@ class WarmJob:
 
 
 def _report_of(
-    job: _core.WarmJob,
-    portions: Sequence[Portion],
-    timeout: float | None,
-    progress: Callable[[int, int], object] | None,
+    job: _core.WarmJob, timeout: float | None = None, progress: Callable[[int, int], object] | None = None
 ) -> WarmReport:
     """Wait for a job; see `WarmJob.wait`. Progress and signals are checked every 50 ms."""
     deadline = None if timeout is None else monotonic() + timeout
@@ -379,11 +387,6 @@ def _report_of(
             if progress is not None:
                 progress(*job.progress)
             if report is not None:
-                for core, part, _ in portions if report.complete else ():
-                    if part is None:
-                        _warmed[tuple(core.identity)] = core.nbytes
-                while len(_warmed) > _MAX_WARMED:
-                    _warmed.pop(next(iter(_warmed)), None)
                 return report
             if deadline is not None and monotonic() >= deadline:
                 done, total = job.progress
@@ -495,4 +498,9 @@ def warm(
         mechanism=mechanism,
         in_order=in_order,
     )
-    return _report_of(core, portions, None, progress) if wait else WarmJob(core, portions)
+    if not wait:
+        return WarmJob(core, portions)
+    report = _report_of(core, progress=progress)
+    if report.filled:
+        _note_warmed(portions, report)
+    return report

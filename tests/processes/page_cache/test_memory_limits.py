@@ -29,9 +29,11 @@ from onecopy_mosaic import mosaic
 
 pytestmark = pytest.mark.processes
 
-LIMITS = (32, 48, 64, 96)
+LIMITS = (48, 64, 96)
+"""MiB. Any read of a file can end a process that leaves less than two windows of read-ahead, here 16 MiB: the heap of a
+test session, copied on write, is up to 20 MiB."""
 SIZES = [8, 16, 32, 48, 64, 96, 128, 192, 256]
-"""MiB of the files: an eighth of a limit to four times."""
+"""MiB of the files: up to four times a limit."""
 FIRST_SEED = int(os.environ.get("ONECOPY_FIRST_SEED", "0"))
 
 
@@ -70,7 +72,7 @@ def test_no_random_sequence_of_operations_in_a_small_group_is_killed(files, tmp_
             except Exception as error:
                 error.add_note(f"seed {seed}, limit {limit}: {run.log.read_text()}")
                 raise
-            if found and kills(group) != 0:
+            if found and kills(group):
                 killed.append(f"seed {seed}, limit {limit}: a child: {found}")
         shutil.rmtree(folder)
         outcomes.update((operation, outcome) for operation, outcome, _ in found)
