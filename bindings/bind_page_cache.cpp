@@ -231,6 +231,9 @@ void bind_page_cache(nb::module_& module) {
         return std::pair(memory->bytes, text_of(memory->limited_by));
       },
       nb::sig("def available_memory() -> tuple[int, str] | None"), "(bytes, what limits them)");
+  module.def("expect_memory", &expect_memory, nb::arg("size"), nb::arg("operation"), nb::arg("path"),
+             nb::arg("instead"), Release(),
+             "Raises NotEnoughMemory where `size` bytes more are more than may be used.");
   module.def("held_by_group", &held_by_group, nb::arg("group"), nb::arg("version"),
              "Bytes charged to a control group that the kernel cannot drop: usage minus page cache.");
   module.def(

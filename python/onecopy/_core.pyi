@@ -414,6 +414,11 @@ class WarmJob:
 def available_memory() -> tuple[int, str] | None:
     """(bytes, what limits them)"""
 
+def expect_memory(size: int, operation: str, path: str, instead: str) -> None:
+    """
+    Raises NotEnoughMemory where `size` bytes more are more than may be used.
+    """
+
 def held_by_group(group: str, version: int) -> int:
     """
     Bytes charged to a control group that the kernel cannot drop: usage minus page cache.

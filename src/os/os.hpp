@@ -208,6 +208,7 @@ Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept;  // EPERM w
 struct MappedFacts {
   std::uint64_t mapped = 0;  // bytes present in this process's page tables
   std::uint64_t huge = 0;    // of these, in 2 MiB entries
+  std::uint64_t locked = 0;  // of these, locked into memory: by smaps only
 };
 Result<MappedFacts> mapped_here(Bytes memory) noexcept;      // PAGEMAP_SCAN, Linux 6.7
 Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept;  // of whole mappings; ENODATA as shared_here

@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "page_cache/observe.hpp"
 #include "page_cache/ranges.hpp"
 
@@ -114,6 +115,16 @@ std::string collapse_reason(const CollapseReport& report, int refusal) {
   if (report.outcome == Outcome::unsupported) return "this kernel has no MADV_COLLAPSE (Linux 6.1)";
   if (report.outcome == Outcome::applied) return "in 2 MiB pages";
   return "the kernel refused at least part of it (errno " + std::to_string(refusal) + ")";
+}
+
+// What is locked already, and so is no longer available. In part of a locked mapping: 0, not known.
+std::uint64_t locked_bytes(const Mapping& mapping, std::span<const ByteRange> ranges) noexcept {
+  std::uint64_t locked = 0;
+  for (const auto& range : ranges) {
+    const auto facts = os::mapped_by_smaps(pages_of(mapping, range));
+    locked += facts ? std::min(facts.value.locked, range.length) : 0;
+  }
+  return locked;
 }
 
 }  // namespace
@@ -257,6 +268,13 @@ PinReport pin(const Mapping& mapping, Ranges asked) {
   if (mapping.private_pages() && mapping.mode() == Mode::map) {
     report.outcome = Outcome::refused;
     report.reason = "locking the pages of a private mapping would copy every one of them";
+    return report;
+  }
+  // Locked pages cannot be dropped: the kernel would end processes for more than a control group may have.
+  if (const auto memory = available_memory();
+      memory && !fits(report.bytes, *memory) && !fits(report.bytes - locked_bytes(mapping, ranges), *memory)) {
+    report.outcome = Outcome::refused;
+    report.reason = shortage(report.bytes, *memory);
     return report;
   }
   report.outcome = Outcome::applied;

@@ -239,6 +239,15 @@ int Warmer::fill(const WarmPiece& piece, ByteRange step, Touch touch) noexcept {
   return file.read(step);
 }
 
+// The kernel drops pages again where memory is short, and where it searches for pages that are not used (DAMON).
+void Warmer::report_lost(WarmReport& report) {
+  if (*report.cached_after >= report.bytes) return;
+  report.complete = false;
+  report.reason +=
+      "; " + readable(report.bytes - *report.cached_after) +
+      " were dropped again before the end: memory is short, or the kernel reclaims pages that are not used";
+}
+
 WarmReport Warmer::finish() {
   const bool whole = within_budget_ && !cancelled_.load();
   std::vector<WarmReport> reports;
@@ -249,6 +258,7 @@ WarmReport Warmer::finish() {
     // Where the kernel does not report what is cached, populating all of it proves that it is.
     const bool populated = whole && !cannot_populate_.load() && report.mechanism == Mechanism::populate;
     if (!report.cached_after && populated) report.cached_after = report.bytes;
+    if (whole && file.plan().fills() && report.cached_after) report_lost(report);
   }
   auto report = total(reports);
   report.filled = filled_.load();

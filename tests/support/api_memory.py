@@ -184,6 +184,9 @@ def read_proc(w: World) -> None:
     assert onecopy.memory.proc.io(pid).rchar
     refused(ProcessLookupError, onecopy.memory.proc.stat, 2**22)
     assert onecopy.page_cache.available_memory()
+    onecopy.page_cache.expect_memory("1 MiB")
+    refused(onecopy.errors.NotEnoughMemory, onecopy.page_cache.expect_memory, "1000 TB")
+    assert onecopy.memory.cgroup.charged_to(pid, []) in ({}, None)
     refused(ValueError, onecopy.memory.cgroup.parse_limit, "x")
     onecopy.memory.cgroup.pressure()
     assert onecopy.memory.container is onecopy.memory.cgroup.container

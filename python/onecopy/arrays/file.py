@@ -470,6 +470,10 @@ def _no_array(name: object, file: ArrayFile) -> KeyError:
     return error
 
 
+_LARGE = 16 << 20
+"""Bytes of a file from which on the available memory is compared with it."""
+
+
 class OneFile(OpenFile, ArrayFile):
     """The arrays of one mapped file; `handle` is the open file of an artefact, which the path then only names."""
 
@@ -496,8 +500,19 @@ class OneFile(OpenFile, ArrayFile):
                 "and kept the metadata of onecopy. It is opened as a file of another tool, without checksums.",
                 stacklevel=4,  # of `open`
             )
+        if how.private and how.mode == "map":
+            self._limit_of_writes(core.mapping.nbytes)
         if huge:
             self.warm(mechanism="advise")
+
+    def _limit_of_writes(self, nbytes: int) -> None:
+        """Add to `mode_reason` how much of a large file can be written to, where that is not all of it."""
+        left = _core.available_memory() if nbytes >= _LARGE else None
+        if left is not None and left[0] < nbytes:
+            self.mode_reason += (
+                f"; writes to more than {left[0]} of its {nbytes} bytes end the process (limited by {left[1]}): "
+                "onecopy.page_cache.expect_memory raises MemoryError before"
+            )
 
     def _set(self, core: _core.ArrayFile, container: str, kind: str, path: str, how: How) -> None:
         self._core, self.container, self.kind = core, container, kind

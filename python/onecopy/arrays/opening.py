@@ -69,7 +69,9 @@ def open(  # noqa: A001 - as `onecopy.open`
         same pass.
     private
         Whether arrays are writable, on copy-on-write pages, for consumers that write in place. The file never changes;
-        each page that is written becomes private memory of this process.
+        each page that is written becomes private memory of this process, which Linux grants without asking: with more
+        than is available, it ends the process at the write. Where the file is larger than the available memory,
+        `ArrayFile.mode_reason` says so, with the numbers; before large writes, call `onecopy.page_cache.expect_memory`.
     threads
         Number of threads that read for ``mode="copy"``; None: 8.
     align

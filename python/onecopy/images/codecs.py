@@ -29,7 +29,7 @@ from onecopy.errors import FileChanged, FormatError, Kind
 from onecopy.files import open_regular
 from onecopy.identity import FileIdentity, file_identity
 from onecopy.images.image import CodecError, DamagedError, Facts, InPlace, NoLevelError
-from onecopy.page_cache import available_memory
+from onecopy.page_cache import available_memory, expect_memory
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
 
@@ -117,6 +117,8 @@ _INSTALL = "pip install 'onecopy[images]'"
 _PLAUSIBLE, _RATIO = 256 << 20, 1400
 """Limits against decompression bombs: an image, a strip, or all strips above 256 MiB must have a file of at least a
 1,400th of that size, which is about the highest ratio of LZW, deflate and JPEG."""
+_SMALL, _READ_AHEAD = 1 << 20, 16 << 20
+"""Bytes of pixels below which the available memory is not read; what a library for TIFF holds besides segments."""
 
 
 def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
@@ -301,11 +303,20 @@ def fill(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> None:
-    """Decode a level with one library; `facts` are those that the library returned for it. See `decode`."""
+    """Decode a level with one library; `facts` are those that the library returned for it. See `decode`.
+
+    NotEnoughMemory where the library would need more than the available memory beside the pixels.
+    """
     text = path_text(path)
     if into.shape != facts.shape or not into.flags.writeable:
         shape = " x ".join(map(str, facts.shape))
         raise ValueError(f"{text}: `into` must be a writable array of {shape} elements, but has shape {into.shape}")
+    threads = threads or decoder_threads()
+    if facts.nbytes >= _SMALL:
+        # Segments of a TIFF in each thread, and what is read ahead; other libraries decode the whole image first.
+        segments = 2 * threads * facts.at_once + min(facts.decoded, _READ_AHEAD)
+        instead = "decode it where more memory is available, fewer pixels (level=), or with fewer threads"
+        expect_memory(segments if facts.at_once else facts.nbytes, "decode", text, instead=instead)
     before, raised = identity_of(text), list[BaseException]()
     done = 0
 
@@ -321,7 +332,7 @@ def fill(
 
     try:
         with translated(text, codec):
-            codec.reader().fill(text, facts.level, into, report, threads or decoder_threads())
+            codec.reader().fill(text, facts.level, into, report, threads)
     except Exception as error:
         if raised:
             raise raised[0] from None

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from onecopy.memory import proc
-from onecopy.memory.cgroup import container, kind_of
+from onecopy.memory.cgroup import charged_to, container, kind_of
 from onecopy.memory.proc import Pages, Regions
+from onecopy.page_cache import lost_since_warm
 from onecopy.text import counted, escape, size
 
 if TYPE_CHECKING:
@@ -322,7 +323,30 @@ def _of_mapped(file: Any) -> Finding:
     report = file.residency()
     cached, mapped = ("?" if nbytes is None else size(nbytes) for nbytes in (report.cached, report.mapped))
     why = f"{cached} of it are in memory, once for all processes; {mapped} in the page tables of this process"
+    if (core := getattr(file, "core", None)) is not None:
+        core = getattr(core, "mapping", core)  # rows have the file of the compiled module
+        if lost := lost_since_warm(core, report.cached):
+            why += (
+                f"; {size(lost)} ({100 * lost / report.bytes:.0f} %) were dropped since this process warmed it: "
+                "onecopy.page_cache.pin or onecopy.Hold keeps it"
+            )
+        why += f"; {_payers(os.getpid(), [(core.address, core.nbytes)])}"
     return Finding(file.path, report.bytes, 0, "shared", file.path, why)
+
+
+def _payers(pid: int, ranges: list[tuple[int, int]]) -> str:
+    """Return a sentence about the control groups that pages of a file are charged to."""
+    shares = charged_to(pid, ranges)
+    if shares is None:
+        return "which control group pays for it is not known without root: the one whose process read it first"
+    if not shares:
+        return "which control group pays for it is not known: none of its pages are mapped in"
+    found, names = container(pid), list[str]()
+    for directory, share in shares.items():
+        name = directory or "a control group that was removed or is outside of this container"
+        own = " (its own)" if found is not None and directory == found.directory else ""
+        names.append(name + own + (f", {100 * share:.0f} %" if len(shares) > 1 else ""))
+    return f"charged to {'; '.join(names)}"
 
 
 def _of_array(values: Any) -> Explanation:
@@ -389,7 +413,7 @@ def _of_process(pid: int, interval: float) -> Explanation:
             findings.append(Finding(name, nbytes, nbytes, "heap", "", "anonymous memory: objects, buffers, arenas"))
     shared, (_, status, group) = shared_anonymous(regions), after
     causes = [
-        *_of_files(regions, memory),
+        *_of_files(pid, regions, memory),
         *_of_heap(memory, shared, own=pid == os.getpid()),
         *_of_fork(pid, status.ppid, regions, memory),
         *_of_status(status, memory),
@@ -426,7 +450,7 @@ def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _of_files(regions: list[proc.MappedRegion], memory: proc.Rollup) -> Iterator[Cause]:
+def _of_files(pid: int, regions: list[proc.MappedRegion], memory: proc.Rollup) -> Iterator[Cause]:
     files: defaultdict[Key, list[proc.MappedRegion]] = defaultdict(list)
     for region in regions:
         if region.inode:
@@ -434,7 +458,7 @@ def _of_files(regions: list[proc.MappedRegion], memory: proc.Rollup) -> Iterator
     worth = max(_MIN_BYTES, memory.rss // 100)
     found = sorted(files.items(), key=lambda pair: -sum(one.memory.rss for one in pair[1]))
     for key, parts in [pair for pair in found if sum(one.memory.rss for one in pair[1]) >= worth][:_MAX_FILES]:
-        yield from _causes_of_file(key, parts)
+        yield from _causes_of_file(pid, key, parts)
     for parts in files.values():
         copied = sum(one.memory.anonymous for one in parts)
         if copied >= worth and not any("x" in one.perms for one in parts):
@@ -447,7 +471,7 @@ def _of_files(regions: list[proc.MappedRegion], memory: proc.Rollup) -> Iterator
             )
 
 
-def _causes_of_file(key: Key, parts: list[proc.MappedRegion]) -> Iterator[Cause]:
+def _causes_of_file(pid: int, key: Key, parts: list[proc.MappedRegion]) -> Iterator[Cause]:
     path, memories = parts[0].path, [one.memory for one in parts]
     inside = sum(one.rss - one.anonymous for one in memories)
     dirty = min(sum(one.shared_dirty + one.private_dirty - one.anonymous for one in memories), inside)
@@ -469,7 +493,8 @@ def _causes_of_file(key: Key, parts: list[proc.MappedRegion]) -> Iterator[Cause]
     clean = inside - max(dirty, 0)
     if clean >= _MIN_BYTES:
         text = (
-            f"{size(clean)} is clean page cache of {path}; the kernel can drop it without writing anything. {sharing}"
+            f"{size(clean)} is clean page cache of {path}; the kernel can drop it without writing anything. {sharing}; "
+            + _payers(pid, [(one.start, one.end - one.start) for one in parts])
         )
         yield Cause("cache", text, clean)
     if dirty >= _MIN_BYTES:

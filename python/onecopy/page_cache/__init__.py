@@ -59,6 +59,7 @@ __all__ = [
     "available_memory",
     "cachestat",
     "evict",
+    "expect_memory",
     "mapped_in",
     "pin",
     "residency",
@@ -254,6 +255,56 @@ def available_memory() -> int | None:
     return None if left is None else left[0]
 
 
+def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *, instead: str = "") -> None:
+    """Raise an error if this process cannot get `nbytes` of memory, and up to 32 MiB to work with.
+
+    Linux grants more memory than there is, and ends a process when it uses it. Call this before large amounts are
+    written: to arrays of a file opened with ``private=True``, whose written pages become memory of this process, or to
+    new arrays. It reads a few files of the kernel; nothing is reserved: what other processes take meanwhile is missing.
+
+    Parameters
+    ----------
+    nbytes
+        Number of bytes, or text such as "2 GB".
+    doing, path, instead
+        The failed operation, its file and what to do instead, for the message.
+
+    Raises
+    ------
+    NotEnoughMemory
+        A MemoryError and OSError (ENOMEM): `available_memory` is less; the message has the numbers and the limit.
+
+    Examples
+    --------
+    >>> from onecopy.page_cache import expect_memory
+    >>> expect_memory("1 MiB")
+    """
+    _core.expect_memory(byte_count("nbytes", nbytes), doing, path, instead)
+
+
+_warmed: dict[tuple[int, ...], int] = {}
+"""Files that this process has read into memory completely, the last 64: bytes by identity."""
+_MAX_WARMED = 64
+
+
+def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
+    """Return the bytes of a mapping that this process has warmed completely and that are not cached any more.
+
+    0 for a file that was not warmed, of which only a part is mapped, or whose `cached` bytes are not known.
+    """
+    expected = _warmed.get(tuple(mapping.identity))
+    return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
+
+
+def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> None:
+    """Note the files that a warming has filled."""
+    for core, part, _ in portions if report.complete and report.filled else ():
+        if part is None:
+            _warmed[tuple(core.identity)] = core.nbytes
+    while len(_warmed) > _MAX_WARMED:
+        _warmed.pop(next(iter(_warmed)), None)
+
+
 class WarmJob:
     """A `warm` that runs in threads in the background.
 
@@ -270,8 +321,8 @@ class WarmJob:
     True
     """
 
-    def __init__(self, core: _core.WarmJob) -> None:
-        self._core = core
+    def __init__(self, core: _core.WarmJob, portions: Sequence[Portion] = ()) -> None:
+        self._core, self._portions = core, portions
 
     def wait(self, timeout: float | None = None, *, progress: Callable[[int, int], object] | None = None) -> WarmReport:
         """Wait until the job has finished and return its report.
@@ -293,7 +344,9 @@ class WarmJob:
         KeyboardInterrupt
             Ctrl-C was pressed; the job is cancelled.
         """
-        return _report_of(self._core, timeout, progress)
+        report = _report_of(self._core, timeout, progress)
+        _note_warmed(self._portions, report)
+        return report
 
     def cancel(self) -> None:
         """Stop after the pieces that are being read; `wait` then reports what was done."""
@@ -436,12 +489,18 @@ def warm(
     """
     if progress is not None and not wait:
         raise ValueError("progress cannot be given with wait=False: give it to the wait() of the job")
+    portions = _portions(target, ranges, inspector)
     core = _core.start_warm(
-        _portions(target, ranges, inspector),
+        portions,
         threads=0 if threads is None else thread_count(threads),
         huge=huge,
         budget=None if max_bytes is None else byte_count("max_bytes", max_bytes),
         mechanism=mechanism,
         in_order=in_order,
     )
-    return _report_of(core, progress=progress) if wait else WarmJob(core)
+    if not wait:
+        return WarmJob(core, portions)
+    report = _report_of(core, progress=progress)
+    if report.filled:
+        _note_warmed(portions, report)
+    return report

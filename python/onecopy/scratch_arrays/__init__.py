@@ -618,6 +618,8 @@ def alloc(
 
     Raises
     ------
+    NotEnoughMemory
+        On the heap, it would have more than the available memory.
     OSError
         The scratch file cannot be made; see `scratch`.
     ValueError
@@ -635,6 +637,9 @@ def alloc(
     if nbytes < byte_count("heap_below", below):
         import numpy as np
 
+        from onecopy.page_cache import expect_memory
+
+        expect_memory(nbytes, "allocate", instead="a lower heap_below makes a file on a disk")
         return HeapArray(np.zeros(extents, to_numpy(kind)))  # numpy itself requests huge pages from 4 MiB
     return scratch(extents, dtype, dir, max_resident=max_resident)
 

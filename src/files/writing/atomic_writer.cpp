@@ -20,6 +20,8 @@ struct AtomicWriter::State {
     target.sweep();
     file = target.create();
     if (options.owner_only) (void)os::set_permissions(file.fd.get(), owner_only);
+    const auto system = os::file_system_of(file.fd.get());
+    if (system && system.value.storage == os::Storage::memory) expect_space_in_memory();
     const int error = reserve(file.fd.get(), size, size);
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
     const auto memory = size > Stage::piece_size ? available_memory() : std::nullopt;
@@ -29,6 +31,13 @@ struct AtomicWriter::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() { abandon(); }
+
+  void expect_space_in_memory() {
+    const auto memory = available_memory();
+    if (!memory || fits(size, *memory)) return;
+    abandon();
+    fail("save", ENOMEM, shortage(size, *memory) + ": choose a folder on a disk");
+  }
 
   void put(Bytes piece, std::uint64_t offset) {
     const auto result = os::write_at(file.fd.get(), piece, offset);

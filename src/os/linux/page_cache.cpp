@@ -112,6 +112,8 @@ Result<SmapsFacts> facts_of_smaps(Bytes memory) noexcept {
     else if (inside && (std::sscanf(line.data(), "Shared_Clean: %" SCNu64 " kB", &kib) == 1 ||
                         std::sscanf(line.data(), "Shared_Dirty: %" SCNu64 " kB", &kib) == 1))
       facts.shared += kib * 1024;
+    else if (inside && std::sscanf(line.data(), "Locked: %" SCNu64 " kB", &kib) == 1)
+      facts.mapped.locked += kib * 1024;
   }
   return {facts, 0};
 }

@@ -4,9 +4,11 @@
 #include <array>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "back_end.hpp"
 #include "files/page_span.hpp"
+#include "files/reading.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/mapping.hpp"
 #include "os/os.hpp"
@@ -117,18 +119,27 @@ TEST_CASE("a moved mapping keeps its address, and the old one has nothing") {
   CHECK(second.bytes().size() == 10);
 }
 
-TEST_CASE("a copy of a file that is not cached leaves it so" * testing::linux_only()) {
+TEST_CASE("a reader leaves in the page cache what it is told to" * testing::linux_only()) {
   const testing::ScratchFolder folder;
   const auto content = testing::random_bytes(std::size_t{16} << 20U);
-  const auto path = folder.write("data", content);
-  const auto fd = os::open_read(path.string());
+  const auto fd = os::open_read(folder.write("data", content).string());
   const auto cached = [&] { return os::cached_in_file(fd.value.get(), {0, content.size()}).value.cached; };
   (void)os::sync_file(fd.value.get());
   (void)os::drop_cached(fd.value.get(), {0, 0});
   if (!os::reopen_direct(fd.value.get()) || cached() != 0) SKIP_CASE("this file system has no direct reads");
-  const auto copy = Mapping::open(path, range(0, std::nullopt, Mode::copy));
-  CHECK(cached() == 0);
-  CHECK(testing::same_bytes(copy.bytes(), content));
+  std::vector<std::byte> memory(content.size() + os::direct_alignment);
+  auto* begin = memory.data() + (os::direct_alignment - reinterpret_cast<std::uintptr_t>(memory.data()) %
+                                                            os::direct_alignment);  // NOLINT(*-reinterpret-cast)
+  const os::MutableBytes into{begin, content.size()};
+  for (const auto leaves : {Leaves::nothing, Leaves::read}) {
+    std::ranges::fill(into, std::byte{0});
+    std::size_t done = 0;
+    CHECK(Reader(fd.value.get(), leaves).read(into, 0, done) == 0);
+    CHECK(done == content.size());
+    CHECK(testing::same_bytes(into, content));
+    CHECK(cached() >= (leaves == Leaves::read ? content.size() / 2 : 0));
+    if (leaves == Leaves::nothing) CHECK(cached() == 0);
+  }
 }
 
 }  // namespace onecopy

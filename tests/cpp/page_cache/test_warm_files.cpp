@@ -149,6 +149,35 @@ TEST_CASE("a file of a job that is truncated while the job runs ends it with an 
   }
 }
 
+TEST_CASE("pages that are dropped before a warming ends are reported as missing") {
+  for (const Mechanism mechanism : {Mechanism::populate, Mechanism::read}) {
+    const Files files(2);
+    // The second file's inspector does to the first file what a kernel does that searches for unused pages.
+    class Dropping : public Inspector {
+     public:
+      explicit Dropping(std::shared_ptr<const Mapping> mapping) : mapping_(std::move(mapping)) {}
+      bool inspect(ByteRange /*range*/) noexcept override {
+        (void)evict(*mapping_);
+        return true;
+      }
+      std::uint64_t finish() override { return 0; }
+
+     private:
+      std::shared_ptr<const Mapping> mapping_;
+    };
+    WarmOptions options;
+    options.threads = 1;
+    options.mechanism = mechanism;
+    auto parts = files.parts();
+    parts[1].inspector = std::make_shared<Dropping>(files.mappings[0]);
+    const auto report = WarmJob::start(std::move(parts), options).wait();
+    const bool known = report.cached_after && *report.cached_after < report.bytes;
+    CHECK(report.complete == !known);
+    CHECK((report.reason.find("were dropped again before the end") != std::string::npos) == known);
+    if (residency(*files.mappings[0]).cached == 0) CHECK(known);
+  }
+}
+
 TEST_CASE("a file that is replaced while a job runs is warmed as it was opened") {
   const Files files(3);
   const auto replacement = files.folder.write("new", testing::random_bytes(100));

@@ -89,6 +89,27 @@ def test_pages_of_an_opened_file_that_were_written_to_are_private(tmp_path):
         view.release()
 
 
+def test_pages_dropped_since_this_process_warmed_a_file_are_reported(tmp_path):
+    path = tmp_path / "a.safetensors"
+    oc.save(path, {"x": np.ones(4 * MIB, np.uint8)})
+    with oc.open(path) as file:
+        oc.evict(file)
+        if not (report := file.warm()).complete or not report.filled:
+            pytest.skip("the kernel drops pages at once")
+        assert "(100 %) were dropped since" not in str(oc.explain(file))
+        oc.evict(file)
+        if file.residency().cached is None:
+            pytest.skip("this kernel does not report what is cached")
+        assert "(100 %) were dropped since this process warmed it" in str(oc.explain(file))
+    with oc.open(path) as file:
+        file.warm(["x"])
+        oc.evict(file)
+    oc.save(path, {"x": np.zeros(4 * MIB, np.uint8)})
+    with oc.open(path) as replaced:
+        oc.evict(replaced)
+        assert "were dropped since" not in str(oc.explain(replaced))
+
+
 def test_several_files_are_explained_one_by_one(tmp_path):
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     for name, key in zip(names, "ab", strict=True):
