@@ -119,7 +119,7 @@ TEST_CASE("a moved mapping keeps its address, and the old one has nothing") {
   CHECK(second.bytes().size() == 10);
 }
 
-TEST_CASE("a reader leaves in the page cache what it is told to" * testing::linux_only()) {
+TEST_CASE("a reader leaves in the page cache what was asked for" * testing::linux_only()) {
   const testing::ScratchFolder folder;
   const auto content = testing::random_bytes(std::size_t{16} << 20U);
   const auto fd = os::open_read(folder.write("data", content).string());
