@@ -29,7 +29,7 @@ demo: .venv/demo.stamp ## open real weights from N processes (N=4), one copy, wi
 	$(BIN)/onecopy bench open "$$file" -n $(N) --rounds 3 --idle-wait 5 --brief
 
 .PHONY: dev
-dev: .venv/core.stamp ## what a first change needs: tools in .venv, 490 MB, and the extension, built
+dev: .venv/core.stamp ## what a first change needs: tools in .venv, 650 MB, and the extension, built
 	@echo "ready: make one T=tests/python/store"
 
 T ?= tests/python/store
@@ -251,7 +251,7 @@ doctest:
 .venv/tools.stamp: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "onecopy needs Python 3.11 or later: make PYTHON=python3.11"; exit 1; }
-	@echo "setting up .venv, 490 MB (once) ..."; started=$$(date +%s); \
+	@echo "setting up .venv, 650 MB (once) ..."; started=$$(date +%s); \
 	{ [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && $(PIP) install --upgrade pip==26.0 && \
 	$(PIP) install --group dev && echo "ok     .venv  $$(($$(date +%s) - started)) s"
 	@mkdir -p build && touch $@

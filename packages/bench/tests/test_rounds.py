@@ -53,6 +53,17 @@ def test_a_run_goes_on_after_a_failure_and_tells_its_progress(tmp_path):
     assert seen[-1].next == ""
 
 
+def test_no_reason_names_the_folder_of_what_is_measured(tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(b"x")
+
+    def fail(_):
+        raise SampleError("failed", f"cannot read {path}")
+
+    record = run(turns(1, fail), files=[path])
+    assert {sample.reason for sample in record.samples} == {"cannot read /model"}
+
+
 def test_a_turn_that_does_not_end_is_taken_once_and_the_others_in_every_round():
     seen = []
     record = run([*turns(1, last=lambda _: True), Turn("more", (), 0, lambda _: Taken({}))], watch=seen.append)

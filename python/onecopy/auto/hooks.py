@@ -74,13 +74,19 @@ class _Finder:
 
 def _apply_after_import(name: str, loader: Any) -> None:
     """Let a loader call `_apply` when it has imported a framework, once; it stays the same object."""
+    if (names := getattr(loader, "frameworks_of_onecopy", None)) is not None:  # of a zip file: one for all its modules
+        names.add(name)
+        return
+    names = loader.frameworks_of_onecopy = {name}
     exec_module = loader.exec_module
 
     def import_and_apply(module: ModuleType) -> None:
-        if module.__name__ == name:
-            del loader.exec_module
+        is_framework = module.__name__ in names
+        names.discard(module.__name__)
+        if not names:
+            del loader.exec_module, loader.frameworks_of_onecopy
         exec_module(module)
-        if module.__name__ == name:  # the loader of a zip file imports others too
+        if is_framework:
             _apply(module)
 
     loader.exec_module = import_and_apply

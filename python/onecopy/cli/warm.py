@@ -50,7 +50,9 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
 @options.FILES
 @options.names("Only arrays whose names match.")
 @options.threads("Number of threads; default: 8.")
-@click.option("--max-bytes", type=options.SIZE, help="Maximum bytes of all FILEs in memory, assigned in their order.")
+@click.option(
+    "--max-bytes", type=options.SIZE, help="Read at most SIZE of all FILEs, in their order; with --hold: keep."
+)
 @click.option(
     "--huge/--no-huge",
     default=None,

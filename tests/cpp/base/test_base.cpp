@@ -57,6 +57,7 @@ TEST_CASE("the hash of keys that come from files depends on a seed, and on every
 
 TEST_CASE("numbers are read behind their label, and written in eight digits") {
   CHECK(number_after("MemFree: 7 kB\nMemAvailable:   12345 kB", "MemAvailable:") == 12345);
+  CHECK(number_after("VmLck:\t  12 kB", "VmLck:") == 12);
   CHECK(number_after("42\n", "") == 42);
   for (const char* text : {"", "MemAvailable:", "MemAvailable: max", "Mem: 1"})
     CHECK(!number_after(text, "MemAvailable:"));

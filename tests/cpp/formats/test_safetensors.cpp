@@ -43,6 +43,16 @@ TEST_CASE("a valid file gives its entries in the order of the header") {
   CHECK(index.kind() == Kind::foreign);
 }
 
+TEST_CASE("elements that fill no whole bytes are refused") {
+  const auto packed = [](std::string_view count) {
+    const auto header = R"({"a":{"dtype":"F4","data_offsets":[0,1],"shape":[)" + std::string(count) + "]}}";
+    const auto index = safetensors::parse(testing::bytes_of(file_of(header, 1)));
+    return index.entries().size();
+  };
+  CHECK(packed("2") == 1);
+  CHECK_THROWS_AS(packed("3"), FormatError);
+}
+
 TEST_CASE("other tools' texts under our name are only texts") {
   for (const std::string_view text : {"", "hello", "{}", R"({\"version\":1})", R"({\"kind\":\"arrays\"})", "[1]"}) {
     const auto header = R"({"__metadata__":{"onecopy":")" + std::string(text) + R"("}})";

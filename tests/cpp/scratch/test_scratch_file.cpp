@@ -122,6 +122,9 @@ TEST_CASE("rows of a block are put at their places") {
   scratch.read(105, back);
   CHECK(testing::same_bytes(back, std::span(some).subspan(10, 10)));
   CHECK(error_of([&] { scratch.read(991, back); }) == EINVAL);
+  CHECK(error_of([&] { scratch.copy_in(400, 500, 3, some); }) == EINVAL);
+  CHECK(scratch.bytes()[400] == std::byte{0});  // none of them, if one does not fit
+  CHECK(scratch.bytes()[409] == std::byte{0});
 }
 
 TEST_CASE("rows that are released one after the other leave nothing behind" * testing::linux_only()) {

@@ -12,6 +12,7 @@
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
 #include "store/claim.hpp"
+#include "store/names.hpp"
 
 namespace onecopy::store {
 namespace {
@@ -127,6 +128,25 @@ TEST_CASE("the claim of a process that was killed is stale, and the next one tak
   CHECK_FALSE(look_at_claim(file)->held);
   CHECK(Claim::take(file, "a"));
   CHECK(folder.file_count() == 0);
+}
+
+TEST_CASE("what a builder that was killed had waited for is nobody's wait") {
+  const testing::ScratchFolder folder;
+  const auto opened = Folder::open(folder.path());
+  const std::string ours(digest_length, 'a');
+  const std::string theirs(digest_length, 'b');
+  Child child([&] {
+    static const auto claim = Claim::take(files_of(opened, theirs).claim, "b");
+    tell_wait(ours);
+    return claim.has_value();
+  });
+  REQUIRE(child.said_yes());
+  const auto claim = Claim::take(files_of(opened, ours).claim, "a");
+  Holder waiting;
+  waiting.waits_for = theirs;
+  CHECK(waits_for_us(opened, waiting));
+  child.kill();
+  CHECK_FALSE(waits_for_us(opened, waiting));
 }
 
 TEST_CASE("a forked child does not keep the claim of its parent") {

@@ -180,7 +180,9 @@ class Lazy(Mapping[str, np.ndarray]):
 
 
 @pytest.mark.parametrize("fail_at", [1, 3, 4, 6])
-@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, np.zeros(5), [1, 2]])
+@pytest.mark.parametrize(
+    "failure", [RuntimeError, KeyboardInterrupt, np.zeros(5), np.zeros((1000, 1000), "i4"), [1, 2]]
+)
 @pytest.mark.parametrize("old", [True, False])
 def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(path, fail_at, failure, old):
     if old:
@@ -188,7 +190,7 @@ def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(path, f
     before = path.read_bytes() if old else None
     arrays = Lazy(fail_at, failure)
     if fail_at <= 3 and isinstance(failure, np.ndarray):
-        arrays.fail_at = 4  # an array of another shape than it had at first; before, it simply is the array
+        arrays.fail_at = 4  # an array of another shape or type than it had at first; before, it simply is the array
     with pytest.raises((RuntimeError, KeyboardInterrupt, ValueError, TypeError)):
         oc.save(path, arrays)
     assert names_in(path.parent) == ([path.name] if old else [])

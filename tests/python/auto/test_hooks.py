@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import venv
+import zipfile
 from pathlib import Path
 
 from tests.support.children import CHILD_SECONDS, run_python
@@ -120,6 +121,23 @@ def test_a_framework_whose_functions_are_missing_is_left_alone(tmp_path):
     assert joblib.load("a") == "a"
     (call,) = onecopy.auto.calls()
     assert call.function == "import joblib" and call.reason.startswith("AttributeError")
+    """
+    run_python(code)
+
+
+def test_of_an_archive_only_the_framework_gets_other_functions(tmp_path):
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("joblib.py", "def load(path): return path\n")
+        archive.writestr("other.py", "")
+    code = f"""
+    import sys
+    sys.path.insert(0, {str(tmp_path / "archive.zip")!r})
+    import importlib.util, onecopy.auto
+    importlib.util.find_spec("joblib")
+    import other
+    assert onecopy.auto.calls() == ()
+    import joblib  # its loader was asked for twice
+    assert joblib.load(1) == 1
     """
     run_python(code)
 

@@ -123,6 +123,17 @@ def test_warm_takes_several_files_and_one_budget_for_all(onecopy_command, tmp_pa
     assert "now 100 %" in told[1] or told[1].endswith("nothing to do.")  # devices read ahead of a budget
 
 
+def test_a_file_that_is_in_memory_takes_nothing_of_the_budget_of_warm(onecopy_command, tmp_path):
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path in paths:
+        path.write_bytes(os.urandom(1_048_576))
+    kept = oc.Mapping(paths[0])
+    oc.pin(kept)
+    forget(paths[1])
+    reports = json.loads(onecopy_command("warm", *paths, "--max-bytes", "1MiB", "--json").stdout)
+    assert [report["filled"] for report in reports] == [0, 1_048_576]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

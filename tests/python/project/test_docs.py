@@ -72,6 +72,7 @@ def describe_libraries(folder: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=name_of)
 @pytest.mark.slow
+@pytest.mark.timeout(320)
 def test_the_examples_of_a_page_run(page, tmp_path, request):
     script = script_of(page)
     for name in sorted(OPTIONAL & set(re.findall(r"^ *(?:import|from) (\w+)", page.read_text(), re.MULTILINE))):
@@ -94,7 +95,7 @@ def test_the_examples_of_a_page_run(page, tmp_path, request):
         },
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -141,6 +141,11 @@ def test_keys_that_come_twice_have_their_first_place_and_last_value(imported):
     assert same(imported(text), json.loads(text))
 
 
+def test_escaped_keys_that_come_twice_after_others_of_their_length(imported):
+    text = r'[{"\u0061": 1, "\u0062": 2}, {"\u0063": 3, "\u0063": 4}]'
+    assert same(imported(text), json.loads(text))
+
+
 def test_dicts_whose_keys_are_data(imported):
     rows = [{f"{i}-{j}": j for j in range(40)} for i in range(100)] + [{str(i): i for i in range(3000)}]
     assert same(imported(json.dumps(rows)), rows)

@@ -130,6 +130,7 @@ VALUES: list[tuple[Any, Any]] = [
     (slice(1), slice(2)),
     (bytearray(b"a"), bytearray(b"b")),
     (memoryview(b"a"), memoryview(b"b")),
+    (memoryview(b"a"), memoryview(b"a").cast("c")),
     (np.float32(1), np.float64(1)),
     (np.arange(3), np.arange(4)),
     (np.arange(4), np.arange(4).reshape(2, 2)),
@@ -402,6 +403,18 @@ def test_a_key_changes_with_every_write_however_fast_they_follow(tmp_path):
         path.write_text(f"{number:2}")
         keys.add(oc.file_key(path))
     assert len(keys) == 20
+
+
+def test_a_key_changes_with_each_part_of_the_identity_of_a_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("1")
+    found, _ = file_identity(path)
+    keys = {oc.file_key(path)}
+    for name in found._fields:
+        other = found._replace(**{name: getattr(found, name) + 1})
+        monkeypatch.setattr("onecopy.store.keys.settled_identity", lambda _, other=other: (other, True))
+        keys.add(oc.file_key(path))
+    assert len(keys) == 1 + len(found)
 
 
 def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import run_python
 
 import onecopy as oc
 import onecopy.store
@@ -95,6 +96,18 @@ def test_an_exception_that_cannot_travel_is_named(store):
 
     with pytest.raises(RuntimeError, match=r"test_store\.StrangeError: 1, not 2"):
         store.with_options(where="fork").get_or_build("k", fail)
+
+
+def test_what_was_printed_before_a_build_in_a_child_is_printed_once(tmp_path):
+    code = """
+    import sys, onecopy as oc
+    sys.stdout = open(1, "w", closefd=False)  # with a buffer, whatever the environment says
+    print("before", end=" ")
+    store = oc.Store(sys.argv[1], where="fork")
+    store.get_or_build("k", lambda path: print("built", end=" ") or path.write_text("x"))
+    print("after", end="")
+    """
+    assert run_python(code, tmp_path / "store") == "before built after"
 
 
 def test_a_child_that_is_killed_or_exits_is_reported(store):
