@@ -130,7 +130,7 @@ TEST_CASE("the claim of a process that was killed is stale, and the next one tak
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE("what a builder that was killed had waited for is nobody's wait") {
+TEST_CASE("of a builder that was killed no claim is waited for") {
   const testing::ScratchFolder folder;
   const auto opened = Folder::open(folder.path());
   const std::string ours(digest_length, 'a');
