@@ -123,9 +123,11 @@ TEST_CASE("a reader leaves in the page cache what was asked for" * testing::linu
   const testing::ScratchFolder folder;
   const auto content = testing::random_bytes(std::size_t{16} << 20U);
   const auto fd = os::open_read(folder.write("data", content).string());
-  const auto cached = [&] { return os::cached_in_file(fd.value.get(), {0, content.size()}).value.cached; };
+  const auto facts = [&] { return os::cached_in_file(fd.value.get(), {0, content.size()}); };
+  const auto cached = [&] { return facts().value.cached; };
   (void)os::sync_file(fd.value.get());
   (void)os::drop_cached(fd.value.get(), {0, 0});
+  if (!facts()) SKIP_CASE("cached pages are not counted");
   if (!os::reopen_direct(fd.value.get()) || cached() != 0) SKIP_CASE("this file system has no direct reads");
   std::vector<std::byte> memory(content.size() + os::direct_alignment);
   auto* begin = memory.data() + (os::direct_alignment - reinterpret_cast<std::uintptr_t>(memory.data()) %
