@@ -42,7 +42,7 @@ bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) 
   // A huge page read for one small access is 512 times too much: a file that is large for the memory uses small pages.
   if (!is_too_large(conditions)) return true;
   reason += "4 KiB pages, because " + readable(conditions.file_size) + " is more than half of the " +
-            readable(*conditions.available) + " of memory that may be used";
+            readable(conditions.available.value_or(0)) + " of memory that may be used";
   return false;
 }
 

@@ -241,10 +241,11 @@ int Warmer::fill(const WarmPiece& piece, ByteRange step, Touch touch) noexcept {
 
 // The kernel drops pages again where memory is short, and where it searches for pages that are not used (DAMON).
 void Warmer::report_lost(WarmReport& report) {
-  if (*report.cached_after >= report.bytes) return;
+  const std::uint64_t left = report.cached_after.value_or(report.bytes);
+  if (left >= report.bytes) return;
   report.complete = false;
   report.reason +=
-      "; " + readable(report.bytes - *report.cached_after) +
+      "; " + readable(report.bytes - left) +
       " were dropped again before the end: memory is short, or the kernel reclaims pages that are not used";
 }
 
