@@ -498,9 +498,5 @@ def warm(
         mechanism=mechanism,
         in_order=in_order,
     )
-    if not wait:
-        return WarmJob(core, portions)
-    report = _report_of(core, progress=progress)
-    if report.filled:
-        _note_warmed(portions, report)
-    return report
+    job = WarmJob(core, portions)
+    return job.wait(progress=progress) if wait else job

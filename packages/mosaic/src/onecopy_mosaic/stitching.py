@@ -284,10 +284,8 @@ def _ranked(order: Literal["given"] | Sequence[int], count: int) -> Sequence[int
 
 def _that_fit(plan: _Plan, threads: int) -> int:
     """Return the number of threads that fit into memory with a tile each."""
-    largest, available = (
-        max((plan.tiles.loaded_bytes(share.tile) for share in plan.shares), default=0),
-        available_memory(),
-    )
+    largest = max((plan.tiles.loaded_bytes(share.tile) for share in plan.shares), default=0)
+    available = available_memory()
     if largest == 0 or available is None:
         return threads
     return max(1, min(threads, (available - _SPARE) // largest))
