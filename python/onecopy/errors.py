@@ -128,7 +128,7 @@ class NoChecksum(FormatError):
 
 
 class NotEnoughMemory(Error, OSError, MemoryError):
-    """An operation needs more memory than this process may use; raised before the kernel would end processes for it.
+    """An operation needs more memory than this process may use. Without this error, the kernel would end the process.
 
     The message has the bytes that are needed, those that may be used, the control group or machine that limits them,
     and what to do instead. ``errno`` is ENOMEM, ``filename`` is the path, if there is one.

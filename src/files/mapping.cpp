@@ -96,7 +96,7 @@ struct Mapping::State {
   // read it again and again.
   void read_far_ahead() const {
     if (private_pages || range.length < os::huge_page || !is_remote(fd.get())) return;
-    if (const auto memory = available_memory(); memory && range.length > memory->bytes / 2) return;
+    if (const auto memory = available_memory(); memory && is_large(range.length, memory->bytes)) return;
     const os::MutableBytes pages{first_page, span.length};
     if (os::advise_huge(pages) == Outcome::applied) (void)os::advise_random(pages);
   }

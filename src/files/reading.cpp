@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "files/addresses.hpp"
 #include "files/page_span.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/snapshot.hpp"
@@ -19,32 +20,23 @@ constexpr std::uint64_t remote_piece = os::huge_page;
 constexpr unsigned local_threads = 8;
 constexpr unsigned remote_threads = 32;
 
-// Faults that wait, for a piece: where a file system has small requests, 2 MiB at once make many of them, of which the
-// kernel puts off most as soon as several threads wait, to read page by page (FUSE). Reads are faster there.
-constexpr std::uint64_t small_requests = 4;
-
 // A part of a file in the address space, for one call: errno where there is no space for it.
 class Mapped {
  public:
   Mapped(int fd, ByteRange range) noexcept : span_(page_span(range, os::page_size())) {
-    const auto reserved = os::reserve_addresses(span_.length);
+    auto reserved = Addresses::reserve(span_.length, span_.offset);
     error_ = reserved.error;
     if (!reserved) return;
-    at_ = reserved.value;
-    error_ = os::map_file_at(at_, span_.length, fd, span_.offset, os::Access::read);
-  }
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
-  ~Mapped() {
-    if (at_ != nullptr) os::unmap(at_, span_.length);
+    addresses_ = std::move(reserved.value);
+    error_ = os::map_file_at(addresses_.at(), span_.length, fd, span_.offset, os::Access::read);
   }
 
   int error() const noexcept { return error_; }
-  os::MutableBytes pages() const noexcept { return {at_, static_cast<std::size_t>(span_.length)}; }
+  os::MutableBytes pages() const noexcept { return {addresses_.at(), static_cast<std::size_t>(span_.length)}; }
 
  private:
   PageSpan span_;
-  std::byte* at_ = nullptr;
+  Addresses addresses_;
   int error_ = 0;
 };
 
@@ -100,10 +92,8 @@ bool Reader::bring_in(ByteRange piece) const noexcept {
   if (mapped.error() != 0 || os::advise_huge(mapped.pages()) != Outcome::applied) return true;
   (void)os::advise_random(mapped.pages());
   const auto before = os::faults_of_thread().major;
-  int error = 0;
-  do error = os::populate(mapped.pages());
-  while (error == EINTR || error == EAGAIN);
-  if (os::faults_of_thread().major - before > small_requests * (piece.length / os::huge_page + 1))
+  (void)os::populate(mapped.pages());
+  if (are_requests_small(os::faults_of_thread().major - before, piece.length))
     has_small_requests_.store(true, std::memory_order_relaxed);
   return true;
 }
@@ -116,6 +106,11 @@ int Reader::read_cached(os::MutableBytes into, std::uint64_t at) const noexcept 
 
 void Reader::let_go(ByteRange piece) const noexcept {
   if (leaves_ == Leaves::nothing) (void)os::drop_cached(fd_.get(), piece);
+}
+
+bool are_requests_small(std::uint64_t major_faults, std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t most = 4;  // for each 2 MiB: requests of 128 KiB make 8 to 15 (FUSE), of 1 MiB 1 to 2
+  return major_faults > most * (bytes / os::huge_page + 1);
 }
 
 std::chrono::duration<double> read_patience() {

@@ -48,6 +48,11 @@ class Reader {
   mutable std::atomic<bool> has_small_requests_{false};
 };
 
+// Whether a file system has small requests, by the faults that waited while so many bytes were populated in 2 MiB
+// pages. These then make many requests, of which the kernel puts off most as soon as several threads wait (congestion
+// of FUSE), to read page by page: plain reads are faster there.
+bool are_requests_small(std::uint64_t major_faults, std::uint64_t bytes) noexcept;
+
 // How long a device or server may give nothing: 120 seconds, or ONECOPY_READ_TIMEOUT.
 std::chrono::duration<double> read_patience();
 

@@ -182,8 +182,7 @@ int unlock_memory(Bytes memory) noexcept;
 
 Outcome advise_huge(Bytes memory) noexcept;
 Outcome advise_random(Bytes memory) noexcept;  // a fault reads one page, whatever the device reads ahead
-// Reads and maps every page. EFAULT or EIO where a touch would raise SIGBUS; ENOSYS where the kernel lacks it; EINTR or
-// EAGAIN: incomplete, call again.
+// Reads and maps every page. EFAULT or EIO where a touch would raise SIGBUS; ENOSYS where the kernel lacks it.
 int populate(Bytes memory) noexcept;
 // Reads a byte of every page through the kernel: EFAULT where a touch would raise SIGBUS; ENOSYS where it is
 // unsupported.

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdio>
 
+#include "onecopy/files/available_memory.hpp"
+
 namespace onecopy {
 namespace {
 
@@ -30,7 +32,7 @@ constexpr std::uint64_t small_part = 10;
 constexpr std::uint64_t usual_read_ahead = std::uint64_t{128} << 10U;
 
 bool is_too_large(const Conditions& conditions) {
-  return conditions.available && conditions.file_size > *conditions.available / 2;
+  return conditions.available && is_large(conditions.file_size, *conditions.available);
 }
 
 bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) {

@@ -33,6 +33,11 @@ struct Conditions {
   bool private_copy = false;      // Mode::copy: nothing to bring in
 };
 
+// Whether it reads by itself, and does not leave that to the kernel or the caller.
+constexpr bool fills(Mechanism mechanism) noexcept {
+  return mechanism == Mechanism::populate || mechanism == Mechanism::read;
+}
+
 struct Plan {
   Mechanism mechanism = Mechanism::populate;
   bool huge = false;
@@ -50,7 +55,7 @@ struct Plan {
   bool nothing_missing = false;  // all bytes are in memory already
   std::string reason;
 
-  bool fills() const noexcept { return mechanism == Mechanism::populate || mechanism == Mechanism::read; }
+  bool fills() const noexcept { return onecopy::fills(mechanism); }
 };
 
 Plan choose(const Conditions& conditions, const WarmOptions& options);

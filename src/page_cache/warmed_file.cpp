@@ -164,9 +164,7 @@ void WarmedFile::append_pieces_to(std::vector<WarmPiece>& pieces) {
 
 int WarmedFile::populate(ByteRange step, Touch touch) const noexcept {
   const auto pages = pages_of(mapping_, step);
-  int error = 0;
-  do error = os::populate(pages);
-  while (error == EINTR || error == EAGAIN);  // a signal, or a page that the kernel holds for an instant
+  const int error = os::populate(pages);
   return error == 0 && touch == Touch::yes && os::touch(pages) == EFAULT ? EFAULT : error;
 }
 

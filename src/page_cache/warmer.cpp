@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "files/reading.hpp"
 #include "onecopy/base/pieces.hpp"
 #include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
@@ -13,9 +14,6 @@
 namespace onecopy {
 namespace {
 
-// Faults that wait, for each 2 MiB page, from which on the requests of a file system are small: 128 KiB in flight at a
-// time make 8 to 15 (FUSE), 1 MiB 1 to 2.
-constexpr std::uint64_t small_requests = 4;
 constexpr double worth_twice_the_threads = 1.2;
 
 // Another process that warms the same file is waited for if so much is missing, and as long as it goes on.
@@ -63,6 +61,15 @@ class Machine {
   std::optional<AvailableMemory> available_;
   std::map<std::uint64_t, Device> devices_;
 };
+
+// The kernel drops pages again where memory is short, and where it searches for pages that are not used (DAMON).
+void report_lost(WarmReport& report, std::uint64_t left) {
+  if (left >= report.bytes) return;
+  report.complete = false;
+  report.reason +=
+      "; " + readable(report.bytes - left) +
+      " were dropped again before the end: memory is short, or the kernel reclaims pages that are not used";
+}
 
 }  // namespace
 
@@ -127,8 +134,7 @@ void Warmer::wait_for_another() {
 void Warmer::choose_plans() {
   std::uint64_t size_of_all = 0;
   for (const auto& file : files_) size_of_all += file.mapping().identity().size;
-  const auto mechanism = options_.mechanism.value_or(Mechanism::populate);
-  Machine machine(mechanism == Mechanism::populate || mechanism == Mechanism::read);
+  Machine machine(fills(options_.mechanism.value_or(Mechanism::populate)));
   threads_ = most_threads_ = UINT_MAX;
   most_ = UINT64_MAX;
   std::uint64_t done = 0;
@@ -175,7 +181,7 @@ void Warmer::read_all(std::span<const WarmPiece> pieces) {
     std::uint64_t bytes = 0;
     for (const auto& piece : round) bytes += piece.range.length;
     const double rate = static_cast<double>(bytes) / seconds_since(start);
-    if (best == 0) reads_first_ = major_faults_.load() - faults > small_requests * (bytes / os::huge_page + 1);
+    if (best == 0) reads_first_ = are_requests_small(major_faults_.load() - faults, bytes);
     if (rate < worth_twice_the_threads * best || threads_ >= most_threads_) break;
     best = rate;
     threads_ = std::min(2 * threads_, most_threads_);
@@ -239,16 +245,6 @@ int Warmer::fill(const WarmPiece& piece, ByteRange step, Touch touch) noexcept {
   return file.read(step);
 }
 
-// The kernel drops pages again where memory is short, and where it searches for pages that are not used (DAMON).
-void Warmer::report_lost(WarmReport& report) {
-  const std::uint64_t left = report.cached_after.value_or(report.bytes);
-  if (left >= report.bytes) return;
-  report.complete = false;
-  report.reason +=
-      "; " + readable(report.bytes - left) +
-      " were dropped again before the end: memory is short, or the kernel reclaims pages that are not used";
-}
-
 WarmReport Warmer::finish() {
   const bool whole = within_budget_ && !cancelled_.load();
   std::vector<WarmReport> reports;
@@ -259,7 +255,7 @@ WarmReport Warmer::finish() {
     // Where the kernel does not report what is cached, populating all of it proves that it is.
     const bool populated = whole && !cannot_populate_.load() && report.mechanism == Mechanism::populate;
     if (!report.cached_after && populated) report.cached_after = report.bytes;
-    if (whole && file.plan().fills() && report.cached_after) report_lost(report);
+    if (whole && file.plan().fills() && report.cached_after) report_lost(report, *report.cached_after);
   }
   auto report = total(reports);
   report.filled = filled_.load();

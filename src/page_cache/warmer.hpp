@@ -35,7 +35,6 @@ class Warmer {
   bool visit(std::span<const WarmPiece> pieces);      // false: an error, or the inspector, has ended it
   bool visit_piece(const WarmPiece& piece) noexcept;  // false: every thread stops
   int fill(const WarmPiece& piece, ByteRange step, Touch touch) noexcept;  // errno
-  static void report_lost(WarmReport& report);
   WarmReport finish();
 
   WarmOptions options_;

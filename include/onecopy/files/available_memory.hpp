@@ -24,9 +24,11 @@ std::optional<AvailableMemory> available_memory();
 // written.
 bool fits(std::uint64_t size, const AvailableMemory& memory);
 
-// Throws OsError ENOMEM where `size` bytes more do not fit; the message has both numbers, what limits
-// them, and `instead`, which is what to do (empty: nothing). Linux overcommits: without this the kernel would end the
-// process.
+// Whether a file of `size` bytes is more than half of the available memory: read whole once, it would displace others.
+constexpr bool is_large(std::uint64_t size, std::uint64_t available) noexcept { return size > available / 2; }
+
+// Throws OsError ENOMEM where `size` bytes more do not fit; the message has both numbers, what limits them, and
+// `instead`, which is what to do (empty: nothing). Linux overcommits: without this the kernel would end the process.
 void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead);
 
 // The sentence about it: "it needs 9 bytes of memory and 9 to work with, but 8 may be used (limited by the machine)".

@@ -60,8 +60,9 @@ def stream(file: ArrayFile, names: Iterable[Part] | None, order: str, window: in
     if order == "file":
         places = {path: number for number, path in enumerate(dict.fromkeys(member.path for member in file.files))}
         asked.sort(key=lambda part: (places[file.path_of(part[0])], file.entry(part[0]).offset))
-    room = page_cache.available_memory()
-    window = window if room is None else min(window, max(room // 2, _SMALLEST))
+    available = page_cache.available_memory()
+    if available is not None:
+        window = min(window, max(available // 2, _SMALLEST))
     limit = window // _CHUNKS
     pieces = [piece for name, rows in asked for piece in _pieces(file, name, rows, limit)]
     return _streamed(file, [_chunk(file, parts) for parts in _chunks(pieces, limit)], window)
@@ -69,8 +70,8 @@ def stream(file: ArrayFile, names: Iterable[Part] | None, order: str, window: in
 
 def is_larger_than_memory(nbytes: int) -> bool:
     """Return whether so many bytes of files are to pass through a window: more than half of the available memory."""
-    room = page_cache.available_memory()
-    return room is not None and nbytes > room // 2
+    available = page_cache.available_memory()
+    return available is not None and nbytes > available // 2
 
 
 def _pieces(file: ArrayFile, name: str, rows: slice | None, limit: int) -> Iterator[tuple[str, slice, int, bool]]:

@@ -396,8 +396,8 @@ def kills(group: Path) -> int | None:
 def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] | None:
     """Return the control groups that pay for the pages of files that a process maps, and the share of each.
 
-    A page of a file is charged to the group whose process read it first, also if others map it. Up to 1,024 pages of
-    each range are looked up in ``/proc/kpagecgroup``.
+    A page of a file is charged to the group of the process that read it first, even if other groups map it. Up
+    to 1,024 pages of each range are looked up in ``/proc/kpagecgroup``.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ struct AtomicWriter::State {
     const int error = reserve(file.fd.get(), size, size);
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
     const auto memory = size > Stage::piece_size ? available_memory() : std::nullopt;
-    is_large = memory && size > memory->bytes / 2;
+    too_large = memory && is_large(size, memory->bytes);
   }
 
   State(const State&) = delete;
@@ -47,10 +47,10 @@ struct AtomicWriter::State {
   void append(Bytes piece, std::uint64_t offset) {
     put(piece, offset);
     const std::uint64_t end = offset + piece.size();
-    if ((options.durable || is_large) && end - under_way >= Stage::piece_size) {
+    if ((options.durable || too_large) && end - under_way >= Stage::piece_size) {
       // The device works while we produce the next piece; otherwise it would idle until the final flush.
       (void)os::start_writeback(file.fd.get(), {under_way, end - under_way});
-      if (is_large) release(under_way);
+      if (too_large) release(under_way);
       under_way = end;
     }
     poll_interrupt();
@@ -71,7 +71,7 @@ struct AtomicWriter::State {
            std::to_string(size) + " bytes were announced, " + std::to_string(stage.written()) + " written");
     const int error = options.durable ? os::sync_file(file.fd.get()) : 0;
     if (error != 0) abandon_and_fail("flush", error);
-    if (is_large) release(size);
+    if (too_large) release(size);
     const int refused =
         file.hidden.empty() ? target.put_nameless(file.fd.get()) : target.put_hidden(file, permissions());
     if (refused != 0) abandon_and_fail("save", refused);
@@ -100,7 +100,7 @@ struct AtomicWriter::State {
 
   std::uint64_t under_way = 0;  // up to here the device has been asked to write
   std::uint64_t released = 0;   // up to here nothing is in the page cache
-  bool is_large = false;        // for half of the available memory
+  bool too_large = false;       // for half of the available memory
 
   Target target;
   std::uint64_t size;
