@@ -344,9 +344,27 @@ class WarmJob:
         KeyboardInterrupt
             Ctrl-C was pressed; the job is cancelled.
         """
-        report = _report_of(self._core, timeout, progress)
-        _note_warmed(self._portions, report)
-        return report
+        deadline = None if timeout is None else monotonic() + timeout
+        pause = 0.05  # seconds between two looks at progress and signals
+        try:
+            if progress is not None:
+                progress(*self._core.progress)
+            while True:
+                if deadline is not None:
+                    pause = max(0.0, min(0.05, deadline - monotonic()))
+                report = self._core.wait_for(pause)
+                if progress is not None:
+                    progress(*self._core.progress)
+                if report is not None:
+                    _note_warmed(self._portions, report)
+                    return report
+                if deadline is not None and monotonic() >= deadline:
+                    done, total = self._core.progress
+                    break
+        except BaseException:
+            self._core.cancel()
+            raise
+        raise TimeoutError(f"warming has read {done} of {total} bytes after {timeout} s, and continues")
 
     def cancel(self) -> None:
         """Stop after the pieces that are being read; `wait` then reports what was done."""
@@ -369,32 +387,6 @@ class WarmJob:
         except OSError:  # this process was forked while it ran
             state = ", of the parent process"
         return f"<onecopy.WarmJob {done} of {total} bytes{state}>"
-
-
-def _report_of(
-    job: _core.WarmJob, timeout: float | None = None, progress: Callable[[int, int], object] | None = None
-) -> WarmReport:
-    """Wait for a job; see `WarmJob.wait`. Progress and signals are checked every 50 ms."""
-    deadline = None if timeout is None else monotonic() + timeout
-    pause = 0.05
-    try:
-        if progress is not None:
-            progress(*job.progress)
-        while True:
-            if deadline is not None:
-                pause = max(0.0, min(0.05, deadline - monotonic()))
-            report = job.wait_for(pause)
-            if progress is not None:
-                progress(*job.progress)
-            if report is not None:
-                return report
-            if deadline is not None and monotonic() >= deadline:
-                done, total = job.progress
-                break
-    except BaseException:
-        job.cancel()
-        raise
-    raise TimeoutError(f"warming has read {done} of {total} bytes after {timeout} s, and continues")
 
 
 @overload
