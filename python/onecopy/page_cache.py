@@ -345,7 +345,7 @@ class WarmJob:
             Ctrl-C was pressed; the job is cancelled.
         """
         deadline = None if timeout is None else monotonic() + timeout
-        pause = 0.05  # seconds between two looks at progress and signals
+        pause = 0.05  # seconds between two checks of progress and signals
         try:
             if progress is not None:
                 progress(*self._core.progress)
