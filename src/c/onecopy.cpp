@@ -50,9 +50,7 @@ thread_local constinit std::array<char, 4096> path_of_last{};
 
 template <std::size_t n>
 const char* put(std::array<char, n>& into, std::string_view text) noexcept {
-  const std::size_t size = std::min(text.size(), n - 1);
-  std::copy_n(text.data(), size, into.data());
-  into[size] = '\0';
+  into[text.copy(into.data(), n - 1)] = '\0';
   return into.data();
 }
 
@@ -155,14 +153,14 @@ void give(T* structure, T value) {
 }
 
 const ArrayFile& arrays_of(const onecopy_file& file) {
-  expect(file.arrays.has_value(), "the file was opened raw: it has no arrays and no checksums");
+  if (!file.arrays) throw std::invalid_argument("the file was opened raw: it has no arrays and no checksums");
   return *file.arrays;
 }
 
 std::optional<std::vector<std::string>> texts_of(const char* const* names, std::uint64_t count) {
   if (names == nullptr) return std::nullopt;
-  std::vector<std::string> texts;
-  for (std::uint64_t i = 0; i < count; ++i) texts.emplace_back(&given(names[i], "a name"));
+  std::vector<std::string> texts(count);
+  for (std::uint64_t i = 0; i < count; ++i) texts[i] = &given(names[i], "a name");
   return texts;
 }
 
@@ -170,6 +168,8 @@ std::vector<ByteRange> ranges_of(const onecopy_file& file, const char* const* na
   if (names == nullptr) return {{0, file.mapping->bytes().size()}};
   return arrays_of(file).ranges(texts_of(names, count));
 }
+
+const char* text_of(std::string_view literal) noexcept { return literal.data(); }
 
 MappingOptions mapping_options(const onecopy_open_options& options) {
   expect(options.mode == ONECOPY_MAP || options.mode == ONECOPY_COPY, "mode is ONECOPY_MAP or ONECOPY_COPY");
@@ -208,7 +208,7 @@ std::unique_ptr<onecopy_file> file_of(const ArrayFile& arrays) {
 
 const onecopy_error* onecopy_last_error() { return &last; }
 
-const char* onecopy_version() { return version().data(); }
+const char* onecopy_version() { return text_of(version()); }
 
 int onecopy_open(const char* path, const onecopy_open_options* options, onecopy_file** file) {
   return checked([&] {
@@ -222,14 +222,14 @@ int onecopy_open(const char* path, const onecopy_open_options* options, onecopy_
   });
 }
 
-void onecopy_close(onecopy_file* file) { delete file; }
+void onecopy_close(onecopy_file* file) { delete file; }  // NOLINT(misc-const-correctness): the caller owns it
 
 int onecopy_get_info(const onecopy_file* file, onecopy_info* info) {
   return checked_on(file, [&](const onecopy_file& opened) {
     const Index* const index = opened.arrays ? &opened.arrays->index() : nullptr;
     give(info, {.path = opened.mapping->path().c_str(),
-                .format = index != nullptr ? index->container().data() : "raw",
-                .kind = to_string(index != nullptr ? index->kind() : Kind::foreign).data(),
+                .format = text_of(index != nullptr ? index->container() : "raw"),
+                .kind = text_of(to_string(index != nullptr ? index->kind() : Kind::foreign)),
                 .data = opened.mapping->bytes().data(),
                 .bytes = opened.mapping->bytes().size(),
                 .entries = opened.shown.size(),
@@ -273,7 +273,7 @@ int onecopy_warm(const onecopy_file* file, const onecopy_warm_options* options, 
                               .cached_after = number_of(done.cached_after),
                               .huge_share = done.huge_share.value_or(-1),
                               .seconds = done.seconds,
-                              .mechanism = to_string(done.mechanism).data(),
+                              .mechanism = text_of(to_string(done.mechanism)),
                               .threads = done.threads,
                               .complete = done.complete ? 1 : 0};
     done.reason.copy(static_cast<char*>(value.reason), sizeof value.reason - 1);
@@ -294,7 +294,7 @@ int onecopy_get_residency(const onecopy_file* file, const char* const* names, ui
   return checked_on(file, [&](const onecopy_file& opened) {
     const auto report = onecopy::residency(*opened.mapping, ranges_of(opened, names, count));
     give(residency, {0, report.bytes, number_of(report.cached), number_of(report.dirty), number_of(report.mapped),
-                     number_of(report.huge), to_string(report.source).data()});
+                     number_of(report.huge), text_of(to_string(report.source))});
   });
 }
 

@@ -1,5 +1,7 @@
 """The examples of the C interface, built with the library beside the extension: each gives the sum that numpy gives."""
 
+import os
+import pwd
 import shutil
 import subprocess
 
@@ -16,8 +18,12 @@ VALUES = np.arange(1 << 20)
 SAID = f"w: 4194304 bytes, sum {VALUES.sum()}"
 
 
+# rustup keeps its compilers in the home folder, which tests do not have.
+HOME = {**os.environ, "HOME": pwd.getpwuid(os.getuid()).pw_dir}
+
+
 def run(folder, *command):
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=folder, env=HOME, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
