@@ -164,9 +164,9 @@ typedef struct onecopy_residency {
 ONECOPY_API int onecopy_get_residency(const onecopy_file* file, const char* const* names, uint64_t count,
                                       onecopy_residency* residency);
 
-/* For files that others may truncate. After onecopy_guard a page that is lost under a view reads as zeros, where SIGBUS
-   would end the process; onecopy_check, and each function that has lost a page of its file, is ONECOPY_DATA_LOST: what
-   was read before may have been zeros. */
+/* For files that others may truncate. After onecopy_guard, for the whole process, a page that is lost under a view
+   reads as zeros, where SIGBUS would end the process. Then onecopy_check, and each further call on that file, is
+   ONECOPY_DATA_LOST: what was read before may have been such zeros. */
 ONECOPY_API int onecopy_guard(void);
 ONECOPY_API int onecopy_check(void);
 
