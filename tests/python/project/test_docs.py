@@ -2,9 +2,9 @@
 
 A page's examples are one script, run in a fresh process in an empty folder. In the order of the page: ```python blocks
 as they stand, blocks with title="name" written to that file, and of ```console blocks the lines that begin with
-"$ onecopy", "$ python", "$ c++" or "$ ./"; a status other than 0 is a failure. What an HTML comment holds is run too,
-to prepare files that the reader has and the test has not. ```cpp blocks without a title must compile; pkg-config finds
-the libraries that the extension was built from. ```c++ blocks show libraries that are not here.
+"$ onecopy", "$ python", "$ cc", "$ c++" or "$ ./"; a status other than 0 is a failure. What an HTML comment holds is
+run too, to prepare files that the reader has and the test has not. ```cpp blocks without a title must compile;
+pkg-config finds the libraries that the extension was built from. ```c++ blocks show libraries that are not here.
 """
 
 import os
@@ -42,12 +42,12 @@ def script_of(page: Path) -> str:
     """Make one script of the examples of a page."""
     steps = []
     for language, title, text in blocks(page):
-        if language in {"python", "cpp"} and title:
+        if language in {"python", "c", "cpp"} and title:
             steps.append(f"__import__('pathlib').Path({title!r}).write_text({text!r})")
         elif language == "python":
             steps.append(text)
         elif language == "console":
-            lines = re.findall(r"^\$ ((?:onecopy |python |c\+\+ |\./).*)$", text, re.MULTILINE)
+            lines = re.findall(r"^\$ ((?:onecopy |python |cc |c\+\+ |\./).*)$", text, re.MULTILINE)
             steps += [f"__import__('subprocess').run({line!r}, shell=True, check=True)" for line in lines]
     return "\n".join(steps)
 
@@ -62,11 +62,15 @@ def describe_libraries(folder: Path) -> None:
         pytest.skip("the C++ libraries are not in build/python")
     if not shutil.which("c++") or not shutil.which("pkg-config"):
         pytest.skip("there is no C++ compiler or no pkg-config here")
-    modules = re.findall(r"^onecopy_module\((\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
+    modules = re.findall(r"^onecopy_module\((\w\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
     flags = " ".join(f"-lonecopy_{module}" for module in reversed(modules))
     (folder / "onecopy.pc").write_text(
         "Name: onecopy\nDescription: as it was built\nVersion: 0\n"
         f"Cflags: -I{ROOT / 'include'}\nLibs: -L{libraries[0].parent} {flags} -pthread\n"
+    )
+    (folder / "onecopy-c.pc").write_text(
+        "Name: onecopy-c\nDescription: as it was built\nVersion: 0\n"
+        f"Cflags: -I{ROOT / 'include'}\nLibs: -L{libraries[0].parent} -lonecopy -Wl,-rpath,{libraries[0].parent}\n"
     )
 
 
@@ -79,7 +83,7 @@ def test_the_examples_of_a_page_run(page, tmp_path, request):
         pytest.importorskip(name, reason=f"{name} is not installed")
     if "oc.scratch(" in script or "oc.images.decode(" in script:
         request.getfixturevalue("reserving")
-    if "c++ -std" in script:
+    if "c++ -std" in script or "cc -std" in script:
         describe_libraries(tmp_path)
     (tmp_path / "page.py").write_text(script)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -147,10 +151,17 @@ def test_a_broken_link_is_seen(tmp_path):
     assert broken_links(tmp_path / "page.md") == ["no.md", "#two"]
 
 
-@pytest.mark.parametrize("name", ["CMakeLists.txt", "main.cpp"])
-def test_the_page_about_cmake_shows_the_project_that_is_tested(name):
-    shown = [text for _, _, text in blocks(ROOT / "docs/howto/cpp-structures.md")]
-    assert (ROOT / "examples/cmake_consumer" / name).read_text() in shown
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        ("cpp-structures", "cmake_consumer/CMakeLists.txt"),
+        ("cpp-structures", "cmake_consumer/main.cpp"),
+        ("c", "c/sum.c"),
+    ],
+)
+def test_the_page_about_a_language_shows_the_program_that_is_tested(page, name):
+    shown = [text for _, _, text in blocks(ROOT / f"docs/howto/{page}.md")]
+    assert (ROOT / "examples" / name).read_text() in shown
 
 
 def reference() -> str:

@@ -102,7 +102,7 @@ def test_pages_and_metadata_agree_on_the_versions_of_python():
 
 def test_every_example_is_listed():
     listed = re.findall(r"^\| `([\w/.]+)`", text_of("examples/README.md"), re.MULTILINE)
-    programs = [path for path in (ROOT / "examples").rglob("*.[cp]*") if path.suffix in {".py", ".cpp"}]
+    programs = [path for path in (ROOT / "examples").rglob("*.*") if path.suffix in {".py", ".cpp", ".c", ".rs", ".R"}]
     names = {
         path.relative_to(ROOT / "examples").as_posix() for path in programs if path.parent.name != "cmake_consumer"
     }
