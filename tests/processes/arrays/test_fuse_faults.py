@@ -248,7 +248,9 @@ def test_a_call_does_not_wait_for_ever_for_a_server_that_hangs(on_fuse, call, en
             if ends == "ctrl-c":
                 child.send_signal(signal.SIGINT)
             line = child.stdout.readline()
-            faults.hangs = 0  # a thread that the kernel lets wait for the answer ends with it, and the process with that
+            faults.hangs = (
+                0  # a thread that the kernel lets wait for the answer ends with it, and the process with that
+            )
             status = child.wait(timeout=60)
         return line, status, str(path)
 
