@@ -163,7 +163,7 @@ LONG_CALLS = """
     begun = time.process_time()
     call()
     whole = time.process_time() - begun
-    # By another process: what holds the GIL lets no other thread of this one run. It may get its CPU late: the best of 3.
+    # By another process: what holds the GIL lets no other thread of this one run. It may come late: the best of 3.
     shares = []
     while len(shares) < 3 and min(shares, default=1) > 0.5:
         killer = subprocess.Popen(["sh", "-c", f"read go; sleep 0.02; kill -INT {os.getpid()}"], stdin=subprocess.PIPE)
