@@ -92,7 +92,7 @@ def trace(strace: str, path: Path, code: str, before: str = "", header: int = 0)
     """Run `code`, after `before`, with an evicted file; one of the two sets `opened`. Return the calls of `code`.
 
     A call that other calls interrupt is there from its beginning. Reads of other files are left out, of the first
-    `header` bytes, and of 4 KiB past the page cache, which measure how long the disk takes to answer.
+    `header` bytes, and up to three of 4 KiB past the page cache: how long the disk takes to answer.
     """
     file = path.with_name("log")
     script = SCRIPT.format(before=before, code=code, begin=BEGIN, end=END)
@@ -104,14 +104,16 @@ def trace(strace: str, path: Path, code: str, before: str = "", header: int = 0)
     lines = file.read_text().splitlines()
     first, last = (next(i for i, line in enumerate(lines) if f" close({mark}" in line) for mark in (BEGIN, END))
     calls = []
+    probes = 0
     for line in lines[first:last]:
         if advice := MADVISE.match(line):
             call = Call(advice[3], int(advice[1], 16), int(advice[2]))
             if call.address < address + length and address < call.address + call.length:
                 calls.append(call)
         elif (read := PREAD.match(line)) is not None:
-            is_small = read[2] == "4096"
-            if read[1] == str(path) and not is_small and (read[2] is None or int(read[2]) + int(read[3]) > header):
+            if probes < 3 and read[2] == "4096":
+                probes += 1
+            elif read[1] == str(path) and (read[2] is None or int(read[2]) + int(read[3]) > header):
                 calls.append(Call("pread64"))
         elif other := OTHER.match(line):
             calls.append(Call(other[1]))

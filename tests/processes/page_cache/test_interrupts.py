@@ -143,11 +143,11 @@ LONG_CALLS = """
         rows = oc.share({"n": i, "text": "x" * 40} for i in range(300_000))
         places = np.random.default_rng(1).integers(0, len(rows), many)
     if what == "index":
-        builders = [_core.RecordBuilder(os.path.dirname(path), "dict", {}) for _ in range(4)]
+        builders = [_core.RecordBuilder(os.path.dirname(path), "dict", {}) for _ in range(2)]
         for builder in builders:
             builder.extend(((f"key-{i}", i) for i in range(1_000_000)), lambda value: None)
     if what == "arrow":
-        text = oc.share({"text": "x" * 2000} for _ in range(100_000))
+        text = oc.share({"text": "x" * 2000} for _ in range(300_000))
     if what == "value":
         one = oc.share([[True] * 20_000_000])
     calls = {
@@ -163,21 +163,17 @@ LONG_CALLS = """
     begun = time.process_time()
     call()
     whole = time.process_time() - begun
-    # By another process: what holds the GIL lets no other thread of this one run. It may come late: the best of 3.
-    shares = []
-    while len(shares) < 3 and min(shares, default=1) > 0.5:
-        killer = subprocess.Popen(["sh", "-c", f"read go; sleep 0.02; kill -INT {os.getpid()}"], stdin=subprocess.PIPE)
-        begun = time.process_time()
-        killer.stdin.write(b"go\\n")
-        killer.stdin.flush()
-        try:
-            call()
-            killer.wait()  # the signal comes here, too late
-        except KeyboardInterrupt:
-            pass
-        shares.append((time.process_time() - begun) / whole)
-        killer.communicate()
-    print(min(shares))
+    # By another process: what holds the GIL lets no other thread of this one run.
+    killer = subprocess.Popen(["sh", "-c", f"read go; sleep 0.02; kill -INT {os.getpid()}"], stdin=subprocess.PIPE)
+    begun = time.process_time()
+    killer.stdin.write(b"go\\n")
+    killer.stdin.flush()
+    try:
+        call()
+        print("not interrupted")
+    except KeyboardInterrupt:
+        print((time.process_time() - begun) / whole)
+    killer.communicate()
 """
 
 

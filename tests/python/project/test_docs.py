@@ -62,16 +62,17 @@ def describe_libraries(folder: Path) -> None:
         pytest.skip("the C++ libraries are not in build/python")
     if not shutil.which("c++") or not shutil.which("pkg-config"):
         pytest.skip("there is no C++ compiler or no pkg-config here")
-    modules = re.findall(r"^onecopy_module\((\w\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
-    flags = " ".join(f"-lonecopy_{module}" for module in reversed(modules))
-    (folder / "onecopy.pc").write_text(
-        "Name: onecopy\nDescription: as it was built\nVersion: 0\n"
-        f"Cflags: -I{ROOT / 'include'}\nLibs: -L{libraries[0].parent} {flags} -pthread\n"
-    )
-    (folder / "onecopy-c.pc").write_text(
-        "Name: onecopy-c\nDescription: as it was built\nVersion: 0\n"
-        f"Cflags: -I{ROOT / 'include'}\nLibs: -L{libraries[0].parent} -lonecopy -Wl,-rpath,{libraries[0].parent}\n"
-    )
+    modules = re.findall(r"^onecopy_module\((\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
+    modules.remove("c")  # libonecopy.so has it
+    links = {
+        "onecopy": f"{' '.join(f'-lonecopy_{module}' for module in reversed(modules))} -pthread",
+        "onecopy-c": f"-lonecopy -Wl,-rpath,{libraries[0].parent}",
+    }
+    for name, flags in links.items():
+        (folder / f"{name}.pc").write_text(
+            f"Name: {name}\nDescription: as it was built\nVersion: 0\n"
+            f"Cflags: -I{ROOT / 'include'}\nLibs: -L{libraries[0].parent} {flags}\n"
+        )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=name_of)
