@@ -67,7 +67,11 @@ def _view(index: Any, path: Any) -> bool:
     with source:
         memory = source.array(0, (source.nbytes,), np.dtype(np.uint8))
         owning = native.copy()  # empty, with the same options
-        native.view_index_from_buffer(memoryview(memory), None)
+        try:
+            native.view_index_from_buffer(memoryview(memory), None)
+        except Exception:
+            del memory  # is not shared
+            raise
 
         def read() -> Any:
             owning.load_index_from_buffer(memoryview(memory), None)

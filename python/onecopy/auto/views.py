@@ -26,7 +26,8 @@ class View:
     """The native part of one object of a library: a view of a snapshot, or what was read from it."""
 
     def __init__(self, native: Any, read: Callable[[], Any], source: Source | None = None) -> None:
-        self.native = self._view = native  # the view stays: other threads may be in its functions
+        self.native = native
+        self._view = native, read  # these stay, with the memory: other threads may be in functions of the view
         self.read: Callable[[], Any] | None = read
         """Returns the native object that owns its memory; None if that is `native` already."""
         self._note = (source.function, source.path, source.nbytes) if source is not None else None
