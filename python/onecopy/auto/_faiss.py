@@ -120,12 +120,14 @@ def _read(faiss: ModuleType, name: str, path: Any, flags: int = 0) -> Any:
 
 def _attribute(name: str, value: property) -> property:
     """Return a property that does not make a view read what it is a view of."""
-    get, put = value.fget, value.fset
+    get: Any = value.fget
+    put: Any = value.fset
 
     def read(self: Any) -> Any:
         found, view = get(self), view_of(self)
-        is_part = name in _PARTS and isinstance(view, _Part)
-        return view.part(operator.attrgetter(name), found) if is_part else found
+        if name in _PARTS and isinstance(view, _Part):
+            return view.part(operator.attrgetter(name), found)
+        return found
 
     def write(self: Any, value: Any) -> None:
         put(self, value)
