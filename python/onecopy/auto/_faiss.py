@@ -100,11 +100,7 @@ def _read(faiss: ModuleType, name: str, path: Any, flags: int = 0) -> Any:
     with source:
         memory = source.array(0, (source.nbytes,), np.dtype(np.uint8))
         read_index = getattr(faiss, name).__wrapped__
-        try:
-            index = read_index(faiss.ZeroCopyIOReader(faiss.swig_ptr(memory), len(memory)))
-        except Exception:
-            del memory  # is not shared
-            raise
+        index = read_index(faiss.ZeroCopyIOReader(faiss.swig_ptr(memory), len(memory)))
 
         def read() -> Any:
             view.index = read_index(faiss.PyCallbackIOReader(io.BytesIO(memory).read, 1 << 20))

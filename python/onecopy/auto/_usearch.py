@@ -19,21 +19,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 LOAD = "usearch.index.Index.load"
-_READS = {
-    "search",
-    "contains",
-    "count",
-    "get",
-    "size",
-    "ndim",
-    "dtype",
-    "connectivity",
-    "multi",
-    "max_level",
-    "nlevels",
-}
-_READS |= {"__len__", "__getitem__", "__array__", "__repr__", "specs", "expansion_add", "expansion_search"}
-_READS |= {"hardware_acceleration"}
+_READS = {"search", "contains", "count", "get", "size", "ndim", "dtype", "connectivity", "multi", "max_level"}
+_READS |= {"nlevels", "hardware_acceleration", "specs", "expansion_add", "expansion_search"}
+_READS |= {"__len__", "__getitem__", "__array__", "__repr__"}
 
 
 def apply(module: ModuleType) -> None:
@@ -67,11 +55,7 @@ def _view(index: Any, path: Any) -> bool:
     with source:
         memory = source.array(0, (source.nbytes,), np.dtype(np.uint8))
         owning = native.copy()  # empty, with the same options
-        try:
-            native.view_index_from_buffer(memoryview(memory), None)
-        except Exception:
-            del memory  # is not shared
-            raise
+        native.view_index_from_buffer(memoryview(memory), None)
 
         def read() -> Any:
             owning.load_index_from_buffer(memoryview(memory), None)
