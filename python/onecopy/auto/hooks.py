@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 FRAMEWORKS = {
+    "faiss": "_faiss",
+    "hnswlib": "_hnswlib",
     "joblib": "_joblib",
     "numpy": "_numpy",
     "onnxruntime": "_onnxruntime",
     "safetensors.numpy": "_safetensors",
     "torch": "_torch",
     "transformers.modeling_utils": "_transformers",
+    "usearch.index": "_usearch",
 }
 """Modules whose functions are replaced, and the module of this package whose `apply` does that."""
 

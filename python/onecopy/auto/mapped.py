@@ -53,6 +53,11 @@ class Source(Snapshot):
         """Return whether the file of a path or a descriptor still has the contents of this snapshot."""
         return file_identity(file)[0] == self.identity
 
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        if kind is not None:  # nothing is loaded
+            self._arrays, self._nbytes = [], 0
+        self.close()
+
     def close(self) -> None:
         """Report which arrays are in use, and release the snapshot; arrays stay. Objects copied the other arrays."""
         shared = sum(array.nbytes for reference in self._arrays if (array := reference()) is not None)

@@ -53,7 +53,8 @@ def script_of(page: Path) -> str:
 
 
 # Libraries that an example may import, and `make test` does without.
-OPTIONAL = {"datasets", "matplotlib", "onnx", "onnxruntime", "pyarrow", "ray", "scipy", "torch", "transformers", "zarr"}
+OPTIONAL = {"datasets", "faiss", "matplotlib", "onnx", "onnxruntime", "pandas", "pyarrow", "ray", "scipy", "sklearn"}
+OPTIONAL |= {"torch", "transformers", "zarr"}
 
 
 def describe_libraries(folder: Path) -> None:

@@ -1,0 +1,27 @@
+"""`hnswlib.Index.load_index` reads into memory of its own: the report has what to do instead."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from onecopy.auto.hooks import call_before
+from onecopy.runs.call_log import note
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+LOAD = "hnswlib.Index.load_index"
+REASON = "hnswlib only reads: load it before the workers fork, or save the index with faiss or usearch"
+
+
+def apply(module: ModuleType) -> None:
+    """Report each call of `load_index`."""
+    for name in ("Index", "BFIndex"):
+        call_before(getattr(module, name), "load_index", _note)
+
+
+def _note(_: Any, path_to_index: Any = None, *__: Any, **___: Any) -> None:
+    with suppress(OSError, TypeError):
+        note(LOAD, os.path.abspath(path_to_index), copied=os.stat(path_to_index).st_size, reason=REASON)  # noqa: PTH100, PTH116
