@@ -121,11 +121,13 @@ void bind_files(nb::module_& module) {
 
   module.def(
       "take_snapshot",
-      [](int fd, const std::string& name) {
+      [](int fd, const std::string& name, bool drop_source) {
         const ReleaseGil release;
-        return MappingHandle(make_shared<const Mapping>(take_snapshot(fd, name)));
+        return MappingHandle(make_shared<const Mapping>(take_snapshot(fd, name, 0, drop_source)));
       },
-      nb::arg("fd"), nb::arg("name"), "A copy of an open file in sealed memory; moves the position of the descriptor.");
+      nb::arg("fd"), nb::arg("name"), nb::kw_only(), nb::arg("drop_source") = false,
+      "A copy of an open file in sealed memory; moves the position of the descriptor. `drop_source`: out of the page "
+      "cache as it is copied.");
   module.def("is_remote", &is_remote, nb::arg("fd"), "Whether an open file is on a network or user-space file system.");
   module.def("why_writes_are_undated", &why_writes_are_undated, nb::arg("fd"),
              "Why the times of an open file do not show each write to it; empty if they do.");

@@ -15,11 +15,16 @@ last of these times: not within the clock's granularity after a write, after a w
 after dirty pages were written back, which makes the kernel notice the next write through a mapping. File systems that
 do not date writes in this way are refused (`NoSnapshot`).
 
+**Names.** `copy` makes a snapshot for `onecopy hold NAME=FILE`, and `held` opens the one that a name leads to: the link
+``holds/NAME`` in the default store in memory leads to a descriptor of the process that holds it. The kernel lets only
+processes of that user follow it, and only as long as that process lives.
+
 **Threads.** All functions may be called from any thread.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -38,13 +43,19 @@ from onecopy.variables import KEEPER, MAP_WRITABLE
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["NoSnapshot", "Snapshot", "fits_in_memory", "handle_of", "take"]
+__all__ = ["NoSnapshot", "Snapshot", "copy", "fits_in_memory", "handle_of", "held", "is_sealed", "take"]
 
 GET, MAKE, HAVE, MADE = b"get ", b"make", b"have", b"made"
 """Messages between a process and the keeper: see `onecopy.runs.keeper`."""
 MEMORY_NAME = "onecopy:"
 """How the names of memory files with snapshots begin; the path of the file follows."""
+HELD_NAME = "onecopy-hold:"
+"""How the names of memory files of `onecopy hold` begin; the name follows."""
+HOLDS = "holds"
+"""Name of the folder with the links to them, in the default store in memory."""
 
+_GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
+_MARKS = str.maketrans("_-.", "aaa")
 _REMOTE_NS = 2_000_000_000
 _GET_FLAGS = 0x80086601
 _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
@@ -97,25 +108,109 @@ def take(file: str | int, *, remote: bool = False) -> Snapshot:
     """
     name = file if isinstance(file, str) else f"/proc/self/fd/{file}"
     # A descriptor of its own: its position is not shared with the caller's.
-    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = _open(name)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NoSnapshot("not a regular file")
         identity, is_recent = file_identity(descriptor)
         path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
         if _cannot_be_written(descriptor):
             return Snapshot(descriptor, path, identity, "file")
-        is_remote = remote and _core.is_remote(descriptor)
-        if not is_remote and (reason := _core.why_writes_are_undated(descriptor)):
-            raise NoSnapshot(f"{reason}: its contents cannot be identified")
-        if is_remote and (is_recent or time.time_ns() - identity.changed < _REMOTE_NS):
-            raise NoSnapshot("changed less than two seconds ago")
+        _expect_dated(descriptor, identity, is_recent=is_recent, remote=remote)
         taken = _of_keeper(descriptor, path, identity) or _of_store(descriptor, path, identity)
     except BaseException:
         os.close(descriptor)
         raise
     os.close(descriptor)
     return taken
+
+
+def copy(path: str, name: str) -> tuple[_core.Mapping, FileIdentity]:
+    """Copy a file into sealed memory of this process, for the name of a holder; return it with the file's identity.
+
+    The pages of the file leave the page cache as they are copied, unless a process maps them.
+
+    Raises
+    ------
+    NoSnapshot, OSError
+        As raised by `take`.
+    MemoryError
+        There is too little memory.
+    """
+    descriptor = _open(path)
+    try:
+        identity, is_recent = file_identity(descriptor)
+        _expect_dated(descriptor, identity, is_recent=is_recent, remote=True)
+        return _sealed(descriptor, HELD_NAME + name, identity, drop_source=True), identity
+    finally:
+        os.close(descriptor)
+
+
+def held(name: str) -> tuple[str, _core.FileHandle]:
+    """Return the path of the memory that a process holds under a name (`onecopy hold NAME=FILE`), and the open memory.
+
+    The path leads to the newest generation, as long as that process lives; the open memory stays what it is.
+
+    Raises
+    ------
+    FileNotFoundError
+        No process of this user holds the name, or it has ended.
+    BlockingIOError
+        The process that holds the name has not read the file yet.
+    PermissionError
+        The process has capabilities that this one lacks.
+    """
+    path = link_of(name)
+    try:
+        process = os.readlink(path).split("/")[2]  # noqa: PTH115 - text
+        descriptor = _open(path)
+    except FileNotFoundError:
+        gone = "no process holds it" if not os.path.lexists(path) else f"process {process}, which held it, has ended"
+        advice = "`onecopy hold NAME=FILE` holds a file, for processes of the same user and PID namespace"
+        raise FileNotFoundError(errno.ENOENT, f"{gone}; {advice}", f"hold:{name}") from None
+    except PermissionError:
+        reason = f"process {process}, which holds it, has another user or capabilities that this process lacks"
+        raise PermissionError(errno.EACCES, reason, f"hold:{name}") from None
+    handle = _core.FileHandle(descriptor)
+    label = os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")  # noqa: PTH115
+    # The number of a process that has ended may be that of another one.
+    if label != f"/memfd:{HELD_NAME}{name}" or os.fstat(descriptor).st_uid != os.geteuid():
+        raise FileNotFoundError(errno.ENOENT, f"process {process}, which held it, has ended", f"hold:{name}")
+    if not is_sealed(descriptor):
+        reason = f"process {process} has not read the file yet; its output has the reason if it cannot"
+        raise BlockingIOError(errno.EAGAIN, reason, f"hold:{name}")
+    return path, handle
+
+
+def link_of(name: str) -> str:
+    """Return the path of the link to what is held under a name; ValueError if that is no name."""
+    if not (name.isascii() and name.translate(_MARKS).isalnum() and name[0] not in "-." and len(name) <= 100):
+        raise ValueError(f"not a name: {name!r}; names are letters, digits and '_-.', and begin with none of '-.'")
+    return os.path.join(_core.default_folder(memory=True)[0], HOLDS, name)  # noqa: PTH118
+
+
+def is_sealed(memory: int) -> bool:
+    """Return whether a descriptor is that of memory which no process can change."""
+    try:
+        return fcntl.fcntl(memory, _GET_SEALS) & _SEALS == _SEALS
+    except OSError:
+        return False
+
+
+def _open(path: str) -> int:
+    """Open a regular file; NoSnapshot for another one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise NoSnapshot("not a regular file")
+
+
+def _expect_dated(descriptor: int, identity: FileIdentity, *, is_recent: bool, remote: bool) -> None:
+    """Raise NoSnapshot if the times of a file do not show each write to it."""
+    is_remote = remote and _core.is_remote(descriptor)
+    if not is_remote and (reason := _core.why_writes_are_undated(descriptor)):
+        raise NoSnapshot(f"{reason}: its contents cannot be identified")
+    if is_remote and (is_recent or time.time_ns() - identity.changed < _REMOTE_NS):
+        raise NoSnapshot("changed less than two seconds ago")
 
 
 _PLACES = {
@@ -175,20 +270,29 @@ def _of_keeper(descriptor: int, path: str, identity: FileIdentity) -> Snapshot |
 
 def _made(keeper: socket.socket, descriptor: int, path: str, identity: FileIdentity) -> Snapshot | None:
     """Make a snapshot in memory and give it to the keeper; None if there is too little memory."""
-    _settle(descriptor, identity)
+    name = (MEMORY_NAME + path)[-200:] if len(path) > 200 else MEMORY_NAME + path
     try:
-        memory = _core.take_snapshot(descriptor, (MEMORY_NAME + path)[-200:] if len(path) > 200 else MEMORY_NAME + path)
+        memory = _sealed(descriptor, name, identity)
     except MemoryError:
         return None
-    except OSError as error:
-        raise NoSnapshot(f"a snapshot cannot be made: {error}") from None
     try:
-        if file_identity(descriptor)[0] != identity:
-            raise NoSnapshot("changed while a snapshot was made")
         socket.send_fds(keeper, [MADE], [memory.fileno()])
         return Snapshot(os.dup(memory.fileno()), path, identity, "memory")
     finally:
         memory.close()
+
+
+def _sealed(descriptor: int, name: str, identity: FileIdentity, *, drop_source: bool = False) -> _core.Mapping:
+    """Copy a file into sealed memory, when it is at rest; MemoryError if there is too little."""
+    _settle(descriptor, identity)
+    try:
+        memory = _core.take_snapshot(descriptor, name, drop_source=drop_source)
+    except OSError as error:
+        raise NoSnapshot(f"a snapshot cannot be made: {error}") from None
+    if file_identity(descriptor)[0] != identity:
+        memory.close()
+        raise NoSnapshot("changed while a snapshot was made")
+    return memory
 
 
 def fits_in_memory(nbytes: int) -> bool:

@@ -33,7 +33,7 @@ constexpr std::uint64_t ahead = 4 * piece;             // of a piece that is cop
 constexpr unsigned copying_threads = 4;                // one of them writes at a time, while others read
 
 // Copies with write(2): in a mapping, each page would cost a fault, and a child's mapping would prevent sealing.
-void copy(int from, int into, std::uint64_t size, const std::string& name, unsigned threads) {
+void copy(int from, int into, std::uint64_t size, const std::string& name, unsigned threads, bool drop_source) {
   std::atomic<int> error{0};
   std::uint64_t failed_at = 0;
   const auto copy_step = [&](std::uint64_t at, os::MutableBytes buffer) noexcept {
@@ -54,6 +54,7 @@ void copy(int from, int into, std::uint64_t size, const std::string& name, unsig
       if (error.compare_exchange_strong(none, failed)) failed_at = at;
       return false;
     }
+    if (drop_source) (void)os::drop_cached(from, range);
     return true;
   });
   if (error != 0) throw_read_error("copy", name, error, failed_at);
@@ -61,7 +62,7 @@ void copy(int from, int into, std::uint64_t size, const std::string& name, unsig
 
 }  // namespace
 
-Mapping take_snapshot(int fd, std::string name, unsigned threads) {
+Mapping take_snapshot(int fd, std::string name, unsigned threads, bool drop_source) {
   const auto facts = os::facts_of(fd);
   check(facts.error, "stat", name);
   check(os::wait_for_writes(fd), "seek", name);
@@ -71,7 +72,7 @@ Mapping take_snapshot(int fd, std::string name, unsigned threads) {
   if (cached && cached.value.dirty != 0) throw OsError("write back", name, EBUSY, "it is being written");
   (void)os::will_need(fd, {0, 4 * ahead});  // while memory is reserved
   os::Fd memory = create(name, facts.value.size);
-  copy(fd, memory.get(), facts.value.size, name, threads);
+  copy(fd, memory.get(), facts.value.size, name, threads, drop_source);
   check(os::seal(memory.get()), "seal", name);
   // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
   if (auto reader = os::reopen_read(memory.get())) memory = std::move(reader.value);

@@ -98,7 +98,7 @@ int sync_file(int fd) noexcept;
 int sync_folder(const Name& folder) noexcept;
 int rename_file(const Name& from, const Name& to) noexcept;
 int remove_file(const Name& name) noexcept;
-int create_folder(const std::string& path) noexcept;         // mode 0700
+int create_folder(const std::string& path, unsigned permissions) noexcept;  // 0700, as the umask permits
 int why_not_writable(const std::string& folder) noexcept;    // 0: this user may create files in it
 int set_permissions(int fd, unsigned permissions) noexcept;  // 0644
 unsigned permissions_of_new_files() noexcept;                // 0666 less the umask

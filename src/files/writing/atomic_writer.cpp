@@ -18,7 +18,7 @@ struct AtomicWriter::State {
       : target(std::move(place)), size(bytes), options(how), stage(bytes) {
     target.sweep();
     file = target.create();
-    if (options.owner_only) (void)os::set_permissions(file.fd.get(), owner_only);
+    if (options.permissions != 0) (void)os::set_permissions(file.fd.get(), options.permissions);
     const int error = reserve(file.fd.get(), size, size);
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
   }
@@ -57,7 +57,9 @@ struct AtomicWriter::State {
     if (options.durable) target.flush_folder();
   }
 
-  unsigned permissions() const { return options.owner_only ? owner_only : os::permissions_of_new_files(); }
+  unsigned permissions() const {
+    return options.permissions != 0 ? options.permissions : os::permissions_of_new_files();
+  }
 
   // For good: after a failed write or flush the kernel would let the next one succeed, without what was lost.
   void abandon() noexcept {
@@ -73,8 +75,6 @@ struct AtomicWriter::State {
   [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const {
     target.fail(operation, error, std::move(detail));
   }
-
-  static constexpr unsigned owner_only = 0600;
 
   std::uint64_t under_way = 0;  // up to here the device has been asked to write
 
