@@ -142,10 +142,11 @@ class _Name(Closeable):
         """Identity of the file that the generation is a copy of."""
         folder = Path(Store(place="memory").folder, snapshots.HOLDS)
         folder.mkdir(mode=0o700, exist_ok=True)
-        self._lock = os.open(folder / f".{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        self._descriptor = -1
+        self._lock_path = folder / f".{name}"
+        self._lock = self._descriptor = -1
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while not self._has_lock():
+                pass  # the file was removed before it was locked
             # Empty and not sealed: there is no generation yet.
             self._descriptor = os.memfd_create(snapshots.HELD_NAME + name, os.MFD_CLOEXEC)
             new = folder / f".{name}.{os.getpid()}"
@@ -162,6 +163,16 @@ class _Name(Closeable):
             self.close()
             raise
 
+    def _has_lock(self) -> bool:
+        """Lock the file of the name; BlockingIOError if another process has it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(self._lock), self._lock_path.lstat())
+        return False
+
     def lead_to(self, generation: Mapping, made_of: tuple[int, ...]) -> None:
         os.dup2(generation.fileno(), self._descriptor, inheritable=False)
         self.generation, self.made_of = self.generation + 1, made_of
@@ -169,8 +180,9 @@ class _Name(Closeable):
     def close(self) -> None:
         if self._descriptor >= 0:
             if os.getpid() == self._process:
-                with suppress(OSError):
-                    self._link.unlink()
+                for path in (self._link, self._lock_path):  # before the lock is released
+                    with suppress(OSError):
+                        path.unlink()
             os.close(self._descriptor)
         if self._lock >= 0:
             os.close(self._lock)

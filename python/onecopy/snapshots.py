@@ -4,7 +4,8 @@ A mapping of a file is no copy of it: a write to the file changes what is mapped
 file was truncated ends. What must behave as if the file had been read, such as ``numpy.load`` under ``onecopy run``,
 maps a snapshot instead. `take` returns one of three:
 
-* The file itself, if it cannot be written where it is: on a read-only mount, or with the flags immutable or verity.
+* The file itself, if it cannot be written where it is: on a read-only mount, with the flags immutable or verity, or
+  what `onecopy hold` has in memory.
 * A sealed memory file of the process that `KEEPER` names (`onecopy.runs.keeper`), which all processes of the run map.
 * An artefact of the default store, on disk: without such a process, or if the file has more than half of the memory
   that may be used. File systems with reflinks share its blocks with the file.
@@ -230,7 +231,7 @@ def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
 
 
 def _cannot_be_written(descriptor: int) -> bool:
-    if os.environ.get(MAP_WRITABLE) == "1" or os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+    if os.environ.get(MAP_WRITABLE) == "1" or os.fstatvfs(descriptor).f_flag & os.ST_RDONLY or is_sealed(descriptor):
         return True
     flags = bytearray(8)
     try:
