@@ -111,7 +111,9 @@ os::Fd open_built(const Files& files, const std::string& boot) {
   auto fd = os::open_no_link(files.artefact.at());
   if (!fd) throw OsError("open", files.artefact.path().string(), fd.error);
   const auto facts = os::facts_of(fd.value.get());
-  const int error = facts ? os::set_permissions(fd.value.get(), (facts.value.permissions & 0700U) | files.artefact.folder.readers()) : facts.error;
+  const int error =
+      facts ? os::set_permissions(fd.value.get(), (facts.value.permissions & 0700U) | files.artefact.folder.readers())
+            : facts.error;
   if (error != 0) throw OsError("set the mode of", files.artefact.path().string(), error);
   if (boot.empty()) store::flush_artefact(fd.value, files.artefact);
   return std::move(fd.value);
@@ -235,8 +237,8 @@ Artefact Store::get_or_build(const std::string& key, const Build& build, const B
   const auto digest = store::digest_of(key);
   Patience patience(options);
   for (;;) {
-    const auto files =
-        store::files_of(Folder::open(folder_, users_), digest);  // opened again: the folder may have been removed meanwhile
+    const auto files = store::files_of(Folder::open(folder_, users_),
+                                       digest);  // opened again: the folder may have been removed meanwhile
     if (auto found = attach(files, key)) {
       remove_stale_claim(files, key);
       return attached(std::move(*found), patience);

@@ -22,7 +22,7 @@ namespace onecopy {
 class Target;
 
 struct WriteOptions {
-  bool durable = true;      // false: after a power cut the new file may be complete, empty, or contain zeros
+  bool durable = true;       // false: after a power cut the new file may be complete, empty, or contain zeros
   unsigned permissions = 0;  // such as 0600; 0: as the umask permits
 };
 

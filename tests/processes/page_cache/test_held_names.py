@@ -1,4 +1,4 @@
-"""`onecopy hold NAME=FILE` with real processes: restarts, rolls under load, kills, other users, other PID namespaces."""
+"""`onecopy hold NAME=FILE` with real processes: restarts, rolls under load, kills, other users, PID namespaces."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.children import call_in_child, fork, status_of
-from tests.support.memory_group import NoMemoryGroupError, enter, limited
+from tests.support.memory_group import NoMemoryGroupError, limited
 from tests.support.rounds import rounds
 from tests.support.waiting import until
 
@@ -136,7 +136,7 @@ def test_an_ended_holder_whose_number_was_used_again_is_noticed(path: Path) -> N
     with Hold(names={NAME: path}) as hold:
         hold.refresh()
         link = Path(oc.open(HELD).path)
-        right = os.readlink(link)
+        right = link.readlink()
         other = os.memfd_create("onecopy-hold:other")
         for wrong in ("/proc/self/fd/0", f"/proc/{os.getpid()}/fd/{other}"):
             link.unlink()
@@ -219,8 +219,9 @@ def test_a_roll_under_load_fails_no_request_and_needs_two_copies(tmp_path: Path)
     try:
         with limited(2 * copy + 64 * MIB + (WORKERS + 1) * 80 * MIB) as group, contextlib.ExitStack() as stack:
             stack.callback(lambda: [(each.process.kill(), each.process.join(), each.pipe.close()) for each in workers])
-            with subprocess.Popen([*COMMAND, f"{NAME}={path}", "--max-bytes", "300MiB"], stdout=subprocess.PIPE,
-                                  text=True, preexec_fn=lambda: enter(group)) as process:  # fmt: skip
+            entered = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *COMMAND]
+            command = [*entered, f"{NAME}={path}", "--max-bytes", "300MiB"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
                 stack.callback(process.kill)
                 until(lambda: is_held(1), "version 1")
                 workers += [Worker() for _ in range(WORKERS)]
@@ -314,8 +315,7 @@ def test_only_the_user_of_a_holder_opens_its_name(path: Path) -> None:
         until(lambda: call_in_child(opened, uid=owner) == "1.0", "version 1")
         assert "no process holds it" in call_in_child(opened, uid=other)
         assert "no process holds it" in opened()  # root has names of its own
-        fds = f"/proc/{pid}/fd"
-        generation = next(f"{fds}/{fd}" for fd in os.listdir(fds) if NAME in os.readlink(f"{fds}/{fd}"))
+        generation = next(str(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if NAME in str(fd.readlink()))
         assert call_in_child(opened, generation, uid=other).startswith("PermissionError")
         # A link of root that leads to what another user holds is not followed, although root may open it.
         with Hold(names={NAME: path}) as hold:
