@@ -159,12 +159,12 @@ def held(name: str) -> tuple[str, _core.FileHandle]:
     PermissionError
         The process has capabilities that this one lacks.
     """
-    path = link_of(name)
+    path, process = link_of(name), ""
     try:
         process = os.readlink(path).split("/")[2]  # noqa: PTH115 - text
         descriptor = _open(path)
-    except FileNotFoundError:
-        gone = "no process holds it" if not os.path.lexists(path) else f"process {process}, which held it, has ended"
+    except (FileNotFoundError, NoSnapshot):
+        gone = f"process {process}, which held it, has ended" if process else "no process holds it"
         advice = "`onecopy hold NAME=FILE` holds a file, for processes of the same user and PID namespace"
         raise FileNotFoundError(errno.ENOENT, f"{gone}; {advice}", f"hold:{name}") from None
     except PermissionError:
