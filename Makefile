@@ -29,7 +29,7 @@ demo: .venv/demo.stamp ## open real weights from N processes (N=4), one copy, wi
 	$(BIN)/onecopy bench open "$$file" -n $(N) --rounds 3 --idle-wait 5 --brief
 
 .PHONY: dev
-dev: .venv/core.stamp ## what a first change needs: tools in .venv, 490 MB, and the extension, built
+dev: .venv/core.stamp ## what a first change needs: tools in .venv, 650 MB, and the extension, built
 	@echo "ready: make one T=tests/python/store"
 
 T ?= tests/python/store
@@ -90,7 +90,7 @@ fallbacks: .venv/core.stamp ## the tests of what reaches the kernel, with each i
 check: .venv/core.stamp ## format, lint, types, layers, stubs, words: fast, before every commit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	find $(CPP) -name '*.[ch]pp' | xargs $(BIN)/clang-format --dry-run --Werror
+	find $(CPP) -name '*.[ch]pp' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_words.py
 	$(BIN)/python tools/check_types.py
@@ -105,7 +105,7 @@ check: .venv/core.stamp ## format, lint, types, layers, stubs, words: fast, befo
 format: .venv/tools.stamp ## rewrite the sources as `check` wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	find $(CPP) -name '*.[ch]pp' | xargs $(BIN)/clang-format -i
+	find $(CPP) -name '*.[ch]pp' -o -name '*.h' | xargs $(BIN)/clang-format -i
 
 .PHONY: stubs
 stubs: .venv/core.stamp ## write python/onecopy/_core.pyi anew
@@ -229,10 +229,11 @@ clean: ## remove what the targets made
 # --- what other targets depend on ---
 
 # Programs that tests start, from Debian's packages; where they cannot be installed, tests skip.
-DEBIAN = chromium fuse3 nginx-light pkg-config strace
+DEBIAN = chromium fuse3 libfuse3-dev nginx-light pkg-config r-base-core rustc strace
 .PHONY: programs
 programs:
-	@for name in chromium fusermount3 nginx pkg-config strace; do command -v $$name > /dev/null || missing=yes; done; \
+	@for name in chromium fusermount3 nginx pkg-config Rscript rustc strace; do command -v $$name > /dev/null || missing=yes; done; \
+	pkg-config --exists fuse3 2> /dev/null || missing=yes; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  echo "installing $(DEBIAN) ..."; mkdir -p build; \
 	  { apt-get -q update && apt-get -qy install --no-install-recommends $(DEBIAN); } > build/programs.log 2>&1 || \
@@ -250,7 +251,7 @@ doctest:
 .venv/tools.stamp: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "onecopy needs Python 3.11 or later: make PYTHON=python3.11"; exit 1; }
-	@echo "setting up .venv, 490 MB (once) ..."; started=$$(date +%s); \
+	@echo "setting up .venv, 650 MB (once) ..."; started=$$(date +%s); \
 	{ [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && $(PIP) install --upgrade pip==26.0 && \
 	$(PIP) install --group dev && echo "ok     .venv  $$(($$(date +%s) - started)) s"
 	@mkdir -p build && touch $@

@@ -1,10 +1,13 @@
 // An ArrayFile for Python: it can be closed while views of it live on.
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "bindings.hpp"
 #include "onecopy/arrays/array_file.hpp"
+#include "onecopy/files/file_handle.hpp"
 
 namespace onecopy::bindings {
 
@@ -33,5 +36,11 @@ class ArrayFileHandle {
   Shared<const ArrayFile> file_;
   MappingHandle mapping_;
 };
+
+// Opens a file by its path, or by its open `handle`, without the GIL. Throws FileChanged where its identity is not the
+// expected one.
+std::shared_ptr<const ArrayFile> open_file(const std::filesystem::path& path, const MappingOptions& options,
+                                           const std::optional<IdentityTuple>& expected,
+                                           const std::optional<Shared<const FileHandle>>& handle);
 
 }  // namespace onecopy::bindings

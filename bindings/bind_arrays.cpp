@@ -15,7 +15,6 @@
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/arrays/verify.hpp"
-#include "onecopy/files/file_handle.hpp"
 #include "onecopy/page_cache/warm.hpp"
 #include "onecopy/store/artefact.hpp"
 
@@ -75,18 +74,12 @@ void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*
 // The file with what Python needs at once: its container, its kind, whether its header is damaged.
 std::tuple<std::unique_ptr<ArrayFileHandle>, std::string_view, std::string_view, bool> open_arrays(
     const std::filesystem::path& path, bool copy, bool private_pages, unsigned threads,
-    std::optional<IdentityTuple> expected, const std::optional<Shared<const FileHandle>>& handle) {
-  const auto given = handle ? handle->pin() : Pin<const FileHandle>();
-  const ReleaseGil release;
-  const MappingOptions options{
-      .mode = copy ? Mode::copy : Mode::map, .private_pages = private_pages, .threads = threads};
-  auto file =
-      handle ? ArrayFile::from_descriptor(given->descriptor(), path.string(), options) : ArrayFile::open(path, options);
-  if (!handle) mark_if_artefact(file.mapping()->descriptor());
-  if (expected) expect_identity(*file.mapping(), to_identity(*expected));
-  const auto shared = std::make_shared<const ArrayFile>(std::move(file));
-  const Index& index = shared->index();
-  return {std::make_unique<ArrayFileHandle>(shared), index.container(), to_string(index.kind()),
+    const std::optional<IdentityTuple>& expected, const std::optional<Shared<const FileHandle>>& handle) {
+  const auto file =
+      open_file(path, {.mode = copy ? Mode::copy : Mode::map, .private_pages = private_pages, .threads = threads},
+                expected, handle);
+  const Index& index = file->index();
+  return {std::make_unique<ArrayFileHandle>(file), index.container(), to_string(index.kind()),
           index.header_check() == HeaderCheck::mismatch};
 }
 
@@ -193,6 +186,18 @@ nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
 }
 
 }  // namespace
+
+std::shared_ptr<const ArrayFile> open_file(const std::filesystem::path& path, const MappingOptions& options,
+                                           const std::optional<IdentityTuple>& expected,
+                                           const std::optional<Shared<const FileHandle>>& handle) {
+  const auto given = handle ? handle->pin() : Pin<const FileHandle>();
+  const ReleaseGil release;
+  auto file =
+      handle ? ArrayFile::from_descriptor(given->descriptor(), path.string(), options) : ArrayFile::open(path, options);
+  if (!handle) mark_if_artefact(file.mapping()->descriptor());
+  if (expected) expect_identity(*file.mapping(), to_identity(*expected));
+  return std::make_shared<const ArrayFile>(std::move(file));
+}
 
 void bind_arrays(nb::module_& module) {
   nb::register_exception_translator(translate_checksum_error, nullptr);

@@ -46,7 +46,8 @@ namespace {
 
 // OSError(errno, text, filename): Python picks FileNotFoundError, PermissionError, ... by the number.
 nb::object os_error(const nb::object& type, const OsError& error) {
-  return type(error.code(), text_of(error.operation() + ": " + error.reason()), text_of(error.path()));
+  const nb::object text = text_of(error.operation() + ": " + error.reason());
+  return error.path().empty() ? type(error.code(), text) : type(error.code(), text, text_of(error.path()));
 }
 
 void raise(const nb::object& value) { PyErr_SetObject(value.type().ptr(), value.ptr()); }
@@ -61,7 +62,7 @@ void translate(const std::exception_ptr& pointer, void* /*unused*/) {
   } catch (const FileChanged& error) {
     raise(os_error(error_class("FileChanged"), error));
   } catch (const OsError& error) {
-    raise(os_error(nb::borrow(PyExc_OSError), error));
+    raise(os_error(error.code() == ENOMEM ? error_class("NotEnoughMemory") : nb::borrow(PyExc_OSError), error));
   } catch (const NoChecksum& error) {
     raise(format_error("NoChecksum", error));
   } catch (const FormatError& error) {

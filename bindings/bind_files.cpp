@@ -128,6 +128,18 @@ void bind_files(nb::module_& module) {
       nb::arg("fd"), nb::arg("name"), nb::kw_only(), nb::arg("drop_source") = false,
       "A copy of an open file in sealed memory; moves the position of the descriptor. `drop_source`: out of the page "
       "cache as it is copied.");
+  module.def("copy_contents", &copy_contents, nb::arg("source"), nb::arg("target"), nb::arg("size"), nb::arg("name"),
+             nb::arg("threads") = 0, nb::call_guard<ReleaseGil>(),
+             "Copy bytes of an open file into another; TimeoutError if its server does not answer.");
+  module.def(
+      "content_identity",
+      [](int fd, bool ask) {
+        const ReleaseGil release;
+        const auto found = content_identity(fd, ask);
+        return std::tuple(found.device, found.inode, found.size, found.modified, found.changed);
+      },
+      nb::arg("fd"), nb::kw_only(), nb::arg("ask"),
+      "(device, inode, size, times of the last write and change in ns); `ask`: as a server says now.");
   module.def("is_remote", &is_remote, nb::arg("fd"), "Whether an open file is on a network or user-space file system.");
   module.def("why_writes_are_undated", &why_writes_are_undated, nb::arg("fd"),
              "Why the times of an open file do not show each write to it; empty if they do.");

@@ -44,11 +44,11 @@ class MappedAllocator {
     handler.version = 1;
     handler.allocator = {allocator.get(), take, take_zeroed, resize, release};
     PyObject* made = PyCapsule_New(&handler, "mem_handler", [](PyObject* self) {
-      auto* pointer = static_cast<PyDataMem_Handler*>(PyCapsule_GetPointer(self, "mem_handler"));
+      const auto* pointer = static_cast<const PyDataMem_Handler*>(PyCapsule_GetPointer(self, "mem_handler"));
       delete static_cast<MappedAllocator*>(pointer->allocator.ctx);
     });
     if (made == nullptr) throw nb::python_error();
-    (void)allocator.release();
+    (void)allocator.release();  // NOLINT(bugprone-unused-return-value): the capsule has it
     return nb::steal(made);
   }
 
@@ -115,12 +115,12 @@ class ScopedHandler {
   nb::object before_;
 };
 
-nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_t>& shape, nb::object dtype) {
+nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_t>& shape, const nb::object& dtype) {
   if (PyArray_API == nullptr && _import_array() < 0) throw nb::python_error();
   if (PyArray_DescrCheck(dtype.ptr()) == 0) throw nb::type_error("dtype must be a numpy.dtype");
   auto* descr = reinterpret_cast<PyArray_Descr*>(dtype.ptr());  // NOLINT: CPython's own inheritance
   if (PyDataType_REFCHK(descr)) throw nb::value_error("arrays of objects cannot be mapped");
-  std::uint64_t size = static_cast<std::uint64_t>(PyDataType_ELSIZE(descr));
+  auto size = static_cast<std::uint64_t>(PyDataType_ELSIZE(descr));
   for (const Py_ssize_t extent : shape)
     if (extent < 0 || __builtin_mul_overflow(size, static_cast<std::uint64_t>(extent), &size))
       throw nb::value_error("the array is larger than the address space");

@@ -167,7 +167,11 @@ void bind_reports(const nb::module_& module) {
           },
           "The kernel's answer to the request for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not "
           "requested.")
-      .def_ro("threads", &WarmReport::threads, "Number of threads that read.")
+      .def_ro("threads", &WarmReport::threads, "Number of threads that read; each has one request in flight.")
+      .def_ro("piece", &WarmReport::piece, "Bytes that a thread requests at a time; 0: nothing was read.")
+      .def_ro("file_system", &WarmReport::file_system, "Type of the file system, such as 'nfs'; '': not known.")
+      .def_ro("latency", &WarmReport::latency,
+              "Seconds until the file system answered a read of 4 KiB; None: not measured.")
       .def_ro("complete", &WarmReport::complete, "True when all bytes of the ranges are in memory.")
       .def_ro("reason", &WarmReport::reason, "A sentence: what was done, and why.");
   bind_report<EvictReport>(module, "EvictReport",
@@ -227,6 +231,9 @@ void bind_page_cache(nb::module_& module) {
         return std::pair(memory->bytes, text_of(memory->limited_by));
       },
       nb::sig("def available_memory() -> tuple[int, str] | None"), "(bytes, what limits them)");
+  module.def("expect_memory", &expect_memory, nb::arg("size"), nb::arg("operation"), nb::arg("path"),
+             nb::arg("instead"), Release(),
+             "Raises NotEnoughMemory where `size` bytes more are more than may be used.");
   module.def("held_by_group", &held_by_group, nb::arg("group"), nb::arg("version"),
              "Bytes charged to a control group that the kernel cannot drop: usage minus page cache.");
   module.def(

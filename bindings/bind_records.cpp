@@ -1,9 +1,14 @@
 #include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <memory>
 
 #include "array_file_handle.hpp"
 #include "bindings.hpp"
@@ -134,6 +139,27 @@ Shared<const RecordSource> open_records(const ArrayFileHandle& arrays, nb::objec
   return make_shared<const RecordSource>(records::RecordFile::of(*file), std::move(resolve));
 }
 
+bool is_table(const records::Node& node) {
+  return node.kind == records::TypeKind::record && node.validity.first == nullptr;
+}
+
+// The file, its rows, and the class that presents them: "dict", "table" (all rows are dicts with str keys) or "list".
+// `resolve` gets pickles=True if the file is trusted and was written with pickled values.
+std::tuple<std::unique_ptr<ArrayFileHandle>, Shared<const RecordSource>, std::string_view> open_rows(
+    const std::filesystem::path& path, nb::object resolve, bool trusted, const std::optional<IdentityTuple>& expected,
+    const std::optional<Shared<const FileHandle>>& handle) {
+  const auto file = open_file(path, {}, expected, handle);
+  const auto& metadata = file->index().metadata();
+  const auto codec = metadata.find("codec");
+  if (trusted && codec != metadata.end() && codec->second == "pickle")
+    resolve = nb::module_::import_("functools").attr("partial")(resolve, nb::arg("pickles") = true);
+  auto source = make_shared<const RecordSource>(records::RecordFile::of(*file), std::move(resolve));
+  const auto opened = source.pin();
+  const bool is_dict = opened->file->schema().container == "dict";
+  const std::string_view kind = is_dict ? "dict" : is_table(opened->decoder.node()) ? "table" : "list";
+  return {std::make_unique<ArrayFileHandle>(file), std::move(source), kind};
+}
+
 }  // namespace
 
 void bind_records(nb::module_& module) {
@@ -202,11 +228,13 @@ void bind_records(nb::module_& module) {
       .def("_rows_arrow_stream", &arrow_stream)
       .def("_rows_close", &Rows::close)
       .def_prop_ro("_rows_fields", &fields)
-      .def_prop_ro("_rows_kind",
-                   [](const Rows& self) {
-                     const auto decoder = self.decoder();
-                     return std::string(to_string(decoder->node().kind));
-                   })
+      .def_prop_ro(
+          "_rows_are_dicts",
+          [](const Rows& self) {
+            const auto decoder = self.decoder();
+            return is_table(decoder->node());
+          },
+          "Whether all rows are dicts with str keys.")
       .def_prop_ro("_rows_type",
                    [](const Rows& self) {
                      const auto decoder = self.decoder();
@@ -231,6 +259,9 @@ void bind_records(nb::module_& module) {
 
   bind_dict(module);
   module.def("open_records", &open_records, nb::arg("arrays"), nb::arg("resolve"));
+  module.def("open_rows", &open_rows, nb::arg("path"), nb::arg("resolve"), nb::kw_only(), nb::arg("trusted") = false,
+             nb::arg("expected") = nb::none(), nb::arg("handle") = nb::none(),
+             "The file, its rows, and their kind: dict, table or list.");
 }
 
 }  // namespace onecopy::bindings

@@ -1,6 +1,6 @@
 """An existing Dataset, one line more, and its DataLoader workers hold one copy, however they are started.
 
-python examples/dataloader_shared.py        (needs torch)
+python examples/dataloader_shared.py        (needs torch and onecopy-monitor)
 """
 
 import torch
@@ -8,7 +8,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import onecopy as oc
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared, preload
+from onecopy.workers import preload
+from onecopy_monitor import assert_shared
 
 ROWS, WORKERS = 100_000, 2
 

@@ -1,6 +1,6 @@
 """Ranks that share without a collective: each asks for the same key, one builds, all map what it built.
 
-torchrun --nproc-per-node=2 examples/torchrun_shared.py        (needs torch)
+torchrun --nproc-per-node=2 examples/torchrun_shared.py        (needs torch and onecopy-monitor)
 """
 
 import multiprocessing
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import onecopy as oc
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 ROWS, WORKERS = 100_000, 2
 

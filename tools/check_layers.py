@@ -27,6 +27,8 @@ def modules(cmake: str) -> dict[str, set[str]]:
 def module_of(header: str) -> str:
     """Return the module of a header as it is included: onecopy/files/x.hpp or files/x.hpp."""
     parts = header.split("/")
+    if header == "onecopy/onecopy.h":
+        return "c"
     return parts[1] if parts[0] == "onecopy" and len(parts) > 1 else parts[0]
 
 

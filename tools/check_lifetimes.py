@@ -24,8 +24,15 @@ RULES = (
     Rule(
         re.compile(r"\bstd::(recursive_|timed_|recursive_timed_|shared_|shared_timed_)?mutex\b"),
         ("include", "src", "bindings"),
-        # A forked child uses no mutex of a job, which belongs to its parent.
-        frozenset({"src/files/fork_mutex.hpp", "src/files/fork_mutex.cpp", "src/page_cache/warm_job.cpp"}),
+        # A forked child uses no mutex of a job or of a call of its parent.
+        frozenset(
+            {
+                "src/files/fork_mutex.hpp",
+                "src/files/fork_mutex.cpp",
+                "src/page_cache/warm_job.cpp",
+                "include/onecopy/base/pieces.hpp",
+            }
+        ),
         "a fork may leave it locked for ever in the child: use ForkMutex",
     ),
     Rule(

@@ -34,8 +34,8 @@ SUITES = {
 }
 """Modules with tests or examples, and options of pytest that leave out what loads no file."""
 LOW = """
-from onecopy.runs import call_log
-call_log.MIN_BYTES = 64
+from onecopy import runs
+runs.MIN_BYTES = 64
 from onecopy.auto import mapped
 mapped.MIN_ARRAY = 64
 """

@@ -111,6 +111,7 @@ def nightly(folder: Path) -> list[Step]:
     ]
     kills = [*ROOT.glob("tests/processes/*/test_*_kills.py"), *ROOT.glob("packages/*/tests/test_*_kills.py")]
     killed = [*sorted(map(str, kills)), "tests/processes/store/test_store_exchange.py"]
+    killed.append("tests/processes/page_cache/test_memory_limits.py")
     torture = pytest(folder, "torture", killed, "not nightly", "--timeout=3600")
     tsan = ["env", f"LD_PRELOAD={library('libtsan.so')} {library('libstdc++.so')}", "TSAN_OPTIONS=halt_on_error=1"]
     return [

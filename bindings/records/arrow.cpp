@@ -43,7 +43,7 @@ void lay_out(Export& made, const Rows& rows) {
 
 // Of a copy of the rows, because user code may change the object while the GIL is released.
 std::shared_ptr<const Export> exported(const Rows& given) {
-  const Rows rows = given;
+  const Rows rows = given;  // NOLINT(performance-unnecessary-copy-initialization)
   const auto source = rows.source();
   const auto decoder = rows.decoder();
   const Node& node = decoder->node();

@@ -5,6 +5,7 @@
 
 #include "bindings.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "onecopy/files/memory_file_writer.hpp"
 #include "onecopy/records/builder.hpp"
 #include "onecopy/records/json_import.hpp"
@@ -83,6 +84,11 @@ class RecordBuilder {
       builder_->write(**file);
     });
     return in_python([&] { return nb::object(nb::module_::import_("os").attr("dup")((*file)->descriptor())); });
+  }
+
+  nb::object save_to_memory(const std::string& name, std::uint64_t share) {
+    const auto available = share == 0 ? std::nullopt : available_memory();
+    return available && bytes() >= available->bytes / share ? nb::none() : save_nameless(name, {});
   }
 
  private:
@@ -191,10 +197,10 @@ void bind_record_builder(const nb::module_& module) {
                    "progress: object | None) -> int"),
            "The rows of a JSON text. `progress` is called with rows and bytes, some 20 times a second.")
       .def("save", &RecordBuilder::save, nb::arg("path"))
-      .def(
-          "save_to_memory", [](RecordBuilder& self, const std::string& name) { return self.save_nameless(name, {}); },
-          nb::arg("name"), nb::sig("def save_to_memory(self, name: str) -> int"),
-          "A descriptor, which is the caller's to close.")
+      .def("save_to_memory", &RecordBuilder::save_to_memory, nb::arg("name"), nb::arg("share") = 0,
+           nb::sig("def save_to_memory(self, name: str, share: int = 0) -> int | None"),
+           "A descriptor, which is the caller's to close; None if the rows take a `share`th of the available memory or "
+           "more.")
       .def(
           "save_nameless",
           [](RecordBuilder& self, const std::filesystem::path& folder) {

@@ -13,7 +13,7 @@ RecordSource::RecordSource(records::RecordFile opened, nb::object resolve)
                                                                   views.token(), std::move(resolve),
                                                                   file->arrays().mapping()->bytes().size()})) {}
 
-Rows::Rows(Pin<const RecordSource> source)
+Rows::Rows(const Pin<const RecordSource>& source)
     : source_(source), decoder_(&source->decoder), size_(decoder_->node().length) {}
 
 Rows::Rows(Pin<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,

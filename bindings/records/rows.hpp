@@ -26,7 +26,7 @@ struct RecordSource {
 
 class Rows {
  public:
-  explicit Rows(Pin<const RecordSource> source);
+  explicit Rows(const Pin<const RecordSource>& source);
 
   // Some values of a node: start, start + step, ...
   Rows(Pin<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,

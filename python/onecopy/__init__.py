@@ -8,7 +8,7 @@
 
 Importing this package loads no other module: each name is loaded on first use, numpy with the first array, and a
 framework only by the subpackage of its name. Names that are not listed here are imported from their modules:
-`onecopy.holding.Hold`, `onecopy.shuffle.Shuffle`, `onecopy.workers.preload` and `assert_shared`,
+`onecopy.holding.Hold`, `onecopy.shuffle.Shuffle`, `onecopy.workers.preload`,
 `onecopy.scratch_arrays.alloc`, `onecopy.memory.container`.
 """
 

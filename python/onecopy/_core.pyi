@@ -56,6 +56,16 @@ def take_snapshot(fd: int, name: str, *, drop_source: bool = False) -> Mapping:
     A copy of an open file in sealed memory; moves the position of the descriptor. `drop_source`: out of the page cache as it is copied.
     """
 
+def copy_contents(source: int, target: int, size: int, name: str, threads: int = 0) -> None:
+    """
+    Copy bytes of an open file into another; TimeoutError if its server does not answer.
+    """
+
+def content_identity(fd: int, *, ask: bool) -> tuple[int, int, int, int, int]:
+    """
+    (device, inode, size, times of the last write and change in ns); `ask`: as a server says now.
+    """
+
 def is_remote(fd: int) -> bool:
     """Whether an open file is on a network or user-space file system."""
 
@@ -312,7 +322,21 @@ class WarmReport:
 
     @property
     def threads(self) -> int:
-        """Number of threads that read."""
+        """Number of threads that read; each has one request in flight."""
+
+    @property
+    def piece(self) -> int:
+        """Bytes that a thread requests at a time; 0: nothing was read."""
+
+    @property
+    def file_system(self) -> str:
+        """Type of the file system, such as 'nfs'; '': not known."""
+
+    @property
+    def latency(self) -> float | None:
+        """
+        Seconds until the file system answered a read of 4 KiB; None: not measured.
+        """
 
     @property
     def complete(self) -> bool:
@@ -389,6 +413,11 @@ class WarmJob:
 
 def available_memory() -> tuple[int, str] | None:
     """(bytes, what limits them)"""
+
+def expect_memory(size: int, operation: str, path: str, instead: str) -> None:
+    """
+    Raises NotEnoughMemory where `size` bytes more are more than may be used.
+    """
 
 def held_by_group(group: str, version: int) -> int:
     """
@@ -688,7 +717,9 @@ class Rows:
     @property
     def _rows_fields(self) -> list: ...
     @property
-    def _rows_kind(self) -> str: ...
+    def _rows_are_dicts(self) -> bool:
+        """Whether all rows are dicts with str keys."""
+
     @property
     def _rows_type(self) -> tuple: ...
     def _rows_view(self) -> Any: ...
@@ -731,6 +762,15 @@ class DictRows:
         """
 
 def open_records(arrays: ArrayFile, resolve: object) -> RecordSource: ...
+def open_rows(
+    path: str | os.PathLike,
+    resolve: object,
+    *,
+    trusted: bool = False,
+    expected: tuple[int, int, int, int] | None = None,
+    handle: FileHandle | None = None,
+) -> tuple[ArrayFile, RecordSource, str]:
+    """The file, its rows, and their kind: dict, table or list."""
 
 class RecordBuilder:
     """Rows streamed into a records file."""
@@ -752,8 +792,10 @@ class RecordBuilder:
         """
 
     def save(self, path: str | os.PathLike) -> None: ...
-    def save_to_memory(self, name: str) -> int:
-        """A descriptor, which is the caller's to close."""
+    def save_to_memory(self, name: str, share: int = 0) -> int | None:
+        """
+        A descriptor, which is the caller's to close; None if the rows take a `share`th of the available memory or more.
+        """
 
     def save_nameless(self, folder: str) -> int:
         """The same of an unnamed file in a folder."""

@@ -6,8 +6,6 @@ import operator
 import os
 from typing import TYPE_CHECKING
 
-from onecopy.text import parse_size
-
 if TYPE_CHECKING:
     from typing import TypeGuard
 
@@ -40,6 +38,17 @@ def path_text(path: str | os.PathLike[str]) -> str:
     return text
 
 
+def is_text(name: object) -> TypeGuard[str]:
+    """Return whether `name` can be the name of an array: a str without unpaired surrogates."""
+    if not isinstance(name, str):
+        return False
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def non_negative(name: str, number: int | None) -> int:
     """Return `number`, at most 2**64 - 1, or 0 for None; ValueError, which names the argument, if it is negative."""
     if number is not None and number < 0:
@@ -49,7 +58,11 @@ def non_negative(name: str, number: int | None) -> int:
 
 def byte_count(name: str, size: int | str) -> int:
     """Return a size in bytes from an integer or from text such as "512 MiB"; ValueError if the text is not a size."""
-    return parse_size(size) if isinstance(size, str) else non_negative(name, operator.index(size))
+    if not isinstance(size, str):
+        return non_negative(name, operator.index(size))
+    from onecopy.text import parse_size  # here, because opening a file does not need it
+
+    return parse_size(size)
 
 
 def thread_count(number: int | None) -> int:

@@ -90,12 +90,6 @@ class _OfRows(Protocol):
     def __call__(self, function: Callable[P, Iterable[T]], /) -> Cached[P, List[T]]: ...
 
 
-class _OfObjects(Protocol):
-    """The decorator with ``codec="object"``."""
-
-    def __call__(self, function: Callable[P, T], /) -> Cached[P, T]: ...
-
-
 @overload
 def cached(function: Callable[P, Mapping[K, T]], /) -> Cached[P, Dict[K, T]]: ...  # type: ignore[overload-overlap]
 
@@ -118,7 +112,7 @@ def cached(
 @overload
 def cached(
     *, inputs: Inputs = (), version: str = "", codec: Literal["object"], store: Store | Path | None = None
-) -> _OfObjects: ...
+) -> Callable[[Callable[P, T]], Cached[P, T]]: ...
 
 
 def cached(

@@ -29,6 +29,7 @@ __all__ = [
     "FileChanged",
     "FormatError",
     "NoChecksum",
+    "NotEnoughMemory",
     "NotShareable",
 ]
 
@@ -124,6 +125,23 @@ class NoChecksum(FormatError):
     """A file cannot be verified, because it has no checksums: written by another tool, or with ``checksum=False``."""
 
     kind = FormatError.Kind.UNSUPPORTED
+
+
+class NotEnoughMemory(Error, OSError, MemoryError):
+    """An operation needs more memory than this process may use. Without this error, the kernel would end the process.
+
+    The message has the bytes that are needed, those that may be used, the control group or machine that limits them,
+    and what to do instead. ``errno`` is ENOMEM, ``filename`` is the path, if there is one.
+
+    Examples
+    --------
+    >>> from onecopy.page_cache import expect_memory
+    >>> try:
+    ...     expect_memory("1000 TB")
+    ... except MemoryError as error:
+    ...     type(error).__name__, error.errno
+    ('NotEnoughMemory', 12)
+    """
 
 
 class DataLost(Error, OSError):

@@ -32,6 +32,8 @@ ArraysMode: TypeAlias = Literal["map", "copy", "snapshot"]
 """How arrays are opened: see `onecopy.open`."""
 Identity: TypeAlias = tuple[int, int, int, int]
 """(device, inode, size in bytes, time of the last write in ns): equal if the file is the same and was not modified."""
+_Options: TypeAlias = tuple[int, int | None, Mode, bool, int]
+"""Offset, length, mode, private and threads of a `Mapping`."""
 
 
 def absolute(path: str) -> str:
@@ -198,23 +200,13 @@ class Mapping(OpenFile):
         private: bool = False,
         threads: int | None = None,
     ) -> None:
-        threads = 0 if threads is None else thread_count(threads)
-        self._set(path_text(path), offset, length, mode, private, threads)
+        self._set(path_text(path), (offset, length, mode, private, thread_count(threads)))
 
-    def _set(
-        self,
-        path: str,
-        offset: int,
-        length: int | None,
-        mode: Mode,
-        private: bool,
-        threads: int = 0,
-        expected: Identity | None = None,
-        fd: int | None = None,
-    ) -> None:
+    def _set(self, path: str, options: _Options, expected: Identity | None = None, *, fd: int | None = None) -> None:
+        self._path, self._options = path, options
+        offset, length, mode, private, threads = options
         if mode not in ("map", "copy"):
             raise ValueError(f"mode must be 'map' or 'copy', not {mode!r}")
-        self._path, self._options = path, (offset, length, mode, private, threads)
         offset = non_negative("offset", offset)
         length = None if length is None else non_negative("length", length)
         copy = mode == "copy"
@@ -258,7 +250,7 @@ class Mapping(OpenFile):
         >>> os.close(fd)
         """
         self = cls.__new__(cls)
-        self._set(name or f"<descriptor {fd}>", offset, length, mode, private, fd=fd)
+        self._set(name or f"<descriptor {fd}>", (offset, length, mode, private, 0), fd=fd)
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
@@ -299,7 +291,7 @@ class Mapping(OpenFile):
     def __getstate__(self) -> tuple[object, ...]:
         if not self._absolute:
             raise TypeError(f"{self!r} cannot be pickled, because it has no path: send its descriptor instead")
-        return self._absolute, *self._options, self.identity
+        return self._absolute, self._options, self.identity
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:  # FileChanged if the file was modified or replaced since
         self._set(*state)

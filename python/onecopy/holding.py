@@ -46,18 +46,21 @@ from onecopy.arguments import byte_count, non_negative, path_text
 from onecopy.files import Closeable, Mapping
 from onecopy.identity import file_identity
 from onecopy.memory import proc
-from onecopy.page_cache import available_memory, pin, residency, unpin, warm
+from onecopy.page_cache import available_memory, expect_memory, pin, residency, unpin, warm
+from onecopy.sources import files_of
 from onecopy.store import Store
+from onecopy.text import counted
 from onecopy.text import size as in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Mapping as Dict
 
+    from onecopy.sources import Named
+
 __all__ = ["Change", "Hold", "What"]
 
 What: TypeAlias = Literal["held", "warmed", "short", "replaced", "kept", "lost"]
-_SPARE = 64 << 20  # bytes of memory that are left for other processes beside a new generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,8 @@ class Hold(Closeable):
     Parameters
     ----------
     paths
-        Regular files, in the order in which they get the budget. Duplicates count once.
+        Files, folders of models, or URLs, in the order in which they get the budget; the files that an index or a model
+        names follow it. Duplicates count once.
     names
         Names, each with the file of which a copy is held under it, whole or not at all; ``oc.open("hold:NAME")`` opens
         the newest one. Names are letters, digits and "_-.".
@@ -229,7 +233,7 @@ class Hold(Closeable):
 
     def __init__(
         self,
-        paths: Iterable[str | os.PathLike[str]] = (),
+        paths: Iterable[Named] = (),
         *,
         names: Dict[str, str | os.PathLike[str]] | None = None,
         max_bytes: int | str | None = None,
@@ -242,7 +246,8 @@ class Hold(Closeable):
         if max_bytes is None:
             available = available_memory()
             max_bytes = mmap.PAGESIZE << 50 if available is None else available // 2
-        self._budget = byte_count("max_bytes", max_bytes)
+        self.max_bytes = byte_count("max_bytes", max_bytes)
+        """Maximum bytes of all files in memory."""
         self._pin = None if pin is None else non_negative("pin", pin)
         self._threads, self._huge = threads, huge
         self._files: list[_File] = []
@@ -250,16 +255,11 @@ class Hold(Closeable):
             for name, path in (names or {}).items():
                 with Mapping(path):  # an error now, not at the first refresh
                     self._files.append(_File(path_text(path), _Name(name)))
-            for text in dict.fromkeys(map(path_text, paths)):
+            for text in dict.fromkeys(file for path in paths for file in files_of(path)):
                 self._files.append(_File(text, mapping=Mapping(text)))
         except BaseException:
             self.close()
             raise
-
-    @property
-    def max_bytes(self) -> int:
-        """Maximum bytes of all files in memory."""
-        return self._budget
 
     @property
     def files(self) -> int:
@@ -288,7 +288,7 @@ class Hold(Closeable):
         It waits for the disk if pages are missing: the first refresh takes as long as `onecopy.warm` of all files.
         After KeyboardInterrupt, the next refresh continues.
         """
-        changes, left = [], self._budget
+        changes, left = [], self.max_bytes
         for file in self._files:
             found = _compared(file) if file.name is None else _renewed(file, file.name, left)
             changes += [] if found is None else [found]
@@ -297,7 +297,7 @@ class Hold(Closeable):
             if file.mapping is not None and file.locked > file.wanted:
                 unpin(file.mapping)
                 file.locked = 0
-        lockable = self._budget if self._pin is None else self._pin
+        lockable = self.max_bytes if self._pin is None else self._pin
         for file in self._files:
             if file.mapping is not None and (change := self._fill(file, file.mapping, lockable)) is not None:
                 changes.append(change)
@@ -329,7 +329,7 @@ class Hold(Closeable):
         if file.reported is not None and file.reported[0] == "kept":
             return None
         if file.wanted < file.size and not reason:
-            reason = f"the budget of {in_words(self._budget)} ends here"
+            reason = f"the budget of {in_words(self.max_bytes)} ends here"
         what: What = "short" if short else "held" if file.reported is None else "warmed"
         state = ("short" if short else "held", reason, file.resident, file.locked)
         known, file.reported = file.reported, state
@@ -338,9 +338,8 @@ class Hold(Closeable):
         return file.change(what, reason or ("in memory" if what == "held" else "read back"), filled)
 
     def __repr__(self) -> str:
-        files = "1 file" if self.files == 1 else f"{self.files} files"
         resident = "unknown" if self.resident is None else in_words(self.resident)
-        return f"<onecopy.Hold {files}, {resident} of {in_words(self.wanted)} in memory>"
+        return f"<onecopy.Hold {counted(self.files, 'file')}, {resident} of {in_words(self.wanted)} in memory>"
 
 
 def _compared(file: _File) -> Change | None:
@@ -380,11 +379,9 @@ def _renewed(file: _File, name: _Name, left: int) -> Change | None:
             return None
         if known not in (None, now):
             return None  # it may be partly written: wait for the next refresh
-        available = available_memory()
         if now.nbytes > left:
             return _lost(file, f"{in_words(now.nbytes)} exceed what is left of the budget, {in_words(left)}")
-        if available is not None and now.nbytes + _SPARE > available:
-            return _lost(file, f"{in_words(now.nbytes)} exceed the memory that is left, {in_words(available)}")
+        expect_memory(now.nbytes, "copy", file.path)
         copied, made_of = snapshots.copy(file.path, name.name)
         generation = Mapping.from_descriptor(copied.fileno(), file.path)
         copied.close()

@@ -7,10 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 from onecopy import _core
-from onecopy.arguments import path_text
+from onecopy.arguments import is_text, path_text
 from onecopy.errors import FormatError, Kind
 from onecopy.files import Mapping
-from onecopy.text import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -252,7 +252,8 @@ class Shuffle(Sequence[int]):
         self._set(state["epoch"], state["taken"])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self._n, self._seed, self._epoch, self._positions, self._steps)
+        part = {"_positions": self._positions, "_steps": self._steps}
+        return Shuffle, (self._n, self._seed, self._epoch), part
 
     def __repr__(self) -> str:
         part = "" if len(self) == self._n else f"{len(self)} of "
@@ -312,8 +313,3 @@ def _unsigned(name: str, value: SupportsIndex, bits: int = 64) -> int:
     if not 0 <= number < 2**bits:
         raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, not {number}")
     return number
-
-
-def _rebuild(n: int, seed: int, epoch: int, positions: range, steps: range) -> Shuffle:
-    """Return the shuffle of a pickled state."""
-    return Shuffle(n, seed, epoch)._part(positions, steps)

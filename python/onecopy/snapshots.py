@@ -33,7 +33,7 @@ import stat
 import struct
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy import _core
 from onecopy.errors import Error, FileChanged
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NoSnapshot", "Snapshot", "copy", "fits_in_memory", "handle_of", "held", "is_sealed", "take"]
 
-GET, MAKE, HAVE, MADE = b"get ", b"make", b"have", b"made"
+GET, GET_REMOTE, MAKE, HAVE, MADE = b"get ", b"far ", b"make", b"have", b"made"
 """Messages between a process and the keeper: see `onecopy.runs.keeper`."""
 MEMORY_NAME = "onecopy:"
 """How the names of memory files with snapshots begin; the path of the file follows."""
@@ -57,7 +57,7 @@ HOLDS = "holds"
 
 _GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
 _MARKS = str.maketrans("_-.", "aaa")
-_REMOTE_NS = 2_000_000_000
+_REMOTE_NS = 60_000_000_000
 _GET_FLAGS = 0x80086601
 _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
 
@@ -93,11 +93,25 @@ class Snapshot(Closeable):
         self.descriptor = -1
 
 
-def take(file: str | int, *, remote: bool = False) -> Snapshot:
+class _Source(NamedTuple):
+    """An open file of which a snapshot is taken."""
+
+    descriptor: int
+    path: str
+    is_remote: bool
+
+    def now(self) -> FileIdentity:
+        """Return the identity of its contents now."""
+        if self.is_remote:
+            return FileIdentity(*_core.content_identity(self.descriptor, ask=True))
+        return file_identity(self.descriptor)[0]
+
+
+def take(file: str | int) -> Snapshot:
     """Return a snapshot of a file, of a path or an open descriptor; the position of the descriptor stays.
 
-    With `remote`, also of a file on a network or user-space file system, whose times are those of a server: it must not
-    have been changed within the last two seconds, and both clocks must agree to a second.
+    The times of a file on a network or user-space file system are those of a server, which is asked for them: the file
+    must not have been changed within the last minute, and both clocks must agree to a minute.
 
     Raises
     ------
@@ -111,12 +125,13 @@ def take(file: str | int, *, remote: bool = False) -> Snapshot:
     # A descriptor of its own: its position is not shared with the caller's.
     descriptor = _open(name)
     try:
-        identity, is_recent = file_identity(descriptor)
         path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
-        if _cannot_be_written(descriptor):
+        source = _Source(descriptor, path, _core.is_remote(descriptor))
+        identity = source.now()
+        if _cannot_be_written(descriptor, source.is_remote):
             return Snapshot(descriptor, path, identity, "file")
-        _expect_dated(descriptor, identity, is_recent=is_recent, remote=remote)
-        taken = _of_keeper(descriptor, path, identity) or _of_store(descriptor, path, identity)
+        _expect_dated(source, identity)
+        taken = _of_keeper(source, identity) or _of_store(source, identity)
     except BaseException:
         os.close(descriptor)
         raise
@@ -138,9 +153,10 @@ def copy(path: str, name: str) -> tuple[_core.Mapping, FileIdentity]:
     """
     descriptor = _open(path)
     try:
-        identity, is_recent = file_identity(descriptor)
-        _expect_dated(descriptor, identity, is_recent=is_recent, remote=True)
-        return _sealed(descriptor, HELD_NAME + name, identity, drop_source=True), identity
+        source = _Source(descriptor, path, _core.is_remote(descriptor))
+        identity = source.now()
+        _expect_dated(source, identity)
+        return _sealed(source, HELD_NAME + name, identity, drop_source=True), identity
     finally:
         os.close(descriptor)
 
@@ -205,13 +221,12 @@ def _open(path: str) -> int:
     raise NoSnapshot("not a regular file")
 
 
-def _expect_dated(descriptor: int, identity: FileIdentity, *, is_recent: bool, remote: bool) -> None:
+def _expect_dated(source: _Source, identity: FileIdentity) -> None:
     """Raise NoSnapshot if the times of a file do not show each write to it."""
-    is_remote = remote and _core.is_remote(descriptor)
-    if not is_remote and (reason := _core.why_writes_are_undated(descriptor)):
+    if source.is_remote and not 0 < identity.changed < time.time_ns() - _REMOTE_NS:
+        raise NoSnapshot("changed less than a minute ago, by the clock of its server, or its time is not known")
+    if not source.is_remote and (reason := _core.why_writes_are_undated(source.descriptor)):
         raise NoSnapshot(f"{reason}: its contents cannot be identified")
-    if is_remote and (is_recent or time.time_ns() - identity.changed < _REMOTE_NS):
-        raise NoSnapshot("changed less than two seconds ago")
 
 
 _PLACES = {
@@ -224,14 +239,18 @@ _PLACES = {
 def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
     """Return an open snapshot of a file, also of a remote one, and where it is; or None, and why there is none."""
     try:
-        taken = take(path, remote=True)
+        taken = take(path)
     except NoSnapshot as error:
         return None, f"copied into private memory, because there is no snapshot: {error}"
     return _core.FileHandle(taken.descriptor), _PLACES[taken.place]
 
 
-def _cannot_be_written(descriptor: int) -> bool:
-    if os.environ.get(MAP_WRITABLE) == "1" or os.fstatvfs(descriptor).f_flag & os.ST_RDONLY or is_sealed(descriptor):
+def _cannot_be_written(descriptor: int, is_remote: bool) -> bool:
+    if os.environ.get(MAP_WRITABLE) == "1" or is_sealed(descriptor):
+        return True
+    if is_remote:  # others may write it on its server, and to map it is slow
+        return False
+    if os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
         return True
     flags = bytearray(8)
     try:
@@ -244,7 +263,7 @@ def _cannot_be_written(descriptor: int) -> bool:
 # --- in the memory of a run -------------------------------------------------------------------------------------------
 
 
-def _of_keeper(descriptor: int, path: str, identity: FileIdentity) -> Snapshot | None:
+def _of_keeper(source: _Source, identity: FileIdentity) -> Snapshot | None:
     """Return the snapshot that the keeper has, or make it; None if there is no keeper, or too little memory."""
     address, _, secret = os.environ.get(KEEPER, "").partition(" ")
     if not address:
@@ -258,39 +277,41 @@ def _of_keeper(descriptor: int, path: str, identity: FileIdentity) -> Snapshot |
         if owner not in (0, os.geteuid()):
             raise NoSnapshot("onecopy run belongs to another user")
         try:
-            socket.send_fds(keeper, [GET + secret.encode()], [descriptor])
+            socket.send_fds(keeper, [(GET_REMOTE if source.is_remote else GET) + secret.encode()], [source.descriptor])
             reply, received, _, _ = socket.recv_fds(keeper, len(MAKE), 1, socket.MSG_CMSG_CLOEXEC)
             if reply == HAVE and received:
-                return Snapshot(received[0], path, identity, "memory")
-            return (
-                _made(keeper, descriptor, path, identity) if reply == MAKE and fits_in_memory(identity.nbytes) else None
-            )
+                return Snapshot(received[0], source.path, identity, "memory")
+            return _made(keeper, source, identity) if reply == MAKE and fits_in_memory(identity.nbytes) else None
         except (ConnectionError, BrokenPipeError):
             raise NoSnapshot("onecopy run has ended") from None
 
 
-def _made(keeper: socket.socket, descriptor: int, path: str, identity: FileIdentity) -> Snapshot | None:
+def _made(keeper: socket.socket, source: _Source, identity: FileIdentity) -> Snapshot | None:
     """Make a snapshot in memory and give it to the keeper; None if there is too little memory."""
-    name = (MEMORY_NAME + path)[-200:] if len(path) > 200 else MEMORY_NAME + path
+    name = MEMORY_NAME + source.path
     try:
-        memory = _sealed(descriptor, name, identity)
+        memory = _sealed(source, name[-200:] if len(source.path) > 200 else name, identity)
     except MemoryError:
         return None
     try:
         socket.send_fds(keeper, [MADE], [memory.fileno()])
-        return Snapshot(os.dup(memory.fileno()), path, identity, "memory")
+        return Snapshot(os.dup(memory.fileno()), source.path, identity, "memory")
     finally:
         memory.close()
 
 
-def _sealed(descriptor: int, name: str, identity: FileIdentity, *, drop_source: bool = False) -> _core.Mapping:
+def _sealed(source: _Source, name: str, identity: FileIdentity, *, drop_source: bool = False) -> _core.Mapping:
     """Copy a file into sealed memory, when it is at rest; MemoryError if there is too little."""
-    _settle(descriptor, identity)
+    _settle(source, identity)
     try:
-        memory = _core.take_snapshot(descriptor, name, drop_source=drop_source)
+        memory = _core.take_snapshot(source.descriptor, name, drop_source=drop_source)
+    except MemoryError:
+        raise
+    except TimeoutError as error:  # nothing else will be answered either
+        raise TimeoutError(error.errno, error.strerror, source.path) from None
     except OSError as error:
         raise NoSnapshot(f"a snapshot cannot be made: {error}") from None
-    if file_identity(descriptor)[0] != identity:
+    if source.now() != identity:
         memory.close()
         raise NoSnapshot("changed while a snapshot was made")
     return memory
@@ -302,9 +323,11 @@ def fits_in_memory(nbytes: int) -> bool:
     return available is None or nbytes <= available[0] // 2
 
 
-def _settle(descriptor: int, identity: FileIdentity) -> None:
+def _settle(source: _Source, identity: FileIdentity) -> None:
     """Wait until a further write would get another time than the last one."""
-    found, is_settled = settled_identity(descriptor, expected=identity)
+    if source.is_remote:  # unchanged for a minute
+        return
+    found, is_settled = settled_identity(source.descriptor, expected=identity)
     if found != identity:
         raise NoSnapshot("it is being written")
     if not is_settled:
@@ -314,34 +337,41 @@ def _settle(descriptor: int, identity: FileIdentity) -> None:
 # --- in the store -----------------------------------------------------------------------------------------------------
 
 
-def _of_store(descriptor: int, path: str, identity: FileIdentity) -> Snapshot:
+def _of_store(source: _Source, identity: FileIdentity) -> Snapshot:
     from onecopy.store import Store
 
     def build(target: Path) -> None:
-        _settle(descriptor, identity)
-        with suppress(OSError):  # a file without data
-            os.lseek(descriptor, 0, os.SEEK_DATA)  # waits for a write that has begun
-        os.fdatasync(descriptor)
-        _copy(descriptor, target, identity.nbytes)
-        if file_identity(descriptor)[0] != identity:
-            raise FileChanged(f"{path}: changed while a snapshot was made")
+        _settle(source, identity)
+        _copy(source, target, identity.nbytes)
+        if source.now() != identity:
+            raise FileChanged(f"{source.path}: changed while a snapshot was made")
 
     try:
         found = Store(on_wait=None).get_or_build("snapshot " + " ".join(map(str, identity)), build)
         if found.handle is None:
             raise NoSnapshot("the store has no file")
-        return Snapshot(os.dup(found.handle.fileno()), path, identity, "store")
+        return Snapshot(os.dup(found.handle.fileno()), source.path, identity, "store")
+    except TimeoutError:
+        raise
     except (OSError, ValueError) as error:
         raise NoSnapshot(f"a snapshot cannot be stored: {error}") from None
 
 
-def _copy(source: int, target: Path, nbytes: int) -> None:
+def _copy(source: _Source, target: Path, nbytes: int) -> None:
     """Copy a file in the kernel, which shares blocks where the file system can; else through memory."""
-    done = 0
+    done, descriptor = 0, source.descriptor
     with target.open("xb", buffering=0) as file:
+        if source.is_remote:
+            _core.copy_contents(descriptor, file.fileno(), nbytes, source.path)
+            return
+        with suppress(OSError):  # a file without data
+            os.lseek(descriptor, 0, os.SEEK_DATA)  # waits for a write that has begun
+        os.fdatasync(descriptor)
         with suppress(OSError):  # another file system, an old kernel: what is left is read and written
-            while done < nbytes and (copied := os.copy_file_range(source, file.fileno(), nbytes - done, done, done)):
+            while done < nbytes and (
+                copied := os.copy_file_range(descriptor, file.fileno(), nbytes - done, done, done)
+            ):
                 done += copied
         file.seek(done)
-        while piece := os.pread(source, 1 << 20, done):
+        while piece := os.pread(descriptor, 1 << 20, done):
             done += file.write(piece)

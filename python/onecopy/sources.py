@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onecopy.files import ArraysMode, Identity
-    from onecopy.remote.groups import Nodes
+    from onecopy.remote.boards import Nodes
     from onecopy.store import Artefact
 
-__all__ = ["AS_REQUESTED", "How", "Named", "in_folder", "resolve", "url_of"]
+__all__ = ["AS_REQUESTED", "How", "Named", "file_of", "files_of", "in_folder", "resolve", "url_of"]
 
 Named: TypeAlias = "str | os.PathLike[str] | Artefact"
 """What a caller may name: a path, a URL, an artefact of a store, or "hold:NAME", what `onecopy hold` has in memory."""
@@ -74,12 +74,33 @@ def resolve(named: Named, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle
     return path_text(named), getattr(named, "handle", None)
 
 
-def in_folder(folder: str) -> str:
+def file_of(named: Named, suffix: str = "") -> str:
+    """Return the path of the local file that a caller named; of a folder, that of `in_folder`. Errors are theirs."""
+    path = resolve(named)[0]
+    return in_folder(path, suffix) if os.path.isdir(path) else path  # noqa: PTH112 - loads pathlib
+
+
+def files_of(named: Named) -> list[str]:
+    """Return the path of `file_of`, and those of the files that an index or a model names."""
+    from onecopy.errors import FormatError  # here, because opening a file does not need them
+    from onecopy.named_files import SetError, names_in
+
+    path = file_of(named)
+    try:
+        return [path, *(os.path.join(os.path.dirname(path), name) for name in names_in(path))]  # noqa: PTH118, PTH120
+    except SetError:
+        raise
+    except FormatError:  # another file with such a name
+        return [path]
+
+
+def in_folder(folder: str, suffix: str = "") -> str:
     """Return the file to open for the folder of a model: its weights, the index of their shards, or an ONNX model.
 
-    IsADirectoryError if there is none, or several, of which the message names one.
+    Only names that end with `suffix` count. IsADirectoryError if there is none, or several, of which the message names
+    one.
     """
-    names = sorted(os.listdir(folder))  # noqa: PTH208 - loads pathlib
+    names = sorted(name for name in os.listdir(folder) if name.endswith(suffix))  # noqa: PTH208 - loads pathlib
     for name in _NAMES:
         if name in names:
             return os.path.join(folder, name)  # noqa: PTH118

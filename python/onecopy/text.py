@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import TypeGuard
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Unicode categories of characters that are escaped: control, format, surrogate, private, unassigned, separators."""
@@ -52,6 +51,17 @@ def size(nbytes: int) -> str:
             break
         value /= 1000
     return f"{nbytes} B" if unit == "B" else f"{significant(value)} {unit}"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a count with its noun; without `many`, the plural ends in "s".
+
+    Examples
+    --------
+    >>> counted(1, "array"), counted(20_000, "array"), counted(2, "process", "processes")
+    ('1 array', '20000 arrays', '2 processes')
+    """
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def parse_size(text: str) -> int:
@@ -98,14 +108,3 @@ def escape(text: str) -> str:
         character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNSAFE else character
         for character in text
     )
-
-
-def is_text(name: object) -> TypeGuard[str]:
-    """Return whether `name` can be the name of an array: a str without unpaired surrogates."""
-    if not isinstance(name, str):
-        return False
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

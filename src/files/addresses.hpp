@@ -26,6 +26,8 @@ class Addresses {
   static os::Result<Addresses> reserve(std::size_t size, std::uint64_t file_offset) noexcept;
 
   std::byte* at() const noexcept { return at_; }
+  // They stay reserved until the process ends: threads that cannot be ended may write to them.
+  void leave() noexcept { size_ = 0; }
 
  private:
   Addresses(std::byte* at, std::size_t size) noexcept : at_(at), size_(size) {}

@@ -5,10 +5,20 @@
 #include <string_view>
 
 #include "base/numbers.hpp"
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/base/error.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
 namespace {
+
+// An operation needs memory beside what it allocates: pages that are being read or written, which the kernel cannot
+// drop at that moment, such as two windows of read-ahead of 8 MiB. With less, Linux ends a process of a control group
+// although page cache is left: with 16 MiB 2 of 1,000 random runs in groups of 32 to 64 MiB.
+std::uint64_t spare_beside(std::uint64_t size) {
+  constexpr std::uint64_t most = std::uint64_t{32} << 20U;
+  return std::min(size, most);
+}
 
 bool has_memory(std::string_view controllers) {
   for (;;) {
@@ -85,8 +95,23 @@ std::optional<AvailableMemory> available_memory_below(const std::string& root) {
   return memory;
 }
 
+bool fits(std::uint64_t size, const AvailableMemory& memory) {
+  return in_bounds(memory.bytes, size, spare_beside(size));
+}
+
+std::string shortage(std::uint64_t size, const AvailableMemory& memory) {
+  return "it needs " + std::to_string(size) + " bytes of memory and " + std::to_string(spare_beside(size)) +
+         " to work with, but " + std::to_string(memory.bytes) + " may be used (limited by " + memory.limited_by + ")";
+}
+
 std::uint64_t held_by_group(const std::string& group, int version) {
   return held_by(group, version == 1 ? version_1 : version_2);
+}
+
+void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead) {
+  const auto memory = available_memory();
+  if (!memory || fits(size, *memory)) return;
+  throw OsError(operation, path, ENOMEM, shortage(size, *memory) + (instead.empty() ? "" : ": " + instead));
 }
 
 std::optional<AvailableMemory> available_memory() { return available_memory_below({}); }

@@ -11,11 +11,16 @@
 #include "files/same_file.hpp"
 #include "files/writing/copy_in.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "onecopy/files/file_handle.hpp"
+#include "onecopy/files/snapshot.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
 namespace {
+
+// Page tables have 8 bytes for each page of 4 KiB.
+constexpr std::uint64_t page_tables = 512;
 
 FileIdentity identity_of(const os::FileFacts& facts) noexcept {
   return {facts.device, facts.inode, facts.size, facts.mtime_ns};
@@ -80,14 +85,33 @@ struct Mapping::State {
       throw OsError("map", path, error,
                     "its file system has no shared mappings (FUSE with direct I/O): mode copy reads it");
     check(error, "map");
+    read_far_ahead();
     guarded.emplace(
         GuardedPages{first_page, span.length, fd.get(), span.offset, range.offset + range.length, private_pages}, path);
   }
 
+  // Where a server answers, each touch waits for it, and the kernel reads 64 KiB to 128 KiB at a time. With these two
+  // advices it reads 2 MiB instead, in requests as large as the file system has, whether or not it has 2 MiB pages
+  // (docs/decisions/reading-and-warming.md). Not for a file that memory does not hold: touches here and there would
+  // read it again and again.
+  void read_far_ahead() const {
+    if (private_pages || range.length < os::huge_page || !is_remote(fd.get())) return;
+    if (const auto memory = available_memory(); memory && is_large(range.length, memory->bytes)) return;
+    const os::MutableBytes pages{first_page, span.length};
+    if (os::advise_huge(pages) == Outcome::applied) (void)os::advise_random(pages);
+  }
+
   void copy_file(unsigned threads) {
+    expect_memory(span.length + span.length / page_tables, "copy", path, "map it (mode \"map\"), or open parts of it");
     check(os::map_heap_at(first_page, span.length, os::Access::write), "map");
     (void)os::advise_huge({first_page, span.length});  // refused: the same bytes in small pages
-    copy_in(fd.get(), memory(), range.offset, {path, threads});
+    bool left = false;
+    try {
+      copy_in(fd.get(), memory(), range.offset, {path, threads}, left);
+    } catch (...) {
+      if (left) addresses.leave();
+      throw;
+    }
     if (!private_pages) check(os::make_read_only({first_page, span.length}), "protect");
   }
 

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
 #include <utility>
 
-#include "files/read_error.hpp"
+#include "files/reading.hpp"
 #include "files/writing/reservation.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
@@ -27,56 +28,96 @@ os::Fd create(const std::string& name, std::uint64_t size) {
   return std::move(memory.value);
 }
 
-constexpr std::uint64_t piece = std::uint64_t{8} << 20U;
-constexpr std::size_t step = std::size_t{128} << 10U;  // stays in the cache of the CPU until it is written
-constexpr std::uint64_t ahead = 4 * piece;             // of a piece that is copied, so that the device never waits
-constexpr unsigned copying_threads = 4;                // one of them writes at a time, while others read
+// Copies pieces of a file into a memory file, with write(2): in a mapping, each page would cost a fault, and a child's
+// mapping would prevent sealing.
+class Copier {
+ public:
+  // In the page cache a process that maps a file of a disk may need it; of a server's file the memory file is for all.
+  // `drop`: out of the page cache, also what was there before.
+  Copier(int from, os::Fd into, std::uint64_t size, bool drop)
+      : reader_(from, drop || is_remote(from) ? Leaves::nothing : Leaves::read),
+        into_(std::move(into)),
+        size_(size),
+        drop_(drop) {}
 
-// Copies with write(2): in a mapping, each page would cost a fault, and a child's mapping would prevent sealing.
-void copy(int from, int into, std::uint64_t size, const std::string& name, unsigned threads, bool drop_source) {
-  std::atomic<int> error{0};
-  std::uint64_t failed_at = 0;
-  const auto copy_step = [&](std::uint64_t at, os::MutableBytes buffer) noexcept {
-    const auto read = os::read_at(from, buffer, at);
-    if (!read) return read.error;
-    if (read.value != buffer.size()) return ENODATA;
-    return os::write_at(into, buffer, at).error;
-  };
-  (void)for_each_piece((size + piece - 1) / piece, threads != 0 ? threads : copying_threads, [&](std::uint64_t number) {
-    std::array<std::byte, step> buffer;  // NOLINT(*-member-init): read into before it is written
-    const ByteRange range{number * piece, std::min(piece, size - number * piece)};
-    (void)os::will_need(from, {range.offset + ahead, piece});
-    for (std::uint64_t at = range.offset; at < range.offset + range.length; at += step) {
-      const auto part = os::MutableBytes(buffer).first(std::min<std::uint64_t>(step, range.offset + range.length - at));
-      int none = 0;
-      const int failed = copy_step(at, part);
-      if (failed == 0) continue;
-      if (error.compare_exchange_strong(none, failed)) failed_at = at;
-      return false;
+  std::uint64_t pieces() const noexcept { return (size_ + reader_.piece() - 1) / reader_.piece(); }
+  unsigned threads() const noexcept { return reader_.threads(); }
+
+  bool operator()(std::uint64_t number) noexcept {
+    const ByteRange range{number * reader_.piece(), std::min(reader_.piece(), size_ - number * reader_.piece())};
+    const bool is_new = reader_.bring_in(range);
+    const int failed = copy_in_steps(range);
+    if (is_new || drop_) reader_.let_go(range);
+    int none = 0;
+    if (failed != 0 && error_.compare_exchange_strong(none, failed)) failed_at_ = range.offset;
+    return failed == 0;
+  }
+
+  int error() const noexcept { return error_; }
+  std::uint64_t failed_at() const noexcept { return failed_at_; }  // read after the threads' end
+
+ private:
+  // Each step stays in the cache of the CPU until it is written.
+  int copy_in_steps(ByteRange range) const noexcept {
+    std::array<std::byte, std::size_t{128} << 10U> buffer;  // NOLINT(*-member-init): read into before it is written
+    for (std::uint64_t done = 0; done < range.length; done += buffer.size()) {
+      const auto part = os::MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), range.length - done));
+      if (const int error = reader_.read_cached(part, range.offset + done); error != 0) return error;
+      if (const auto written = os::write_at(into_.get(), part, range.offset + done); !written) return written.error;
     }
-    if (drop_source) (void)os::drop_cached(from, range);
-    return true;
-  });
-  if (error != 0) throw_read_error("copy", name, error, failed_at);
+    return 0;
+  }
+
+  Reader reader_;
+  os::Fd into_;
+  std::uint64_t size_;
+  bool drop_;
+  std::atomic<int> error_{0};
+  std::uint64_t failed_at_ = 0;
+};
+
+// Afterwards each write to a file of a disk changes the time of its last change.
+void expect_dated_writes(int fd, std::uint64_t size, const std::string& name) {
+  check(os::wait_for_writes(fd), "seek", name);
+  check(os::write_out(fd, {0, 0}), "write back", name);
+  // Dirty again at once: a writer is at work, or the file system keeps its files in memory.
+  const auto cached = os::cached_in_file(fd, {0, size});
+  if (cached && cached.value.dirty != 0) throw OsError("write back", name, EBUSY, "it is being written");
+  (void)os::will_need(fd, {0, std::uint64_t{128} << 20U});  // while memory is reserved
+}
+
+void copy(int from, int into, std::uint64_t size, const std::string& name, unsigned threads, bool drop) {
+  auto own = os::duplicate(into);
+  check(own.error, "duplicate a descriptor of", name);
+  const auto copier = std::make_shared<Copier>(from, std::move(own.value), size, drop);
+  const auto watched =
+      watch_pieces(copier->pieces(), threads != 0 ? threads : copier->threads(), copier, read_patience());
+  throw_if_stopped(watched, "copy", name);
+  if (copier->error() != 0) throw_read_error("copy", name, copier->error(), copier->failed_at());
 }
 
 }  // namespace
 
+void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads) {
+  copy(from, into, size, name, threads, false);
+}
+
 Mapping take_snapshot(int fd, std::string name, unsigned threads, bool drop_source) {
   const auto facts = os::facts_of(fd);
   check(facts.error, "stat", name);
-  check(os::wait_for_writes(fd), "seek", name);
-  check(os::write_out(fd, {0, 0}), "write back", name);
-  // Dirty again at once: a writer is at work, or the file system keeps its files in memory.
-  const auto cached = os::cached_in_file(fd, {0, facts.value.size});
-  if (cached && cached.value.dirty != 0) throw OsError("write back", name, EBUSY, "it is being written");
-  (void)os::will_need(fd, {0, 4 * ahead});  // while memory is reserved
+  if (!is_remote(fd)) expect_dated_writes(fd, facts.value.size, name);
   os::Fd memory = create(name, facts.value.size);
   copy(fd, memory.get(), facts.value.size, name, threads, drop_source);
   check(os::seal(memory.get()), "seal", name);
   // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
   if (auto reader = os::reopen_read(memory.get())) memory = std::move(reader.value);
   return Mapping::from_descriptor(memory.get(), std::move(name));
+}
+
+ContentIdentity content_identity(int fd, bool ask) {
+  const auto facts = os::content_facts(fd, ask);
+  check(facts.error, "stat", "descriptor " + std::to_string(fd));
+  return {facts.value.device, facts.value.inode, facts.value.size, facts.value.mtime_ns, facts.value.ctime_ns};
 }
 
 bool is_remote(int fd) {

@@ -115,6 +115,10 @@ int try_lock(int fd) noexcept;
 int try_claim(int fd) noexcept;
 Result<bool> is_claimed(int fd) noexcept;  // by another open file
 
+// Exclusive on this machine (and in this network namespace) as long as the descriptor or a copy of it is open; leaves
+// nothing behind. EADDRINUSE: another process has it. EOPNOTSUPP: the system has no such names.
+Result<Fd> claim_name(const std::string& name) noexcept;
+
 // A shared lock of the open file, which its descriptors and mappings keep, in forked children too. Any number of open
 // files of one inode may have it. EOPNOTSUPP: the system has no such lock.
 int mark_in_use(int fd) noexcept;
@@ -141,7 +145,17 @@ int wait_for_writes(int fd) noexcept;
 Result<Fd> reopen_direct(int fd);           // past the page cache; buffers, offsets, lengths on direct_alignment
 Result<Fd> reopen_direct_writable(int fd);  // likewise, to write
 Result<Fd> reopen_read(int fd);             // the same file, through a descriptor that cannot write
-Result<std::string> name_of(int fd);        // last part of the path that the kernel reports
+// What identifies the contents of an open file. Of a remote file with `ask`, as its server says now, else as the kernel
+// has it, without waiting for a server.
+struct ContentFacts {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;
+};
+Result<ContentFacts> content_facts(int fd, bool ask) noexcept;
+Result<std::string> name_of(int fd);  // last part of the path that the kernel reports
 inline constexpr std::size_t direct_alignment = 4096;
 
 // --- memory.cpp: address space --------------------------------------------------------------------------------
@@ -168,8 +182,7 @@ int unlock_memory(Bytes memory) noexcept;
 
 Outcome advise_huge(Bytes memory) noexcept;
 Outcome advise_random(Bytes memory) noexcept;  // a fault reads one page, whatever the device reads ahead
-// Reads and maps every page. EFAULT or EIO where a touch would raise SIGBUS; ENOSYS where the kernel lacks it; EINTR or
-// EAGAIN: incomplete, call again.
+// Reads and maps every page. EFAULT or EIO where a touch would raise SIGBUS; ENOSYS where the kernel lacks it.
 int populate(Bytes memory) noexcept;
 // Reads a byte of every page through the kernel: EFAULT where a touch would raise SIGBUS; ENOSYS where it is
 // unsupported.
@@ -194,6 +207,7 @@ Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept;  // EPERM w
 struct MappedFacts {
   std::uint64_t mapped = 0;  // bytes present in this process's page tables
   std::uint64_t huge = 0;    // of these, in 2 MiB entries
+  std::uint64_t locked = 0;  // of these, locked into memory: by smaps only
 };
 Result<MappedFacts> mapped_here(Bytes memory) noexcept;      // PAGEMAP_SCAN, Linux 6.7
 Result<MappedFacts> mapped_by_smaps(Bytes memory) noexcept;  // of whole mappings; ENODATA as shared_here
@@ -233,7 +247,7 @@ Result<std::string> boot_id();                           // changes with each st
 enum class Storage : std::uint8_t { local, memory, remote };  // remote: a server or another program answers
 struct FileSystem {
   Storage storage = Storage::local;
-  const char* name = "";  // "nfs"; empty for what is local
+  const char* name = "";  // "nfs"; empty: not known
   // Each write to a file, also through a mapping whose pages were written back, sets the time of its last change to the
   // kernel's own, in units of 20 ms or less.
   bool dates_writes = false;

@@ -18,7 +18,7 @@ ModeChoice choose_mode(const FileConditions& conditions) {
   if (storage->storage == os::Storage::local) {
     auto choice = mapped("it is on a local disk: one copy for all processes");
     // A touch then reads no more than the device would read ahead anyway, and a pass has a fault for each 2 MiB.
-    const bool fits = conditions.available && conditions.file_size <= *conditions.available / 2;
+    const bool fits = conditions.available && !is_large(conditions.file_size, *conditions.available);
     const std::uint64_t ahead = conditions.read_ahead.value_or(0);
     choice.huge = fits && ahead >= os::huge_page;
     if (choice.huge) choice.reason += "; in 2 MiB pages, because the device reads " + readable(ahead) + " ahead";

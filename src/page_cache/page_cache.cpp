@@ -1,9 +1,13 @@
 #include "onecopy/page_cache/page_cache.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "page_cache/observe.hpp"
 #include "page_cache/ranges.hpp"
 
@@ -113,6 +117,16 @@ std::string collapse_reason(const CollapseReport& report, int refusal) {
   return "the kernel refused at least part of it (errno " + std::to_string(refusal) + ")";
 }
 
+// What is locked already, and so is no longer available. In part of a locked mapping: 0, not known.
+std::uint64_t locked_bytes(const Mapping& mapping, std::span<const ByteRange> ranges) noexcept {
+  std::uint64_t locked = 0;
+  for (const auto& range : ranges) {
+    const auto facts = os::mapped_by_smaps(pages_of(mapping, range));
+    locked += facts ? std::min(facts.value.locked, range.length) : 0;
+  }
+  return locked;
+}
+
 }  // namespace
 
 Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges) {
@@ -206,11 +220,14 @@ EvictReport evict(const Mapping& mapping, Ranges asked) {
   }
   (void)os::sync_file(mapping.descriptor());  // dirty pages cannot be dropped
   int refusal = 0;
-  // The kernel's own scanners (DAMON, khugepaged) hold a page for an instant now and then, and it stays: ask again.
-  constexpr int attempts = 3;
-  for (int attempt = 0; attempt < attempts && (attempt == 0 || report.cached_after.value_or(0) != 0); ++attempt) {
+  // A page stays that is being read, such as ahead of the last access, or that the kernel's own scanners (DAMON,
+  // khugepaged) hold for an instant: ask again, and then after a while.
+  constexpr std::array pauses{0, 0, 1, 2, 4};  // ms
+  for (const int pause : pauses) {
+    if (pause != 0) std::this_thread::sleep_for(std::chrono::milliseconds(pause));
     refusal = drop(mapping, ranges);
     report.cached_after = cached_bytes(mapping, ranges);
+    if (report.cached_after.value_or(0) == 0) break;
   }
   report.seconds = seconds_since(start);
   report.reason = evict_reason(report, mapping, refusal);
@@ -251,6 +268,13 @@ PinReport pin(const Mapping& mapping, Ranges asked) {
   if (mapping.private_pages() && mapping.mode() == Mode::map) {
     report.outcome = Outcome::refused;
     report.reason = "locking the pages of a private mapping would copy every one of them";
+    return report;
+  }
+  // Locked pages cannot be dropped: the kernel would end processes for more than a control group may have.
+  if (const auto memory = available_memory();
+      memory && !fits(report.bytes, *memory) && !fits(report.bytes - locked_bytes(mapping, ranges), *memory)) {
+    report.outcome = Outcome::refused;
+    report.reason = shortage(report.bytes, *memory);
     return report;
   }
   report.outcome = Outcome::applied;

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdio>
 
+#include "onecopy/files/available_memory.hpp"
+
 namespace onecopy {
 namespace {
 
@@ -11,6 +13,8 @@ namespace {
 // Measured on two cores, 1.5 GiB cold: 0.61 s with 8, 0.59 with 1 and 2 where the device reads 8 MiB ahead; 0.55 s with
 // 8, 0.71 with 1 and 2 where it reads 128 KiB ahead.
 constexpr unsigned reading_threads = 8;
+
+constexpr unsigned most_threads = 64;
 
 // From here on a plain touch in file order keeps the device busy without us (measured at 8 MiB: 1.47 s for 3.77 GiB
 // touched, 1.33 to 1.43 s populated).
@@ -27,6 +31,10 @@ constexpr std::uint64_t huge_part = 4;
 constexpr std::uint64_t small_part = 10;
 constexpr std::uint64_t usual_read_ahead = std::uint64_t{128} << 10U;
 
+bool is_too_large(const Conditions& conditions) {
+  return conditions.available && is_large(conditions.file_size, *conditions.available);
+}
+
 bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) {
   if (asked == Huge::yes) return true;
   if (asked == Huge::no) {
@@ -34,10 +42,22 @@ bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) 
     return false;
   }
   // A huge page read for one small access is 512 times too much: a file that is large for the memory uses small pages.
-  if (!conditions.available || conditions.file_size <= *conditions.available / 2) return true;
+  if (!is_too_large(conditions)) return true;
   reason += "4 KiB pages, because " + readable(conditions.file_size) + " is more than half of the " +
-            readable(*conditions.available) + " of memory that may be used";
+            readable(conditions.available.value_or(0)) + " of memory that may be used";
   return false;
+}
+
+// Names the file system, and how long it takes to answer, where that decided. Empty: it did not.
+std::string slowness(const Conditions& conditions) {
+  const auto& system = conditions.file_system;
+  const bool remote = system && system->storage == os::Storage::remote;
+  if (!remote && conditions.latency.value_or(0) < slow_answer) return {};
+  std::string text = remote ? std::string(system->name) : "a disk";
+  if (!conditions.latency) return text;
+  std::array<char, 32> number{};
+  std::snprintf(number.data(), number.size(), " that answers after %.2g ms", *conditions.latency * 1e3);
+  return text + number.data();
 }
 
 }  // namespace
@@ -60,12 +80,18 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
     return nothing;
   }
   if (options.mechanism == Mechanism::none)
-    return {.mechanism = Mechanism::none, .threads = threads, .reason = "nothing done, as requested"};
+    return {.mechanism = Mechanism::none,
+            .threads = threads,
+            .too_large = is_too_large(conditions),
+            .reason = "nothing done, as requested"};
   Plan plan;
   const std::uint64_t in_flight =
       std::max(conditions.read_ahead.value_or(0), std::uint64_t{os::huge_page});  // a thread's
   const std::uint64_t memory = conditions.available.value_or(UINT64_MAX);
-  plan.threads = static_cast<unsigned>(std::clamp<std::uint64_t>(memory / tight / in_flight, 1, threads));
+  const auto within_memory = [&](unsigned wanted) {
+    return static_cast<unsigned>(std::clamp<std::uint64_t>(memory / tight / in_flight, 1, wanted));
+  };
+  plan.threads = plan.most_threads = within_memory(threads);
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
   if (plan.huge) plan.reason = "2 MiB pages requested before reading";
   plan.most = options.budget.value_or(memory - std::min(memory, 2 * in_flight * plan.threads));
@@ -74,6 +100,12 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
     plan.overshoot = plan.huge ? huge_overshoot : ahead + ahead / 2;
     plan.part = plan.huge ? huge_part : small_part;
     plan.at_once = std::max(ahead, usual_read_ahead);
+  }
+  if (const auto slow = slowness(conditions); !slow.empty()) {
+    plan.slow = true;
+    if (options.threads == 0) plan.most_threads = within_memory(most_threads);
+    plan.piece = step_size;
+    plan.reason += "; on " + slow;
   }
   if (options.mechanism) {
     plan.mechanism = *options.mechanism;

@@ -25,15 +25,23 @@ std::optional<std::uint64_t> sum(std::span<const Report> reports, std::optional<
   return sum;
 }
 
+// Each text once.
 template <class Report>
-std::string every_reason(std::span<const Report> reports) {
-  std::vector<std::string_view> reasons;
+std::string every_text(std::span<const Report> reports, std::string Report::* member, const char* between) {
+  std::vector<std::string_view> seen;
   std::string text;
   for (const Report& report : reports) {
-    if (report.reason.empty() || std::ranges::find(reasons, report.reason) != reasons.end()) continue;
-    text += (reasons.empty() ? "" : "; ") + report.reason;
-    reasons.emplace_back(report.reason);
+    const std::string& part = report.*member;
+    if (part.empty() || std::ranges::find(seen, part) != seen.end()) continue;
+    text += (seen.empty() ? "" : between) + part;
+    seen.emplace_back(part);
   }
+  return text;
+}
+
+template <class Report>
+std::string every_reason(std::span<const Report> reports) {
+  const auto text = every_text(reports, &Report::reason, "; ");
   return reports.size() > 1 ? text + "; " + std::to_string(reports.size()) + " files" : text;
 }
 
@@ -83,6 +91,9 @@ WarmReport total(std::span<const WarmReport> reports) {
   keep_worst(reports, &WarmReport::mechanism, all.mechanism);  // "read" is what populating becomes where it cannot be
   keep_worst(reports, &WarmReport::huge, all.huge);            // not asked is less than applied
   keep_worst(reports, &WarmReport::threads, all.threads);
+  keep_worst(reports, &WarmReport::piece, all.piece);
+  keep_worst(reports, &WarmReport::latency, all.latency);
+  all.file_system = every_text(reports, &WarmReport::file_system, ", ");
   all.complete = std::ranges::all_of(reports, &WarmReport::complete);
   all.reason = every_reason(reports);
   return all;

@@ -1,11 +1,14 @@
 #include "page_cache/warmed_file.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "files/read_error.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/snapshot.hpp"
 #include "os/os.hpp"
 #include "page_cache/observe.hpp"
 #include "page_cache/ranges.hpp"
@@ -13,10 +16,6 @@
 namespace onecopy {
 namespace {
 
-// What one thread takes at a time. Large, because the read-ahead state belongs to the open file, and threads that work
-// close to each other spoil it: with 8 threads and pieces of 8 MiB 93 % ended in huge pages, with 32 MiB 99.7 to 100 %,
-// 0.52 s instead of 0.61 (1.5 GiB cold, medians of 5).
-constexpr std::uint64_t piece_size = std::uint64_t{32} << 20U;
 constexpr std::size_t read_size = std::size_t{1} << 20U;
 
 }  // namespace
@@ -41,12 +40,22 @@ void WarmedFile::find_missing() {
   if (copied && !inspector_) return;
   for (const auto& range : ranges_) {
     for (std::uint64_t at = range.offset; at < range.offset + range.length; at += pieces_.back().range.length) {
-      const auto piece = part_at(at, range, piece_size, mapping_.file_offset());
+      const auto piece = part_at(at, range, largest_piece, mapping_.file_offset());
       const bool missing = !copied && ((!cached && !is_cached(piece)) || has_unread_pages(piece));
       pieces_.push_back({.file = this, .range = piece, .missing = missing});
       missing_ += missing ? piece.length : 0;
     }
   }
+}
+
+std::uint64_t WarmedFile::cached_now() const { return cached_bytes(mapping_, ranges_).value_or(0); }
+
+void WarmedFile::find_missing_again() {
+  pieces_.clear();
+  missing_ = 0;
+  const auto before = report_.cached_before;
+  find_missing();
+  report_.cached_before = before;
 }
 
 bool WarmedFile::is_cached(ByteRange piece) const noexcept {
@@ -67,16 +76,44 @@ bool WarmedFile::has_unread_pages(ByteRange piece) const noexcept {
   return false;
 }
 
-void WarmedFile::prepare(Plan plan) {
+std::optional<double> WarmedFile::measure_latency() const noexcept {
+  const auto is_missing = [](const WarmPiece& piece) { return piece.missing; };
+  const auto last = std::ranges::find_if(pieces_.rbegin(), pieces_.rend(), is_missing);
+  if (last == pieces_.rend()) return std::nullopt;
+  // Past the page cache, where the file system can; of a server through it: a process that waits for a server in a
+  // direct read cannot be ended.
+  os::Result<os::Fd> direct{{}, EOPNOTSUPP};
+  if (!is_remote(mapping_.descriptor())) direct = os::reopen_direct(mapping_.descriptor());
+  alignas(os::direct_alignment) std::array<std::byte, os::direct_alignment> block;  // NOLINT(*-member-init)
+  const auto measure = [&](std::uint64_t offset) -> std::optional<double> {
+    const auto at = (mapping_.file_offset() + offset) / block.size() * block.size();
+    const auto start = std::chrono::steady_clock::now();
+    const auto got = os::read_at(direct ? direct.value.get() : mapping_.descriptor(), block, at);
+    return got ? std::optional(seconds_since(start)) : std::nullopt;
+  };
+  // At the end of what is missing: around the header, pages were read with it.
+  auto latency = measure(last->range.offset + last->range.length - 1);
+  // A disk that others use as well, or a CPU, may be late once.
+  const auto first = std::ranges::find_if(pieces_, is_missing);
+  for (const auto offset : {first->range.offset + first->range.length / 2, last->range.offset})
+    if (direct && latency >= slow_answer) latency = std::min(latency, measure(offset));
+  return latency;
+}
+
+void WarmedFile::prepare(Plan plan, const Conditions& conditions) {
   plan_ = std::move(plan);
+  if (conditions.file_system) report_.file_system = conditions.file_system->name;
+  report_.latency = conditions.latency;
   report_.reason = plan_.reason;
   report_.mechanism = plan_.mechanism;
+  report_.piece = plan_.fills() ? plan_.piece : 0;
   report_.complete = plan_.fills() || plan_.nothing_missing;
   if (plan_.fills())
     isolate();
   else
     std::ranges::for_each(pieces_, [](WarmPiece& piece) { piece.missing = false; });
   if (plan_.huge) advise_huge();
+  if (plan_.too_large && inspector_) inspector_->leave_no_cache();
 }
 
 void WarmedFile::isolate() {
@@ -114,15 +151,20 @@ void WarmedFile::advise_huge() {
 std::uint64_t WarmedFile::isolated_bytes() const noexcept { return total_length(isolated_); }
 
 void WarmedFile::append_pieces_to(std::vector<WarmPiece>& pieces) {
-  if (!inspector_) std::erase_if(pieces_, [](const WarmPiece& piece) { return !piece.missing; });
-  std::ranges::copy(pieces_, std::back_inserter(pieces));
+  for (const auto& found : pieces_) {
+    if (!found.missing && !inspector_) continue;
+    const std::uint64_t end = found.range.offset + found.range.length;
+    for (auto piece = found; piece.range.offset < end; piece.range.offset += piece.range.length) {
+      piece.range = part_at(piece.range.offset, {piece.range.offset, end - piece.range.offset}, plan_.piece,
+                            mapping_.file_offset());
+      pieces.push_back(piece);
+    }
+  }
 }
 
 int WarmedFile::populate(ByteRange step, Touch touch) const noexcept {
   const auto pages = pages_of(mapping_, step);
-  int error = 0;
-  do error = os::populate(pages);
-  while (error == EINTR || error == EAGAIN);  // a signal, or a page that the kernel holds for an instant
+  const int error = os::populate(pages);
   return error == 0 && touch == Touch::yes && os::touch(pages) == EFAULT ? EFAULT : error;
 }
 

@@ -36,14 +36,20 @@ class WarmedFile {
 
   // These three in this order, from one thread. Throws DataLost where the file no longer has the bytes.
   void find_missing();
-  void prepare(Plan plan);  // asks for 2 MiB pages where the plan does
+  void find_missing_again();                              // after a while
+  void prepare(Plan plan, const Conditions& conditions);  // asks for 2 MiB pages where the plan does
   void append_pieces_to(std::vector<WarmPiece>& pieces);
+
+  // Seconds until one small read of what is missing is answered, past the page cache. Empty: the file system has no
+  // such reads.
+  std::optional<double> measure_latency() const noexcept;
 
   // From any thread; errno, ENOSYS where the kernel cannot populate.
   int populate(ByteRange step, Touch touch) const noexcept;
   int read(ByteRange step) const noexcept;
   // Starts reading exactly this, so that a later page fault waits for its own page and reads nothing around it.
   void prefetch(ByteRange step) const noexcept;
+  std::uint64_t cached_now() const;  // bytes; 0 where the kernel does not report it
   // False where the kernel does not report it.
   bool is_cached(ByteRange piece) const noexcept;
 

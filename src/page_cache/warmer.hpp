@@ -28,16 +28,20 @@ class Warmer {
   Progress progress() const noexcept { return {progress_done_.load(std::memory_order_relaxed), progress_total_}; }
 
  private:
+  void wait_for_another();
   void choose_plans();
   void cut_to_budget(std::vector<WarmPiece>& pieces);
-  void visit(std::span<const WarmPiece> pieces);
-  bool visit_piece(const WarmPiece& piece) noexcept;                       // false: every thread stops
+  void read_all(std::span<const WarmPiece> pieces);
+  bool visit(std::span<const WarmPiece> pieces);      // false: an error, or the inspector, has ended it
+  bool visit_piece(const WarmPiece& piece) noexcept;  // false: every thread stops
   int fill(const WarmPiece& piece, ByteRange step, Touch touch) noexcept;  // errno
   WarmReport finish();
 
   WarmOptions options_;
   std::deque<WarmedFile> files_;  // a deque: pieces point to files
   unsigned threads_ = 0;
+  unsigned most_threads_ = 0;
+  unsigned threads_ran_ = 0;
   std::uint64_t most_ = 0;     // bytes to bring in
   bool within_budget_ = true;  // false: the budget ends before the work does
   std::uint64_t progress_total_ = 0;
@@ -45,7 +49,9 @@ class Warmer {
   std::atomic<std::uint64_t> filled_{0};
   std::atomic<std::uint64_t> minor_faults_{0};
   std::atomic<std::uint64_t> major_faults_{0};
+  os::Fd claim_;  // of the machine, to warm the first of the files
   std::atomic<bool> cannot_populate_{false};
+  bool reads_first_ = false;  // read(2), and then populate: the requests of faults are too small
   std::atomic<bool> cancelled_{false};
   // Of the first step that failed; written by the thread that has set error_.
   std::atomic<int> error_{0};

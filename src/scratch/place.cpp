@@ -24,7 +24,7 @@ std::optional<os::FileSystem> system_of(const std::string& folder) {
   return system ? std::optional(system.value) : std::nullopt;
 }
 
-std::string shortage(std::uint64_t size, const os::Result<std::uint64_t>& free) {
+std::string no_space(std::uint64_t size, const os::Result<std::uint64_t>& free) {
   std::string text = "no space: it needs " + std::to_string(size) + " bytes";
   if (free) text += ", and " + std::to_string(free.value) + " are free";
   return text;
@@ -32,12 +32,7 @@ std::string shortage(std::uint64_t size, const os::Result<std::uint64_t>& free) 
 
 void reserve_in(const PlacedFile& file, std::uint64_t size) {
   const auto& folder = file.place.folder;
-  // Linux overcommits: check available memory first, or the OOM killer ends the process.
-  const auto available = file.in_memory ? available_memory() : std::nullopt;
-  if (available && available->bytes < size)
-    throw OsError(making, folder, ENOMEM,
-                  "it needs " + std::to_string(size) + " bytes of memory, and " + std::to_string(available->bytes) +
-                      " may be used");
+  if (file.in_memory) expect_memory(size, making, folder, "choose a folder on a disk");
   const auto free = os::free_space(file.fd.get());
   const int error = reserve(file.fd.get(), size, file.in_memory ? reserved_at_once : size);
   if (error == 0) return;
@@ -46,7 +41,7 @@ void reserve_in(const PlacedFile& file, std::uint64_t size) {
         making, folder, error,
         "its file system cannot reserve space: choose another folder, or do not reserve; then writing to a full "
         "disk ends the process (SIGBUS)");
-  throw OsError(making, folder, error, error == ENOSPC || error == EDQUOT ? shortage(size, free) : std::string());
+  throw OsError(making, folder, error, error == ENOSPC || error == EDQUOT ? no_space(size, free) : std::string());
 }
 
 void refuse_obstacles(const std::string& folder, const std::optional<os::FileSystem>& system) {

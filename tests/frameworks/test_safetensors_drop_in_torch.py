@@ -1,7 +1,6 @@
 """`onecopy.safetensors.torch`, beside `safetensors.torch`."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import safetensors
@@ -20,11 +19,6 @@ ALL = {name: torch.arange(48, dtype=torch.uint8).view(getattr(torch, kind)) for 
 ALL["BOOL"] = torch.tensor([True, False])
 ALL |= {"empty": torch.zeros(0, 3), "0-d": torch.tensor(5.5), "deep": torch.arange(24).reshape(2, 3, 4)}
 """A tensor of each dtype, and of other shapes."""
-
-
-@pytest.fixture
-def path(tmp_path) -> Path:
-    return tmp_path / "a.safetensors"
 
 
 def check_same(found, expected):

@@ -15,7 +15,7 @@ from tests.support.datasets import Bag, Pictures, moved, stays
 
 import onecopy as oc
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 pytestmark = pytest.mark.processes
 

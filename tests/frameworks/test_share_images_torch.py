@@ -12,7 +12,7 @@ from tests.support.images import save_photos
 
 import onecopy as oc
 from onecopy.images import Images
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 pytest.importorskip("PIL.Image")
 pytestmark = pytest.mark.processes
@@ -71,7 +71,7 @@ RANK = """
 import multiprocessing, os, pathlib, sys
 import numpy as np, torch, torch.distributed as dist
 import onecopy as oc
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 from torch.utils.data import DataLoader, DistributedSampler
 
 def seen(image):

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import onecopy as oc
+from onecopy import page_cache
+from onecopy.integrations.torch import _load
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -40,6 +42,21 @@ def test_the_host_itself_is_no_device_to_send_to(path):
     report = oc.torch.load_into(module, path, device=torch.device("cpu"))
     assert report.sent == 0
     assert report.mapped == 96
+
+
+@pytest.mark.parametrize("memory", [1 << 40, 32 << 20])
+def test_weights_that_are_larger_than_memory_reach_a_device_through_a_window(path, monkeypatch, memory):
+    """The host stands for a device, which not every machine has."""
+    monkeypatch.setattr(_load, "is_cpu", lambda _: False)
+    monkeypatch.setattr(page_cache, "available_memory", lambda: memory)
+    oc.evict(path)
+    with oc.open(path) as file:
+        tensors, job = _load.tensors_in(file, list(file), device="cpu", writable=False)
+        if job is not None:
+            job.wait()
+        assert (job is None) is (file.residency().cached < 16 << 20) is (memory < file.nbytes)
+        for name, tensor in tensors.items():
+            np.testing.assert_array_equal(tensor.numpy(), file[name], strict=True)
 
 
 @needs_cuda

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import call_in_child
+from tests.support.memory_group import NoMemoryGroupError, memory_group
 
 import onecopy as oc
 from onecopy.memory import proc
@@ -321,3 +323,30 @@ def test_a_dict_of_modules_and_tensors_is_given_a_file(tmp_path):
         oc.torch.load_into({"model": given, "lr": 0.1}, path)
     with pytest.raises(RuntimeError, match=r"not in the module: .*step"):
         oc.torch.load_into({"model": given}, path)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_module_of_four_times_the_memory_is_loaded_and_read(tmp_path, warm):
+    """On the host the weights stay a mapping, whose pages the kernel drops and reads again."""
+    path = tmp_path / "model.safetensors"
+    weights = {f"{i}.weight": np.full((1 << 10, 1 << 11), i, np.float32) for i in range(32)}
+    oc.save(path, weights)
+    oc.evict(path)
+
+    def work(enter):  # numpy computes: the threads of torch end at a fork
+        enter()
+        with torch.device("meta"):
+            module = torch.nn.Sequential(*(torch.nn.Linear(1 << 11, 1 << 10, bias=False) for _ in range(32)))
+        report = oc.torch.load_into(module, path, warm=warm)
+        if report.warming is not None:
+            report.warming.wait()
+        return report.mapped, [float(layer.weight.detach().numpy().mean()) for layer in module]
+
+    try:
+        with memory_group(sum(one.nbytes for one in weights.values()) // 4) as enter:
+            mapped, means = call_in_child(lambda: work(enter))
+    except NoMemoryGroupError as error:
+        pytest.skip(str(error))
+    assert mapped == sum(one.nbytes for one in weights.values())
+    assert means == pytest.approx(range(32))

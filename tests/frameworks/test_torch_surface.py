@@ -7,7 +7,7 @@ import pytest
 
 import onecopy as oc
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 MIB = 1 << 20
 

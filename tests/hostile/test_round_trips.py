@@ -9,12 +9,12 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import pytest
 import safetensors
 import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from tests.support.rows import same
 from tests.support.safetensors_files import file_of
 
 import onecopy as oc
@@ -44,11 +44,6 @@ DTYPES = {
 }
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "model.safetensors"
-
-
 @st.composite
 def arrays(draw) -> np.ndarray:
     """Draw an array of any element type and any bits: NaNs with a payload too."""
@@ -68,10 +63,6 @@ characters = st.characters(exclude_categories=["Cs"]) | st.sampled_from(
 texts = st.text(characters, max_size=20)
 names = texts.filter(lambda name: name != "__metadata__")
 keys = texts.filter(lambda key: key not in {"onecopy", "format"})
-
-
-def same(one: np.ndarray, other: np.ndarray) -> bool:
-    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 def metadata_of(path: Path) -> dict[str, str]:

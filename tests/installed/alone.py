@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import onecopy as oc
-from onecopy.workers import assert_shared
+from onecopy.memory import proc
 
 MIB = 1 << 20
 WEIGHTS = {"encoder.weight": np.arange(4 * MIB, dtype=np.float32).reshape(-1, 1024), "bias": np.full(7, 0.5)}
@@ -86,7 +86,10 @@ def processes_hold_one_copy(folder: Path) -> None:
         for worker in workers:
             worker.start()
         assert [ours.recv() for ours, _ in pipes] == [expected] * 2, method
-        assert_shared(model, workers)
+        for worker in workers:
+            mapped = proc.of_file(proc.smaps(worker.pid), (path.stat().st_dev, path.stat().st_ino), str(path))
+            assert mapped, method
+            assert sum(region.memory.anonymous for region in mapped) == 0, method
         for (ours, _), worker in zip(pipes, workers, strict=True):
             ours.send("end")
             worker.join(60)

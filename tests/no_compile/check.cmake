@@ -1,15 +1,9 @@
-# SOURCE must compile, and with MUST_NOT_COMPILE defined it must not, for the reason that it names in a line "// error: ...".
-set(compile ${COMPILER} -std=c++20 -fsyntax-only -I${INCLUDE} ${SOURCE})
-execute_process(COMMAND ${compile} RESULT_VARIABLE good ERROR_VARIABLE errors)
-if(NOT good EQUAL 0)
-  message(FATAL_ERROR "the right use does not compile:\n${errors}")
-endif()
-execute_process(COMMAND ${compile} -DMUST_NOT_COMPILE RESULT_VARIABLE bad ERROR_VARIABLE errors)
+# SOURCE must not compile with WRONG defined, and the message must have REASON.
+execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only -I${INCLUDE} -D${WRONG} ${SOURCE}
+                RESULT_VARIABLE bad ERROR_VARIABLE errors)
 if(bad EQUAL 0)
   message(FATAL_ERROR "the wrong use compiles")
 endif()
-file(STRINGS ${SOURCE} wanted REGEX "^// error: ")
-string(REPLACE "// error: " "" wanted "${wanted}")
-if(NOT errors MATCHES "${wanted}")
-  message(FATAL_ERROR "it fails for another reason than '${wanted}':\n${errors}")
+if(NOT errors MATCHES "${REASON}")
+  message(FATAL_ERROR "it fails for another reason than '${REASON}':\n${errors}")
 endif()

@@ -73,8 +73,8 @@ def test_a_connection_that_ends_early_is_continued_where_it_ended(objects, store
 
 
 def test_a_connection_that_becomes_silent_is_left_and_continued(objects, store, small_pieces, monkeypatch):
-    monkeypatch.setitem(origin._CLIENT, "read_timeout", "200 ms")
-    objects.faults.append(Fault(cut=1000, stall=3.0))
+    monkeypatch.setitem(origin._CLIENT, "read_timeout", "1 s")
+    objects.faults.append(Fault(cut=1000, stall=6.0))
     assert fetch(objects.put("x", CONTENT), store=store).read_bytes() == CONTENT
     assert any(one.begin is not None and one.begin % small_pieces == 1000 for one in objects.data_requests)
 

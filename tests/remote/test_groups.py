@@ -14,9 +14,9 @@ import pytest
 from tests.support.waiting import PATIENCE, until
 
 from onecopy.remote import boards, fetch, groups
-from onecopy.remote.boards import Board, Job
+from onecopy.remote.boards import Board, JobNodes
 from onecopy.remote.channels import Channel, Listener, NodeLostError
-from onecopy.remote.groups import SAMPLE, Group, JobNodes
+from onecopy.remote.groups import SAMPLE, Group
 from onecopy.remote.origin import Origin, versions_of
 from onecopy.store import Store
 
@@ -35,8 +35,7 @@ class Cluster:
 
     def nodes(self, rank: int, secret: bytes = SECRET) -> JobNodes:
         """Return the nodes as one of them sees them."""
-        job = Job(rank, self.size, "127.0.0.1", 0, "127.0.0.1", "job")
-        return JobNodes(job, self.store(rank), Board(self.texts, "job", secret))
+        return JobNodes(Board(self.texts.swap, "job", secret), rank, self.size, "127.0.0.1", self.store(rank))
 
     def store(self, rank: int) -> Store:
         return Store(self.folder / f"node-{rank}")
@@ -50,10 +49,10 @@ class Cluster:
 def cluster(tmp_path, monkeypatch, small_pieces) -> Iterator[Cluster]:
     found = Cluster(tmp_path)
 
-    def nodes(of: Any, store: Store, _: Any) -> JobNodes | None:
-        return found.nodes(int(store.folder.name.rpartition("-")[2])) if of else None
+    def nodes(_: Any, store: Store) -> JobNodes:
+        return found.nodes(int(store.folder.name.rpartition("-")[2]))
 
-    monkeypatch.setattr(groups, "_nodes", nodes)
+    monkeypatch.setattr(groups, "nodes_of", nodes)
     yield found
     found.pool.shutdown()
 
@@ -63,8 +62,7 @@ def serve_instead(cluster: Cluster, url: str, content: bytes, partial: Any = Non
     [version] = versions_of([Origin(url)])
     path = cluster.folder / "other"
     path.write_bytes(content)
-    with path.open("rb") as file:
-        group = Group(cluster.nodes(1), Origin(url).key(version), file.fileno(), len(content), partial)
+    group = Group(cluster.nodes(1), Origin(url).key(version), path, partial)
 
     def serve() -> None:
         try:
@@ -207,9 +205,8 @@ def test_an_interrupt_while_the_board_is_waited_for_ends_the_fetch(objects, stor
 
     monkeypatch.setenv("ONECOPY_NODES_SECRET", SECRET.decode())
     monkeypatch.setattr(Channel, "to", never)
-    monkeypatch.setattr(groups, "job_of_addresses", lambda _: Job(1, 2, "127.0.0.1", 9, "127.0.0.1", "job"))
     with pytest.raises(InterruptedError):
-        fetch(objects.put("x", CONTENT), store=store, nodes=["a", "b"], progress=stop)
+        fetch(objects.put("x", CONTENT), store=store, nodes=["203.0.113.1", "127.0.0.1"], progress=stop)
     until(lambda: not [one for one in threading.enumerate() if one.name == "onecopy-step"])
     assert objects.served <= 1
 
@@ -318,10 +315,9 @@ def test_the_secret_of_a_user_is_made_once_and_is_the_users_alone(tmp_path, monk
 def test_a_board_at_a_port_of_another_user_is_left(objects, store, monkeypatch, caplog):
     others = Listener("127.0.0.1", 0, b"another secret of theirs", lambda _: None)
     monkeypatch.setenv("ONECOPY_NODES_SECRET", SECRET.decode())
-    job = Job(0, 2, "127.0.0.1", others.port, "127.0.0.1", "job")
-    monkeypatch.setattr(groups, "job_of_addresses", lambda _: job)
     url = objects.put("x", CONTENT)
     with caplog.at_level(logging.WARNING):
-        assert fetch(url, store=store, nodes=["a", "b"]).read_bytes() == CONTENT
+        nodes = [f"127.0.0.1:{others.port}", "203.0.113.1"]
+        assert fetch(url, store=store, nodes=nodes).read_bytes() == CONTENT
     assert "does not know the secret" in caplog.text
     others.close()

@@ -201,11 +201,11 @@ def test_nodes_are_for_urls_that_are_opened_whole():
 
 def test_addresses_are_checked():
     with pytest.raises(ValueError, match=r"^nodes: 0 of 203\.0\.113\.1, 203\.0\.113\.2 are addresses of this machine"):
-        boards.job_of_addresses(["203.0.113.1", "203.0.113.2"])
-    job = boards.job_of_addresses(["203.0.113.1:123", "127.0.0.1"])
-    assert (job.rank, job.size, job.host, job.port, job.address()) == (1, 2, "203.0.113.1", 123, "127.0.0.1")
+        boards.parsed_addresses(["203.0.113.1", "203.0.113.2"])
+    parsed = boards.parsed_addresses(["203.0.113.1:123", "127.0.0.1"])
+    assert parsed == (1, [("203.0.113.1", 123), ("127.0.0.1", 29600)])
     with pytest.raises(ValueError, match="'node:x' is not an address such as"):
-        boards.job_of_addresses(["node:x"])
+        boards.parsed_addresses(["node:x"])
 
 
 VICTIM = """
@@ -234,16 +234,14 @@ while not (lists := [text for name in texts.list_keys() if b'"members"' in (text
     time.sleep(0.05)
 print("read", [(name, texts.get(name)) for name in texts.list_keys()])
 [[node, host, port, *_]] = json.loads(lists[0].partition(b" ")[2])["members"]
-job = boards.job_of_torchrun()
-nodes = groups.JobNodes(job, SimpleNamespace(folder=Path(".")), job.board())
+nodes = boards.nodes_of("torchrun", SimpleNamespace(folder=Path(".")))
 try:
     Channel.to(host, port, nodes.board.secret)
 except NodeLostError as error:
     print("connected:", error)
 [version] = versions_of([origin := Origin(url)])
 Path("poison").write_bytes(bytes(version.size))
-poison = open("poison", "rb")
-group = groups.Group(nodes, origin.key(version), poison.fileno(), version.size)
+group = groups.Group(nodes, origin.key(version), Path("poison"))
 group.join()
 print("uid", os.getuid(), "joined", group._others)
 for name in texts.list_keys():  # and what can be changed is

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.support.ray_nodes import RayNodes, fetched, names_of, opened
 from tests.support.waiting import until
 
 import onecopy as oc
+from onecopy.remote import boards
 from onecopy.remote.groups import SAMPLE
 from onecopy.remote.transfer import pieces_of
 
@@ -60,6 +62,30 @@ class TestNodesThatStay:
         index = write_set(tmp_path)
         handle = oc.ray.share(index)
         assert ray.get(shared_ray_nodes.on(1, names_of, handle)) == sorted(oc.open(index))
+
+    @pytest.mark.usefixtures("shared_ray_nodes")
+    def test_no_value_is_lost_that_nodes_replace_at_the_same_time(self, monkeypatch):
+        from ray.experimental import internal_kv
+
+        board = boards.RayNodes().board
+        name = board.name("test")
+        put = internal_kv._internal_kv_put
+
+        def add(*numbers: int) -> None:
+            for number in numbers:
+                board.update(name, lambda now, number=number: {**(now or {}), str(number): True})
+
+        def put_late(*arguments, **options):  # as a process that stopped until others had replaced the value
+            monkeypatch.setattr(internal_kv, "_internal_kv_put", put)
+            add(1, 2, 3)
+            return put(*arguments, **options)
+
+        add(0)
+        monkeypatch.setattr(internal_kv, "_internal_kv_put", put_late)
+        add(4)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(add, range(5, 45)))
+        assert sorted(map(int, board.get(name))) == list(range(45))
 
 
 def test_a_node_that_comes_later_receives_the_file(objects, ray_nodes):
@@ -139,10 +165,10 @@ def test_a_node_that_alone_has_a_file_is_waited_for_and_not_when_it_is_lost(tmp_
     oc.save(path, {"weight": np.arange(1 << 20, dtype=np.float64)})
 
     def pass_on_late() -> None:  # later than a group waits where a server has the file too
-        from onecopy.remote import ray_nodes
+        from onecopy.remote import boards, groups
 
-        pass_on, ray_nodes.INVITED_S = ray_nodes._pass_on, 0.0
-        ray_nodes._pass_on = lambda *arguments: (time.sleep(2 * ray_nodes.WINDOW_S), pass_on(*arguments))
+        pass_on, boards.INVITED_S = groups._pass_on, 0.0
+        groups._pass_on = lambda *arguments: (time.sleep(2 * boards.WINDOW_S), pass_on(*arguments))
 
     with RayNodes(tmp_path, 2, pass_on_late) as cluster:
         handle = ray.get(cluster.on(1, oc.ray.share, path))

@@ -86,7 +86,7 @@ def test_a_path_with_escaped_slashes_is_sent_as_it_is(objects, store):
 def test_an_origin_that_claims_many_bytes_gets_none_reserved(objects, store, small_pieces):
     url = objects.put("x", OLD)
     objects.claimed["x"] = 64 << 20
-    with pytest.raises(OSError, match="416 Range Not Satisfiable"):
+    with pytest.raises(OSError, match=r"416 Range Not Satisfiable|Requested .*, got"):
         fetch(url, store=store)
     (partial,) = store.folder.glob("*.partial")
     assert partial.stat().st_blocks * 512 < 32 << 20

@@ -18,7 +18,8 @@ import onecopy.workers
 import onecopy_monitor
 import onecopy_mosaic
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared, preload
+from onecopy.workers import preload
+from onecopy_monitor import assert_shared
 
 ME = [os.getpid()]
 
@@ -183,6 +184,9 @@ def read_proc(w: World) -> None:
     assert onecopy.memory.proc.io(pid).rchar
     refused(ProcessLookupError, onecopy.memory.proc.stat, 2**22)
     assert onecopy.page_cache.available_memory()
+    onecopy.page_cache.expect_memory("1 MiB")
+    refused(onecopy.errors.NotEnoughMemory, onecopy.page_cache.expect_memory, "1000 TB")
+    assert onecopy.memory.cgroup.charged_to(pid, []) in ({}, None)
     refused(ValueError, onecopy.memory.cgroup.parse_limit, "x")
     onecopy.memory.cgroup.pressure()
     assert onecopy.memory.container is onecopy.memory.cgroup.container
@@ -198,7 +202,7 @@ def workers(w: World) -> None:
     with oc.open(w.model) as file:
         file.warm(mechanism="populate")
         found = assert_shared(file, ME)
-        assert isinstance(found, onecopy.workers.Sharing)
+        assert isinstance(found, onecopy_monitor.Sharing)
         assert_shared(file, ME, since=found, allowance="100 MiB")
     with oc.Mapping(w.bytes) as one:
         other = one.view()

@@ -113,6 +113,8 @@ WAYS: list[tuple[str, str]] = [
     ("j{i} = {s}.join", "show(j{i}(['x', 'y']))"),
     ("@functools.cache\ndef f{i}(): return {v}", "show(f{i})"),
     ("@named({v})\ndef f{i}(): return 1", "show(f{i})"),
+    ("w{i} = functools.wraps(re.escape)(lambda: {v})", "show(w{i})"),
+    ("G{i} = {v}\ndef h{i}():\n  class C:\n    x = G{i}\n  return C", "show(h{i}().x)"),
     (
         "@dataclasses.dataclass\nclass D{i}:\n  x: object = dataclasses.field(default_factory=lambda: {v})",
         "show(D{i}().x)",

@@ -115,6 +115,7 @@ JSON = {
     "text after the end": file(GOOD + "x", "malformed at 61"),
     "NUL after the end": file(GOOD + "\0", "malformed at 61"),
     "a comma too many": file(GOOD[:-1] + ",}", "malformed at 61"),
+    "a comma alone": file("{,}", "malformed at 9"),
     "a comment": file("{/**/}", "malformed at 9"),
     "single quotes": file("{'a':{}}", "malformed at 9"),
     "wrong UTF-8": file(b'{"\xff":{}}', "malformed"),
@@ -165,6 +166,7 @@ ENTRIES = {
     "a dtype of 1 MB": one("unsupported", dtype="x" * 1_000_000),
     "a dtype that is a number": one("malformed at 23", dtype=8),
     "a shape that wraps at 2**64": one("inconsistent", shape=[2**32, 2**32]),
+    "a shape that wraps to no bytes": one("inconsistent", dtype="F64", shape=[2**62, 4], data_offsets=[0, 0]),
     "a shape that wraps to the right size": one("inconsistent", shape=[2**62 + 1, 4]),
     "a shape that wraps in bits alone": one("inconsistent", shape=[2**61]),
     "a shape of 10,000 axes": one("inconsistent", shape=[2] * 10_000),
@@ -186,6 +188,7 @@ ENTRIES = {
         "truncated at 109",
         data_offsets=[2**64 - 5, 2**64 - 1],
     ),
+    "no bytes at the end of 64 bits": one("truncated at 109", shape=[0], data_offsets=[2**64 - 1, 2**64 - 1]),
     "offsets beyond 64 bits": one("malformed at 60", data_offsets=[2**64, 2**64 + 4]),
     "negative offsets": one("malformed at 60", data_offsets=[-4, 0]),
     "offsets the wrong way round": one("malformed", data_offsets=[4, 0]),
@@ -269,7 +272,7 @@ ONE_BLOCK = base64.b64encode(struct.pack("<I", crc32c(b"1234"))).decode()
 # The header's checksum is right here: only the list of the blocks' is not.
 BLOCK_LISTS = {
     f"blocks of {size} bytes": told(checksums(size, ONE_BLOCK), "unsupported")
-    for size in (0, 1, 5000, 2**22, 2**63, 2**64 - 1)
+    for size in (0, 1, 2048, 5000, 3 * 2**20, 2**22, 2**63, 2**64 - 1)
 } | {
     f"the list of checksums {text!r}": told(checksums(2**21, text), "inconsistent")
     for text in (
@@ -281,6 +284,7 @@ BLOCK_LISTS = {
         ONE_BLOCK[:-1] + "A",
         "=" * 8,
         " " + ONE_BLOCK[1:],
+        "\u00ff" * 4,
         ONE_BLOCK[:5] + chr(ord(ONE_BLOCK[5]) + 1) + "==",  # bits that mean nothing are set
     )
 }

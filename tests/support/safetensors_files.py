@@ -34,6 +34,12 @@ def write_safetensors(path: Path, data: Mapping[str, bytes], dtype: str = "U8") 
 
 
 @pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Give the path of a file that is not there yet."""
+    return tmp_path / "model.safetensors"
+
+
+@pytest.fixture
 def write_tensors(tmp_path: Path) -> Callable[..., Path]:
     """Give a function (tensors, metadata=None, name="foreign.safetensors"); the data begins at byte 4096."""
 

@@ -12,7 +12,8 @@ import onecopy_monitor
 import onecopy_mosaic
 from onecopy.scratch_arrays import alloc
 from onecopy.shuffle import Shuffle
-from onecopy.workers import assert_shared, preload
+from onecopy.workers import preload
+from onecopy_monitor import assert_shared
 
 file = oc.open("model.safetensors")
 mapping = oc.Mapping(Path("data.bin"), 5, length=10, mode="copy")
@@ -57,7 +58,7 @@ reveal_type(oc.pin(mapping).pinned)  # revealed: int
 
 reveal_type(oc.explain())  # revealed: onecopy.memory.explaining.Explanation
 reveal_type(oc.explain(file).private)  # revealed: int
-reveal_type(oc.explain(4711, interval=0.5).bad)  # revealed: tuple[onecopy.memory.causes.Cause, ...]
+reveal_type(oc.explain(4711, interval=0.5).bad)  # revealed: tuple[onecopy.memory.explaining.Cause, ...]
 reveal_type(oc.file_key("x", version="2"))  # revealed: str
 oc.explain(file, 5)  # refused: call-arg
 
@@ -138,7 +139,7 @@ reveal_type(canvas.seal())  # revealed: onecopy.scratch_arrays.SealedArray
 reveal_type(canvas.save("x").copied)  # revealed: bool
 reveal_type(np.asarray(canvas))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 small = alloc(1000, np.float32, "1 MiB")
-reveal_type(small)  # revealed: onecopy.scratch_arrays.Scratch | onecopy.scratch_arrays.HeapArray
+reveal_type(small)  # revealed: onecopy.scratch_arrays.Scratch
 reveal_type(oc.warm(canvas.seal()))  # revealed: onecopy._core.WarmReport
 with canvas as entered_canvas:
     reveal_type(entered_canvas)  # revealed: onecopy.scratch_arrays.Scratch

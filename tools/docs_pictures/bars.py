@@ -5,7 +5,8 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from onecopy_bench.engine.record import read
-from onecopy_bench.scenarios import open_shown, passes_shown
+from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios import passes
 
 ROOT = Path(__file__).parents[2]
 LEFT, WIDE, STEP, TOP = 280, 230, 30, 62
@@ -61,7 +62,7 @@ def lines_of(bar: Bar, y: int, width: float) -> list[str]:
 
 def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
     """Return {mechanism: {column: cell}} of one table of a record of `onecopy bench warm`."""
-    for table in passes_shown.warm_tables(read(record)[0]):
+    for table in passes.warm_tables(read(record)[0]):
         if table.title.startswith(f"{place},"):
             header = [column.replace("\n", " ") for column in table.header]
             return {row[0]: dict(zip(header, row, strict=True)) for row in table.rows}
@@ -112,10 +113,10 @@ LOADERS = {
 def four_workers() -> bytes:
     """Draw the memory of four workers with the same weights, and their cold start, by loader."""
     (record,) = read(WORKERS)
-    (case,) = open_shown.cases_of(record)
+    (case,) = opening.cases_of(record)
     memory, start = [], []
     for name, label in LOADERS.items():
-        spreads = (compute(record, name, case) for compute in (open_shown.pss, open_shown.resident))
+        spreads = (compute(record, name, case) for compute in (opening.pss, opening.resident))
         megabytes, milliseconds = (spread.median for spread in spreads if spread is not None)
         memory.append(Bar(label, megabytes, f"{megabytes:,.0f} MB", name == "map+warm"))
         start.append(Bar(label, milliseconds, f"{milliseconds:,.0f} ms", name == "map+warm"))

@@ -4,10 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "onecopy/base/interrupt.hpp"
@@ -50,6 +55,79 @@ unsigned for_each_piece(std::uint64_t count, unsigned threads, const Work& work)
   others.clear();  // joins
   if (interrupted) std::rethrow_exception(interrupted);
   return ran;
+}
+
+// How `watch_pieces` has ended.
+struct Watched {
+  bool stalled = false;            // no piece has ended for as long as the caller waits
+  bool left = false;               // threads still wait for a piece: `work`, and what it uses, live until they return
+  std::exception_ptr interrupted;  // what poll_interrupt has thrown
+};
+
+// As for_each_piece, for pieces that may wait for ever, on a server that does not answer: the caller works on none, but
+// waits, polls for interrupts, and leaves the threads alone when no piece has ended for `patience`, or when one does
+// not end within a second of an interrupt. `work` belongs to the threads as well.
+template <class Work>
+Watched watch_pieces(std::uint64_t count, unsigned threads, std::shared_ptr<Work> work,
+                     std::chrono::duration<double> patience) {
+  using Clock = std::chrono::steady_clock;
+  struct State {
+    explicit State(std::shared_ptr<Work> of) : work(std::move(of)) {}
+    std::shared_ptr<Work> work;
+    std::atomic<std::uint64_t> next{0};
+    std::atomic<std::uint64_t> ended{0};
+    std::atomic<bool> stop{false};
+    std::mutex mutex;
+    std::condition_variable changed;
+    unsigned running = 0;
+  };
+  const auto state = std::make_shared<State>(std::move(work));
+  const auto run = [state, count]() noexcept {
+    while (!state->stop.load(std::memory_order_relaxed)) {
+      const std::uint64_t piece = state->next.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= count) break;
+      if (!(*state->work)(piece)) state->stop.store(true, std::memory_order_relaxed);
+      state->ended.fetch_add(1, std::memory_order_relaxed);
+    }
+    const std::scoped_lock lock(state->mutex);
+    --state->running;
+    state->changed.notify_all();
+  };
+  std::unique_lock lock(state->mutex);
+  const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(std::max(threads, 1U), count));
+  try {
+    for (; state->running < wanted; ++state->running) std::thread(run).detach();
+  } catch (const std::system_error&) {  // the limit on threads is reached
+    if (state->running == 0) {
+      state->running = 1;
+      lock.unlock();
+      run();
+      return {};
+    }
+  }
+  constexpr std::chrono::milliseconds between_polls{50};
+  const auto has_ended = [&] { return state->running == 0; };
+  Watched watched;
+  auto since = Clock::now();
+  std::uint64_t ended = 0;
+  while (!watched.stalled && !watched.interrupted && !state->changed.wait_for(lock, between_polls, has_ended)) {
+    lock.unlock();
+    try {
+      poll_interrupt();
+    } catch (...) {
+      watched.interrupted = std::current_exception();
+    }
+    lock.lock();
+    if (const auto now = state->ended.load(std::memory_order_relaxed); now != ended) {
+      ended = now;
+      since = Clock::now();
+    }
+    watched.stalled = Clock::now() - since > patience;
+  }
+  if (state->running == 0) return watched;
+  state->stop.store(true, std::memory_order_relaxed);
+  watched.left = !state->changed.wait_for(lock, std::chrono::seconds(1), has_ended);
+  return watched;
 }
 
 }  // namespace onecopy

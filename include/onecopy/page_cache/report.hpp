@@ -81,10 +81,13 @@ struct WarmReport {
   double seconds = 0;
   double gib_per_s = 0;  // of `filled`; 2^30 bytes
   Mechanism mechanism = Mechanism::none;
-  std::optional<Outcome> huge;  // result of the request for 2 MiB pages; empty: not requested
-  unsigned threads = 0;
-  bool complete = false;  // all bytes were in memory, or were read
-  std::string reason;     // a sentence: what was chosen, and why
+  std::optional<Outcome> huge;    // result of the request for 2 MiB pages; empty: not requested
+  unsigned threads = 0;           // each has one piece in flight
+  std::uint64_t piece = 0;        // bytes that a thread asked for at a time; 0: nothing was read
+  std::string file_system;        // "nfs"; empty: not known
+  std::optional<double> latency;  // seconds until the file system answered one small read; empty: not measured
+  bool complete = false;          // all bytes were in memory, or were read
+  std::string reason;             // a sentence: what was chosen, and why
 };
 
 struct EvictReport {

@@ -39,6 +39,11 @@ class Inspector {
   // stops the warming.
   virtual bool inspect(ByteRange range) noexcept = 0;
 
+  // Called before, by one thread, if nothing is brought in for others and the files are larger than half of the
+  // available memory: what the inspector reads itself should not stay in the page cache, where it would displace other
+  // files.
+  virtual void leave_no_cache() {}
+
   // Called afterwards, by one thread. Returns the number of verified bytes; throws the error that was found.
   virtual std::uint64_t finish() = 0;
 };
@@ -80,18 +85,19 @@ class WarmJob {
 
   WarmJob(WarmJob&&) noexcept;
   WarmJob& operator=(WarmJob&&) noexcept;
-  ~WarmJob();  // cancels, and waits for the pieces in flight
+  ~WarmJob();  // cancels, and waits for the pieces in flight, a second at most: a server may never answer
 
   bool done() const;
   Progress progress() const noexcept;
   void cancel() noexcept;  // takes effect at the end of the pieces in flight; wait() then reports what was done
-  bool wait_for(std::chrono::milliseconds time) const;  // true: done
-  WarmReport wait() const;                              // throws what warm() would throw
+  // True: done. Throws OsError ETIMEDOUT, and cancels, when nothing was read for 120 s (or ONECOPY_READ_TIMEOUT).
+  bool wait_for(std::chrono::milliseconds time) const;
+  WarmReport wait() const;  // throws what warm() would throw
 
  private:
   struct State;
-  explicit WarmJob(std::unique_ptr<State> state) noexcept;
-  std::unique_ptr<State> state_;
+  explicit WarmJob(std::shared_ptr<State> state) noexcept;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace onecopy

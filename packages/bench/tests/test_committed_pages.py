@@ -16,9 +16,9 @@ from onecopy_bench.cli import SCENARIOS
 from onecopy_bench.engine.record import Record, read
 from onecopy_bench.engine.scenario import filled
 from onecopy_bench.engine.tables import number
-from onecopy_bench.scenarios import open_shown as opening
-from onecopy_bench.scenarios import passes_shown as winners
-from onecopy_bench.scenarios.open_shown import cases_of, names_of
+from onecopy_bench.scenarios import open as opening
+from onecopy_bench.scenarios import passes as winners
+from onecopy_bench.scenarios.open import cases_of, names_of
 from onecopy_bench.stories import NAMES, page, reading
 from onecopy_bench.stories.reading import Stories
 from onecopy_bench.stories.story import STORIES
@@ -67,7 +67,7 @@ def overview_of(stories: Stories) -> Iterator[tuple[str, ...]]:
     """Yield the cells of the lines of the overview, which every page of the stories begins with."""
     for told in reading.overview(stories, STORIES):
         assert told.ours
-        yield tuple(filter(None, told))
+        yield tuple(filter(None, told[:4]))
 
 
 def figures_of(stories: Stories) -> Iterator[tuple[str, ...]]:

@@ -10,13 +10,14 @@ import pytest
 
 import onecopy
 from onecopy_bench.engine import rounds, ways
+from onecopy_bench.engine.raw import SECTOR
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.rounds import Settings
 from onecopy_bench.engine.ways import missing
-from onecopy_bench.files import ceilings, touch, twins
-from onecopy_bench.files.ceilings import CEILINGS, CONTROLS, SECTOR
+from onecopy_bench.files import mechanisms, sampling, touch
 from onecopy_bench.files.layout import read_layout
 from onecopy_bench.files.loaders import Job
+from onecopy_bench.files.mechanisms import CEILINGS, CONTROLS
 from onecopy_bench.files.rivals import ROWS
 from onecopy_bench.files.sampling import turn
 from onecopy_bench.scenarios import open as opening
@@ -24,7 +25,7 @@ from onecopy_bench.scenarios.open import Options
 
 HAS_CORE = importlib.util.find_spec("onecopy._core") is not None
 NEEDS_CORE = pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built")
-EVERY = (*ROWS, *CEILINGS, *CONTROLS)
+EVERY = (*ROWS, *CEILINGS.values(), *CONTROLS)
 LOADERS = [
     pytest.param(entry, id=entry.name, marks=[NEEDS_CORE] if "onecopy" in entry.needs else [])
     for entry in EVERY
@@ -63,7 +64,7 @@ def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, m
     if configuration.by_request:
         with_checksums(path)
     job = job_of(path)
-    with twins.written([configuration], job) as (jobs, absent):
+    with sampling.twins([configuration], job) as (jobs, absent):
         assert absent == ()
         sample = take(configuration, jobs.get(configuration.name, job), touch.of_file(path, read_layout(path)))
     assert (sample.state, sample.reason) == ("ok", "")
@@ -73,18 +74,6 @@ def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, m
         assert 0 <= each["open_ns"] <= each["resident_ns"]
 
 
-@pytest.mark.processes
-def test_a_row_that_loads_other_bytes_is_found_out(model, tmp_path):
-    checksum = touch.of_file(model, read_layout(model))
-    changed = tmp_path / "changed.safetensors"
-    data = bytearray(model.read_bytes())
-    data[-1] ^= 1
-    changed.write_bytes(data)
-    memmap = next(entry for entry in ROWS if entry.name == "numpy.memmap")
-    assert take(memmap, job_of(model), checksum).state == "ok"
-    assert take(memmap, job_of(changed), checksum).state == "wrong data"
-
-
 @pytest.mark.parametrize("size", [1, SECTOR - 1, SECTOR, 9 * 2**20 + 3, 16 * 2**20])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_o_direct_reads_the_whole_file_with_its_tail(tmp_path, size, threads):
@@ -92,11 +81,11 @@ def test_o_direct_reads_the_whole_file_with_its_tail(tmp_path, size, threads):
     path = tmp_path / "file"
     path.write_bytes(content)
     job = Job(str(path), "bytes", size, read_layout(path).pieces)
-    opened = ceilings.open_direct_fresh(job, threads=threads)
+    opened = mechanisms.open_direct_fresh(job, threads=threads)
     assert opened.arrays is not None
     ((_, data),) = opened.arrays()
     assert data.tobytes() == content
-    assert ceilings.open_direct_reused(job, threads=threads).keep == size
+    assert mechanisms.open_direct_reused(job, threads=threads).arrays is None
 
 
 def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
@@ -108,7 +97,7 @@ def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, m
     assert Absent("safetensors.torch", "not installed: torch") in absent
     assert safetensors[0] == "copy"
     assert safetensors[-1] == "first-touch-huge"
-    chosen, absent = opening.applicable(read_layout(__file__), Options(ceilings="none"))
+    chosen, absent = opening.applicable(read_layout(__file__), Options(ceilings=False))
     rows = ["copy", "map", "map+warm", "numpy.memmap", "numpy.fromfile", "empty"]
     assert [entry.name for entry in chosen] == [*rows, "first-touch-4k", "first-touch-huge"]
     assert not absent
@@ -132,7 +121,7 @@ def test_no_module_is_imported_on_the_clock(configuration, model):
     if configuration.by_request:
         with_checksums(model)
     job = job_of(model)
-    with twins.written([configuration], job) as (jobs, _):
+    with sampling.twins([configuration], job) as (jobs, _):
         errand = pickle.dumps((configuration, jobs.get(configuration.name, job)))
         done = subprocess.run([sys.executable, "-c", ON_THE_CLOCK], input=errand, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"[]\n"), done.stderr

@@ -13,7 +13,7 @@ from tests.support.screens import widest_of_tables
 from onecopy.cli import screen
 from onecopy_bench.engine.record import Absent
 from onecopy_bench.engine.tables import number
-from onecopy_bench.scenarios import open_shown as summary
+from onecopy_bench.scenarios import open as summary
 from onecopy_bench.scenarios.open import SCENARIO
 
 COLD = ("cold", "4")
@@ -65,7 +65,6 @@ def test_no_ratio_of_a_copy_is_told_where_fresh_memory_is_slow(record_of, change
         record, rows=(*record.rows, replace(record.rows[0], name="rival")), samples=(*record.samples, *rival)
     )
     assert "rival (it copies, and no ratio is claimed here)" in said(slow)
-    assert "fresh huge-page memory" not in said(slow)
     unknown = replace(record, samples=tuple(s for s in record.samples if not s.row.startswith("first-touch")))
     assert "Without a control" in said(unknown)
 
@@ -91,18 +90,6 @@ def test_failed_samples_touch_no_number_and_are_told_with_their_reason(record_of
     assert cells_of(failed, 0)["map"][0] == "crashed"
     nothing = change(record_of(), lambda _: True, state="crashed", reason="SIGBUS", processes={})
     assert "SIGBUS" in shown(nothing, 80, monkeypatch)
-
-
-def test_comparisons_are_paired_by_round(record_of, change):
-    slow = change(record_of(), lambda s: s.round == 3 and s.row == "numpy.memmap", state="timeout", reason="x")
-    ratio, pairs = summary.paired_ratio(slow, ("map+warm", COLD), ("numpy.memmap", COLD))
-    assert pairs == 6
-    assert (ratio.low, ratio.median, ratio.high) == pytest.approx((0.8, 0.8, 0.8))
-    assert summary.paired_ratio(slow, ("map+warm", COLD), ("nothing", COLD)) is None
-    assert (
-        "Cold, 4 processes: map+warm takes 0.80 (0.80-0.80) of the time of a plain numpy.memmap until every page has"
-        " been touched, 0.64 (0.64-0.64) until warm() returns (median of 7 paired rounds)."
-    ) in said(record_of())
 
 
 def test_who_is_ahead_of_ours_is_told_with_how_much(record_of, change):

@@ -1,4 +1,4 @@
-"""Places that a benchmark makes: they do what they say, and nothing of them is left."""
+"""Places that a benchmark makes do what they say, and nothing of them is left; the state of the cache is proven."""
 
 import os
 import subprocess
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onecopy_bench.engine.machine import disks, kernel, limits
+from onecopy_bench.engine import machine
+from onecopy_bench.engine.machine import cache, disks, limits
 from onecopy_bench.engine.machine.limits import Unavailable
 
 
@@ -50,7 +51,7 @@ def test_a_loop_disk_reads_ahead_as_told_and_leaves_nothing(loop_disk, tmp_path)
     mount, close = loop_disk(read_ahead=192 << 10)
     device = mount.stat().st_dev
     try:
-        assert kernel.read_ahead(device) == 192 << 10
+        assert machine.read_ahead(device) == 192 << 10
         assert list(tmp_path.iterdir()) == []  # the image has no name any more
         (tmp_path / "source").write_bytes(bytes(range(256)) * 20_000)
         disks.copy(tmp_path / "source", mount / "copied", 5_000_000)
@@ -123,21 +124,64 @@ def test_a_partition_has_the_read_ahead_and_the_counters_of_its_disk(tmp_path):
     (links / "8:0").symlink_to("../../devices/sda")
     (links / "8:1").symlink_to("../../devices/sda/sda1")
     network = os.makedev(0, 52)
-    assert [kernel.read_ahead(os.makedev(8, minor), root=tmp_path) for minor in (0, 1, 9)] == [131072, 131072, None]
-    assert kernel.read_ahead(network, root=tmp_path) == 15 << 20
-    assert kernel.disk_counters(os.makedev(8, 1), root=tmp_path) == (4096, 8192)
-    assert kernel.disk_counters(network, root=tmp_path) is None
+    assert [machine.read_ahead(os.makedev(8, minor), root=tmp_path) for minor in (0, 1, 9)] == [131072, 131072, None]
+    assert machine.read_ahead(network, root=tmp_path) == 15 << 20
+    assert machine.disk_counters(os.makedev(8, 1), root=tmp_path) == (4096, 8192)
+    assert machine.disk_counters(network, root=tmp_path) is None
 
 
 def test_a_cold_read_is_counted_by_the_disk(tmp_path):
     path = tmp_path / "cold.bin"
     path.write_bytes(os.urandom(8 << 20))
     device = path.stat().st_dev
-    if kernel.disk_counters(device) is None:
+    if machine.disk_counters(device) is None:
         pytest.skip("the temporary folder is on no disk")
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        before = kernel.disk_counters(device)[0]
+        before = machine.disk_counters(device)[0]
         assert len(os.pread(file.fileno(), 8 << 20, 0)) == 8 << 20
-        assert kernel.disk_counters(device)[0] - before >= 8 << 20  # others may read too
+        assert machine.disk_counters(device)[0] - before >= 8 << 20  # others may read too
+
+
+@pytest.fixture
+def file(tmp_path):
+    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True, check=True)
+    if kind.stdout.strip() in {"tmpfs", "ramfs"}:
+        pytest.skip("a file in memory cannot be evicted")
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(3 * 2**20 + 5))
+    return path
+
+
+def test_a_file_that_was_just_written_is_evicted_to_the_last_page(file):
+    assert cache.ask(file) == 3 * 2**20 + 5
+    assert cache.evict(file) == 0
+    assert cache.ask(file) == 0
+
+
+def test_filling_brings_the_whole_file_back(file):
+    cache.evict(file)
+    assert cache.fill(file) == 3 * 2**20 + 5
+
+
+def test_pages_that_somebody_maps_stay_and_are_counted(file):
+    import mmap
+
+    cache.evict(file)
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+        assert mapping[2**20] >= 0
+        left = cache.evict(file)
+    assert left is not None
+    assert left >= 4096
+
+
+def test_of_an_empty_file_nothing_is_cached(tmp_path):
+    (tmp_path / "empty").touch()
+    assert (cache.evict(tmp_path / "empty"), cache.fill(tmp_path / "empty")) == (0, 0)
+
+
+def test_a_file_that_changes_has_another_identity(file):
+    before = cache.identity(file)
+    os.utime(file, ns=(1, 1))
+    assert cache.identity(file) != before

@@ -9,8 +9,7 @@ from packages.bench.tests.support import made
 
 from onecopy_bench.engine import memory, rounds
 from onecopy_bench.engine.crew import SampleError
-from onecopy_bench.engine.machine.quiet import Patience
-from onecopy_bench.engine.rounds import Settings, Taken, Turn
+from onecopy_bench.engine.rounds import Patience, Settings, Taken, Turn
 from onecopy_bench.scenarios import open as opening
 from onecopy_bench.scenarios.open import Options
 
@@ -54,16 +53,23 @@ def test_a_run_goes_on_after_a_failure_and_tells_its_progress(tmp_path):
     assert seen[-1].next == ""
 
 
+def test_no_reason_names_the_folder_of_what_is_measured(tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(b"x")
+
+    def fail(_):
+        raise SampleError("failed", f"cannot read {path}")
+
+    record = run(turns(1, fail), files=[path])
+    assert {sample.reason for sample in record.samples} == {"cannot read /model"}
+
+
 def test_a_turn_that_does_not_end_is_taken_once_and_the_others_in_every_round():
     seen = []
     record = run([*turns(1, last=lambda _: True), Turn("more", (), 0, lambda _: Taken({}))], watch=seen.append)
     assert [row for _, row in order(record)].count("t0") == 1
     assert [row for _, row in order(record)].count("more") == 3
     assert (seen[-1].done, seen[-1].total) == (4, 4)
-
-
-def test_when_the_budget_is_spent_no_round_begins_but_the_first_is_whole():
-    assert sorted(order(run(turns(2), budget_s=1e-6))) == [(0, "t0"), (0, "t1")]
 
 
 def test_a_file_that_changes_under_the_run_ends_it(tmp_path):
@@ -131,3 +137,22 @@ def test_a_run_takes_every_case_and_ceilings_in_none(model, stand_in, job):
         ("stand-in", ("warm", "2"), 2, job.size),
         ("ceiling", (), 1, None),
     }
+
+
+def test_idle_is_idle_and_waiting_for_a_disk_without_guests_counted_twice():
+    assert rounds.parse_cpu_times("cpu  1 2 3 40 5 6 7 8 100 200\ncpu0 1\n") == (45, 72)
+
+
+def test_an_idle_machine_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(rounds, "_idle_share", lambda _: 0.99)
+    patience = rounds.Patience(10)
+    assert [patience.wait() for _ in range(1000)] == [0.99] * 1000
+
+
+def test_patience_is_for_the_whole_run_and_then_nothing_is_known(monkeypatch):
+    looks = []
+    monkeypatch.setattr(rounds, "_idle_share", lambda seconds: looks.append(seconds) or 0.5)
+    patience = rounds.Patience(1.0)
+    assert patience.wait() == 0.5
+    assert len(looks) == 5
+    assert patience.wait() is None

@@ -19,7 +19,7 @@ from onecopy_bench.engine.machine import disks
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Record, Row, Sample, read
 from onecopy_bench.engine.scenario import filled
-from onecopy_bench.scenarios import images, passes, passes_shown, records, share, start, structs
+from onecopy_bench.scenarios import images, passes, records, share, start
 from onecopy_bench.workers import rows as data
 
 MB = 1_000_000
@@ -44,11 +44,11 @@ SMOKE = {
     "models": ("--file", "ONNX", "--processes", "1", "--processes", "2", "--runs", "2", "--batch", "1"),
     "start": ("--size", "3MB", "--work-s", "0.01", "--piece", "1MB"),
     "nodes": ("--size", "8MB", "--processes", "2", "--nodes", "2", "--link", "1", "--way", "onecopy"),
-    "run": ("--program", "numpy", "--program", "pandas", "--size", "20MB", "--requests", "3", "-n", "2"),
+    "run": ("--program", "numpy", "--size", "20MB", "--requests", "3", "-n", "2"),
 }  # fmt: skip
 WIDE = {"share", "records", "models", "images"}
 """Scenarios whose tables have too many columns for a terminal of 80."""
-NEEDS = {"images": ("tifffile", "imagecodecs"), "models": ("onnx", "onnxruntime"), "run": ("pandas",)}
+NEEDS = {"images": ("tifffile", "imagecodecs"), "models": ("onnx", "onnxruntime")}
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def test_a_scenario_prints_tables_and_writes_its_record_a_page_and_a_picture(one
     (record,) = read(place / "r.jsonl")
     if record.absent and not record.samples:
         pytest.skip(record.absent[0].reason)
-    killed = {("copy", "crashed")} if name == "crossover" else set()  # with half of the file as a limit
-    assert {(s.row, s.state) for s in record.samples if s.state != "ok"} <= killed, record.samples
+    refused = {("copy", "failed")} if name == "crossover" else set()  # NotEnoughMemory: half of the file is the limit
+    assert {(s.row, s.state) for s in record.samples if s.state != "ok"} <= refused, record.samples
     assert {sample.row for sample in record.samples} == {row.name.partition(": ")[2] or row.name for row in record.rows}
     assert record.seconds is not None
     assert str(tmp_path) not in (place / "r.jsonl").read_text()
@@ -116,8 +116,7 @@ def test_a_scenario_prints_tables_and_writes_its_record_a_page_and_a_picture(one
 def held_once(record: Record) -> None:
     held = {(s.case[0], s.row): s.numbers["held_share"] for s in record.samples}
     assert held["numpy", "command"] < 1.5 < held["numpy", "baseline"]
-    assert held["pandas", "edited"] < held["pandas", "baseline"] - 0.3
-    assert len({s.numbers["checksum"] for s in record.samples if s.case == ("pandas",)}) == 1
+    assert len({s.numbers["checksum"] for s in record.samples}) == 1
 
 
 def sent_once_to_each(record: Record) -> None:
@@ -171,7 +170,7 @@ def test_another_canvas_is_wrong_data(tmp_path, monkeypatch):
     pytest.importorskip("imagecodecs")
     tifffile.imwrite(tmp_path / "x.tif", np.zeros((300, 200, 3), np.uint8), photometric="rgb")
     (tmp_path / "place").mkdir()
-    monkeypatch.setattr(images.Expected, "of", lambda *_: 1)
+    monkeypatch.setattr(images, "expected", lambda *_: 1)
     options = images.Options(**SMALL, file=str(tmp_path / "x.tif"), count=1, ways=("numpy",), syncs=(False,), limit=0)
     assert wrong(images.run(tmp_path / "place", options)) == {"wrong data"}
 
@@ -192,21 +191,6 @@ def test_wrong_rows_are_wrong_data(tmp_path):
         **SMALL, rivals=("list",), starts=("fork",), ranks=(1,), workers=1, torch=False, allocators=()
     )
     assert wrong(share.measure(written, tmp_path, options)) == {"wrong data"}
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_a_copy_does_not_fit_into_half_of_the_file(bench_structs, tmp_path):
-    options = structs.Options(**SMALL, size=60 * MB, questions=2000, threads=(1,), limit="half", limit_s=1)
-    files = structs.Files.build(bench_structs, tmp_path / "files", options)
-    try:
-        record = structs.measure(files, options)
-    except Unavailable as reason:
-        pytest.skip(f"no control group: {reason}")
-    states = {s.row: (s.state, s.reason) for s in record.samples}
-    assert states["map"] == ("ok", "")
-    assert states["copy"][0] == "crashed"
-    assert "out of memory at the limit of" in states["copy"][1]
 
 
 def test_without_any_place_there_is_a_reason(tmp_path, monkeypatch):
@@ -258,16 +242,16 @@ def record_of(*samples: Sample) -> Record:
 def test_the_fastest_median_wins_within_five_percent_is_a_tie_and_the_next_is_behind():
     times = {"map": (10, 11, 90), "warm": (11.5, 11.5, 11.5), "small": (11.6, 11.6, 11.6), "copy": (22, 22, 22)}
     samples = [taken(name, (ms, 2 * ms), n) for name, each in times.items() for n, ms in enumerate(each)]
-    first, second = passes_shown.verdicts_of(record_of(*samples))
-    assert (first.winners, first.margin, first.copy_ratio) == (("map", "warm"), pytest.approx(11.6 / 11), 2.0)
-    assert passes_shown.winner_text(first) == "map = warm\n11 ms\nsmall +5 %\ncopy +100 %"
+    first, second = passes.verdicts_of(record_of(*samples))
+    assert (first.winners, first.ratio("small"), first.copy_ratio) == (("map", "warm"), pytest.approx(11.6 / 11), 2.0)
+    assert passes.winner_text(first) == "map = warm\n11 ms\nsmall +5 %\ncopy +100 %"
     assert second.times["map"].median == 22
 
 
 def test_a_method_that_was_killed_does_not_win_and_the_notes_say_why():
     lost = taken("copy", (), state="crashed", reason="killed by the kernel: out of memory at 1 MB", processes=())
     record = record_of(taken("map", (10.0, 20.0)), lost)
-    (verdict, _) = passes_shown.verdicts_of(record)
+    (verdict, _) = passes.verdicts_of(record)
     assert (verdict.winners, verdict.lost) == (("map",), {"copy": "killed"})
     assert "copy: crashed (disk, shuffled, 0.5): killed by the kernel: out of memory at 1 MB." in "\n".join(
         SCENARIOS["crossover"].sentences(record)
@@ -279,7 +263,7 @@ def test_a_method_that_was_killed_does_not_win_and_the_notes_say_why():
 
 def test_a_sampler_has_an_index_for_every_draw_of_every_repeat():
     options, source = records.Options(draws=10_000, repeats=2), data.Source("", "strings", 3000, 0)
-    shuffle, row = (records.questions.question_named(name) for name in ("shuffle", "row"))
+    shuffle, row = (records.QUESTIONS[name] for name in ("shuffle", "row"))
     assert records.draws_of(shuffle, source, options) == 1000
     assert records.draws_of(row, source, options) == 3000
 

@@ -6,12 +6,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from packages.bench.tests.made_up_stories import made_up, text_of
+from packages.bench.tests.support import made_up, text_of_stories
 from tests.support.places import ROOT
 
 from onecopy_bench.engine.record import Log, parse
 from onecopy_bench.engine.tables import text
-from onecopy_bench.stories import NAMES, page, reading, running
+from onecopy_bench.stories import NAMES, page, reading
 from onecopy_bench.stories.story import STORIES, Scale
 
 MODELS = STORIES[0]
@@ -70,7 +70,7 @@ def test_what_could_not_be_measured_says_why_and_its_figures_stay(tmp_path):
         assert "Not measured" in shown
         assert "needs tifffile" in shown
         assert "about 500 MB" in shown
-    assert read(text_of(stories), tmp_path) == stories
+    assert read(text_of_stories(stories), tmp_path) == stories
 
 
 def test_text_of_a_record_is_neither_markup_nor_invisible():
@@ -101,7 +101,7 @@ def test_a_picture_has_bars_of_every_story_and_memory_over_time(tmp_path):
 def changed(change) -> str:
     """Return the lines of the record with one changed: by the scenario, and which of its samples; the header is 0."""
     found, scenario, at = [], "", 0
-    for line in text_of(made_up()).splitlines():
+    for line in text_of_stories(made_up()).splitlines():
         plain = json.loads(line)
         scenario, at = (plain["scenario"], 0) if "format" in plain else (scenario, at + 1)
         change(scenario, at, plain)
@@ -141,10 +141,10 @@ def test_what_is_done_is_not_measured_again_and_what_cannot_be_is_told(tmp_path)
 
     three = [story("a"), story("b", OSError(28, "No space left on device", "weights")), story("c", RuntimeError("odd"))]
     told = []
-    found = running.run(three, tmp_path, QUICK, Log(path), ended=lambda _, outcome: told.append(outcome.state))
+    found = reading.run(three, tmp_path, QUICK, Log(path), ended=lambda _, outcome: told.append(outcome.state))
     assert told == ["ok", "skipped", "skipped"]
     assert "No space left" in found.missing(three[1])
-    again = running.run(three[:2], tmp_path, QUICK, Log(path, resume=True))
+    again = reading.run(three[:2], tmp_path, QUICK, Log(path, resume=True))
     assert calls == ["a", "b", "c", "b"]
     assert again.measured == ["a"]
     assert again.missing(three[2]) == "odd"
@@ -165,20 +165,20 @@ def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):
         binary = request.getfixturevalue("bench_structs")
         story = replace(story, options=story.options | {"program": str(binary)})
     seen = []
-    found = running.run([story], tmp_path, QUICK, Log(tmp_path / "r.jsonl"), watch=seen.append)
+    found = reading.run([story], tmp_path, QUICK, Log(tmp_path / "r.jsonl"), watch=seen.append)
     if not found.measured:
         pytest.skip(found.missing(story))
     samples = found.of(story)
     assert {(sample.state, sample.reason) for sample in samples.samples} == {("ok", "")}
     assert list(reading.headlines(story, samples))
-    assert seen[-1].progress.done == seen[-1].progress.total
+    assert seen[-1].done == seen[-1].total
     assert reading.read(tmp_path / "r.jsonl", STORIES) == found
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]  # the data are gone
 
 
 def test_the_tool_fills_a_page_from_a_record(tmp_path, python):
     path, target = tmp_path / "r.jsonl", tmp_path / "page.md"
-    path.write_text(text_of(made_up()))
+    path.write_text(text_of_stories(made_up()))
     target.write_text(f"# Title\n{page.BEGIN}\nold\n{page.END}\nafter\n")
     run = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     python(run, ROOT / "tools/fill_tables.py", path, target)

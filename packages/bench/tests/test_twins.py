@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onecopy_bench.engine.ways import missing
-from onecopy_bench.files import twins
+from onecopy_bench.files import sampling
 from onecopy_bench.files.loaders import Loader, Opened, Twin
 from onecopy_bench.files.rivals import ROWS
 
@@ -28,38 +28,26 @@ def copying(monkeypatch):
         target.write_bytes(Path(job.path).read_bytes() + b"more")
         return replace(job, path=str(target), size=job.size + 4)
 
-    monkeypatch.setattr(twins, "_write", write)
+    monkeypatch.setattr(sampling, "_write", write)
     return made
 
 
 def test_rows_of_one_container_share_a_file_beside_the_original(job, copying):
     rows = [row("a", ".x"), row("b", ".x"), row("c", ".y")]
-    with twins.written([*rows, ROWS[0]], job) as (jobs, absent):
+    with sampling.twins([*rows, ROWS[0]], job) as (jobs, absent):
         assert sorted(jobs) == ["a", "b", "c"]
         assert jobs["a"] == jobs["b"] != jobs["c"]
         assert Path(jobs["a"].path).parent.parent == Path(job.path).parent
         assert (jobs["a"].size, jobs["a"].pieces) == (job.size + 4, job.pieces)
     assert copying == ["twin.x", "twin.y"]
     assert absent == ()
-    assert not list(Path(job.path).parent.glob(twins.PREFIX + "*"))
-
-
-def test_what_a_killed_run_left_is_swept_and_what_a_living_one_holds_is_not(job, copying, tmp_path):
-    dead, living = (tmp_path / (twins.PREFIX + name) for name in ("dead", "living"))
-    for folder in (dead, living):
-        folder.mkdir()
-        (folder / "twin.x").touch()
-    with twins.locked(living), twins.written([row("a", ".x")], job, tmp_path) as (jobs, _):
-        twins.sweep(tmp_path)
-        assert Path(jobs["a"].path).exists()
-        assert living.exists()
-        assert not dead.exists()
+    assert not list(Path(job.path).parent.glob(sampling.PREFIX + "*"))
 
 
 @pytest.mark.processes
 def test_a_writer_that_fails_is_a_missing_row_with_its_last_line(job):
     rows = [replace(ROWS[0], name="odd", twin=Twin(".x", os.mkdir))]
-    with twins.written(rows, job) as (jobs, (absent,)):
+    with sampling.twins(rows, job) as (jobs, (absent,)):
         assert jobs == {}
         assert absent.name == "odd"
         assert "its file could not be written: exit status 1" in absent.reason
@@ -67,7 +55,7 @@ def test_a_writer_that_fails_is_a_missing_row_with_its_last_line(job):
 
 
 def test_a_folder_that_cannot_be_written_to_is_a_missing_row(job, tmp_path):
-    with twins.written([row("a", ".x")], job, tmp_path / "none") as (jobs, (absent,)):
+    with sampling.twins([row("a", ".x")], replace(job, path=str(tmp_path / "none/file"))) as (jobs, (absent,)):
         assert jobs == {}
         assert absent.reason == "its file could not be written: No such file or directory"
 
@@ -77,6 +65,6 @@ def test_a_folder_that_cannot_be_written_to_is_a_missing_row(job, tmp_path):
 def test_every_rival_writes_a_twin_that_holds_the_tensors(entry, job):
     if lacks := missing(entry.needs):
         pytest.skip(f"not installed: {', '.join(lacks)}")
-    with twins.written([entry], job) as (jobs, absent):
+    with sampling.twins([entry], job) as (jobs, absent):
         assert absent == ()
         assert jobs[entry.name].size == Path(jobs[entry.name].path).stat().st_size >= job.size - 8192

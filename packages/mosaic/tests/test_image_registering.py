@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from tests.support.places import DATA, needs
 
 import onecopy_mosaic
-
-pytest.importorskip("scipy", reason="SciPy is not installed")
-registering = pytest.importorskip("onecopy_mosaic.registering")
-joining = pytest.importorskip("onecopy_mosaic.joining")
+from onecopy_mosaic import joining, registering
 
 REAL = DATA / "mist"
 mist = needs(REAL)

@@ -245,6 +245,12 @@ def test_what_cannot_be_is_refused(tiles, positions, options, words):
         onecopy_mosaic.mosaic(tiles, positions, **options)
 
 
+@pytest.mark.parametrize("other", [np.ones((3, 3), np.uint8), np.ones((2, 3), np.uint16)])
+def test_functions_that_return_different_arrays_are_refused(other):
+    with pytest.raises(ValueError, match=r"tile 1 must have shape \(3, 3\) and dtype uint16, as the first function"):
+        onecopy_mosaic.mosaic([lambda: np.ones((3, 3), np.uint16), lambda: other], [(0, 0), (3, 0)])
+
+
 def listed_by_mist() -> tuple[list[str], list[tuple[int, int]]]:
     text = (REAL / "global-positions-1.txt").read_text()
     found = {name: (int(y), int(x)) for name, x, y in re.findall(r"file: (\S+);.*position: \((\d+), (\d+)\)", text)}

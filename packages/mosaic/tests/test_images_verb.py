@@ -45,16 +45,9 @@ def folder(tmp_path) -> Path:
     return found
 
 
-def needs_scipy() -> None:
-    """Skip where tiles cannot be registered; `make test-all` has all libraries."""
-    pytest.importorskip("scipy", reason="SciPy is not installed")
-
-
 @pytest.mark.parametrize("how", ["positions", "grid"])
 @pytest.mark.parametrize("name", ["out.oc", "out.ome.tif"])
 def test_tiles_are_put_together(onecopy_process, folder, tmp_path, how, name):
-    if how == "grid":
-        needs_scipy()
     options = ["--positions", tmp_path / "list.txt"] if how == "positions" else ["--grid", "2x3", "--overlap", "10%"]
     done = onecopy_process("images", "stitch", folder, "-o", tmp_path / name, *options)
     assert done.returncode == 0, done.stderr
@@ -68,7 +61,6 @@ def test_tiles_are_put_together(onecopy_process, folder, tmp_path, how, name):
 
 
 def test_json_has_the_positions(onecopy_command, folder, tmp_path):
-    needs_scipy()
     target = tmp_path / "out.oc"
     done = onecopy_command("images", "stitch", folder, "-o", target, "--grid", "2x3", "--json")
     facts = json.loads(done.stdout)
@@ -105,8 +97,6 @@ def test_the_rate_counts_all_channels():
     ],
 )
 def test_what_is_wrong_is_one_line(onecopy_command, folder, tmp_path, options, status, words):
-    if "--first" in options or "--size" in options:  # found when the tiles are registered
-        needs_scipy()
     done = onecopy_command("images", "stitch", folder, "-o", tmp_path / "out.oc", *options, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr.startswith("onecopy: ")
@@ -148,7 +138,6 @@ def test_a_zarr_array_is_viewed_too(onecopy_command, folder, tmp_path):
 
 
 def test_a_picture_beside_its_image_is_no_tile(onecopy_command, folder, tmp_path):
-    needs_scipy()
     for path in sorted(folder.iterdir()):
         pictures.fromarray((tifffile.imread(path) >> 8).astype(np.uint8)).save(path.with_suffix(".png"))
         path.unlink()
@@ -193,7 +182,6 @@ def test_an_image_that_is_none_is_one_line(onecopy_command, tmp_path):
 
 @mist
 def test_mist_is_stitched_without_a_differing_pixel(onecopy_command, tmp_path):
-    needs_scipy()
     options = ["--positions", REAL / "global-positions-1.txt", "--first", "ImageName_t01_p05.tif", "--size", "1187x890"]
     done = onecopy_command("images", "stitch", REAL, "-o", tmp_path / "out.oc", *options)
     assert done.returncode == 0, done.stderr

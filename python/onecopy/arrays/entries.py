@@ -72,18 +72,12 @@ def array_of(memory: Memory) -> NDArray[Any]:
     import numpy as np
 
     view, dtype_name, shape, strides = memory
-    dtype, is_raw = dtype_of(dtype_name)
-    if is_raw:
+    dtype = to_numpy(dtype_name)
+    if dtype.metadata is not None:  # raw bytes
         return np.ndarray(len(view), dtype, view)
     if not strides:
         return np.ndarray(shape, dtype, view)
     return np.ndarray(shape, dtype, view, strides=tuple(step * dtype.itemsize for step in strides))
-
-
-@functools.cache
-def dtype_of(name: str) -> tuple[np.dtype[Any], bool]:
-    """Return the numpy dtype of an element type, and whether its elements are given as raw bytes."""
-    return to_numpy(name), is_raw(name)
 
 
 TYPES: dict[str, tuple[str | None, str | None, tuple[int, int]]] = {
@@ -114,7 +108,8 @@ PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 _NUMPY_ORDERS = tuple("<>|=")  # byte orders, with which a numpy type string begins
 
 _BY_NUMPY = {(numpy or ml_dtypes or "").lstrip("<"): name for name, (numpy, ml_dtypes, _) in TYPES.items()}
-_BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
+BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
+"""By the code and the bits of a DLPack type: its name in safetensors files."""
 
 
 def is_raw(name: str) -> bool:
@@ -122,6 +117,7 @@ def is_raw(name: str) -> bool:
     return name not in TYPES and name[:1] not in _NUMPY_ORDERS
 
 
+@functools.cache
 def to_numpy(name: str) -> np.dtype[Any]:
     """Return the numpy dtype for the name of an element type.
 
@@ -166,8 +162,3 @@ def in_safetensors(name: str) -> bool:
 def item_size(name: str) -> int:
     """Return the size in bytes of an element of a safetensors type; KeyError for packed types."""
     return TYPES[name][2][1] // 8
-
-
-def of_dlpack(code: int, bits: int) -> str | None:
-    """Return the safetensors name of a DLPack type; None if safetensors has no such type."""
-    return _BY_DLPACK.get((code, bits))

@@ -11,18 +11,13 @@ import errno
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from onecopy import _core, page_cache
-from onecopy.arguments import thread_count
-from onecopy.arrays.entries import Entry, Memory, Part, array_of, dtype_of, name_of, range_of
-from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
+from onecopy import _core
+from onecopy.arguments import byte_count, is_text, thread_count
+from onecopy.arrays.entries import Entry, Memory, Part, array_of, is_raw, name_of, range_of
 from onecopy.files import ArraysMode, Closeable, Identity, OpenFile, absolute
-from onecopy.files import Mapping as MappedBytes
-from onecopy.named_files import SetError
-from onecopy.page_cache import Portion
 from onecopy.sources import AS_REQUESTED, How
-from onecopy.text import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -31,7 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays.saving import VerifyReport
-    from onecopy.page_cache import EvictReport, PinReport, Residency, WarmJob, WarmOptions, WarmReport
+    from onecopy.arrays.several_files import Member
+    from onecopy.arrays.streaming import StreamedPart
+    from onecopy.page_cache import EvictReport, PinReport, Portion, Residency, WarmJob, WarmOptions, WarmReport
 
 
 class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
@@ -82,6 +79,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         try:
             return array_of(memory)
         except ValueError as error:  # 65 axes, or an extent beyond 63 bits in an empty array: valid in the file
+            from onecopy.errors import FormatError, Kind
+
             reason = f"numpy cannot represent its shape: {error}"
             raise FormatError(f"{name!r}: {reason}", Kind.UNSUPPORTED, path=self.path_of(name)) from None
 
@@ -221,8 +220,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
                [6, 7]])
         """
         array = self[name]
-        _, is_raw = dtype_of(self.entry(name).dtype)
-        if is_raw:
+        if is_raw(self.entry(name).dtype):
             raise ValueError(f"{name!r}: cannot split an array of packed elements along an axis: it is given as bytes")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to {world_size - 1}, not {rank}")
@@ -288,7 +286,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         ...     model.warm(["b"]).complete
         True
         """
-        report: WarmReport | WarmJob = page_cache.warm(self.portions(names, verify=verify), **options)
+        from onecopy.page_cache import warm
+
+        report: WarmReport | WarmJob = warm(self.portions(names, verify=verify), **options)
         return report
 
     def verify(
@@ -345,21 +345,81 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # no arrays take no time
         return VerifyReport(verified, done.seconds, speed, done.threads)
 
+    def stream(
+        self,
+        names: Iterable[Part] | None = None,
+        *,
+        order: Literal["file", "names"] = "file",
+        window: int | str = "512 MiB",
+    ) -> Iterator[StreamedPart]:
+        """Give arrays one after another, read ahead of the caller and released behind it: for files beyond memory.
+
+        The page cache has no more of the file than `window`, give or take what the kernel reads ahead, and so the cache
+        of other files stays. Parts that were in memory before stay there, too.
+
+        Parameters
+        ----------
+        names
+            Names of arrays, or (name, slice of rows); None: all arrays.
+        order
+            "file": as they lie in the file, which a disk reads fastest; "names": as in `names`.
+        window
+            Bytes of the file that may be in memory at a time, as a number or text; at least 8 MiB, and no more than
+            half of the available memory is used. A quarter is in use while the rest is being read. Larger arrays are
+            given in parts, whole rows each. A part by itself, of whatever size, is a row that does not fit, an array of
+            packed elements, and one that is not in C order.
+
+        Yields
+        ------
+        StreamedPart
+            (name, rows, array): a view without a copy. It stays valid; once the next one is taken, its pages may have
+            to be read again.
+
+        Raises
+        ------
+        KeyError
+            There is no array of one of the names.
+        ValueError
+            The window is smaller than 8 MiB, `order` is unknown, or rows have a step.
+        DataLost
+            The file was truncated, or the device failed.
+
+        Examples
+        --------
+        >>> import numpy as np, onecopy as oc, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+        >>> oc.save(path, {"a": np.ones((1000, 3)), "b": np.ones(5)})
+        >>> with oc.open(path) as model:
+        ...     sum(float(array.sum()) for name, rows, array in model.stream(window="64 MiB"))
+        3005.0
+        """
+        from onecopy.arrays.streaming import stream
+
+        return stream(self, names, order, byte_count("window", window))
+
     def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
         """Drop arrays from memory; see `onecopy.evict`."""
-        return page_cache.evict(self.portions(names))
+        from onecopy.page_cache import evict
+
+        return evict(self.portions(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
         """Report how much of the arrays is in memory; see `onecopy.residency`."""
-        return page_cache.residency(self.portions(names))
+        from onecopy.page_cache import residency
+
+        return residency(self.portions(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
         """Lock arrays into memory; see `onecopy.pin`."""
-        return page_cache.pin(self.portions(names))
+        from onecopy.page_cache import pin
+
+        return pin(self.portions(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
         """Unlock arrays that `pin` has locked."""
-        page_cache.unpin(self.portions(names))
+        from onecopy.page_cache import unpin
+
+        unpin(self.portions(names))
 
     def __repr__(self) -> str:
         if self.closed:
@@ -394,16 +454,24 @@ def key_of(file: ArrayFile, version: str) -> str:
 def expect_unchanged(file: ArrayFile) -> None:
     """Raise FileChanged if a file was modified or replaced since it was opened."""
     if file.changed():
+        from onecopy.errors import FileChanged
+
         raise FileChanged(errno.ESTALE, "the file was modified or replaced while it was open", file.path)
 
 
 def _no_array(name: object, file: ArrayFile) -> KeyError:
     """Return a KeyError for a missing name, with a note that lists names in the file."""
+    from onecopy.text import counted
+
     error = KeyError(name)
     first = ", ".join(repr(each) for each in itertools.islice(file, 4))
-    count = f"{len(file)} array{'' if len(file) == 1 else 's'}"
+    count = counted(len(file), "array")
     error.add_note(f"{file.path} has {count}: {first}{', ...' if len(file) > 4 else ''}")
     return error
+
+
+_LARGE = 16 << 20
+"""Bytes of a file from which on the available memory is compared with it."""
 
 
 class OneFile(OpenFile, ArrayFile):
@@ -432,8 +500,19 @@ class OneFile(OpenFile, ArrayFile):
                 "and kept the metadata of onecopy. It is opened as a file of another tool, without checksums.",
                 stacklevel=4,  # of `open`
             )
+        if how.private and how.mode == "map":
+            self._limit_of_writes(core.mapping.nbytes)
         if huge:
-            page_cache.warm(self, mechanism="advise")
+            self.warm(mechanism="advise")
+
+    def _limit_of_writes(self, nbytes: int) -> None:
+        """Add to `mode_reason` how much of a large file can be written to, where that is not all of it."""
+        left = _core.available_memory() if nbytes >= _LARGE else None
+        if left is not None and left[0] < nbytes:
+            self.mode_reason += (
+                f"; writes to more than {left[0]} of its {nbytes} bytes end the process (limited by {left[1]}): "
+                "onecopy.page_cache.expect_memory raises MemoryError before"
+            )
 
     def _set(self, core: _core.ArrayFile, container: str, kind: str, path: str, how: How) -> None:
         self._core, self.container, self.kind = core, container, kind
@@ -470,6 +549,8 @@ class OneFile(OpenFile, ArrayFile):
         return tuple(Entry(*row) for row in self._core.entries())
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
+        from onecopy.page_cache import Portion
+
         ranges = None if parts is None else [range_of(self.entry(name_of(part)), part) for part in parts]
         if not verify:
             return [Portion(self.core, ranges)]
@@ -501,43 +582,3 @@ class OneFile(OpenFile, ArrayFile):
 
     def __reduce__(self) -> tuple[object, ...]:  # FileChanged if the file was modified or replaced since
         return OneFile, (self._absolute, self._how._replace(expected=(self.identity,), reason=AS_REQUESTED))
-
-
-class DataFile(MappedBytes):
-    """A file of raw bytes in which a model has arrays at given offsets."""
-
-    def __init__(self, path: str, how: How) -> None:
-        how, handle = how.taken(path)
-        threads = 0 if how.threads is None else thread_count(how.threads)
-        mode: Literal["map", "copy"] = "copy" if how.mode == "copy" else "map"
-        self._set(path, 0, None, mode, how.private, threads, fd=None if handle is None else handle.fileno())
-        self._entries: dict[str, Entry] = {}
-
-    def add(self, entry: Entry, model: str) -> None:
-        """Add an array; SetError if the file is too short for it."""
-        if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
-            raise SetError(
-                f"{entry.name!r}: {model} places it at bytes [{entry.offset}, "
-                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes",
-                Kind.TRUNCATED,
-                path=self.path,
-            )
-        self._entries[entry.name] = entry
-
-    def entry(self, name: str) -> Entry:
-        """Return the entry of one array; KeyError if this file has no array of that name."""
-        return self._entries[name]
-
-    def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape."""
-        entry = self._entries[name]
-        return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
-
-    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        if verify:
-            raise NoChecksum(f"{self.path}: cannot verify: the file has no checksums")
-        return [Portion(self.core, None if parts is None else [range_of(self.entry(name_of(p)), p) for p in parts])]
-
-
-Member: TypeAlias = OneFile | DataFile
-"""One of the open files that contain arrays."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from onecopy.arrays.file import OneFile, expect_unchanged, key_of
-from onecopy.errors import FormatError, Kind, retyped
-from onecopy.named_files import begins_as_json
 from onecopy.sources import How, in_folder, resolve, url_of
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import ArraysMode
-    from onecopy.remote.groups import Nodes
+    from onecopy.remote.boards import Nodes
     from onecopy.sources import Named
     from onecopy.store import Artefact
 
@@ -73,7 +71,9 @@ def open(  # noqa: A001 - as `onecopy.open`
         same pass.
     private
         Whether arrays are writable, on copy-on-write pages, for consumers that write in place. The file never changes;
-        each page that is written becomes private memory of this process.
+        each page that is written becomes private memory of this process, which Linux grants without asking: with more
+        than is available, it ends the process at the write. Where the file is larger than the available memory,
+        `ArrayFile.mode_reason` says so, with the numbers; before large writes, call `onecopy.page_cache.expect_memory`.
     threads
         Number of threads that read for ``mode="copy"``; None: 8.
     align
@@ -121,6 +121,8 @@ def open(  # noqa: A001 - as `onecopy.open`
         file = _opened(*resolve(path, nodes=nodes), how)
     try:
         if file.kind == "records":
+            from onecopy.errors import FormatError, Kind
+
             raise FormatError(
                 "not a file of arrays: it holds records, use onecopy.open_records", Kind.NOT_THIS_FORMAT, path=file.path
             )
@@ -158,14 +160,10 @@ def open_arrays(
 def _opened(path: str, handle: FileHandle | None, how: How) -> ArrayFile:
     try:
         file = OneFile(path, how, handle)
-    except IsADirectoryError:
-        return _opened(in_folder(path), None, how)
-    except FormatError as error:
-        if not begins_as_json(path):
-            raise _with_advice(error) from None
-        from onecopy.arrays.several_files import of_index
-
-        return of_index(path, how)
+    except (IsADirectoryError, ValueError) as error:
+        if (other := _opened_otherwise(path, how, error)) is None:
+            raise
+        return other
     if file.container != "onnx" or "elsewhere" not in file.metadata:
         return file
     from onecopy.arrays.several_files import of_model
@@ -173,24 +171,36 @@ def _opened(path: str, handle: FileHandle | None, how: How) -> ArrayFile:
     return of_model(file, how)
 
 
-ADVICE = {
+_ADVICE = {
     "image": "open it with onecopy.images.open",
     "a Parquet file": "import it with onecopy.records.import_parquet",
 }
 """What to do with a file of another format, by the end of the error that names the format."""
 
 
-def _with_advice(error: FormatError) -> FormatError:
-    for end, advice in ADVICE.items():
+def _opened_otherwise(path: str, how: How, error: Exception) -> ArrayFile | None:
+    """Open the folder of a model, or an index of shards; None for other files, or an error with advice."""
+    from onecopy.errors import FormatError, retyped
+    from onecopy.named_files import begins_as_json
+
+    if isinstance(error, IsADirectoryError):
+        return _opened(in_folder(path), None, how)
+    if not isinstance(error, FormatError):
+        return None
+    if begins_as_json(path):
+        from onecopy.arrays.several_files import of_index
+
+        return of_index(path, how)
+    for end, advice in _ADVICE.items():
         if str(error).endswith(end):
-            return retyped(error, type(error), f"{error}: {advice}")
-    return error
+            raise retyped(error, type(error), f"{error}: {advice}") from None
+    return None
 
 
 def _some_arrays(
     path: Named, how: How, align: int | None, nodes: Nodes, names: Iterable[Part], *, verify: bool
 ) -> ArrayFile:
-    from onecopy.arrays.several_files import SelectedArrays, of_url
+    from onecopy.arrays.several_files import of_url, selected
 
     if align is not None:
         raise ValueError("names and align exclude each other")
@@ -205,7 +215,7 @@ def _some_arrays(
         return of_url(url, parts, private=how.private, verify=verify)
     file = _opened(*resolve(path), how)
     try:
-        return SelectedArrays(file, parts)
+        return selected(file, parts)
     except BaseException:
         file.close()
         raise
@@ -230,6 +240,8 @@ def _aligned(path: str, handle: FileHandle | None, how: How, align: int) -> Arra
         count = sum(bool(entry.nbytes and entry.offset % align) for entry in file.entries)
         reason = f"every array is aligned to {align} bytes"
         if count:
+            from onecopy.errors import FormatError, Kind
+
             if file.kind not in ("foreign", "arrays"):
                 raise FormatError(
                     f"cannot make an aligned copy of a file of kind {file.kind!r}", Kind.UNSUPPORTED, path=file.path
@@ -245,6 +257,7 @@ def _aligned(path: str, handle: FileHandle | None, how: How, align: int) -> Arra
 def _aligned_copy(file: ArrayFile, align: int) -> Artefact:
     """Return an aligned copy from the default store, made by this call if it does not exist."""
     from onecopy.arrays import saving
+    from onecopy.errors import FormatError, Kind
     from onecopy.store import Store
 
     if lacking := saving.not_savable(file.entries):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy import _core
 from onecopy.arguments import non_negative, path_text
-from onecopy.arrays.entries import PACKED, READ_SUFFIXES, in_safetensors, item_size, of_dlpack, of_numpy
+from onecopy.arrays.entries import BY_DLPACK, PACKED, READ_SUFFIXES, in_safetensors, item_size, of_numpy
 
 if TYPE_CHECKING:
     import os
@@ -63,7 +63,8 @@ def save(
     arrays
         A mapping from names to numpy arrays (also with dtypes of ml_dtypes), CPU tensors of any framework (DLPack), or
         objects with the buffer protocol. Each value is looked up twice: for its type and shape, and for its data. An
-        open `ArrayFile` can be given.
+        open `ArrayFile` can be given; one that is larger than half of the available memory is read by its method
+        `stream`, and what is written of it leaves the page cache.
     metadata
         Text keys and values to store. "format" is set to "pt" if it is missing, because some readers require it.
     align
@@ -107,18 +108,29 @@ def save(
         path_text(path), specs, metadata=dict(metadata or {}), align=align, checksum=checksum, durable=durable
     )
     done, total = 0, sum(prod(shape) * item_size(dtype) for _, dtype, shape in specs)
-    for number in writer.order:
-        spec = specs[number]
-        value = arrays[names[number]]
-        if describe(names[number], value) != spec:
-            raise ValueError(f"{names[number]!r}: type or shape changed while it was being saved")
-        for chunk in chunks(names[number], value):
+    for name, value in _in_order(arrays, [specs[number] for number in writer.order], total):
+        for chunk in chunks(name, value):
             for piece in [chunk] if progress is None else _pieces(chunk):
                 writer.write(piece)
                 done += len(piece)
                 if progress is not None:
                     progress(done, total)
     writer.commit()
+
+
+def _in_order(arrays: Mapping[str, Any], specs: list[Spec], total: int) -> Iterator[tuple[str, Any]]:
+    """Give the values to write; those of an open file that is larger than memory in parts, released behind."""
+    from onecopy.arrays.streaming import is_larger_than_memory
+
+    if hasattr(arrays, "stream") and is_larger_than_memory(total):
+        for name, _, part in arrays.stream([name for name, *_ in specs], order="names"):
+            yield name, part
+        return
+    for spec in specs:
+        value = arrays[spec[0]]
+        if describe(spec[0], value) != spec:
+            raise ValueError(f"{spec[0]!r}: type or shape changed while it was being saved")
+        yield spec[0], value
 
 
 def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
@@ -218,7 +230,7 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
         raise TypeError(
             f"{name!r}: cannot read a {type(value).__name__} in place ({error}): only CPU tensors can be saved"
         ) from error
-    dtype = of_dlpack(code, bits)
+    dtype = BY_DLPACK.get((code, bits))
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for DLPack type code {code} of {bits} bits")
     item = bits // 8

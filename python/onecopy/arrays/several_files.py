@@ -5,91 +5,182 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from onecopy import _core, page_cache
-from onecopy.arguments import path_text
-from onecopy.arrays.entries import Entry, Memory, Part, dtype_of, name_of, range_of
-from onecopy.arrays.file import ArrayFile, DataFile, Member, OneFile
+from onecopy import _core, page_cache, remote
+from onecopy.arguments import path_text, thread_count
+from onecopy.arrays.entries import Entry, Memory, Part, is_raw, name_of, range_of
+from onecopy.arrays.file import ArrayFile, OneFile
 from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
 from onecopy.files import Mapping, OpenFile, absolute
 from onecopy.named_files import SetError, index_text, is_index, names_of_index, parse_index
+from onecopy.page_cache import Portion
 from onecopy.sources import How
-from onecopy.text import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, KeysView, Sequence
     from pathlib import Path
 
-    from onecopy.files import ArraysMode
-    from onecopy.page_cache import Portion, Range
-    from onecopy.remote import Origin, Version
+    from onecopy.files import ArraysMode, Mode
+    from onecopy.page_cache import Range
 
 
+class DataFile(Mapping):
+    """A file of raw bytes in which a model has arrays at given offsets."""
+
+    def __init__(self, path: str, how: How) -> None:
+        how, handle = how.taken(path)
+        mode: Mode = "copy" if how.mode == "copy" else "map"
+        fd = None if handle is None else handle.fileno()
+        self._set(path, (0, None, mode, how.private, thread_count(how.threads)), fd=fd)
+        self._entries: dict[str, Entry] = {}
+
+    def add(self, entry: Entry, model: str) -> None:
+        """Add an array; SetError if the file is too short for it."""
+        if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
+            raise SetError(
+                f"{entry.name!r}: {model} places it at bytes [{entry.offset}, "
+                f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes",
+                Kind.TRUNCATED,
+                path=self.path,
+            )
+        self._entries[entry.name] = entry
+
+    def entry(self, name: str) -> Entry:
+        """Return the entry of one array; KeyError if this file has no array of that name."""
+        return self._entries[name]
+
+    def memory_of(self, name: str) -> Memory:
+        """Return the bytes of one array with type and shape."""
+        entry = self._entries[name]
+        return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
+
+    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
+        if verify:
+            raise NoChecksum(f"{self.path}: cannot verify: the file has no checksums")
+        return [Portion(self.core, None if parts is None else [range_of(self.entry(name_of(p)), p) for p in parts])]
+
+
+Member: TypeAlias = OneFile | DataFile
+"""One of the open files that contain arrays."""
 T = TypeVar("T", bound=Member)
+Reopen: TypeAlias = "tuple[Callable[..., ArrayFile], tuple[object, ...]]"
+"""What a pickle contains: a function that opens the same arrays again, and its arguments."""
 
 
 class SeveralFiles(ArrayFile):
-    """The arrays of several mapped files; every operation applies to all of the files."""
+    """The arrays of several mapped files, or some arrays of an open file; operations apply to all files of the arrays.
+
+    An array of which rows were selected consists of these rows.
+    """
 
     kind = "foreign"  # onecopy writes only single files
+    _parts: dict[str, Part] | None = None
+    """The selected parts of arrays, by name; None: all arrays of all files."""
+    _is_verifiable = True
+    """Whether all bytes of the blocks of these arrays are there."""
 
     def __init__(
         self,
-        owner: OpenFile,
-        members: Sequence[Member],
+        owner: OpenFile | ArrayFile,
+        files: Sequence[Member],
         places: dict[str, int],
+        how: How,
         container: str,
         metadata: dict[str, str],
-        how: How,
-        reopen: Callable[[str, How], ArrayFile],
+        reopen: Reopen,
     ) -> None:
-        """Take ownership of open files; `reopen` opens them again when the object is unpickled."""
-        self._owner, self._members, self._places = owner, tuple(members), places
-        self.container, self._metadata, self._how = container, metadata, how
+        """Take ownership of open files, and of `owner`; `places` has the number of the file of each array."""
+        self._owner, self._files, self._places, self._reopen = owner, tuple(files), places, reopen
         self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
-        self._absolute, self._reopen = absolute(owner.path), reopen
+        self.container, self._metadata = container, metadata
 
     def _names(self) -> KeysView[str]:
         return self._places.keys()
 
-    def __contains__(self, name: object) -> bool:
-        return is_text(name) and name in self._places
-
     def _found(self, name: str) -> Entry | None:
-        return self._file_of(name).entry(name) if name in self._places else None
+        if name not in self._places:
+            return None
+        return _selected(self._file_of(name).entry(name), self._part(name))
 
     def _memory(self, name: str) -> Memory | None:
-        return self._file_of(name).memory_of(name) if name in self._places else None
+        if name not in self._places:
+            return None
+        whole, part = self._file_of(name).memory_of(name), self._part(name)
+        if isinstance(part, str):
+            return whole
+        if whole.strides:
+            raise ValueError(f"{name!r}: rows of an array that is not in C order cannot be selected")
+        entry = self._file_of(name).entry(name)
+        rows = _selected(entry, part)
+        start = rows.offset - entry.offset
+        return Memory(whole.view[start : start + rows.nbytes], whole.dtype, rows.shape)
 
     def _file_of(self, name: str) -> Member:
-        return self._members[self._places[name]]
+        return self._files[self._places[name]]
+
+    def _part(self, name: str) -> Part:
+        return name if self._parts is None else self._parts[name]
+
+    def _of_file(self, part: Part) -> Part:
+        """Return a part of this object as a part of its file."""
+        entry, rows = self.entry(name_of(part)), self._part(name_of(part))
+        if isinstance(rows, str) or not entry.shape:
+            return part
+        first, _, _ = rows[1].indices(self._file_of(entry.name).entry(entry.name).shape[0])
+        start, stop, step = (slice(None) if isinstance(part, str) else part[1]).indices(entry.shape[0])
+        return entry.name, slice(first + start, first + max(start, stop), step)
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        if parts is None:
-            return [portion for member in self._members for portion in member._portions(None, verify)]
+        if verify and not self._is_verifiable:
+            raise NoChecksum(
+                f"{self.path}: cannot verify: only parts of its blocks were fetched; open with verify=True"
+            )
+        if parts is None and self._parts is None:
+            return [portion for file in self._files for portion in file._portions(None, verify)]
         wanted: dict[int, list[Part]] = {}
-        for part in parts:
-            self.entry(name_of(part))
-            wanted.setdefault(self._places[name_of(part)], []).append(part)
-        return [portion for at in sorted(wanted) for portion in self._members[at]._portions(wanted[at], verify)]
+        for part in self._places if parts is None else parts:
+            own = self._of_file(part)
+            wanted.setdefault(self._places[name_of(part)], []).append(own)
+        return [portion for at in sorted(wanted) for portion in self._files[at]._portions(wanted[at], verify)]
 
     @property
     def files(self) -> tuple[Member, ...]:
         """The open files that contain the arrays."""
-        return self._members
+        return self._files
+
+    def changed(self) -> bool:
+        """Return whether a path now refers to another file, or a file was modified; False for parts of URLs."""
+        return self._reopen[0] is not of_url and super().changed()
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Metadata of the index or the model; values that are not text as JSON."""
+        """Metadata of the file, the index or the model; values that are not text as JSON."""
         return dict(self._metadata)
 
     def __reduce__(self) -> tuple[object, ...]:
-        identities = (self.identity, *(member.identity for member in self._members))
-        return self._reopen, (self._absolute, self._how._replace(expected=identities))
+        return self._reopen
 
     def _counted(self) -> str:
-        return f"{len(self)} arrays in {len(self._members)} files"
+        return (
+            f"{len(self)} arrays in {len(self._files)} files" if self._parts is None else f"{len(self)} selected arrays"
+        )
+
+
+def selected(file: ArrayFile, parts: Iterable[Part]) -> SeveralFiles:
+    """Return some arrays, or rows of them, of an open file, which the result owns."""
+    by_name: dict[str, Part] = {}
+    for part in parts:
+        name = name_of(part)
+        if name in by_name:
+            raise ValueError(f"{name!r} is selected twice")
+        _selected(file.entry(name), part)  # raises an error for a part that cannot be selected
+        by_name[name] = part
+    places = {name: file.files.index(file._file_of(name)) for name in by_name}
+    how, reopen = How(file.mode, reason=file.mode_reason), (selected, (file, tuple(by_name.values())))
+    opened = SeveralFiles(file, file.files, places, how, file.container, file.metadata, reopen)
+    opened.kind, opened._parts = file.kind, by_name
+    return opened
 
 
 def confined(owner: str, locations: Iterable[str]) -> list[str]:
@@ -173,7 +264,14 @@ def of_shards(
                 Kind.INCONSISTENT,
                 path=index.path,
             )
-    return SeveralFiles(index, shards, places, f"{container} set", metadata, how, of_index)
+    return SeveralFiles(
+        index, shards, places, how, f"{container} set", metadata, _reopened_by(of_index, index, shards, how)
+    )
+
+
+def _reopened_by(function: Callable[..., ArrayFile], owner: OpenFile, others: Sequence[Member], how: How) -> Reopen:
+    identities = (owner.identity, *(other.identity for other in others))
+    return function, (absolute(owner.path), how._replace(expected=identities))
 
 
 def files_of_index(path: str | os.PathLike[str]) -> list[str]:
@@ -202,7 +300,9 @@ def of_model(model: OneFile, how: How) -> SeveralFiles:
         for location, entry in outside:
             data[numbers[location] - 1].add(entry, model.path)
         metadata = {key: text for key, text in model.metadata.items() if key != "elsewhere" or not data}
-        opened = SeveralFiles(model, [model, *data], places, model.container, metadata, how, reopened_model)
+        files: list[Member] = [model, *data]
+        reopen = _reopened_by(reopened_model, model, files, how)
+        opened = SeveralFiles(model, files, places, how, model.container, metadata, reopen)
         if huge:
             page_cache.warm(opened, mechanism="advise")
         stack.pop_all()
@@ -231,99 +331,13 @@ def reopened_model(path: str, how: How) -> SeveralFiles:
     return of_model(OneFile(path, how), how)
 
 
-class SelectedArrays(ArrayFile):
-    """Some arrays of an open file, which this object owns.
-
-    An array of which rows were selected consists of these rows. `reopen` opens the same again when the object is
-    unpickled; None: the file and the parts are pickled. `verifiable`: whether all bytes of the blocks of these arrays
-    are there.
-    """
-
-    _owner: ArrayFile
-
-    def __init__(
-        self,
-        file: ArrayFile,
-        parts: Iterable[Part],
-        *,
-        reopen: tuple[Callable[..., ArrayFile], tuple[object, ...]] | None = None,
-        verifiable: bool = True,
-    ) -> None:
-        self._owner, self._reopen, self._verifiable = file, reopen, verifiable
-        self.mode, self.mode_reason, self.container, self.kind = file.mode, file.mode_reason, file.container, file.kind
-        self._parts: dict[str, Part] = {}
-        self._entries: dict[str, Entry] = {}
-        for part in parts:
-            name = name_of(part)
-            if name in self._parts:
-                raise ValueError(f"{name!r} is selected twice")
-            self._parts[name], self._entries[name] = part, _selected(file.entry(name), part)
-
-    def _names(self) -> KeysView[str]:
-        return self._parts.keys()
-
-    def _found(self, name: str) -> Entry | None:
-        return self._entries.get(name)
-
-    def _file_of(self, name: str) -> Member:
-        return self._owner._file_of(name)
-
-    def _memory(self, name: str) -> Memory | None:
-        entry = self._entries.get(name)
-        if entry is None:
-            return None
-        whole = self._owner.memory_of(name)
-        if isinstance(self._parts[name], str):
-            return whole
-        if whole.strides:
-            raise ValueError(f"{name!r}: rows of an array that is not in C order cannot be selected")
-        start = entry.offset - self._owner.entry(name).offset
-        return Memory(whole.view[start : start + entry.nbytes], whole.dtype, entry.shape)
-
-    def _of_file(self, part: Part) -> Part:
-        """Return a part of this object as a part of the file."""
-        entry, selected = self.entry(name_of(part)), self._parts[name_of(part)]
-        if isinstance(selected, str) or not entry.shape:
-            return part
-        first, _, _ = selected[1].indices(self._owner.entry(entry.name).shape[0])
-        start, stop, step = (slice(None) if isinstance(part, str) else part[1]).indices(entry.shape[0])
-        return entry.name, slice(first + start, first + max(start, stop), step)
-
-    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        if verify and not self._verifiable:
-            raise NoChecksum(
-                f"{self.path}: cannot verify: only parts of its blocks were fetched; open with verify=True"
-            )
-        return self._owner._portions(list(self._parts.values() if parts is None else map(self._of_file, parts)), verify)
-
-    @property
-    def files(self) -> Sequence[Member]:
-        """The open files that contain the arrays."""
-        return self._owner.files
-
-    def changed(self) -> bool:
-        """Return whether a path now refers to another file, or a file was modified; False for parts of URLs."""
-        return self._reopen is None and super().changed()
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Metadata of the file."""
-        return self._owner.metadata
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return self._reopen or (SelectedArrays, (self._owner, tuple(self._parts.values())))
-
-    def _counted(self) -> str:
-        return f"{len(self)} selected arrays"
-
-
 def _selected(entry: Entry, part: Part) -> Entry:
     """Return the entry of the rows of an array."""
     if isinstance(part, str):
         return entry
     if not entry.shape:
         raise ValueError(f"{entry.name!r}: an array without axes has no rows")
-    if dtype_of(entry.dtype)[1]:
+    if is_raw(entry.dtype):
         raise ValueError(f"{entry.name!r}: rows of packed elements cannot be selected")
     offset, nbytes = range_of(entry, part)
     rows = len(range(*part[1].indices(entry.shape[0])))
@@ -335,46 +349,43 @@ def of_url(
     parts: Sequence[Part],
     private: bool = False,
     verify: bool = False,
-    versions: dict[str, Version] | None = None,
+    versions: dict[str, remote.Version] | None = None,
 ) -> ArrayFile:
     """Open some arrays behind a URL: of a safetensors file or an index of such, only their bytes are fetched.
 
     `versions`: those of the index and its shards by name, which a pickle of the result contains; None: the current
     ones. Errors are those of `onecopy.open` and `onecopy.remote.fetch`; KeyError for a missing name.
     """
-    from onecopy import remote
-
     source = _Source(remote.Origin(url), {} if versions is None else dict(versions), private, verify)
     file = source.of_index(parts) if is_index(url) else source.of_one(source.origin.name, source.origin, parts)
-    reopen = of_url, (url, tuple(parts), private, verify, source.versions)
     try:
-        return SelectedArrays(file, parts, reopen=reopen, verifiable=verify)
+        opened = selected(file, parts)
     except BaseException:
         file.close()
         raise
+    opened._reopen, opened._is_verifiable = (of_url, (url, tuple(parts), private, verify, source.versions)), verify
+    return opened
 
 
 class _Source(NamedTuple):
     """A file or index behind a URL, with the versions of the files that were opened."""
 
-    origin: Origin
-    versions: dict[str, Version]
+    origin: remote.Origin
+    versions: dict[str, remote.Version]
     private: bool
     verify: bool
 
-    def _version(self, name: str, origin: Origin) -> Version:
-        from onecopy import remote
-
+    def _version(self, name: str, origin: remote.Origin) -> remote.Version:
         if name not in self.versions:
             [self.versions[name]] = remote.versions_of([origin])
         return self.versions[name]
 
-    def of_one(self, name: str, origin: Origin, parts: Sequence[Part]) -> OneFile:
-        from onecopy import remote
-
+    def of_one(self, name: str, origin: remote.Origin, parts: Sequence[Part]) -> OneFile:
         def ranges(path: Path) -> list[Range]:
             with OneFile(os.fspath(path)) as file:
-                wanted = [range_of(_entry_of(file, part), part) for part in parts]
+                for part in parts:
+                    _selected(file.entry(name_of(part)), part)  # raises an error before anything is fetched
+                wanted = [range_of(file.entry(name_of(part)), part) for part in parts]
                 if self.verify:
                     with contextlib.suppress(FormatError):  # without checksums; raised again when they are compared
                         return [*file.compiled.ranges_to_verify(wanted)]
@@ -386,8 +397,6 @@ class _Source(NamedTuple):
         )
 
     def of_index(self, parts: Sequence[Part]) -> ArrayFile:
-        from onecopy import remote
-
         name = self.origin.name
         path = str(remote.fetch_versions([(name, self.origin, self._version(name, self.origin))]))
         with contextlib.ExitStack() as stack:
@@ -406,9 +415,3 @@ class _Source(NamedTuple):
             opened = of_shards(index, shards, places, metadata, How("map", self.private))
             stack.pop_all()
         return opened
-
-
-def _entry_of(file: ArrayFile, part: Part) -> Entry:
-    entry = file.entry(name_of(part))
-    _selected(entry, part)  # raises before anything is fetched
-    return entry

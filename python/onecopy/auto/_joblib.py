@@ -14,8 +14,11 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto.hooks import replace, replace_where_shared
-from onecopy.auto.mapped import MIN_ARRAY, Source, descriptor_of, source_of
+import joblib
+import numpy as np
+
+from onecopy.auto.hooks import descriptor_of, replace, replace_where_shared
+from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
 from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ _of_thread = threading.local()
 """`sources`: the snapshots of the files that `joblib.load` reads, by descriptor, while it reads."""
 
 
-def apply(joblib: ModuleType) -> None:
+def apply(_: ModuleType) -> None:
     """Replace `joblib.load`, and the function with which it reads an array."""
     replace_where_shared(joblib.numpy_pickle.NumpyArrayWrapper, "read_array", _mapped)
     replace(joblib.numpy_pickle, "load", _load)
@@ -105,9 +108,6 @@ def _source(descriptor: int | None) -> Source | None:
 @functools.cache
 def _returns_views() -> bool:
     """Return whether arrays that joblib reads are views of what it read, and do not own their memory: since 1.6."""
-    import joblib
-    import numpy as np
-
     file = io.BytesIO()
     joblib.dump(np.zeros(2), file)
     file.seek(0)

@@ -2,6 +2,8 @@
 
 **Not shared:** less than `MIN_BYTES`; Python objects, subarrays and text, in `_mapped`; what is not aligned in the
 file, in `_on`; compressed and damaged members, in `_member`; files without a snapshot, in `mapped.source_of`.
+
+What maps and reports is loaded by the first call that needs it: most processes import numpy, and few load big files.
 """
 
 from __future__ import annotations
@@ -9,15 +11,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import zlib
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto.hooks import replace_where_shared
-from onecopy.auto.mapped import Source, descriptor_of, source_of
-from onecopy.runs.call_log import MIN_BYTES, note
+import numpy as np
+from numpy.lib import format as npy
+
+from onecopy.auto.hooks import descriptor_of, replace_where_shared
+from onecopy.runs import MIN_BYTES
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from onecopy.auto.mapped import Source
 
 LOAD, FROMFILE = "numpy.load", "numpy.fromfile"
 _member_of_thread = threading.local()
@@ -26,16 +31,14 @@ _LOCAL_HEADER = 30
 """Bytes of the header of a member of a zip archive, before its name."""
 
 
-def apply(numpy: ModuleType) -> None:
+def apply(_: ModuleType) -> None:
     """Replace `numpy.fromfile`, and the access to the arrays of an ``.npz`` file."""
-    replace_where_shared(numpy, "fromfile", _mapped)
-    replace_where_shared(numpy.lib.npyio.NpzFile, "__getitem__", _member)
+    replace_where_shared(np, "fromfile", _mapped)
+    replace_where_shared(np.lib.npyio.NpzFile, "__getitem__", _member)
 
 
 def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None) -> Any:
     """Return the array that `numpy.fromfile` reads, on a snapshot; None if it reads it."""
-    import numpy as np
-
     is_path = isinstance(file, (str, os.PathLike))
     opened = os.fspath(file) if is_path else descriptor_of(file)
     dtype = np.dtype(dtype)
@@ -49,6 +52,8 @@ def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offse
     member: Source | None = getattr(_member_of_thread, "source", None)
     if member is not None and member.descriptor == opened:
         return _on(member, begin, nbytes, dtype)
+    from onecopy.auto.mapped import source_of
+
     by_load = sys._getframe(2).f_globals.get("__name__", "").startswith("numpy.lib.")
     source = source_of(LOAD if by_load else FROMFILE, opened)
     if source is None:
@@ -62,6 +67,8 @@ def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offse
 
 def _on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
     if begin % dtype.alignment:
+        from onecopy.runs.call_log import note
+
         note(source.function, source.path, copied=int(nbytes), reason="not aligned in the file")
         return None
     return source.array(begin, (nbytes // dtype.itemsize,), dtype) if begin + nbytes <= source.nbytes else None
@@ -72,13 +79,14 @@ def _on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
 
 def _member(npz: Any, key: str) -> Any:
     """Return an array of an npz file, read from a snapshot of the archive by `numpy.load`'s own code; None if not."""
-    from numpy.lib import format as npy
-
     names = npz.zip.NameToInfo
     info = names[key if key in names else f"{key}.npy"] if not hasattr(npz, "_files") else names[npz._files[key]]
     descriptor = descriptor_of(npz.zip.fp)
     if info.file_size < MIN_BYTES or descriptor is None:
         return None
+    from onecopy.auto.mapped import source_of
+    from onecopy.runs.call_log import note
+
     with npz.zip.open(info) as member:  # raises an error for a damaged header
         if member.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
             return None
@@ -113,7 +121,9 @@ def _member(npz: Any, key: str) -> Any:
 
 def _is_intact(source: Source, begin: int, info: Any) -> bool:
     """Return whether a member has the checksum that its archive has for it; numpy compares it too."""
+    from zlib import crc32
+
     checksum, at, end = 0, begin, begin + info.file_size
     while at < end and (piece := os.pread(source.descriptor, min(1 << 20, end - at), at)):
-        checksum, at = zlib.crc32(piece, checksum), at + len(piece)
+        checksum, at = crc32(piece, checksum), at + len(piece)
     return bool(at == end and checksum == info.CRC)

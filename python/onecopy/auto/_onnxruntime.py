@@ -63,7 +63,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         if opening is None:
             original(self, path_or_bytes, sess_options, providers, *args, **kwargs)
             return
-        from onecopy.integrations.onnxruntime import _options
+        from onecopy.integrations.onnxruntime import _ladder, _options
         from onecopy.store.fork import trim_heap
 
         try:
@@ -80,7 +80,8 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         self._model_path, self._model_bytes, self._sess_options_initial = os.fspath(path_or_bytes), None, sess_options
         self._opened_by_onecopy = opening  # its mappings live as long as the session
         trim_heap()
-        _note_shared(path_or_bytes, opening)
+        shared = sum(file.bytes for file in _ladder.mapped_files(opening.files))
+        note(SESSION, os.path.abspath(os.fsdecode(path_or_bytes)), shared=shared)  # noqa: PTH100 - text
 
     return __init__
 
@@ -118,13 +119,6 @@ def _why_read(options: Any, given: dict[str, Any]) -> str:
         return "the session writes its optimized model or a profile"
     others = sorted(_settings[options].difference(_options.DECIDING, _options.OTHER_THAN_RESULTS))
     return f"the session options have {', '.join(others)}" if others else ""
-
-
-def _note_shared(path: Any, opening: Opening) -> None:
-    from onecopy.integrations.onnxruntime._ladder import mapped_files
-
-    shared = sum(file.bytes for file in mapped_files(opening.files))
-    note(SESSION, os.path.abspath(os.fsdecode(path)), shared=shared)  # noqa: PTH100 - text
 
 
 def _note_read(path: Any, reason: str) -> None:

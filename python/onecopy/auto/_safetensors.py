@@ -11,6 +11,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import _TYPES
+
 from onecopy import _core
 from onecopy.auto.hooks import replace_where_shared
 from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
@@ -32,24 +36,18 @@ def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
     source = source_of(LOAD_FILE, os.fspath(filename))
     if source is None:
         return None
-    with source:
-        from safetensors import safe_open
-
-        with safe_open(filename, framework="np", **options) as opened:
-            if not source.is_of(filename):  # replaced meanwhile
-                return None
-            try:
-                ours = _core.open_arrays(source.path, handle=_core.FileHandle(os.dup(source.descriptor)))[0]
-            except FormatError:  # safetensors reads some files that onecopy refuses
-                return None
-            return {name: _array(source, ours, opened, name) for name in opened.offset_keys()}
+    with source, safe_open(filename, framework="np", **options) as opened:
+        if not source.is_of(filename):  # replaced meanwhile
+            return None
+        try:
+            ours = _core.open_arrays(source.path, handle=_core.FileHandle(os.dup(source.descriptor)))[0]
+        except FormatError:  # safetensors reads some files that onecopy refuses
+            return None
+        return {name: _array(source, ours, opened, name) for name in opened.offset_keys()}
 
 
 def _array(source: Source, ours: _core.ArrayFile, opened: Any, name: str) -> Any:
     """Return an array as safetensors does: a view of bytes that nothing else references."""
-    import numpy as np
-    from safetensors.numpy import _TYPES
-
     _, kind, shape, offset, nbytes = ours.entry(name) or ("", "", (), 0, 0)  # none for an array that fills a gap
     dtype = _TYPES.get(kind)
     if dtype is None or nbytes < MIN_ARRAY:

@@ -20,11 +20,16 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch  # it is imported already: `hooks` loads this module then
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+
 from onecopy.auto import turns
-from onecopy.auto.hooks import call_before, replace
-from onecopy.auto.mapped import MIN_ARRAY, Source, descriptor_of, source_of
+from onecopy.auto.hooks import call_before, descriptor_of, replace
+from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
 from onecopy.files import Mapping as FileMapping
-from onecopy.runs.call_log import LOAD_STATE_DICT, MIN_BYTES, note
+from onecopy.runs import MIN_BYTES
+from onecopy.runs.call_log import LOAD_STATE_DICT, note
 from onecopy.store.fork import trim_heap
 from onecopy.variables import RUN
 
@@ -45,7 +50,7 @@ _moved: dict[int, None] = {}
 """Addresses of the storages on snapshots and casts that weights got instead of memory of torch."""
 
 
-def apply(torch: ModuleType) -> None:
+def apply(_: ModuleType) -> None:
     """Replace the functions of torch."""
     reader = torch.serialization._open_zipfile_reader
     replace(reader, "__init__", _open_reader)
@@ -63,8 +68,6 @@ def apply(torch: ModuleType) -> None:
 
 def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
     """Return a tensor of bytes on an array of bytes; `known` has the address of its storage while it lives."""
-    import torch
-
     tensor = torch.from_numpy(array)
     known[tensor.data_ptr()] = value
     weakref.finalize(array, known.pop, tensor.data_ptr(), None).atexit = False
@@ -73,10 +76,6 @@ def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
 
 def _is_observed() -> bool:
     """Return whether a mode of torch sees the functions that are called: it must see those of torch alone."""
-    import torch
-    from torch.overrides import _get_current_function_mode_stack
-    from torch.utils._device import DeviceContext
-
     modes = _get_current_function_mode_stack()
     return torch._C._len_torch_dispatch_stack() > 0 or any(type(mode) is not DeviceContext for mode in modes)
 
@@ -119,8 +118,6 @@ class _Reader:
 
     def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> Any:
         """Return an empty tensor whose storage has the bytes, on a snapshot if possible."""
-        import torch
-
         tensor = None
         if numel >= MIN_ARRAY and dtype is torch.UntypedStorage and not _is_observed():
             try:
@@ -186,15 +183,11 @@ def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_dense(tensor: Any) -> bool:
-    import torch
-
     return bool(tensor.layout is torch.strided and tensor.device.type == "cpu")
 
 
 def _move_to_heap(storage: Any) -> None:
     """Give all tensors of a storage on a snapshot another one, in memory of torch, with the same bytes."""
-    import torch
-
     fresh = torch.UntypedStorage(storage.nbytes())
     fresh.copy_(storage)
     place = storage._cdata
@@ -208,8 +201,6 @@ def _move_to_heap(storage: Any) -> None:
 
 def load_resizable(path: Path) -> dict[str, Any]:
     """Return the weights of a file of casts, on its copy-on-write pages; torch resizes them like weights of its own."""
-    import torch
-
     from onecopy.integrations.torch import load
 
     def resizable(weight: Any) -> Any:
@@ -228,7 +219,7 @@ def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         sharing = _Sharing()
         try:
-            with _mode(sharing):
+            with sharing:
                 return original(*args, **kwargs)
         finally:
             sharing.close()
@@ -243,30 +234,15 @@ def _await_turn(_: Any, name: Any, param: Any) -> None:  # noqa: ARG001
 
 
 def _bytes_of(state: Any) -> int:
-    import torch
-
     values = state.values() if isinstance(state, Mapping) else ()
     return sum(one.numel() * one.element_size() for one in values if isinstance(one, torch.Tensor))
 
 
-def _mode(sharing: _Sharing) -> Any:
-    """Return a mode of torch in which ``copy_`` is offered to `sharing` first."""
-    from torch import Tensor
-    from torch.overrides import TorchFunctionMode
-
-    class Mode(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is Tensor.copy_ and len(args) == 2 and not kwargs and sharing.share(*args):
-                return args[0]
-            return function(*args, **(kwargs or {}))
-
-    return Mode()
-
-
-class _Sharing:
-    """What one call of `load_state_dict` shares."""
+class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
+    """What one call of `load_state_dict` shares: a mode of torch in which each ``copy_`` is replaced where possible."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._sources: dict[tuple[int, int, str], Source | str] = {}
         """By the file of a region: a snapshot of the file, or why there is none."""
         self._regions: Regions | None = None
@@ -275,10 +251,13 @@ class _Sharing:
         self._copied: dict[tuple[str, str], int] = {}
         """Bytes by path and reason."""
 
-    def share(self, target: Any, source: Any) -> bool:
-        """Point a weight to shared memory that has the values of `source`; False if they must be copied."""
-        import torch
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.Tensor.copy_ and len(args) == 2 and not kwargs and self._share(*args):
+            return args[0]
+        return function(*args, **(kwargs or {}))
 
+    def _share(self, target: Any, source: Any) -> bool:
+        """Point a weight to shared memory that has the values of `source`; False if they must be copied."""
         nbytes = source.numel() * source.element_size()
         if nbytes < _SMALL or source.device.type != "cpu":
             return False
@@ -404,8 +383,6 @@ class _Second:
 
 def _why_copied(target: Any, source: Any) -> str:
     """Return why `copy_` cannot be replaced by other memory of `target`; empty if no code can see the difference."""
-    import torch
-
     for one in (target, source):
         if type(one) not in (torch.Tensor, torch.nn.Parameter):
             return f"of the class {type(one).__name__}"
@@ -430,8 +407,6 @@ def _why_copied(target: Any, source: Any) -> str:
 
 def _has_aliases(storage: Any) -> bool:
     """Return whether other tensors than one have this storage."""
-    import torch
-
     count = torch._C._storage_Use_Count
     alone = torch.empty(1)
     return bool(count(storage._cdata) > count(alone.untyped_storage()._cdata))

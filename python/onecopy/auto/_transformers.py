@@ -12,7 +12,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import transformers  # it is imported already: `hooks` loads this module then
+from transformers.utils import cached_file
+
+from onecopy.auto._torch import load_resizable
 from onecopy.auto.hooks import replace
+from onecopy.integrations.torch._load import cast_once, dtype_of, needs_cast
+from onecopy.integrations.transformers import _files_in, _given_casts, _type_of
+from onecopy.memory.proc import Regions
 from onecopy.runs import call_log
 from onecopy.runs.call_log import note
 
@@ -44,11 +51,8 @@ def _from_pretrained(original: Any) -> Any:
             try:
                 folder, reason = _folder(name, kwargs)
                 if folder is not None:
-                    from onecopy.auto._torch import load_resizable
-                    from onecopy.integrations.transformers import _given_casts
-
                     path = str(folder.absolute())
-                    files, dtype = _casts(folder, _files(folder, kwargs), kwargs)
+                    files, dtype = _casts(folder, kwargs)
                     casts.enter_context(_given_casts(files, dtype, load_resizable))
             except Exception as error:  # any: transformers loads, or raises its own error
                 reason = str(error)
@@ -62,8 +66,6 @@ def _from_pretrained(original: Any) -> Any:
 
 def _folder(name: Any, given: dict[str, Any]) -> tuple[Path | None, str]:
     """Return the folder of a model, also one of the cache of the hub, or None; and why its weights are not shared."""
-    import transformers
-
     device = given.get("device_map")
     if device is not None and str(device) != "cpu":
         return None, f"device_map={device!r}"
@@ -72,31 +74,20 @@ def _folder(name: Any, given: dict[str, Any]) -> tuple[Path | None, str]:
         return None, other or f"transformers {transformers.__version__}"
     if Path(name).is_dir():
         return Path(name, given.get("subfolder") or ""), ""
-    from transformers.utils import cached_file
-
     where = {one: given[one] for one in ("cache_dir", "revision", "subfolder") if given.get(one)}
     found = cached_file(str(name), "config.json", local_files_only=True, **where)
     return None if found is None else Path(found).parent, ""
 
 
-def _files(folder: Path, given: dict[str, Any]) -> list[Path]:
-    from onecopy.integrations.transformers import _files_in
-
-    try:
-        return _files_in(folder, given.get("variant"))
-    except FileNotFoundError:  # a model of another format
-        return []
-
-
-def _casts(folder: Path, files: list[Path], given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
+def _casts(folder: Path, given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
     """Return the files that are cast with the files of their casts, made if the store lacks them, and the dtype."""
-    from onecopy.integrations.torch._load import cast_once, dtype_of, needs_cast
-    from onecopy.integrations.transformers import _type_of
-
     dtype = given.get("dtype", given.get("torch_dtype", "auto"))
     wanted = _type_of(dtype if dtype in (None, "auto") or isinstance(dtype, dict) else dtype_of(dtype), folder)
     if wanted is None:
         return {}, None
+    files: list[Path] = []
+    with suppress(FileNotFoundError):  # a model of another format
+        files = _files_in(folder, given.get("variant"))
     return {file: cast_once(file, wanted) for file in files if needs_cast(file, wanted)}, wanted
 
 
@@ -105,8 +96,6 @@ def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
 
     Weights on the files of the model are in memory once without onecopy, too: transformers maps them.
     """
-    from onecopy.memory.proc import Regions
-
     regions = Regions()
     weights = {one.data_ptr(): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
     places = {at: found.path for at in weights if (found := regions.at(at)) is not None and found.inode}

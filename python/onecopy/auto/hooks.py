@@ -1,11 +1,12 @@
 """Replaces functions of frameworks right after their import, and imports none itself.
 
-This module is loaded when a process of `onecopy run` starts: it imports nothing but `sys`, `os` and
+This module is loaded when a process of `onecopy run` starts: it imports nothing but `io`, `sys`, `os` and
 `importlib`, which the interpreter has loaded already.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -73,13 +74,19 @@ class _Finder:
 
 def _apply_after_import(name: str, loader: Any) -> None:
     """Let a loader call `_apply` when it has imported a framework, once; it stays the same object."""
+    if (names := getattr(loader, "frameworks_of_onecopy", None)) is not None:  # of a zip file: one for all its modules
+        names.add(name)
+        return
+    names = loader.frameworks_of_onecopy = {name}
     exec_module = loader.exec_module
 
     def import_and_apply(module: ModuleType) -> None:
-        if module.__name__ == name:
-            del loader.exec_module
+        is_framework = module.__name__ in names
+        names.discard(module.__name__)
+        if not names:
+            del loader.exec_module, loader.frameworks_of_onecopy
         exec_module(module)
-        if module.__name__ == name:  # the loader of a zip file imports others too
+        if is_framework:
             _apply(module)
 
     loader.exec_module = import_and_apply
@@ -130,3 +137,12 @@ def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
         return function
 
     replace(owner, name, make)
+
+
+def descriptor_of(file: Any) -> int | None:
+    """Return the descriptor of a file that Python's own `open` opened for reading bytes; None for any other object.
+
+    Only these exact types read from their descriptor what is in the file: a subclass or a wrapper may decode it.
+    """
+    raw = file.raw if type(file) is io.BufferedReader else file
+    return raw.fileno() if type(raw) is io.FileIO and raw.readable() else None

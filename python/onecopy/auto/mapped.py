@@ -7,17 +7,16 @@
 
 from __future__ import annotations
 
-import io
 import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from onecopy import _core, snapshots
+from onecopy import _core
 from onecopy.auto import turns
-from onecopy.files import Closeable
 from onecopy.identity import file_identity
-from onecopy.runs import call_log
-from onecopy.runs.call_log import MIN_BYTES, note
+from onecopy.runs import MIN_BYTES, call_log
+from onecopy.runs.call_log import note
+from onecopy.snapshots import NoSnapshot, Snapshot, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,22 +25,16 @@ MIN_ARRAY = 256 << 10
 """Bytes; smaller arrays of a file are read: a mapping costs more than a copy."""
 
 
-class Source(Closeable):
+class Source(Snapshot):
     """A snapshot of a file that one call loads."""
 
-    def __init__(self, function: str, snapshot: snapshots.Snapshot) -> None:
+    def __init__(self, function: str, taken: Snapshot) -> None:
+        super().__init__(taken.descriptor, taken.path, taken.identity, taken.place)
         self.function = function
         """The function that loads, as in its documentation: "torch.load"."""
-        self.path, self.nbytes = snapshot.path, snapshot.nbytes
-        self._snapshot = snapshot
         self._arrays: list[weakref.ref[Any]] = []
         self._nbytes = 0
         """Bytes of these arrays."""
-
-    @property
-    def descriptor(self) -> int:
-        """A descriptor of the bytes."""
-        return self._snapshot.descriptor
 
     def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Any:
         """Return a new array, in C order, that owns copy-on-write memory with bytes of the file."""
@@ -58,7 +51,7 @@ class Source(Closeable):
 
     def is_of(self, file: Any) -> bool:
         """Return whether the file of a path or a descriptor still has the contents of this snapshot."""
-        return file_identity(file)[0] == self._snapshot.identity
+        return file_identity(file)[0] == self.identity
 
     def close(self) -> None:
         """Report which arrays are in use, and release the snapshot; arrays stay. Objects copied the other arrays."""
@@ -68,7 +61,7 @@ class Source(Closeable):
         note(self.function, self.path, shared=shared)
         note(self.function, self.path, copied=self._nbytes - shared, reason="arrays that the loaded object copies")
         self._arrays, self._nbytes = [], 0
-        self._snapshot.close()
+        super().close()
 
 
 def source_of(function: str, file: str | int) -> Source | None:
@@ -81,17 +74,8 @@ def source_of(function: str, file: str | int) -> Source | None:
         return None
     try:
         with turns.copying():
-            return Source(function, snapshots.take(file))
-    except snapshots.NoSnapshot as error:
+            return Source(function, take(file))
+    except NoSnapshot as error:
         path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else os.path.abspath(file)  # noqa: PTH115, PTH100
         note(function, path, copied=facts.st_size, reason=str(error))
         return None
-
-
-def descriptor_of(file: Any) -> int | None:
-    """Return the descriptor of a file that Python's own `open` opened for reading bytes; None for any other object.
-
-    Only these exact types read from their descriptor what is in the file: a subclass or a wrapper may decode it.
-    """
-    raw = file.raw if type(file) is io.BufferedReader else file
-    return raw.fileno() if type(raw) is io.FileIO and raw.readable() else None

@@ -5,7 +5,6 @@ The module of a verb is imported when the verb runs, so that `onecopy ls` starts
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import warnings
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onecopy.cli.packages import ExtensibleGroup, entry_points_of
+from onecopy.cli.groups import Group
 from onecopy.text import escape
 
 if TYPE_CHECKING:
@@ -51,56 +50,14 @@ FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 """Exit statuses."""
 
 
-class Verbs(ExtensibleGroup):
-    """A group whose commands live in one module each, imported on demand: its help imports none."""
-
-    entry_points = "onecopy.commands"
-    packaged = PACKAGED
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and descriptions of the verbs."""
-        found = entry_points_of(self.entry_points)
-        words = {name: text for name, (_, text) in (*VERBS.items(), *PACKAGED.items())}
-        words |= {
-            name: entry.dist.metadata["Summary"] if entry.dist else ""
-            for name, entry in found.items()
-            if name not in words
-        }
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words[name]) for name in self.list_commands(ctx)])
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the verbs."""
-        return [*VERBS, *super().list_commands(ctx)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a verb and return its command."""
-        if cmd_name not in VERBS:
-            return super().get_command(ctx, cmd_name)
-        command = importlib.import_module(f"onecopy.cli.{VERBS[cmd_name][0]}").command
-        assert isinstance(command, click.Command)
-        return command
-
-
-def show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Print the version and exit."""
-    if not wanted or context.resilient_parsing:
-        return
-    from onecopy import __version__
-
-    click.echo(f"onecopy {__version__}")
-    context.exit()
-
-
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=show_version,
-    help="Print the version and exit.",
+@click.command(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    modules={name: (f"onecopy.cli.{module}", words) for name, (module, words) in VERBS.items()},
+    entry_points="onecopy.commands",
+    packaged=PACKAGED,
 )
+@click.version_option(package_name="onecopy", message="onecopy %(version)s", help="Print the version and exit.")
 def onecopy() -> None:
     """Big read-only data: opened in milliseconds, held once per machine, its memory shown honestly."""
 
@@ -119,8 +76,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def status_of(error: BaseException) -> int:
     """Print an error, and return the exit status; the error itself is raised if ONECOPY_TRACEBACK is 1."""
+    if isinstance(error, NO_ARGUMENTS):  # a group without a command: show its help
+        error.show()
+        return USAGE
     if isinstance(error, click.UsageError):
-        return _refuse(error)
+        path = error.ctx.command_path if error.ctx is not None else "onecopy"
+        return _complain(f"{error.format_message()} (see '{path} --help')", USAGE)
     if isinstance(error, click.ClickException):
         return _complain(error.format_message(), FAILED)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
@@ -157,14 +118,6 @@ def describe(error: Exception) -> str:
     if isinstance(error, OSError | ValueError | RuntimeError) and str(error):
         return str(error)
     return f"{type(error).__name__}: {error}"
-
-
-def _refuse(error: click.UsageError) -> int:
-    if isinstance(error, NO_ARGUMENTS):  # a group without a command: show its help
-        error.show()
-        return USAGE
-    path = error.ctx.command_path if error.ctx is not None else "onecopy"
-    return _complain(f"{error.format_message()} (see '{path} --help')", USAGE)
 
 
 def _complain(message: str, status: int) -> int:

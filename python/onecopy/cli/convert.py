@@ -1,12 +1,12 @@
 """`onecopy convert SOURCE TARGET`: write the arrays of one or several files as a safetensors file laid out for mapping.
 
-The source is mapped and copied in blocks of at most 16 MiB. The target appears complete or not at all.
+The source is mapped and copied in blocks of at most 16 MiB; one that is larger than half of the available memory passes
+through a window. The target appears complete or not at all.
 """
 
 from __future__ import annotations
 
 import errno
-import fnmatch
 import json
 import os
 from collections.abc import Container, Iterator, Mapping, Sized
@@ -19,8 +19,8 @@ import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.arrays.saving import not_savable
 from onecopy.cli import options, screen
-from onecopy.cli.screen import counted
-from onecopy.text import significant, size
+from onecopy.cli.reports import names_matching
+from onecopy.text import counted, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays import ArrayFile
+    from onecopy.arrays.streaming import StreamedPart
 
 SHOWN = 10
 """Maximum number of omitted arrays that are printed; the JSON has all."""
@@ -48,7 +49,14 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._names:
             raise KeyError(name)
-        array = self._file[name]
+        return self._written(name, self._file[name])
+
+    def stream(self, names: Sequence[str], *, order: Literal["file", "names"]) -> Iterator[StreamedPart]:
+        """Give arrays as `ArrayFile.stream` does, for `onecopy.save` of what is larger than memory."""
+        for part in self._file.stream(names, order=order):
+            yield part._replace(array=self._written(part.name, part.array))
+
+    def _written(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         if name not in self._as_bytes:
             return array
         return array.reshape(-1).view("u1") if array.nbytes else array.reshape(-1).astype("u1")
@@ -67,10 +75,8 @@ def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], 
     """
     if file.kind not in ("foreign", "arrays"):
         raise ValueError(f"{file.path}: cannot convert a {file.kind} of onecopy: arrays alone lose its structure")
-    entries = [entry for entry in file.entries if fnmatch.fnmatchcase(entry.name, pattern)]
-    if not entries:
-        raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
-    lacking = not_savable(entries)
+    matching = names_matching(file, pattern)
+    lacking = not_savable(map(file.entry, matching))
     if lacking and unknown == "error":
         name, dtype = next(iter(lacking.items()))
         more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
@@ -78,9 +84,9 @@ def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], 
             f"{file.path}: safetensors has no type for {name!r}, which is {dtype}{more}: --unknown bytes writes their "
             "bytes, --unknown skip omits them"
         )
-    names = [entry.name for entry in entries if unknown == "bytes" or entry.name not in lacking]
+    names = [name for name in matching if unknown == "bytes" or name not in lacking]
     if not names:
-        raise ValueError(f"{file.path}: safetensors has a type for none of the {len(entries)} arrays")
+        raise ValueError(f"{file.path}: safetensors has a type for none of the {len(matching)} arrays")
     return names, lacking
 
 

@@ -8,8 +8,7 @@ from typing import get_args
 import click
 
 from onecopy.cli import options, screen
-from onecopy.memory.causes import Code
-from onecopy.memory.explaining import Explanation, explain
+from onecopy.memory.explaining import Code, explain
 from onecopy.runs.report import causes_of_run
 
 WRONG = 3
@@ -48,10 +47,5 @@ def command(*, pids: tuple[int, ...], interval: float, fail_on: tuple[str, ...] 
         for one in found:
             for number, line in enumerate(str(one).splitlines()):
                 (screen.show_line if number else screen.show_heading)(console, line)
-    return WRONG if any(_wrong(one, fail_on) for one in found) else 0
-
-
-def _wrong(found: Explanation, fail_on: tuple[str, ...] | None) -> bool:
-    if fail_on is None:
-        return bool(found.bad)
-    return any(one.code in fail_on for one in found.causes)
+    wrong = [one.bad if fail_on is None else [c for c in one.causes if c.code in fail_on] for one in found]
+    return WRONG if any(wrong) else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,9 +12,6 @@ from onecopy.arrays import open_arrays
 from onecopy.cli import options, screen
 from onecopy.store import Store
 from onecopy.text import escape, size
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @click.command("fetch")
@@ -70,22 +66,11 @@ def command(
         if verify:
             with open_arrays(path) as file:
                 file.verify()
-        report = report_of(url, path, time.monotonic() - start)
-        fetched.append(report)
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        nbytes, seconds = sum(file.stat().st_size for file in files), time.monotonic() - start
+        fetched.append({"url": remote.shown(url), "path": str(path), "bytes": nbytes, "seconds": seconds})
         if not as_json:
-            words = f"{escape(report['url'])}: {size(report['bytes'])} in {report['seconds']:.3g} s"
-            screen.show_line(screen.err(), words)
+            screen.show_line(screen.err(), f"{escape(remote.shown(url))}: {size(nbytes)} in {seconds:.3g} s")
             click.echo(str(path))
     if as_json:
         options.show_json(fetched)
-
-
-def report_of(url: str, path: Path, seconds: float) -> dict[str, Any]:
-    """Return what is printed as JSON."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return {
-        "url": remote.shown(url),
-        "path": str(path),
-        "bytes": sum(file.stat().st_size for file in files),
-        "seconds": seconds,
-    }

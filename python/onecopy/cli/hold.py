@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import resource
 import signal
 import sys
 import time
@@ -21,13 +22,11 @@ from rich.live import Live
 from rich.text import Text
 
 from onecopy.cli import options, screen
-from onecopy.cli.screen import counted, share
+from onecopy.cli.screen import share
 from onecopy.holding import Hold
-from onecopy.text import escape, size
+from onecopy.text import counted, escape, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from onecopy.holding import Change
 
 _NAMED = re.compile(r"([^/=]+)=(.+)", re.DOTALL)
@@ -36,13 +35,13 @@ _NAMED = re.compile(r"([^/=]+)=(.+)", re.DOTALL)
 
 @click.command("hold")
 @click.argument("files", nargs=-1, required=True, metavar="[NAME=]FILE...")
-@options.MAX_BYTES
+@click.option("--max-bytes", type=options.SIZE, help="Maximum bytes of all FILEs in memory, assigned in their order.")
 @click.option("--pin", type=options.SIZE, help="Maximum bytes to lock.  [default: RLIMIT_MEMLOCK]")
 @options.interval("10s", "Time between two checks for evicted pages and replaced files.")
 @options.threads("Number of threads; default: 8.")
 @options.HUGE
 @options.as_json("A line of JSON on stdout for each change.")
-def command(*, files: tuple[str, ...], interval: float, as_json: bool, **settings: Any) -> int:
+def command(*, files: tuple[str, ...], interval: float, as_json: bool, **settings: Any) -> NoReturn:
     """Keep files in memory, across restarts of the processes that read them, until SIGTERM or Ctrl-C.
 
     Of FILE, the pages of the page cache are held: evicted pages are read back, and a replaced FILE is held instead of
@@ -56,66 +55,30 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
     end with this process, however it ends; what processes have opened stays with them. The exit status is 0 after
     SIGTERM.
     """
-    raise_lock_limit()
     matches = {file: _NAMED.fullmatch(file) for file in files}
     pairs = [(match[1], match[2]) for match in matches.values() if match]
     if len(names := dict(pairs)) < len(pairs):
         raise click.UsageError("a NAME is given twice")
     paths = [file for file, match in matches.items() if not match]
-    try:
-        with _ending(), Hold(paths, names=names, **settings) as held, _live() as live:
-            if not as_json and settings.get("max_bytes") is None:
-                words = f"at most {size(held.max_bytes)}, half of the available memory; --max-bytes sets it"
-                click.echo(f"onecopy: {words}", err=True)
-            while True:
-                for change in held.refresh():
-                    show(change, as_json=as_json)
-                if live is not None:
-                    line = f"{summary(held)}; checked at {time.strftime('%H:%M:%S')}"
-                    live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
-                time.sleep(interval)
-    except Ended:
-        return 0
-
-
-class Ended(BaseException):
-    """SIGTERM was received. A BaseException, so that only `command` catches it."""
-
-
-def raise_lock_limit() -> None:
-    """Raise the soft limit of locked memory to the hard limit."""
-    import resource
-
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
-
-
-@contextlib.contextmanager
-def _ending() -> Iterator[None]:
-    """Turn SIGTERM into `Ended` inside the block, also during a refresh."""
-
-    def end(*_: object) -> NoReturn:
-        raise Ended
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _live() -> Iterator[Live | None]:
-    """Show a status line if stderr is a terminal; else yield None."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     console = screen.err()
-    if not console.is_terminal:
-        yield None
-        return
-    # Lines of a redirected stdout must not go through this console.
-    both = sys.stdout.isatty()
-    with Live(console=console, transient=True, auto_refresh=False, redirect_stdout=both) as live:
-        yield live
+    line: Any = contextlib.nullcontext()
+    if console.is_terminal:  # lines of a redirected stdout must not go through this console
+        line = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+    with Hold(paths, names=names, **settings) as held, line:
+        if not as_json and settings.get("max_bytes") is None:
+            words = f"at most {size(held.max_bytes)}, half of the available memory; --max-bytes sets it"
+            click.echo(f"onecopy: {words}", err=True)
+        while True:
+            for change in held.refresh():
+                show(change, as_json=as_json)
+            if console.is_terminal:
+                words = f"{summary(held)}; checked at {time.strftime('%H:%M:%S')}"
+                line.update(Text(words, no_wrap=True, overflow="ellipsis"), refresh=True)
+            time.sleep(interval)
 
 
 def show(change: Change, *, as_json: bool) -> None:

@@ -10,27 +10,23 @@ import click
 
 from onecopy import images
 from onecopy.cli import options, screen
-from onecopy.cli.packages import ExtensibleGroup
+from onecopy.cli.groups import Group
 from onecopy.text import escape, significant, size
 
 if TYPE_CHECKING:
     from onecopy.images import Image
 
 PACKAGED = {
-    "stitch": ("onecopy-mosaic", "stitch the tiles of a folder at listed or registered positions"),
-    "view": ("onecopy-mosaic", "write a small picture of an image of any size"),
+    "stitch": (
+        "onecopy-mosaic",
+        "Stitch the tiles in FOLDER, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.",
+    ),
+    "view": ("onecopy-mosaic", "Write a small picture of IMAGE, or of an output of `images stitch`, as a PNG file."),
 }
 """Distribution and one-line description of each verb that another distribution adds."""
 
 
-class Verbs(screen.Group, ExtensibleGroup):
-    """The verbs of this package, and those of onecopy-mosaic."""
-
-    entry_points = "onecopy.commands.images"
-    packaged = PACKAGED
-
-
-@click.group("images", cls=Verbs)
+@click.group("images", cls=Group, entry_points="onecopy.commands.images", packaged=PACKAGED)
 def command() -> None:
     """Decode images once per machine; onecopy-mosaic adds small pictures of them, and stitches tiles."""
     for library in ("tifffile", "pyvips"):  # errors have the messages that they log

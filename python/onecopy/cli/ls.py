@@ -8,8 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,11 +16,11 @@ from onecopy import _core, objects
 from onecopy.arrays import open_arrays
 from onecopy.arrays.file import OneFile
 from onecopy.cli import options, screen
-from onecopy.cli.screen import counted, share
+from onecopy.cli.screen import share
 from onecopy.errors import FormatError
-from onecopy.records.columnar import Schema, schema_of
+from onecopy.records.schema import Schema, schema_of
 from onecopy.records.types import maker_of
-from onecopy.text import escape, size
+from onecopy.text import counted, escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,8 +66,7 @@ def show(heading: str, grid: screen.Grid, summary: str) -> None:
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One array."""
 
     name: str
@@ -108,23 +106,23 @@ def lines_of(file: Any, pattern: str) -> list[Line]:
     """Return the arrays of an open file whose names match the pattern."""
     return [
         Line(
-            name=entry.name,
-            dtype=str(entry.dtype),
-            shape=tuple(entry.shape),
-            file=file.path_of(entry.name),
-            offset=entry.offset,
-            nbytes=entry.nbytes,
-            alignment=alignment_of(entry.offset),
-            cached=cached_of(file, entry),
+            one.name,
+            str(one.dtype),
+            tuple(one.shape),
+            file.path_of(one.name),
+            one.offset,
+            one.nbytes,
+            alignment_of(one.offset),
+            cached_of(file, one),
         )
-        for entry in file.entries
-        if fnmatch.fnmatchcase(entry.name, pattern)
+        for one in file.entries
+        if fnmatch.fnmatchcase(one.name, pattern)
     ]
 
 
 def grid_of(lines: Sequence[Line]) -> screen.Grid:
     """Return the table of the arrays; names and shapes may fold, numbers do not."""
-    grid = screen.Grid.of("name~ dtype shape~ >size >align >resident")
+    grid = screen.Grid("name~ dtype shape~ >size >align >resident")
     for line in lines:
         shape = "x".join(str(length) for length in line.shape) or "scalar"
         share_of_line = resident(line.cached, line.nbytes)
@@ -159,7 +157,7 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
                 "kind": str(file.kind),
                 "nbytes": file.nbytes,
                 "metadata": dict(file.metadata),
-                "arrays": [asdict(line) for line in lines],
+                "arrays": [line._asdict() for line in lines],
             }
         )
     else:
@@ -171,8 +169,7 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
 _BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "extension": ("storage",)}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A node of the tree of types: the rows, a field of a dict or an item of a tuple."""
 
     depth: int
@@ -188,22 +185,6 @@ class Place:
 
 
 _Held = dict[tuple[str, ...], tuple[int, int | None]]
-
-
-def tree_of(file: OneFile) -> tuple[str, int, list[Place]]:
-    """Return container, number of rows and tree of types of an open records file, parents first.
-
-    FormatError if the file has no records.
-    """
-    source = _core.open_records(file.compiled, maker_of)
-    rows = _core.Rows(source)
-    schema = schema_of(rows._rows_type)
-    held = _held_by(file)
-    places = [Place(0, source.container, schema.line, *held.get((), (0, 0))), *_places(held, (), schema, 1)]
-    if source.container == "dict":
-        words = {"0": "key", "1": "value"}
-        places = [replace(place, name=words[place.name]) if place.depth == 1 else place for place in places]
-    return source.container, len(rows), places
 
 
 def _held_by(file: OneFile) -> _Held:
@@ -235,22 +216,26 @@ def _places(held: _Held, path: tuple[str, ...], schema: Schema, depth: int) -> I
 
 def show_records(file: OneFile, as_json: bool) -> None:
     """Print the types of the rows of an open file: an indented line for each field, or one for rows without fields."""
-    container, rows, places = tree_of(file)
-    whole, *fields = places
+    source = _core.open_records(file.compiled, maker_of)
+    rows, container, held = _core.Rows(source), source.container, _held_by(file)
+    schema = schema_of(rows._rows_type)
+    whole = Place(0, container, schema.line, *held.get((), (0, 0)))
+    fields = list(_places(held, (), schema, 1))
+    if container == "dict":
+        words = {"0": "key", "1": "value"}
+        fields = [place._replace(name=words[place.name]) if place.depth == 1 else place for place in fields]
     if as_json:
-        tree = {"container": container, "rows": rows, "places": [asdict(place) for place in places]}
-        options.show_json({"kind": "records", **tree})
+        places = [place._asdict() for place in (whole, *fields)]
+        options.show_json({"kind": "records", "container": container, "rows": len(rows), "places": places})
         return
-    grid = screen.Grid.of("rows type~ >size >resident")
-    for place in fields or [replace(whole, depth=1, name="row")]:
-        grid.add(
-            "  " * (place.depth - 1) + place.name,
-            place.type,
-            size(place.nbytes),
-            resident(place.cached, place.nbytes),
-        )
-    words = f"{container} of {rows:,} rows, {size(whole.nbytes)}, {resident(whole.cached, whole.nbytes)} resident"
-    show(heading_of(file), grid, words)
+    grid = screen.Grid("rows type~ >size >resident")
+    for place in fields or [whole._replace(depth=1, name="row")]:
+        name = "  " * (place.depth - 1) + place.name
+        grid.add(name, place.type, size(place.nbytes), resident(place.cached, place.nbytes))
+    summary = (
+        f"{container} of {len(rows):,} rows, {size(whole.nbytes)}, {resident(whole.cached, whole.nbytes)} resident"
+    )
+    show(heading_of(file), grid, summary)
 
 
 @click.command("ls")

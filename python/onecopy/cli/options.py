@@ -63,24 +63,18 @@ class Quantity(click.ParamType[float]):
 
 SIZE = Quantity("size", parse_size)
 """A size in bytes."""
-SIZE_OF_SOMETHING = Quantity("size", parse_size, lambda nbytes: nbytes >= 1, "at least one byte")
-"""A size in bytes, not 0."""
 TIME = Quantity("time", parse_duration)
 """A duration in seconds."""
 _MAX_INTERVAL = 366 * 86_400.0
 FILES = click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 """The argument of verbs for one or several files."""
 
-MAX_BYTES = click.option(
-    "--max-bytes", type=SIZE, help="Maximum bytes of all FILEs in memory, assigned in their order."
-)
-"""The option of verbs that bring files into memory."""
 HUGE = click.option(
     "--huge/--no-huge",
     default=None,
     help="Use huge pages, or not; default: if a file is at most half of the available memory.",
 )
-"""The option of the same verbs."""
+"""The option of verbs that bring files into memory."""
 
 
 def names(help_text: str, **settings: Any) -> Callable[[_Command], _Command]:

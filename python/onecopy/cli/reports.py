@@ -5,20 +5,28 @@ The JSON has all public attributes of a report, so that new attributes appear wi
 
 from __future__ import annotations
 
+import fnmatch
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy.arrays import open_arrays
 from onecopy.arrays.entries import READ_SUFFIXES
-from onecopy.cli.screen import counted, share
+from onecopy.cli.screen import share
 from onecopy.errors import FormatError
 from onecopy.files import Mapping
 from onecopy.named_files import SetError
-from onecopy.text import significant, size
+from onecopy.text import counted, significant, size
 
 if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
+
+
+def names_matching(file: Any, pattern: str) -> list[str]:
+    """Return the names of the arrays that match; ValueError if none does."""
+    names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
+    if not names:
+        raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
+    return names
 
 
 def attributes_of(report: object) -> dict[str, Any]:
@@ -30,13 +38,8 @@ def attributes_of(report: object) -> dict[str, Any]:
 def warm_sentences(name: str, report: Any) -> list[str]:
     """Return a report of `warm` as sentences: bytes, rate, resident shares, mechanism and reason."""
     if report.mechanism == "none" and report.complete and not report.filled and report.verified is None:
-        return [f"{name}: {size(report.bytes)}, nothing to do.", *reason_sentences(report)]
-    before = _part(report.cached_before, report.bytes)
-    after = _part(report.cached_after, report.bytes)
-    first = (
-        f"{name}: {size(report.bytes)} in {significant(report.seconds)} s"
-        f" ({significant(report.gib_per_s)} GiB/s); resident before {before}, now {after}."
-    )
+        return [f"{name}: {size(report.bytes)}, nothing to do.", *_reason(report)]
+    rate = f"in {significant(report.seconds)} s ({significant(report.gib_per_s)} GiB/s)"
     huge = "unknown" if report.huge_share is None else f"{100 * report.huge_share:.0f} %"
     second = (
         f"By {report.mechanism}, {counted(report.threads, 'thread')}; {size(report.filled)} filled; "
@@ -44,34 +47,26 @@ def warm_sentences(name: str, report: Any) -> list[str]:
     )
     more = [] if report.complete else ["Not complete."]
     more += [] if report.verified is None else [f"Checksums agree over {size(report.verified)}."]
-    return [first, second, *more, *reason_sentences(report)]
+    return [f"{name}: {size(report.bytes)} {rate}; {_resident(report)}.", second, *more, *_reason(report)]
 
 
 def evict_sentence(name: str, report: Any) -> str:
     """Return a report of `evict` as a sentence: bytes, resident shares and reason."""
-    before = _part(report.cached_before, report.bytes)
-    after = _part(report.cached_after, report.bytes)
-    first = f"{name}: {size(report.bytes)}; resident before {before}, now {after}."
-    return " ".join([first, *reason_sentences(report)])
+    return " ".join([f"{name}: {size(report.bytes)}; {_resident(report)}.", *_reason(report)])
 
 
-def reason_sentences(report: Any) -> list[str]:
-    """Return the reason of a report as a list of one sentence; an empty list without a reason.
+def _resident(report: Any) -> str:
+    before, after = (
+        "unknown" if cached is None else share(cached, report.bytes)
+        for cached in (report.cached_before, report.cached_after)
+    )
+    return f"resident before {before}, now {after}"
 
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> reason_sentences(SimpleNamespace(reason="2 MiB pages requested before reading"))
-    ['2 MiB pages requested before reading.']
-    >>> reason_sentences(SimpleNamespace(reason="mapped elsewhere; it stays."))
-    ['Mapped elsewhere; it stays.']
-    """
+
+def _reason(report: Any) -> list[str]:
+    """Return the reason of a report as a list of one sentence; an empty list without a reason."""
     reason = str(report.reason or "").strip()
     return [reason[:1].upper() + reason[1:].rstrip(".") + "."] if reason else []
-
-
-def _part(cached: int | None, whole: int) -> str:
-    return "unknown" if cached is None else share(cached, whole)
 
 
 _SUFFIXES = (".safetensors", *READ_SUFFIXES)
@@ -92,8 +87,3 @@ def opened(path: str) -> ArrayFile | Mapping:
         if path.endswith(_SUFFIXES):
             warnings.warn(f"{error}; mapped as bytes", stacklevel=2)
         return Mapping(path)
-
-
-def has_folder(path: str | None) -> bool:
-    """Return whether the folder of the path exists; True also for stdout ("-") and None."""
-    return path in (None, "-") or Path(str(path)).absolute().parent.is_dir()

@@ -118,20 +118,15 @@ class _Processes:
 
     def report(self, *, living: bool = False) -> RunReport:
         """Sample, and return the report of all processes, or of those that are alive."""
-        from onecopy.runs.call_log import LARGEST_RUN, parse_calls
-        from onecopy.runs.report import RunReport
-
         sampler = self._sampled()
-        calls = parse_calls(os.pread(self._run_file, LARGEST_RUN, 0).split(b"\n"))
-        chosen = [call for call in calls if not living or os.path.exists(f"/proc/{call.pid}")]  # noqa: PTH110 - text
-        return RunReport.of(chosen, sampler.private, sampler.read_files)
+        with self._lock:
+            return sampler.report(living=living)
 
     def _sampled(self) -> Sampler:
         from onecopy.runs.report import Sampler
 
         with self._lock:
-            if self._sampler is None:
-                self._sampler = Sampler(self._run_file, self._root)
+            self._sampler = self._sampler or Sampler(self._run_file, self._root)
             self._sampler.sample()
             return self._sampler
 

@@ -8,12 +8,10 @@ terminal folds can be read, a number that was cut cannot. No text is parsed for 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import click
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.progress import (
@@ -32,7 +30,7 @@ from rich.text import Text
 from onecopy.text import escape, significant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 GAP = 2
 """Spaces between two columns."""
@@ -62,17 +60,6 @@ def share(part: int | None, whole: int) -> str:
     return ">99 %" if percent > 99 else f"{percent:.0f} %"
 
 
-def counted(number: int, one: str) -> str:
-    """Return a count with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "array"), counted(20_000, "array")
-    ('1 array', '20000 arrays')
-    """
-    return f"{number} {one}{'' if number == 1 else 's'}"
-
-
 def duration(seconds: float) -> str:
     """Return a duration in the largest unit in which it is at least 2.
 
@@ -97,47 +84,18 @@ def err() -> Console:
     return Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
-class Group(click.Group):
-    """A group whose help has the full first sentence of each command."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and descriptions of the commands."""
-        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        rows = [(name, command.get_short_help_str(1000)) for name, command in found if command is not None]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table."""
-
-    title: str
-    right: bool = False
-    """Whether cells are aligned to the right."""
-    folds: bool = False
-    """Whether cells may be folded into several lines; columns of numbers may not."""
-
-
-@dataclass(slots=True)
 class Grid:
-    """A table of plain text; a line feed in a title or cell starts a new line in it."""
+    """A table of plain text; a line feed in a title or cell starts a new line in it.
 
-    columns: tuple[Column, ...]
-    rows: list[tuple[str, ...]] = field(default_factory=list)
+    Titles are a list, or words, in which "_" is a space. ">" before a title aligns its cells to the right; "~" behind
+    it lets them fold into several lines: not for numbers.
+    """
 
-    @classmethod
-    def of(cls, titles: str) -> Grid:
-        """Return a table with these titles: ">" before one aligns its cells to the right, "~" behind one folds them.
-
-        "_" is a space in a title.
-        """
-        words = titles.split()
-        return cls(
-            tuple(
-                Column(word.strip(">~").replace("_", " "), word.startswith(">"), word.endswith("~")) for word in words
-            )
-        )
+    def __init__(self, titles: str | Sequence[str], rows: Iterable[tuple[str, ...]] = ()) -> None:
+        words = [word.replace("_", " ") for word in titles.split()] if isinstance(titles, str) else titles
+        self._right, self._folds = ([word.startswith(">") for word in words], [word.endswith("~") for word in words])
+        self._titles = tuple(word.removeprefix(">").removesuffix("~") for word in words)
+        self.rows = list(rows)
 
     def add(self, *cells: str) -> None:
         """Add a row of untrusted text."""
@@ -145,7 +103,8 @@ class Grid:
 
     def needed(self) -> int:
         """Return the minimum width in characters."""
-        return self._across(self._least())
+        widths = self._widths(self._every(), 0)
+        return sum(widths) + GAP * (len(widths) - 1)
 
     def show(self, console: Console) -> None:
         """Print the table at the width of the console, or at its minimum width if that is larger."""
@@ -153,58 +112,40 @@ class Grid:
 
     def text(self, width: int) -> Text:
         """Return the table at this width, or at its minimum width if that is larger; titles are bold."""
-        widths = self._fitted(width)
-        title, *body = (line for row in self._every() for line in self._lines(row, widths))
-        titles = max(column.title.count("\n") for column in self.columns)
-        text = Text("\n".join([title, *body[:titles]]), style="bold")
-        if body[titles:]:
-            text = Text.assemble(text, Text("\n" + "\n".join(body[titles:])))
-        return text
+        rows = self._every()
+        widths = self._widths(rows, width)
+        lines = [line for row in rows for line in self._lines(row, widths)]
+        height = 1 + rows[0][0].count("\n")
+        title, body = Text("\n".join(lines[:height]), style="bold"), "\n".join(lines[height:])
+        return Text.assemble(title, f"\n{body}") if self.rows else title
 
     def _every(self) -> list[tuple[str, ...]]:
-        height = max(column.title.count("\n") for column in self.columns)
-        titles = ("\n" * (height - column.title.count("\n")) + column.title for column in self.columns)
+        height = max(title.count("\n") for title in self._titles)
+        titles = tuple("\n" * (height - title.count("\n")) + title for title in self._titles)
         limit = min(MAX_CELL, MAX_COLUMN // max(len(self.rows), 1))
-        return [tuple(titles), *(tuple(_shortened(cell, limit) for cell in row) for row in self.rows)]
+        cut = (tuple(c if len(c) <= limit else c[: limit - 1] + "…" for c in row) for row in self.rows)
+        return [titles, *cut]
 
-    def _natural(self) -> list[int]:
-        cells = zip(*self._every(), strict=True)
-        return [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
-
-    def _least(self) -> list[int]:
-        pairs = zip(self.columns, self._natural(), strict=True)
-        return [min(width, FOLDED) if column.folds else width for column, width in pairs]
-
-    def _across(self, widths: list[int]) -> int:
-        return sum(widths) + GAP * (len(widths) - 1)
-
-    def _fitted(self, width: int) -> list[int]:
+    def _widths(self, rows: list[tuple[str, ...]], width: int) -> list[int]:
         """Return the widths of the columns; if they exceed `width`, columns that fold shrink, the widest first."""
-        widths, least = self._natural(), self._least()
-        while (excess := self._across(widths) - width) > 0 and widths != least:
+        columns = zip(*rows, strict=True)
+        widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
+        least = [min(own, FOLDED) if folds else own for own, folds in zip(widths, self._folds, strict=True)]
+        while (excess := sum(widths) + GAP * (len(widths) - 1) - width) > 0 and widths != least:
             at = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
             widths[at] = max(least[at], widths[at] - excess)
         return widths
 
-    def _lines(self, row: tuple[str, ...], widths: list[int]) -> list[str]:
-        """Return the lines of one row, each cell folded into its width and padded to it."""
+    def _lines(self, row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
+        """Yield the lines of one row, each cell folded into its width and padded to it."""
         folded = [
             [piece for line in cell.split("\n") for piece in (chop_cells(line, width) or [""])]
             for cell, width in zip(row, widths, strict=True)
         ]
-        return [
-            (" " * GAP).join(map(self._padded, self.columns, pieces, widths)).rstrip()
-            for pieces in zip_longest(*folded, fillvalue="")
-        ]
-
-    @staticmethod
-    def _padded(column: Column, piece: str, width: int) -> str:
-        space = " " * (width - cell_len(piece))
-        return space + piece if column.right else piece + space
-
-
-def _shortened(cell: str, limit: int) -> str:
-    return cell if len(cell) <= limit else cell[: limit - 1] + "…"
+        for pieces in zip_longest(*folded, fillvalue=""):
+            spaces = [" " * (width - cell_len(piece)) for piece, width in zip(pieces, widths, strict=True)]
+            cells = zip(pieces, spaces, self._right, strict=True)
+            yield (" " * GAP).join(space + piece if right else piece + space for piece, space, right in cells).rstrip()
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:

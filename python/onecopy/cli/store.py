@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onecopy.cli import options, screen
-from onecopy.cli.screen import counted, duration
+from onecopy.cli.groups import Group
+from onecopy.cli.screen import duration
 from onecopy.store import Store, default_folder
-from onecopy.text import size
+from onecopy.text import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +72,7 @@ def short(key: str) -> str:
 
 def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
     """Print artefacts as a table; an artefact without a key is shown by its file name."""
-    now, grid = time.time(), screen.Grid.of("key~ >size >last_use source place state~")
+    now, grid = time.time(), screen.Grid("key~ >size >last_use source place state~")
     for artefact in artefacts:
         grid.add(
             (artefact.key if whole else short(artefact.key)) or artefact.path.name,
@@ -89,7 +90,7 @@ def total(artefacts: Sequence[Artefact]) -> str:
     return f"{counted(len(artefacts), 'artefact')}, {size(sum(artefact.bytes for artefact in artefacts))}"
 
 
-@click.group("store", cls=screen.Group)
+@click.group("store", cls=Group)
 def command() -> None:
     """List, remove and find what programs built once for this machine in its cache folders."""
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import onecopy
 from onecopy.arrays import open_arrays
-from onecopy.cli import options, screen
+from onecopy.cli import options, reports, screen
 from onecopy.cli.command_line import describe
-from onecopy.cli.warm import names_matching
 from onecopy.text import escape, size
-
-if TYPE_CHECKING:
-    from onecopy.errors import BadBlock
 
 UNKNOWN = 3
 """Exit status if no file is damaged, but one has no checksums."""
@@ -22,20 +18,12 @@ SHOWN = 10
 """Maximum number of damaged blocks that are printed; the JSON has all."""
 
 
-def block_line(block: BadBlock) -> str:
-    """Return a damaged block as a line: byte range, arrays, computed and stored checksum."""
-    names = ", ".join(escape(name) for name in block.names[:3])
-    more = f" and {len(block.names) - 3} more" if len(block.names) > 3 else ""
-    place = f"block {block.number}, bytes {block.offset} to {block.offset + block.length}"
-    return f"  {place}: {names}{more} (CRC-32C {block.found:08x}, {block.expected:08x} stored)"
-
-
 def verify(path: str, pattern: str | None, threads: int | None) -> dict[str, Any]:
     """Verify one file; return a report with the status "ok", "damaged", "no checksums" or "error"."""
     report: dict[str, Any] = {"file": path}
     try:
         with open_arrays(path) as file, screen.progress("verify") as watch:
-            names = None if pattern is None else names_matching(file, pattern)
+            names = None if pattern is None else reports.names_matching(file, pattern)
             verified = file.verify(names, threads=threads, progress=watch)
         return {**report, "status": "ok", **verified._asdict()}
     except onecopy.ChecksumError as error:
@@ -55,8 +43,12 @@ def show(report: dict[str, Any]) -> None:
         return
     screen.show_line(screen.err(), f"onecopy: {escape(report['reason'])}", "red")
     blocks = report.get("blocks", [])
-    for block in blocks[:SHOWN] if len(blocks) > 1 else ():
-        screen.show_line(screen.err(), block_line(onecopy.errors.BadBlock(**block)))
+    for one in blocks[:SHOWN] if len(blocks) > 1 else ():
+        block = onecopy.errors.BadBlock(**one)
+        names = ", ".join(escape(name) for name in block.names[:3])
+        names += f" and {len(block.names) - 3} more" if len(block.names) > 3 else ""
+        line = f"  block {block.number}, bytes {block.offset} to {block.offset + block.length}: {names}"
+        screen.show_line(screen.err(), f"{line} (CRC-32C {block.found:08x}, {block.expected:08x} stored)")
     if len(blocks) > SHOWN:
         screen.show_line(screen.err(), f"  and {len(blocks) - SHOWN} more; --json has them all")
 

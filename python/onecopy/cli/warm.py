@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from typing import Any
 
 import click
@@ -13,14 +12,6 @@ from onecopy.cli import options, reports, screen
 from onecopy.text import escape
 
 
-def names_matching(file: Any, pattern: str) -> list[str]:
-    """Return the names of the arrays that match; ValueError if none does."""
-    names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
-    if not names:
-        raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
-    return names
-
-
 def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any]) -> Any:
     """Warm all of a file, or the arrays that match, with a progress bar, and return the report."""
     with screen.progress("warm") as watch:
@@ -28,7 +19,7 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
             with reports.opened(path) as target:
                 return onecopy.warm(target, **settings, progress=watch)
         with open_arrays(path) as file:
-            names = None if pattern is None else names_matching(file, pattern)
+            names = None if pattern is None else reports.names_matching(file, pattern)
             return file.warm(names, verify=verify, **settings, progress=watch)
 
 
@@ -36,7 +27,7 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
 @options.FILES
 @options.names("Only arrays whose names match.")
 @options.threads("Number of threads; default: 8.")
-@options.MAX_BYTES
+@click.option("--max-bytes", type=options.SIZE, help="Read at most SIZE of all FILEs, in their order.")
 @options.HUGE
 @click.option("--verify", is_flag=True, help="Verify the stored checksums in the same pass.")
 @options.as_json()

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from onecopy.errors import Kind
-from onecopy.images.image import PALETTE, CodecError, Facts, no_level
+from onecopy.images.image import PALETTE, CodecError, Facts, bands, expect_shape, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from onecopy.images.sharing import Form
 
-_BAND = 4 << 20
-"""Size in bytes of one copied band."""
 _MODES = {
     "1": ("|b1", 1),
     "L": ("|u1", 1),
@@ -61,17 +59,9 @@ def facts(path: str, level: int, codec: str) -> Facts:
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
     """Decode the image into an array of its shape; `report` is called with the bytes of each band."""
     with _opened(path) as image:
-        if into.shape[:2] != (image.height, image.width):
-            raise CodecError(
-                f"the image was replaced: it now has {image.height} x {image.width} pixels, not "
-                f"{into.shape[0]} x {into.shape[1]}",
-                Kind.INCONSISTENT,
-                path=path,
-            )
+        expect_shape(path, (image.height, image.width, *into.shape[2:]), into)
         image.load()
-        rows = max(1, _BAND * len(into) // max(1, into.nbytes))
-        for top in range(0, image.height, rows):
-            band = into[top : top + rows]
+        for top, band in bands(into):
             band[...] = np.asarray(image.crop((0, top, image.width, top + len(band))))
             report(band.nbytes)
 

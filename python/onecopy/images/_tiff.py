@@ -13,7 +13,7 @@ import numpy as np
 import tifffile
 
 from onecopy.errors import Kind
-from onecopy.images.image import PALETTE, CodecError, DamagedError, Facts, InPlace, no_level
+from onecopy.images.image import PALETTE, CodecError, DamagedError, Facts, InPlace, expect_shape, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,12 +53,7 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
     """Decode one level into an array of its shape; `report` is called with the bytes of each segment."""
     with tifffile.TiffFile(path) as file:
         series = _level(file, path, level)
-        if tuple(series.shape) != into.shape:
-            raise CodecError(
-                f"the image was replaced: its shape is now {tuple(series.shape)}, not {into.shape}",
-                Kind.INCONSISTENT,
-                path=path,
-            )
+        expect_shape(path, tuple(series.shape), into)
         if series.dataoffset is not None:
             _read(file, path, series, into, report)
             return

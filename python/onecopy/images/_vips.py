@@ -12,15 +12,13 @@ import numpy as np
 import pyvips
 
 from onecopy.errors import Kind
-from onecopy.images.image import CodecError, Facts, no_level
+from onecopy.images.image import CodecError, Facts, bands, expect_shape, no_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-_BAND = 4 << 20
-"""Size in bytes of one band."""
 _TYPES = {
     "uchar": "|u1",
     "char": "|i1",
@@ -52,15 +50,10 @@ def facts(path: str, level: int, codec: str) -> Facts:
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
     """Decode one level into an array of its shape; `report` is called with the bytes of each band."""
     image = _opened(path, level)
-    if _shape(image) != into.shape:
-        raise CodecError(
-            f"the image was replaced: its shape is now {_shape(image)}, not {into.shape}", Kind.INCONSISTENT, path=path
-        )
-    rows = max(1, _BAND * len(into) // max(1, into.nbytes))
+    expect_shape(path, _shape(image), into)
     dtype = np.dtype(_TYPES[image.format])
     region = pyvips.Region.new(image)  # one pipeline for all bands: sequential access allows no second one
-    for top in range(0, image.height, rows):
-        band = into[top : top + rows]
+    for top, band in bands(into):
         memory = region.fetch(0, top, image.width, len(band))
         band[...] = np.frombuffer(memory, dtype).reshape(band.shape)
         report(band.nbytes)

@@ -21,7 +21,7 @@ import errno
 import os
 from functools import cache
 from importlib import import_module, util
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from onecopy.arguments import byte_count, decoder_threads, non_negative, path_text
 from onecopy.arrays.entries import of_numpy
@@ -29,7 +29,7 @@ from onecopy.errors import FileChanged, FormatError, Kind
 from onecopy.files import open_regular
 from onecopy.identity import FileIdentity, file_identity
 from onecopy.images.image import CodecError, DamagedError, Facts, InPlace, NoLevelError
-from onecopy.page_cache import available_memory
+from onecopy.page_cache import available_memory, expect_memory
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
 
@@ -41,14 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "decode", "read_facts"]
 
 
-class Reader(Protocol):
-    """The interface of the modules `_tiff`, `_pillow` and `_vips`."""
-
-    def facts(self, path: str, level: int, codec: str) -> Facts: ...
-
-    def fill(self, path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None: ...
-
-
 class Codec(NamedTuple):
     """A library that reads images."""
 
@@ -56,7 +48,8 @@ class Codec(NamedTuple):
     package: str
     """Name of the package that is imported."""
     module: str
-    """Name of the module that implements `Reader`."""
+    """Name of the module that reads with the library: ``facts(path, level, codec)`` returns the `Facts` of a level, and
+    ``fill(path, level, into, report, threads)`` decodes it, and calls `report` with the bytes of each piece."""
     decoder: tuple[str, str] | None = None
     """(distribution, package) that the library decodes with."""
     only_tiff: bool = False
@@ -64,9 +57,9 @@ class Codec(NamedTuple):
     version: str = ""
     """Name and version of the library and of its decoder. Part of store keys: pixels may differ by version."""
 
-    def reader(self) -> Reader:
-        """Import the library and return its reader."""
-        return cast("Reader", import_module(self.module))
+    def reader(self) -> Any:
+        """Import the library and return the module that reads with it."""
+        return import_module(self.module)
 
 
 PILLOW = Codec("pillow", "PIL", "onecopy.images._pillow")
@@ -124,6 +117,8 @@ _INSTALL = "pip install 'onecopy[images]'"
 _PLAUSIBLE, _RATIO = 256 << 20, 1400
 """Limits against decompression bombs: an image, a strip, or all strips above 256 MiB must have a file of at least a
 1,400th of that size, which is about the highest ratio of LZW, deflate and JPEG."""
+_SMALL, _READ_AHEAD = 1 << 20, 16 << 20
+"""Bytes of pixels below which the available memory is not read; what a library for TIFF holds besides segments."""
 
 
 def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
@@ -267,7 +262,7 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
     text, level = path_text(path), non_negative("level", level)
     with translated(text, codec):
         try:
-            facts = codec.reader().facts(text, level, codec.version)
+            facts: Facts = codec.reader().facts(text, level, codec.version)
         except MemoryError as error:  # headers are small: the file claims a false size
             raise DamagedError(f"{codec.version}: damaged: {error}", path=text) from error
         import numpy as np
@@ -308,11 +303,20 @@ def fill(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> None:
-    """Decode a level with one library; `facts` are those that the library returned for it. See `decode`."""
+    """Decode a level with one library; `facts` are those that the library returned for it. See `decode`.
+
+    NotEnoughMemory where the library would need more than the available memory beside the pixels.
+    """
     text = path_text(path)
     if into.shape != facts.shape or not into.flags.writeable:
         shape = " x ".join(map(str, facts.shape))
         raise ValueError(f"{text}: `into` must be a writable array of {shape} elements, but has shape {into.shape}")
+    threads = threads or decoder_threads()
+    if facts.nbytes >= _SMALL:
+        # Segments of a TIFF in each thread, and what is read ahead; other libraries decode the whole image first.
+        segments = 2 * threads * facts.at_once + min(facts.decoded, _READ_AHEAD)
+        instead = "decode it where more memory is available, fewer pixels (level=), or with fewer threads"
+        expect_memory(segments if facts.at_once else facts.nbytes, "decode", text, instead=instead)
     before, raised = identity_of(text), list[BaseException]()
     done = 0
 
@@ -328,7 +332,7 @@ def fill(
 
     try:
         with translated(text, codec):
-            codec.reader().fill(text, facts.level, into, report, threads or decoder_threads())
+            codec.reader().fill(text, facts.level, into, report, threads)
     except Exception as error:
         if raised:
             raise raised[0] from None

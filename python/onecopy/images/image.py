@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,6 +51,19 @@ def no_level(path: str, level: int, levels: int) -> NoLevelError:
     """Return the error for a missing level."""
     have = "one level, 0" if levels == 1 else f"levels 0 to {levels - 1}"
     return NoLevelError(f"{path}: no level {level}: the image has {have}")
+
+
+def expect_shape(path: str, now: tuple[int, ...], into: NDArray[Any]) -> None:
+    """Raise CodecError unless an image has the shape that its header had when `into` was made for it."""
+    if now != into.shape:
+        message = f"the image was replaced: its shape is now {now}, not {into.shape}"
+        raise CodecError(message, Kind.INCONSISTENT, path=path)
+
+
+def bands(into: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the parts of an array of about 4 MiB each, from top to bottom, with the number of their first row."""
+    rows = max(1, (4 << 20) * len(into) // max(1, into.nbytes))
+    return ((top, into[top : top + rows]) for top in range(0, len(into), rows))
 
 
 class InPlace(NamedTuple):
@@ -248,15 +262,11 @@ class Images(Closeable):
         """The mapped file, for `onecopy.warm`, `evict`, `pin` and `residency`."""
         self._pixels: NDArray[Any] | None = file["pixels"]
         self._ragged = (file["offsets"], file["shapes"]) if "offsets" in file else None
-        self._paths: list[str] | None = None
-        self._errors: dict[int, str] | None = None
-        self._check()
+        if self._ragged is not None:
+            self._check(*self._ragged)
 
-    def _check(self) -> None:
+    def _check(self, offsets: NDArray[Any], shapes: NDArray[Any]) -> None:
         """Raise FormatError unless the offsets and shapes are those of the pixels."""
-        if self._ragged is None:
-            return
-        offsets, shapes = self._ragged
         right = (
             offsets.shape == (len(shapes) + 1,)
             and shapes.ndim == 2
@@ -338,24 +348,19 @@ class Images(Closeable):
         """Size of the pixels in bytes."""
         return self._all.nbytes
 
-    @property
+    @cached_property
     def paths(self) -> list[str]:
         """Absolute paths of the image files, in the order in which they were shared first."""
-        if self._paths is None:
-            names = bytes(self.file["paths"]).split(b"\0")
-            self._paths = [os.fsdecode(name) for name in names[: len(self)]]
-        return self._paths
+        return [os.fsdecode(name) for name in bytes(self.file["paths"]).split(b"\0")[: len(self)]]
 
-    @property
+    @cached_property
     def errors(self) -> dict[int, str]:
         """The reason by the number of each image that could not be decoded; its pixels are zeros."""
-        if self._errors is None:
-            text = bytes(self.file["errors"]) if "errors" in self.file else b"{}"
-            try:
-                self._errors = {int(number): str(reason) for number, reason in json.loads(text).items()}
-            except (ValueError, AttributeError) as error:
-                raise FormatError(f"the list of damaged images is damaged: {error}", path=self.file.path) from None
-        return self._errors
+        text = bytes(self.file["errors"]) if "errors" in self.file else b"{}"
+        try:
+            return {int(number): str(reason) for number, reason in json.loads(text).items()}
+        except (ValueError, AttributeError) as error:
+            raise FormatError(f"the list of damaged images is damaged: {error}", path=self.file.path) from None
 
     # --- the file -------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from onecopy.identity import FileIdentity
     from onecopy.images.codecs import Codec
-    from onecopy.scratch_arrays import HeapArray, Scratch
+    from onecopy.scratch_arrays import Scratch
     from onecopy.store import Artefact
 
 _VERSION = "1"
@@ -87,7 +87,13 @@ def open(
     """
     text, level = resolve(path)[0], non_negative("level", level)
     if text.endswith(_OURS):
-        return _of_file(text, level)
+        image = _of_file(text, OneFile(text), "mapped: it is an array file")
+        if level == image.level:
+            return image
+        image.close()
+        if image.level == 0:
+            raise no_level(text, level, 1)
+        raise ValueError(f"{text}: no level {level}: the file has level {image.level} only")
     opened = Store.of(store).with_options(durable=False)
     if progress is not None:  # calls of it in a child would be lost
         opened = opened.with_options(where="here")
@@ -195,7 +201,7 @@ def _build(
         pixels.save(target, NAME, facts.metadata(path), durable=False)
 
 
-def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
+def _reserved(facts: Facts, target: Path) -> Scratch:
     """Return the memory to decode into: a scratch file, or heap where the file system cannot reserve space."""
     from onecopy.scratch_arrays import alloc, scratch  # opening a decoded image needs neither
 
@@ -209,28 +215,13 @@ def _reserved(facts: Facts, target: Path) -> Scratch | HeapArray:
 
 def _of_artefact(path: str, artefact: Artefact) -> Image:
     file = OneFile(str(artefact.path), None, artefact.handle)
+    return _of_file(path, file, artefact.reason, artefact.without_handle())
+
+
+def _of_file(path: str, file: OneFile, reason: str, artefact: Artefact | None = None) -> Image:
+    """Return the image in an array file, which is closed after an error."""
     try:
-        return Image(path, file, _facts_of(file), artefact.reason, artefact.without_handle())
-    except BaseException:
-        file.close()
-        raise
-
-
-def _of_file(path: str, level: int) -> Image:
-    file = OneFile(path)
-    facts = _facts_of(file)
-    if level == facts.level:
-        return Image(path, file, facts, "mapped: it is an array file")
-    file.close()
-    if facts.level == 0:
-        raise no_level(path, level, 1)
-    raise ValueError(f"{path}: no level {level}: the file has level {facts.level} only")
-
-
-def _facts_of(file: OneFile) -> Facts:
-    """Return the facts of an array file; after an error the file is closed."""
-    try:
-        return Facts.of_file(file)
+        return Image(path, file, Facts.of_file(file), reason, artefact)
     except BaseException:
         file.close()
         raise

@@ -12,6 +12,8 @@ import os
 import struct
 import warnings
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -28,7 +30,7 @@ from onecopy.sources import How
 from onecopy.store import Store, keys, report_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
     from pathlib import Path
 
@@ -278,16 +280,7 @@ class Layout:
 
     They are ``offsets`` and ``shapes`` (only if shapes differ), ``paths``, ``pixels``, and ``errors`` if images could
     not be decoded. The header takes 4096 bytes and is written last, because the length of ``errors`` is known last.
-    There are no checksums: the pieces of the file are written in any order.
-
-    Parameters
-    ----------
-    paths
-        Paths of the images.
-    shapes
-        Shapes of the images, with one number of axes.
-    dtype
-        Element type of the pixels.
+    There are no checksums: the pieces of the file are written in any order. All images have one number of axes.
     """
 
     def __init__(self, paths: Sequence[str], shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> None:
@@ -316,24 +309,23 @@ class Layout:
         """Return the first byte of an image in the file, and the byte after its last one."""
         return self._begin + int(self._offsets[number]), self._begin + int(self._offsets[number + 1])
 
-    def places(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield the arrays of `small`, each with its first byte in the file."""
-        begin = HEAD
-        for array in self.small.values():
-            yield begin, array
-            begin += array.nbytes
-
-    def header(self, errors: int) -> bytes:
-        """Return the header of the file, with `errors` bytes of ``errors``."""
-        arrays = [(name, of_numpy(array.dtype), array.shape, array.nbytes) for name, array in self.small.items()]
-        arrays += [("pixels", *self._pixels)] + ([("errors", "U8", (errors,), errors)] if errors else [])
+    def finish(self, file: PartialFile, errors: dict[int, str]) -> None:
+        """Write all arrays but the pixels, then the header."""
+        arrays: dict[str, NDArray[Any] | None] = {**self.small, "pixels": None}
+        if errors:
+            arrays["errors"] = np.frombuffer(json.dumps(dict(sorted(errors.items()))).encode(), np.uint8)
         own = json.dumps({"version": 1, "kind": "arrays", "schema": {}})
         entries: dict[str, Any] = {"__metadata__": {"format": "pt", "onecopy": own}}
         begin = 0
-        for name, dtype, shape, nbytes in arrays:
+        for name, array in arrays.items():
+            if array is None:
+                dtype, shape, nbytes = self._pixels
+            else:
+                dtype, shape, nbytes = of_numpy(array.dtype), array.shape, array.nbytes
+                file.write(HEAD + begin, array.view(np.uint8).data.cast("B"))
             entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": (begin, begin + nbytes)}
             begin += nbytes
-        return struct.pack("<Q", HEAD - 8) + json.dumps(entries).encode().ljust(HEAD - 8)
+        file.write(0, struct.pack("<Q", HEAD - 8) + json.dumps(entries).encode().ljust(HEAD - 8))
 
 
 T = TypeVar("T")
@@ -342,15 +334,12 @@ _AT_ONCE = 8
 """Images in one task of a thread: switching between threads takes as long as decoding a small image."""
 Kind = tuple[tuple[int, ...], "np.dtype[Any]"]
 """Shape and dtype of an image."""
+_Work = Callable[..., "Generator[Any]"]
+"""`_results` in the threads of a build: (function, items) -> results."""
 
 
 class _TransformError(Exception):
-    """The transform raised an exception."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
-        """The exception."""
+    """The transform raised an exception, which is the argument."""
 
 
 class Job(NamedTuple):
@@ -440,57 +429,47 @@ def _build(
 
     count = thread_count(threads) or cpu_count()
     try:
-        with _no_size_warnings(), ThreadPoolExecutor(count, "onecopy-images") as pool:
-            work = _Work(pool, 2 * count)
+        with warnings.catch_warnings(), ThreadPoolExecutor(count, "onecopy-images") as pool:
+            # Pillow's warning of large images, which `max_bytes` limits: filters are process-wide, so not in a thread.
+            warnings.filterwarnings("ignore", "Image size .* could be decompression bomb")
+            work = partial(_results, pool, 2 * count)
             layout, errors = _planned(job, work)
-            partial = PartialFile(target, key, layout.size)
-            filling = _Build(partial, layout, job, errors)
+            file = PartialFile(target, key, layout.size)
+            filling = _Build(file, layout, job, errors)
             try:
                 filling.reserve()
                 filling.decode(work, progress)
-                filling.finish()
-                partial.publish(target)
+                layout.finish(file, errors)
+                file.publish(target)
             except (FileChanged, _TransformError):
-                partial.remove()
+                file.remove()
                 raise
             finally:
-                partial.close()
+                file.close()
     except _TransformError as error:
-        raise error.error from None
+        raise error.args[0] from None
 
 
-@contextlib.contextmanager
-def _no_size_warnings() -> Iterator[None]:
-    """Ignore Pillow's warning of large images, which `max_bytes` limits, in all threads: filters are process-wide."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Image size .* could be decompression bomb")
-        yield
+def _results(pool: ThreadPoolExecutor, ahead: int, function: Callable[[T], U], items: Sequence[T]) -> Generator[U]:
+    """Yield the results of a function, called in threads, in the order of the items; an error ends all work.
 
+    `ahead` is the number of tasks that are in work or done before the result of the first of them is taken.
+    """
 
-class _Work(NamedTuple):
-    """Threads that apply a function to many items."""
+    def several(first: int) -> list[U]:
+        return [function(item) for item in items[first : first + _AT_ONCE]]
 
-    pool: ThreadPoolExecutor
-    ahead: int
-    """Number of tasks that are in work or done before the result of the first of them is taken."""
-
-    def results(self, function: Callable[[T], U], items: Sequence[T]) -> Generator[U]:
-        """Yield the results in the order of the items; an error ends it when no item is in work."""
-
-        def several(first: int) -> list[U]:
-            return [function(item) for item in items[first : first + _AT_ONCE]]
-
-        pending: deque[Future[list[U]]] = deque()
-        try:
-            for first in range(0, len(items), _AT_ONCE):
-                pending.append(self.pool.submit(several, first))
-                if len(pending) > self.ahead:
-                    yield from pending.popleft().result()
-            while pending:
+    pending: deque[Future[list[U]]] = deque()
+    try:
+        for first in range(0, len(items), _AT_ONCE):
+            pending.append(pool.submit(several, first))
+            if len(pending) > ahead:
                 yield from pending.popleft().result()
-        finally:
-            for future in [future for future in pending if not future.cancel()]:
-                future.exception()  # waits: a thread must not write into a closed file
+        while pending:
+            yield from pending.popleft().result()
+    finally:
+        for future in [future for future in pending if not future.cancel()]:
+            future.exception()  # waits: a thread must not write into a closed file
 
 
 def _planned(job: Job, work: _Work) -> tuple[Layout, dict[int, str]]:
@@ -501,7 +480,7 @@ def _planned(job: Job, work: _Work) -> tuple[Layout, dict[int, str]]:
     kinds: list[Kind | None] = []
     errors: dict[int, str] = {}
     made: dict[Kind, Kind] = {}  # by the transform, from images of one kind
-    for number, kind in enumerate(work.results(job.kind, range(len(job.paths)))):
+    for number, kind in enumerate(work(job.kind, range(len(job.paths)))):
         try:
             if isinstance(kind, CodecError):
                 raise kind
@@ -534,7 +513,7 @@ def _as_text(kind: Kind) -> str:
 class _Build(NamedTuple):
     """A file that is being filled."""
 
-    partial: PartialFile
+    file: PartialFile
     layout: Layout
     job: Job
     errors: dict[int, str]
@@ -542,21 +521,19 @@ class _Build(NamedTuple):
     def reserve(self) -> None:
         """Reserve the space of the file; OSError if there is not enough."""
         try:
-            self.partial.reserve(0, self.partial.size)
+            self.file.reserve(0, self.file.size)
         except OSError:
-            if not self.partial.have.size:
-                self.partial.remove()  # what was reserved would take the space that is missing
+            if not self.file.have.size:
+                self.file.remove()  # what was reserved would take the space that is missing
             raise
 
     def decode(self, work: _Work, progress: Callable[[int, int], object] | None) -> None:
         """Decode the images that the file does not have, and add those that cannot be decoded to the errors."""
         total, errors = len(self.job.paths), self.errors
         missing = [
-            number
-            for number in range(total)
-            if number not in errors and not self.partial.has(*self.layout.place(number))
+            number for number in range(total) if number not in errors and not self.file.has(*self.layout.place(number))
         ]
-        with contextlib.closing(work.results(self._one, missing)) as results:
+        with contextlib.closing(work(self._one, missing)) as results:
             for done, (number, reason) in enumerate(results, start=total - len(missing) + 1):
                 if reason is not None:
                     errors[number] = reason
@@ -578,14 +555,5 @@ class _Build(NamedTuple):
             )
             raise _TransformError(wrong)
         if pixels.size:
-            self.partial.write(self.layout.place(number)[0], pixels.reshape(-1).view(np.uint8).data)
+            self.file.write(self.layout.place(number)[0], pixels.reshape(-1).view(np.uint8).data)
         return number, None
-
-    def finish(self) -> None:
-        """Write the other arrays, then the header."""
-        for begin, array in self.layout.places():
-            self.partial.write(begin, array.view(np.uint8).data.cast("B"))
-        errors = json.dumps(dict(sorted(self.errors.items()))).encode() if self.errors else b""
-        if errors:
-            self.partial.write(self.layout.size, errors)
-        self.partial.write(0, self.layout.header(len(errors)))

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays, remote
 from onecopy.named_files import is_index, names_in
+from onecopy.remote.boards import RayNodes
 from onecopy.sources import resolve, url_of
 from onecopy.store import file_key
 
@@ -58,9 +59,7 @@ def share(source: str | os.PathLike[str]) -> Handle:
     ValueError
         The URL names several files, or none.
     """
-    from onecopy.remote.ray_nodes import RayNodes
-
-    nodes = RayNodes.of_cluster()
+    nodes = RayNodes()
     if url := url_of(source):
         if url.endswith("/"):
             raise ValueError(f"{remote.shown(url)}: a handle is of one file, with those that it names")
@@ -115,9 +114,9 @@ class Handle:
         OSError, FileChanged
             As those of `onecopy.remote.fetch`.
         """
-        from onecopy.remote.ray_nodes import node_of_process
+        import ray
 
-        if self._path and node_of_process() == self._node and self._is_unchanged():
+        if self._path and ray.get_runtime_context().get_node_id() == self._node and self._is_unchanged():
             return Path(self._path)
         return remote.fetch_versions([(one.name, one.origin(), one.version) for one in self._files], nodes="ray")
 
@@ -134,9 +133,7 @@ class Handle:
 
     def nodes(self) -> list[str]:
         """Return the identifiers of the nodes that have the file, and are alive."""
-        from onecopy.remote.ray_nodes import RayNodes
-
-        nodes = RayNodes.of_cluster()
+        nodes = RayNodes()
         return sorted(set.intersection(*(nodes.having(one.origin().key(one.version)) for one in self._files)))
 
     def placement(self) -> NodeAffinitySchedulingStrategy | str:
@@ -164,7 +161,7 @@ class Handle:
 
         wanted = [one["NodeID"] for one in ray.nodes() if one["Alive"]] if nodes is None else list(nodes)
         places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in wanted]
-        tasks = [ray.remote(num_cpus=0, scheduling_strategy=place)(_prefetched).remote(self) for place in places]
+        tasks = [ray.remote(num_cpus=0, scheduling_strategy=place)(Handle.path).remote(self) for place in places]
         ray.get(tasks)
         return wanted
 
@@ -172,7 +169,3 @@ class Handle:
         """Return the name and the number of files."""
         more = f" and {len(self._files) - 1} files that it names" if len(self._files) > 1 else ""
         return f"<onecopy.ray.Handle of {remote.shown(self._files[0].url) or self._path}{more}>"
-
-
-def _prefetched(handle: Handle) -> None:
-    handle.path()

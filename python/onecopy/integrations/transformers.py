@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 from onecopy import arrays, page_cache
 from onecopy.arrays.several_files import files_of_index
 from onecopy.files import Mapping
-from onecopy.integrations.torch._load import cast_once, dtype_of, is_cpu, load, needs_cast
+from onecopy.integrations.torch._load import cast_once, dtype_of, is_cast, is_cpu, load, needs_cast
 from onecopy.memory.proc import Regions
 from onecopy.sources import resolve, url_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from onecopy.memory import proc
     from onecopy.page_cache import WarmJob
@@ -120,7 +120,8 @@ def from_pretrained(
         arrays.open_arrays(file).close()  # raises FormatError for a damaged file, before another parser reads it
     casts = {file: cast_once(file, wanted, store) for file in files if wanted is not None and needs_cast(file, wanted)}
     if warming is not None:
-        warming(_warm([casts.get(file, file) for file in files], max_bytes))
+        in_order = [Mapping(casts.get(file, file)) for file in files]
+        warming(page_cache.warm(in_order, max_bytes=max_bytes, wait=False))
     with _given_casts(casts, wanted):
         model = model_class.from_pretrained(os.fspath(folder), dtype=dtype, **given)
     _warn_of_copies(model[0] if isinstance(model, tuple) else model)  # with output_loading_info
@@ -141,11 +142,6 @@ def _files_in(place: Path, variant: str | None) -> list[Path]:
         what = f"no *{suffix}.safetensors files" if place.is_dir() else f"no such folder; {download}"
         raise FileNotFoundError(errno.ENOENT, what, os.fspath(place))
     return files
-
-
-def _warm(files: Iterable[Path], max_bytes: int | str | None) -> WarmJob:
-    """Start reading the files into memory in the order in which transformers reads them."""
-    return page_cache.warm([Mapping(file) for file in files], max_bytes=max_bytes, wait=False)
 
 
 def _type_of(dtype: Any, place: Path) -> Any:
@@ -178,39 +174,32 @@ def _given_casts(
     if not casts:
         yield
         return
+    from torch import Tensor
+    from torch.overrides import TorchFunctionMode
+
+    known = _KnownCasts(casts, load_cast)
+
+    class Casts(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if function is Tensor.to and len(args) == 1 and kwargs.keys() <= {"device", "dtype"}:
+                (tensor,) = args
+                wanted = kwargs.get("dtype") == dtype and is_cast(tensor, dtype)
+                on_cpu = tensor.device.type == "cpu" and is_cpu(kwargs.get("device"))
+                if wanted and on_cpu and (found := known.of(tensor)) is not None:
+                    return found
+            return function(*args, **kwargs)
+
     with _alone:
         before = os.environ.get(_ASYNC)
         os.environ[_ASYNC] = "1"  # a mode of torch applies to one thread
         try:
-            with _mode(casts, dtype, load_cast):
+            with Casts():
                 yield
         finally:
             os.environ.pop(_ASYNC, None)
             if before is not None:
                 os.environ[_ASYNC] = before
-
-
-def _mode(casts: dict[Path, Path], dtype: Any, load_cast: Callable[[Path], dict[str, Any]]) -> Any:
-    from torch import Tensor
-    from torch.overrides import TorchFunctionMode
-
-    class Casts(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
-        def __init__(self) -> None:
-            super().__init__()
-            self._known = _KnownCasts(casts, load_cast)
-
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            if function is Tensor.to and len(args) == 1 and kwargs.keys() <= {"device", "dtype"}:
-                (tensor,) = args
-                is_cast = kwargs.get("dtype") == dtype != tensor.dtype and tensor.is_floating_point()
-                if is_cast and tensor.device.type == "cpu" and is_cpu(kwargs.get("device")):
-                    found = self._known.of(tensor)
-                    if found is not None:
-                        return found
-            return function(*args, **kwargs)
-
-    return Casts()
 
 
 class _KnownCasts:

@@ -19,14 +19,12 @@ from onecopy import _loader
 if TYPE_CHECKING:
     from onecopy.memory import cgroup as cgroup
     from onecopy.memory import proc as proc
-    from onecopy.memory.causes import Cause
     from onecopy.memory.cgroup import Container, container
-    from onecopy.memory.explaining import Explanation, Finding, explain
+    from onecopy.memory.explaining import Cause, Explanation, Finding, explain
 
 _HOMES = {
-    "causes": ("Cause",),
     "cgroup": ("Container", "container"),
-    "explaining": ("Explanation", "Finding", "explain"),
+    "explaining": ("Cause", "Explanation", "Finding", "explain"),
 }
 _READERS = ("cgroup", "proc")
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -37,7 +38,7 @@ from onecopy.memory.proc import process_text
 from onecopy.text import significant, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from onecopy.memory.proc import Key
 
@@ -47,6 +48,9 @@ _MEMORY_NAMES = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")  # noqa: S108 - a
 _STALL_LINE = re.compile(r"(some|full) avg10=(\d+\.\d+) avg60=(\d+\.\d+) avg300=(\d+\.\d+) total=(\d+)", re.ASCII)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_PRESENT, _OF_FILE, _FRAME = 1 << 63, 1 << 61, (1 << 55) - 1
+"""Bits of an entry of pagemap."""
+_SAMPLED = 1024
 _STAT_LINE = re.compile(r"([^ ]+) ([0-9]+)")
 _UNLIMITED = 2**63 - 2**16  # v1 prints the last multiple of the page size, and pages have up to 64 KiB
 _REFAULTS = "workingset_refault_file"
@@ -389,6 +393,75 @@ def kills(group: Path) -> int | None:
     return None
 
 
+def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] | None:
+    """Return the control groups that pay for the pages of files that a process maps, and the share of each.
+
+    A page of a file is charged to the group of the process that read it first, even if other groups map it. Up
+    to 1,024 pages of each range are looked up in ``/proc/kpagecgroup``.
+
+    Parameters
+    ----------
+    pid
+        The process.
+    ranges
+        (address, length in bytes) of each mapping of the file in that process.
+
+    Returns
+    -------
+    dict or None
+        Shares (0 to 1) by the directory of the group; "" is a group that was removed, or lies outside of this
+        container. Empty if none of the pages is mapped in. None where the kernel does not tell: without root.
+
+    Examples
+    --------
+    >>> import os
+    >>> charged_to(os.getpid(), []) in ({}, None)
+    True
+    """
+    found: Counter[int] = Counter()
+    try:
+        with (
+            Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap,
+            Path("/proc/kpagecgroup").open("rb", buffering=0) as groups,
+        ):
+            for address, length in ranges:
+                first, last = address // _PAGE, (address + length - 1) // _PAGE
+                for page in range(first, last + 1, max((last - first) // _SAMPLED, 1)):
+                    entry = int.from_bytes(os.pread(pagemap.fileno(), 8, page * 8), "little")
+                    if not entry & _PRESENT or not entry & _OF_FILE:
+                        continue
+                    if not (frame := entry & _FRAME):
+                        return None  # the kernel hides the numbers of frames
+                    found[int.from_bytes(os.pread(groups.fileno(), 8, frame * 8), "little")] += 1
+    except OSError:
+        return None
+    names = _directories(set(found))
+    shares: Counter[str] = Counter()
+    for inode, count in found.items():
+        shares[names.get(inode, "")] += count
+    return {name: count / found.total() for name, count in shares.most_common()}
+
+
+def _directories(inodes: set[int]) -> dict[int, str]:
+    """Return the directories of memory groups by their inodes."""
+    names: dict[int, str] = {}
+    version = 1 if "memory" in parse_membership(process_text(os.getpid(), "cgroup")) else 2
+    for mount in parse_mountinfo(process_text(os.getpid(), "mountinfo")):
+        if _has_memory(mount, version):
+            for directory, _, _ in os.walk(mount.mount_point):
+                if names.keys() >= inodes:
+                    return names
+                with suppress(OSError):
+                    inode = os.stat(directory).st_ino  # noqa: PTH116 - text
+                    if inode in inodes:
+                        names.setdefault(inode, directory)
+    return names
+
+
+def _has_memory(mount: Mount, version: int) -> bool:
+    return mount.fs_type == "cgroup2" if version == 2 else mount.fs_type == "cgroup" and "memory" in mount.options
+
+
 def _mount(line: str) -> Mount:
     place, _, what = line.partition(" - ")
     try:
@@ -407,9 +480,7 @@ def _mount(line: str) -> Mount:
 def _levels(group: str | None, version: int, mounts: list[Mount], root: Path) -> list[Path]:
     """Return the directories of a group and of the groups above it, up to the mount point."""
     for mount in mounts:
-        v1 = mount.fs_type == "cgroup" and "memory" in mount.options
-        wanted = v1 if version == 1 else mount.fs_type == "cgroup2"
-        if group is None or not wanted or not PurePosixPath(group).is_relative_to(mount.root):
+        if group is None or not _has_memory(mount, version) or not PurePosixPath(group).is_relative_to(mount.root):
             continue
         below = PurePosixPath(group).relative_to(mount.root)
         if ".." not in below.parts:  # "..": outside of the cgroup namespace, with unknown names

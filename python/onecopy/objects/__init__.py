@@ -105,13 +105,6 @@ def load_object(
             f"load_object unpickles {path}, which runs code that the file contains: pass trusted=True if you trust its "
             "author; onecopy.open shows its arrays without that"
         )
-    return loaded(path, private=private, report=report)
-
-
-def loaded(
-    path: str | os.PathLike[str] | Artefact, *, private: bool, report: Callable[[LoadReport], object] | None
-) -> Any:
-    """Return the object of a file that is trusted, and report; the arguments are those of `load_object`."""
     from onecopy.arrays import open as open_file
 
     with open_file(path, private=True) as file:
@@ -334,7 +327,7 @@ def share_object(
         found = find(f"{name}, {versions}")
     if found.built:
         free_unused_memory()
-    value: T = loaded(found, private=private, report=report)
+    value: T = load_object(found, trusted=True, private=private, report=report)
     return value
 
 
@@ -368,11 +361,12 @@ class Part(NamedTuple):
     is_tensor: bool
 
 
-class _Storage:
+class _Storage(NamedTuple):
     """The memory of tensors, pickled once however many tensors share it."""
 
-    def __init__(self, name: str, content: Any, raw: NDArray[Any]) -> None:
-        self.name, self.content, self.raw = name, content, raw
+    name: str
+    content: Any
+    raw: NDArray[Any]
 
 
 def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
@@ -381,12 +375,6 @@ def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
 
     little = flat.dtype.newbyteorder("<") == flat.dtype
     return flat if little and of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
-
-
-def _is_parameter(value: Any) -> bool:
-    import torch
-
-    return type(value) is torch.nn.Parameter and not value.__dict__ and not value._backward_hooks
 
 
 def _is_spacy_vectors(value: Any) -> bool:
@@ -462,7 +450,7 @@ class _Pickler(pickle.Pickler):
         if is_array(value):
             return self._reduced_array(value)
         if is_tensor(value):
-            return self._reduced_parameter(value) if _is_parameter(value) else self._reduced_tensor(value)
+            return self._reduced_tensor(value)
         if type(value) is _Storage:
             buffer = self.buffers.describe(value.raw, value.name, value.content, is_tensor=True)
             return made.storage, (buffer,)
@@ -500,6 +488,10 @@ class _Pickler(pickle.Pickler):
     def _reduced_tensor(self, value: Any) -> Reduced | Any:
         import torch
 
+        if type(value) is torch.nn.Parameter and not value.__dict__ and not value._backward_hooks:
+            data = value.data
+            self._paths[id(data)] = self._name(value)  # the pickler keeps `data` until it ends
+            return made.parameter, (data, value.requires_grad)
         plain = type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu"
         unusual = value.is_quantized or value.is_conj() or value.is_neg() or not value.is_leaf
         if not plain or unusual or value.__dict__ or value._backward_hooks:
@@ -513,11 +505,6 @@ class _Pickler(pickle.Pickler):
             storage = self._storages[memory._cdata] = _Storage(self._name(value), content, raw)
         dtype, shape, strides = str(value.dtype).removeprefix("torch."), tuple(value.shape), value.stride()
         return made.tensor, (storage, dtype, value.storage_offset(), shape, strides, value.requires_grad)
-
-    def _reduced_parameter(self, value: Any) -> Reduced:
-        data = value.data
-        self._paths[id(data)] = self._name(value)  # the pickler keeps `data` until it ends
-        return made.parameter, (data, value.requires_grad)
 
     def _name(self, value: Any) -> str:
         return self._paths.get(id(value)) or self.buffers.name("array")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from onecopy import _loader
 
 if TYPE_CHECKING:
-    from onecopy.records.columnar import Ragged, Schema
     from onecopy.records.rows import Chain, Dict, List, Table, open_records
+    from onecopy.records.schema import Ragged, Schema
     from onecopy.records.sharing import share
     from onecopy.records.sources import (
         RowSource,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "rows": ("Chain", "Dict", "List", "Table", "open_records"),
     "types": ("Unloaded", "register"),
-    "columnar": ("Ragged", "Schema"),
+    "schema": ("Ragged", "Schema"),
     "sources": (
         "RowSource",
         "Writer",

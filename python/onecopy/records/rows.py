@@ -15,6 +15,9 @@ Opening builds nothing and reads no data. A pickled List contains the path and t
 bytes, so it can be passed to DataLoader workers and other processes cheaply with any start method. Keys of a Dict are
 str, bytes, int, float, bool, None, and tuples of these.
 
+Reading random rows of a mapped file is dominated by cache misses, one after the other. `take` reads all rows of a batch
+in one call of the compiled module, which prefetches them, creates no Python objects for numbers, and releases the GIL.
+
 **Threads.** All methods may be called from any thread.
 """
 
@@ -24,34 +27,132 @@ import bisect
 import functools
 import itertools
 import operator
+import os
 import reprlib
 from array import array
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
 
 from onecopy import _core
 from onecopy.errors import FormatError, Kind
-from onecopy.records.columnar import Backed, Columnar, Origin, Out, Ragged, row_numbers, wrapper_of
+from onecopy.files import Closeable, absolute
+from onecopy.records.schema import Ragged, Schema, schema_of
 from onecopy.sources import resolve
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    import os
-
-    from onecopy.files import Identity
-    from onecopy.store import Artefact
-
-if TYPE_CHECKING:
     from typing import Self
+
+    from numpy.typing import NDArray
+
+    from onecopy.arrays import VerifyReport
+    from onecopy.arrays.file import OneFile
+    from onecopy.files import Identity
+    from onecopy.page_cache import EvictReport, PinReport, Residency, WarmJob, WarmReport
+    from onecopy.store import Artefact
 
     Base = Sequence
 else:  # the compiled base class has its own metaclass; registered as a Sequence below
     Base = Generic
 
 
+Out = Literal["numpy", "torch"]
 K = TypeVar("K")
 T = TypeVar("T", covariant=True)  # noqa: PLC0105
 V = TypeVar("V", covariant=True)  # noqa: PLC0105
+
+
+_ADVICE = "shared data is read-only: change it before it is shared, or change a copy, list(data) or dict(data)"
+
+
+class Origin:
+    """The open file of records, shared by all lists and views of it.
+
+    `core` is the file of the compiled module, which is sufficient for reading rows; `onecopy.arrays` is loaded on
+    demand. `trusted` is True for files that this job wrote for itself: their pickled values are unpickled.
+    """
+
+    def __init__(self, core: _core.ArrayFile, given: str, source: _core.RecordSource, *, trusted: bool) -> None:
+        self.core = core
+        self.given = given
+        self.source = source
+        self.trusted = trusted
+
+    @functools.cached_property
+    def file(self) -> OneFile:
+        """The file as named arrays, created on first use."""
+        from onecopy.arrays.file import OneFile
+
+        return OneFile.of_compiled(self.core, self.given)
+
+    def path(self) -> str:
+        """Return a path by which other processes can open the file while this process has it open."""
+        if not self.given.startswith("/proc/"):
+            return absolute(self.given)
+        return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
+
+    def handle(self, rows: tuple[int, int, int] | bytes | None, fields: tuple[str | int, ...] = ()) -> tuple[Any, ...]:
+        """Return the arguments with which `onecopy.records.rows.attach` opens these rows in another process."""
+        handle = (self.path(), self.core.mapping.identity, rows)
+        return (*handle, fields, self.trusted) if fields or self.trusted else handle
+
+
+class Backed(Closeable):
+    """Base class of lists and dicts of records: access to their file; errors of writing methods give advice."""
+
+    _origin: Origin
+    report: Artefact | None = None
+    """The artefact that `onecopy.share` found or built; None for data without a key."""
+
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            is_method = hasattr(list, name) or hasattr(dict, name)
+            raise AttributeError(f"{text}: {_ADVICE}" if is_method else text, name=name, obj=self)
+
+        def __setitem__(self, index: Any, value: Any) -> None:
+            raise TypeError(f"{type(self).__name__!r} object does not support item assignment: {_ADVICE}")
+
+        def __delitem__(self, index: Any) -> None:
+            raise TypeError(f"{type(self).__name__!r} object does not support item deletion: {_ADVICE}")
+
+    @property
+    def path(self) -> str:
+        """Path of the file; a path under /proc, valid while this process has it open, for data without a key."""
+        return self._origin.path()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values in the whole file, in bytes; the machine holds one copy of them."""
+        return self._origin.source.payload
+
+    @property
+    def file(self) -> OneFile:
+        """The file as named arrays, for `warm`, `pin` and `verify` by name, and its identity."""
+        return self._origin.file
+
+    def warm(self, **options: Any) -> WarmReport | WarmJob:
+        """Read the file into memory at the speed of the device; see `onecopy.warm`."""
+        done: WarmReport | WarmJob = self._origin.file.warm(**options)
+        return done
+
+    def evict(self) -> EvictReport:
+        """Drop the file from memory; see `onecopy.evict`."""
+        return self._origin.file.evict()
+
+    def pin(self) -> PinReport:
+        """Lock the file into memory; see `onecopy.pin`."""
+        return self._origin.file.pin()
+
+    def residency(self) -> Residency:
+        """Report how much of the file is in memory; see `onecopy.residency`."""
+        return self._origin.file.residency()
+
+    def verify(self, **options: Any) -> VerifyReport:
+        """Compare the file with its checksums; see `onecopy.ArrayFile.verify`."""
+        return self._origin.file.verify(**options)
 
 
 class Joined(Base[T]):
@@ -73,7 +174,7 @@ class Joined(Base[T]):
     __hash__ = None  # type: ignore[assignment]  # like list
 
 
-class List(Columnar, Backed, Joined[T]):
+class List(_core.Rows, Backed, Joined[T]):
     """The rows of a records file as a read-only sequence; created by `onecopy.share` and `onecopy.open_records`.
 
     ``data[i]`` decodes row i into a new Python object, equal to the original and of the same types. A slice is a List
@@ -91,7 +192,9 @@ class List(Columnar, Backed, Joined[T]):
     array([0.5, 2. ])
     """
 
-    def __init__(self, rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> None:
+    def __init__(
+        self, rows: _core.Rows | _core.RecordSource, origin: Origin, fields: tuple[str | int, ...] = ()
+    ) -> None:
         super().__init__(rows)
         self._origin = origin
         self._fields = fields  # path of nested fields from the rows of the file to these rows
@@ -160,6 +263,61 @@ class List(Columnar, Backed, Joined[T]):
         """
         return self._derive(self._rows_select([int(i) for i in indices]))
 
+    # --- columns --------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """The type of the rows; printed, it has one line per field."""
+        return schema_of(self._rows_type)
+
+    def numpy(self) -> NDArray[Any]:
+        """Return a column of numbers as a read-only array without a copy; the array keeps the memory mapped.
+
+        Integers have the narrowest type that fits the column (int8 to int64); floats, and floats mixed with ints, are
+        float64.
+
+        Raises
+        ------
+        TypeError
+            The rows are not all numbers, contain None, or were selected in arbitrary order; `take` copies such columns.
+
+        Examples
+        --------
+        >>> import onecopy as oc
+        >>> oc.share([{"id": 7}, {"id": 300}]).column("id").numpy()
+        array([  7, 300], dtype=int16)
+        """
+        schema, why = self.schema, ""
+        if schema.kind not in {"integer", "real", "number"}:
+            why = f"its type is {schema}, and only numbers are stored contiguously"
+        elif schema.nullable:
+            why = "it contains None; take() converts None to NaN"
+        elif self._rows_places is not None:
+            why = "its rows are a selection; take() copies them"
+        if why:
+            raise TypeError(f"cannot view this column as an array: {why}")
+        start, step, size = self._rows_range
+        rows = range(start, start + step * size, step)
+        whole: NDArray[Any] = self._rows_view()
+        return whole[start : rows.stop if rows.stop >= 0 else None : step]
+
+    def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
+        """Return several rows as a list, prefetching the memory of each row while the one before is decoded.
+
+        The fetcher of ``torch.utils.data.DataLoader`` calls this with the indices of a batch.
+        """
+        return self._rows_values(row_numbers(indices))
+
+    # --- Arrow PyCapsule interface, for pyarrow, polars, DuckDB, datasets ------------------------------------------
+
+    def __arrow_c_schema__(self) -> object:
+        return self._rows_arrow_schema()
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, ...]:
+        return self._rows_arrow_array()
+
+    # --- the file -------------------------------------------------------------------------------------------------
+
     def __repr__(self) -> str:
         name = type(self).__name__
         if self.closed:
@@ -206,10 +364,6 @@ class Chain(Joined[T], Sequence[T]):
         """Return some rows, in any order and with repetitions, as a Chain that takes 8 bytes per index."""
         return Chain(*self._parts, rows=array("q", (self._rows[operator.index(i)] for i in indices)))
 
-    def __getitems__(self, indices: Sequence[int]) -> list[T]:
-        """Return several rows as a list; called by the fetcher of ``torch.utils.data.DataLoader``."""
-        return [self[i] for i in indices]
-
     def __repr__(self) -> str:
         start = _start(map(_SHORT.repr, self), len(self), "[]")
         return f"<onecopy.Chain of {len(self):,} rows in {len(self._parts)} parts: {start}>"
@@ -239,6 +393,20 @@ def _start(shown: Iterator[str], count: int, brackets: str) -> str:
     except FormatError as error:
         return f"<{error}>"
     return brackets[0] + ", ".join(first + ["..."] * (count > len(first))) + brackets[1]
+
+
+def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
+    """Return row numbers given as a list, array, tensor or range as a contiguous int64 array."""
+    import numpy as np
+
+    numbers = np.asarray(indices if hasattr(indices, "__array__") or hasattr(indices, "__len__") else list(indices))
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise TypeError(f"row numbers must be integers, not {numbers.dtype}; np.flatnonzero converts a mask")
+    if numbers.ndim != 1:
+        raise TypeError(f"row numbers must be one-dimensional, not {numbers.ndim}-dimensional")
+    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
+        raise IndexError("list index out of range")
+    return np.ascontiguousarray(numbers, np.int64)
 
 
 class Table(List[T]):
@@ -323,8 +491,11 @@ class Table(List[T]):
         """
         if isinstance(columns, str):
             raise TypeError(f"columns must be a list of names: [{columns!r}]")
+        if out not in ("numpy", "torch"):
+            raise ValueError(f"out must be 'numpy' or 'torch', not {out!r}")
+        wrap = import_module("torch").from_numpy if out == "torch" else None
         names = None if columns is None else list(columns)
-        return self._rows_take_columns(row_numbers(indices), names, ragged=Ragged, wrap=wrapper_of(out))
+        return self._rows_take_columns(row_numbers(indices), names, ragged=Ragged, wrap=wrap)
 
     def rows(self, indices: Iterable[SupportsIndex]) -> list[T]:
         """Return several rows as a list of dicts, prefetching their memory; the same as ``__getitems__``."""
@@ -387,8 +558,8 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
     [('Ada', 36), ('Grace', 85)]
     """
 
-    def __init__(self, origin: Origin) -> None:
-        super().__init__(origin.source)
+    def __init__(self, source: _core.RecordSource, origin: Origin) -> None:
+        super().__init__(source)
         self._origin = origin
 
     if TYPE_CHECKING:  # implemented in the compiled module
@@ -461,9 +632,6 @@ class _Items(ItemsView[K, V]):
 
     _mapping: Dict[K, V]
 
-    def __init__(self, mapping: Dict[K, V]) -> None:
-        super().__init__(mapping)
-
     def __iter__(self) -> Iterator[tuple[K, V]]:
         return zip(self._mapping, self._mapping.values(), strict=True)
 
@@ -518,33 +686,29 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     return opened
 
 
+_CLASSES: dict[str, type[Any]] = {"list": List, "table": Table, "dict": Dict}
+
+
 def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None) -> Any:
     """Open a file, by its path or its open `handle`, as a List, a Table or a Dict; `trusted` as in `Origin`."""
-    return _whole(_origin_of(path, trusted, handle=handle))
+    core, source, kind = _core.open_rows(path, _maker_of, trusted=trusted, handle=handle)
+    return _CLASSES[kind](source, Origin(core, path, source, trusted=trusted))
 
 
-def _whole(origin: Origin) -> Any:
-    return Dict(origin) if origin.source.container == "dict" else list_of(_core.Rows(origin.source), origin)
-
-
-def _origin_of(
-    path: str, trusted: bool, identity: Identity | None = None, handle: _core.FileHandle | None = None
-) -> Origin:
-    core = _core.open_arrays(path, expected=identity, handle=handle)[0]
-    pickles = trusted and core.metadata().get("codec") == "pickle"  # types.CODEC
-    source = _core.open_records(core, functools.partial(_maker_of, pickles=pickles))
-    return Origin(core, path, source, trusted=trusted)
+def of_descriptor(descriptor: int, *, trusted: bool) -> Any:
+    """Open an unnamed file, and close its descriptor: the mapping keeps the file."""
+    try:
+        return of_path(f"/proc/self/fd/{descriptor}", trusted=trusted)
+    finally:
+        os.close(descriptor)
 
 
 def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
     """Return rows as a Table if all of them are dicts with str keys, else as a List."""
-    kind, nullable, *_ = rows._rows_type
-    if kind == "record" and not nullable:
-        return Table(rows, origin, fields)
-    return List(rows, origin, fields)
+    return (Table if rows._rows_are_dicts else List)(rows, origin, fields)
 
 
-def _maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool) -> Any:
+def _maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Any:
     from onecopy.records import types  # here, because it imports many modules, and most rows have no such objects
 
     return types.maker_of(name, kinds, pickles=pickles)
@@ -557,26 +721,19 @@ def attach(
     fields: tuple[str | int, ...] = (),
     trusted: bool = False,
 ) -> List[Any] | Dict[Any, Any]:
-    """Open the rows that a pickled List, Table or Dict refers to.
-
-    Raises
-    ------
-    FileChanged
-        The file was modified or replaced since it was pickled.
-    FileNotFoundError
-        The file was removed; for data without a key: the process that shared it has ended or closed it.
-    """
+    """Open the rows that a pickled List, Table or Dict refers to; FileChanged or FileNotFoundError if they are gone."""
     try:
-        origin = _origin_of(path, trusted, identity)
+        core, source, kind = _core.open_rows(path, _maker_of, trusted=trusted, expected=identity)
     except FileNotFoundError as error:
         if not path.startswith("/proc/"):
             raise
         gone = f"the process that shared the data (pid {path.split('/')[2]}) has ended or closed it"
         raise FileNotFoundError(error.errno, gone, path) from None
+    origin = Origin(core, path, source, trusted=trusted)
     if rows is None:
-        whole: List[Any] | Dict[Any, Any] = _whole(origin)
+        whole: List[Any] | Dict[Any, Any] = _CLASSES[kind](source, origin)
         return whole
-    part = _core.Rows(origin.source) if isinstance(rows, bytes) else _core.Rows(origin.source, *rows)
+    part = _core.Rows(source) if isinstance(rows, bytes) else _core.Rows(source, *rows)
     for field in fields:
         part = part._rows_field(field)
     return list_of(part._rows_select(array("q", rows)) if isinstance(rows, bytes) else part, origin, fields)

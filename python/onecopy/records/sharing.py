@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from onecopy import _core
 from onecopy.identity import start_of
-from onecopy.records.rows import of_path
+from onecopy.records.rows import of_descriptor, of_path
 from onecopy.store import Store, choose_place, report_progress
 from onecopy.store.fork import call_in_child, free_unused_memory
 
@@ -257,22 +257,17 @@ def _unnamed(job: _Job, store: Store | None) -> Any:
 
     def build() -> int:
         builder = job.build()
-        on_disk = store is not None and store.place == "disk"
-        left = None if on_disk else _core.available_memory()
-        if not on_disk and (left is None or builder.bytes < left[0] // (4 if store is None else 1)):
-            return builder.save_to_memory("onecopy")
-        if store is not None and on_disk:
+        if store is not None and store.place == "disk":
             return builder.save_nameless(str(store.folder))
+        descriptor = builder.save_to_memory("onecopy", 4 if store is None else 1)
+        if descriptor is not None:
+            return descriptor
         from onecopy.records.sources import spool_folder
 
         return builder.save_nameless(spool_folder(Path(_core.default_folder(memory=False)[0])))
 
     forks = store is not None and store.where == "fork" and not job.is_made
-    descriptor = _descriptor_from_child(build) if forks else build()
-    try:
-        return of_path(f"/proc/self/fd/{descriptor}", trusted=True)
-    finally:
-        os.close(descriptor)  # the mapping keeps the file
+    return of_descriptor(_descriptor_from_child(build) if forks else build(), trusted=job.codec == "pickle")
 
 
 @functools.cache

@@ -12,7 +12,6 @@ records from a source.
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from onecopy import _core
 from onecopy.arguments import path_text
 from onecopy.errors import FormatError, Kind, NotShareable
+from onecopy.files import Closeable, open_regular
 from onecopy.files import Mapping as FileMapping
-from onecopy.files import open_regular
-from onecopy.records.rows import Chain, Dict, List, of_path, open_records
+from onecopy.records.rows import Chain, Dict, List, of_descriptor, open_records
 from onecopy.records.types import plain_of
 from onecopy.sources import resolve
 
 if TYPE_CHECKING:
+    import os
     from types import TracebackType
-    from typing import Self
 
 
 Container = Literal["list", "dict"]
@@ -88,11 +87,7 @@ class RowSource:
     def __iter__(self) -> Iterator[Any]:
         builder = _core.RecordBuilder(spool_folder(Path(tempfile.gettempdir())), self.container, {})
         self.add_to(builder, plain_of, None)
-        descriptor = builder.save_nameless(spool_folder(Path(tempfile.gettempdir())))
-        try:
-            rows = of_path(f"/proc/self/fd/{descriptor}", trusted=False)
-        finally:
-            os.close(descriptor)  # the mapping keeps the file
+        rows = of_descriptor(builder.save_nameless(spool_folder(Path(tempfile.gettempdir()))), trusted=False)
         return iter(rows.items() if self.container == "dict" else rows)
 
     def __repr__(self) -> str:
@@ -471,24 +466,21 @@ def import_json(
     >>> rows[0]["caption"]
     'a cat'
     """
-    rows: List[Any] | Dict[Any, Any] = _into(target, json_rows(source, path, container=container, progress=progress))
-    return rows
+    return _into(target, json_rows(source, path, container=container, progress=progress))  # type: ignore[no-any-return]
 
 
 def import_jsonl(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: OnProgress | None = None
 ) -> List[Any]:
     """Write the rows of a JSON Lines file to a records file, and open it; see `jsonl_rows` for the errors."""
-    rows: List[Any] = _into(target, jsonl_rows(source, progress=progress))
-    return rows
+    return _into(target, jsonl_rows(source, progress=progress))  # type: ignore[no-any-return]
 
 
 def import_csv(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, types: Types = None, **options: Any
 ) -> List[Any]:
     """Write the rows of a CSV file to a records file, and open it; see `csv_rows` for the options and errors."""
-    rows: List[Any] = _into(target, csv_rows(source, types=types, **options))
-    return rows
+    return _into(target, csv_rows(source, types=types, **options))  # type: ignore[no-any-return]
 
 
 def import_parquet(
@@ -499,8 +491,7 @@ def import_parquet(
     progress: OnProgress | None = None,
 ) -> List[Any]:
     """Write the rows of a Parquet file to a records file, and open it; see `parquet_rows` for options and errors."""
-    rows: List[Any] = _into(target, parquet_rows(source, columns=columns, progress=progress))
-    return rows
+    return _into(target, parquet_rows(source, columns=columns, progress=progress))  # type: ignore[no-any-return]
 
 
 def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
@@ -508,7 +499,7 @@ def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
     return open_records(target)
 
 
-class Writer:
+class Writer(Closeable):
     """Writes rows to a records file, which appears complete when the writer is closed, or not at all.
 
     Rows are first written to an unnamed spool file in the folder of the target (on disk if that is in memory), because
@@ -572,9 +563,6 @@ class Writer:
         if self._core is not None:
             builder, self._core = self._core, None
             builder.save(self._path)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,12 +11,10 @@ import contextlib
 import hmac
 import secrets
 import socket
-import socketserver
 import struct
 import threading
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onecopy.errors import Error
 
@@ -31,7 +29,7 @@ SILENT_S = 15.0
 """Seconds in which the next message must begin: a node that waits sends an empty one every few seconds."""
 _MESSAGE_S = 60.0
 """Seconds in which the rest of a message must arrive, or leave."""
-_MAX_CONNECTIONS = 256
+_MAX_CONNECTIONS, _POLL_S = 256, 0.05
 
 
 class NodeLostError(Error, ConnectionError):
@@ -39,18 +37,15 @@ class NodeLostError(Error, ConnectionError):
 
 
 @contextlib.contextmanager
-def lost(kind: type[Exception], what: str, reason: Callable[[Any], object] = str) -> Iterator[None]:
-    """Raise errors of a kind as `NodeLostError`: what was lost, and the first line of the reason."""
+def lost(kind: type[Exception] = OSError, what: str = "another node cannot be reached") -> Iterator[None]:
+    """Raise errors of a kind as `NodeLostError`: what was lost, and the first line of the reason, without a number."""
     try:
         yield
     except NodeLostError:
         raise
     except kind as error:
-        line, _, _ = str(reason(error)).strip().partition("\n")
+        line = str(error).strip().partition("\n")[0].rpartition("] ")[2]
         raise NodeLostError(f"{what}: {line[:200]}") from None
-
-
-_reached = partial(lost, OSError, "another node cannot be reached", lambda error: error.strerror or error)
 
 
 def digest(secret: bytes, *parts: bytes | memoryview) -> bytes:
@@ -74,7 +69,7 @@ class Channel:
         self._sent = self._received = 0
         own = secrets.token_bytes(_NUMBER)
         proof = memoryview(bytearray(2 * _NUMBER))
-        with _reached():
+        with lost():
             connection.settimeout(_HANDSHAKE_S)
             if serves:
                 connection.sendall(own)
@@ -95,7 +90,7 @@ class Channel:
     @classmethod
     def to(cls, host: str, port: int, secret: bytes) -> Channel:
         """Connect to a `Listener`."""
-        with _reached():
+        with lost():
             connection = socket.create_connection((host, port), _HANDSHAKE_S)
         try:
             return cls(connection, secret, serves=False)
@@ -105,7 +100,7 @@ class Channel:
 
     def send(self, message: bytes | memoryview) -> None:
         """Send a message."""
-        with _reached():
+        with lost():
             self._socket.settimeout(_MESSAGE_S)
             proof = digest(self._own, struct.pack("<Q", self._sent), message)
             self._sent += 1
@@ -120,7 +115,7 @@ class Channel:
     def receive_into(self, buffer: memoryview, seconds: float = SILENT_S) -> int:
         """Write the next message, which begins within `seconds`, into a buffer; return its length."""
         head = memoryview(bytearray(_HEAD.size))
-        with _reached():
+        with lost():
             self._fill(head, seconds)
             length, proof = _HEAD.unpack(head)
             if length > len(buffer):
@@ -151,53 +146,53 @@ def _expect(proof: bytes, found: memoryview | bytes) -> None:
         raise NodeLostError("another node does not know the secret: set ONECOPY_NODES_SECRET to one text on all nodes")
 
 
-class Listener(socketserver.ThreadingTCPServer):
+class Listener:
     """A port of one address, and a thread for each connection to it; OSError if the address cannot be bound.
 
     Port 0: any. `serve` is called with each connection whose other end knows the secret, in the thread of the
     connection, which is closed when it returns or raises an error.
     """
 
-    allow_reuse_address = daemon_threads = True
-    request_queue_size = 128
-
     def __init__(self, host: str, port: int, secret: bytes, serve: Callable[[Channel], object]) -> None:
         self._secret, self._serve = secret, serve
-        self._open: set[Any] = set()
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), socketserver.BaseRequestHandler)
-        self.port = int(self.server_address[1])
+        self._open: set[socket.socket] = set()
+        self._is_closed = False
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.socket = socket.create_server((host, port), family=family, backlog=128)
+        self.socket.settimeout(_POLL_S)
+        self.port = int(self.socket.getsockname()[1])
         """The port."""
-        threading.Thread(target=self.serve_forever, args=(0.05,), name="onecopy-listener", daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, name="onecopy-listener", daemon=True)
+        self._thread.start()
 
     @property
     def is_idle(self) -> bool:
         """Whether there is no connection."""
         return not self._open
 
-    def verify_request(self, *_: Any) -> bool:
-        """Return whether there may be a further connection."""
-        return len(self._open) < _MAX_CONNECTIONS
+    def _accept(self) -> None:
+        while not self._is_closed:
+            with contextlib.suppress(OSError):
+                connection, _ = self.socket.accept()
+                if len(self._open) >= _MAX_CONNECTIONS:
+                    connection.close()
+                    continue
+                self._open.add(connection)
+                threading.Thread(target=self._serve_one, args=[connection], daemon=True).start()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a connection."""
-        self._open.add(request)
-        super().process_request(request, client_address)
-
-    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+    def _serve_one(self, connection: socket.socket) -> None:
         """Serve a connection; one that violates the protocol is closed."""
-        with contextlib.suppress(OSError, ValueError, TypeError, struct.error):
-            self._serve(Channel(request, self._secret, serves=True))
-
-    def shutdown_request(self, request: Any) -> None:
-        """End a connection."""
-        self._open.discard(request)
-        super().shutdown_request(request)
+        try:
+            with connection, contextlib.suppress(OSError, ValueError, TypeError, struct.error):
+                self._serve(Channel(connection, self._secret, serves=True))
+        finally:
+            self._open.discard(connection)
 
     def close(self) -> None:
         """Close the port and all connections. Further calls do nothing."""
-        self.shutdown()
-        self.server_close()
+        self._is_closed = True
+        self._thread.join()
+        self.socket.close()
         while self._open:
             for one in list(self._open):
                 with contextlib.suppress(OSError):

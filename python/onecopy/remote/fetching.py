@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import fnmatch
@@ -16,11 +15,11 @@ from urllib.parse import unquote
 from onecopy.arguments import is_url
 from onecopy.errors import Error, FormatError, Kind
 from onecopy.named_files import is_inside, names_in
-from onecopy.remote.groups import NodeLostError, Partners, together
+from onecopy.remote.groups import Partners, together
 from onecopy.remote.origin import Origin, shown, versions_of
 from onecopy.remote.pieces import PartialFile, Ranges
 from onecopy.remote.steps import nothing, waited
-from onecopy.remote.transfer import CONNECTIONS, received, transfer
+from onecopy.remote.transfer import CONNECTIONS, transfer
 from onecopy.store import Store, report_progress, views
 from onecopy.text import size
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from onecopy.remote.groups import Nodes
+    from onecopy.remote.boards import Nodes
     from onecopy.remote.origin import Version
     from onecopy.store import Artefact
 
@@ -130,14 +129,20 @@ def fetch(
     many = Several(store, connections, progress)
     origin = Origin(url)
     if url.endswith("/"):
-        return _folder(many, origin, names, nodes)
+        found = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in names)]
+        if not found:
+            raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(names)}", origin.shown)
+        view = many.view(f"{origin.shown} {sorted(found)}")
+        with many.together(nodes):
+            many.beside(origin, found, view)
+        return view
     [version] = versions_of([origin])
-    many.total += version.size
+    view = many.view(origin.key(version))
     with many.together(nodes):
-        path = _linked(many.store, origin, many.one(origin, version))
+        many.into(view, [(origin.name, origin, version)])
         if named:
-            _fetch_beside(many, origin, names_in(path), path.parent)
-    return path
+            many.beside(origin, names_in(view / origin.name), view)
+    return view / origin.name
 
 
 def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, nodes: Nodes = None) -> Path:
@@ -149,48 +154,10 @@ def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, nodes: Nodes
     """
     many = Several()
     name, origin, version = files[0]
-    view = _view(many.store, origin.key(version))
+    view = many.view(origin.key(version))
     with many.together(nodes):
-        _fetch_into(many, view, files)
+        many.into(view, files)
     return view / name
-
-
-def _folder(many: Several, origin: Origin, names: Sequence[str], nodes: Nodes) -> Path:
-    """Fetch all objects below a URL; the view is that of the names and versions that it has now."""
-    found = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in names)]
-    if not found:
-        raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(names)}", origin.shown)
-    view = _view(many.store, f"{origin.shown} {sorted(found)}")
-    with many.together(nodes):
-        _fetch_beside(many, origin, found, view)
-    return view
-
-
-def _fetch_beside(many: Several, origin: Origin, names: Iterable[str], view: Path) -> None:
-    """Fetch files in the folder of an origin, in their current versions, and link them in a view."""
-    wanted = list(dict.fromkeys(names))
-    origins = [origin.beside(name) for name in wanted]
-    _fetch_into(many, view, list(zip(wanted, origins, versions_of(origins), strict=True)))
-
-
-def _fetch_into(many: Several, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
-    many.total += sum(version.size for _, _, version in files)
-    used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
-    for name, origin, version in files:
-        if not is_inside(name):
-            raise FormatError(
-                f"the name {name!r} is not that of a file inside a folder", Kind.OUT_OF_BOUNDS, path=origin.shown
-            )
-        used.append(many.one(origin, version))
-        views.link(view, name, used[-1].path)
-
-
-def _linked(store: Store, origin: Origin, artefact: Artefact) -> Path:
-    return views.link(_view(store, artefact.key), origin.name, artefact.path)
-
-
-def _view(store: Store, what: str) -> Path:
-    return views.view(store.folder, store.path(f"view of {what}").stem)
 
 
 def fetch_ranges(
@@ -230,7 +197,7 @@ def fetch_ranges(
             found = many.built(origin, version, steps, lambda path: used.append(use(path)))
         except InPartError:
             return used[0]
-    return use(_linked(many.store, origin, found))
+    return use(views.link(many.view(found.key), origin.name, found.path))
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -241,9 +208,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     >>> merged([(5000, 9000), (0, 4000), (4010, 5000), (10**6, 10**6 + 10)])
     [(0, 9000), (1000000, 1000010)]
     """
-    found = Ranges()
-    for start, stop in ranges:
-        found.add(start, stop)
+    found = Ranges(ranges)
     left = found.size // 50
     gaps = sorted((after[0] - before[1], before[1], after[0]) for before, after in pairwise(found))
     for gap, start, stop in gaps:
@@ -285,15 +250,35 @@ class Several:
         with together(nodes, self.store, lambda: self._report(0)) as self._partners:
             yield
 
+    def view(self, what: str) -> Path:
+        """Return the folder with links to what was fetched under a key or a list of names."""
+        return views.view(self.store.folder, self.store.path(f"view of {what}").stem)
+
+    def beside(self, origin: Origin, names: Iterable[str], view: Path) -> None:
+        """Fetch files in the folder of an origin, in their current versions, and link them in a view."""
+        wanted = list(dict.fromkeys(names))
+        for name in wanted:
+            if not is_inside(name):
+                what = f"the name {name!r} is not that of a file inside a folder"
+                raise FormatError(what, Kind.OUT_OF_BOUNDS, path=origin.shown)
+        origins = [origin.beside(name) for name in wanted]
+        self.into(view, list(zip(wanted, origins, versions_of(origins), strict=True)))
+
+    def into(self, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
+        """Fetch files, each given by a name in a view, its origin and its version, and link them there."""
+        self.total += sum(version.size for _, _, version in files)
+        used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
+        for name, origin, version in files:
+            used.append(self.one(origin, version))
+            views.link(view, name, used[-1].path)
+
     def one(self, origin: Origin, version: Version) -> Artefact:
         """Return the artefact of a file, fetched here if no process has."""
         key = origin.key(version)
 
         def steps(partial: PartialFile) -> Iterator[list[tuple[int, int]]]:
             partial.expect_room(version.size - partial.have.size)
-            part = functools.partial(transfer, origin, version, partial, connections=self._connections)
-            differs = functools.partial(_differs, origin, version)
-            self._partners.exchange(key, partial, part, differs, self._report, patient=not origin.serves)
+            self._partners.exchange(key, partial, origin, version, self._report, connections=self._connections)
             yield [(0, version.size)]
 
         found = self.built(origin, version, steps)
@@ -336,24 +321,6 @@ class Several:
         report_progress(before + arrived)
         if self._progress is not None:
             self._progress(self._done + before + arrived, self.total)
-
-
-def _differs(
-    origin: Origin, version: Version, parts: Sequence[tuple[int, memoryview]], check: Callable[[], object]
-) -> bool:
-    """Return whether the origin has other bytes than some parts of a file; `check` is called meanwhile."""
-    if not origin.serves:
-        return False
-    expected = [(start, memoryview(bytearray(len(view)))) for start, view in parts]
-
-    async def bring() -> None:
-        await asyncio.gather(*(received(origin, version, start, view) for start, view in expected))
-
-    try:
-        waited(bring(), check)
-    except NotImplementedError:
-        raise NodeLostError("the origin has no ranges to compare with") from None
-    return any(found != view for (_, found), (_, view) in zip(expected, parts, strict=True))
 
 
 def _announced(store: Store) -> Callable[[int, int], object] | None:

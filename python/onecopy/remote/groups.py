@@ -9,8 +9,8 @@ bytes is lost, with all that it has sent.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import itertools
 import json
 import logging
 import os
@@ -19,27 +19,27 @@ import struct
 import threading
 import time
 from functools import partial
-from itertools import chain, cycle, zip_longest
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Union
+from itertools import chain, cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.identity import boot_identity, start_of
 from onecopy.remote import boards, transfer
-from onecopy.remote.boards import job_of_addresses, job_of_torchrun
+from onecopy.remote.boards import RayNodes, nodes_of
 from onecopy.remote.channels import Channel, Listener, NodeLostError
 from onecopy.remote.pieces import Ranges
-from onecopy.remote.steps import StoppedError, nothing, run
-from onecopy.remote.transfer import pieces_of
+from onecopy.remote.steps import StoppedError, nothing, run, waited
+from onecopy.remote.transfer import pieces_of, received
+from onecopy.store import file_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from onecopy.remote.boards import Board, Job
+    from onecopy.remote.boards import JobNodes, Nodes
+    from onecopy.remote.origin import Origin, Version
     from onecopy.remote.pieces import PartialFile
-    from onecopy.remote.ray_nodes import RayNodes
     from onecopy.store import Store
 
-__all__ = ["Differs", "Fetch", "Group", "JobNodes", "NodeLostError", "Nodes", "Partners", "assigned", "together"]
+__all__ = ["Group", "Partners", "assigned", "together"]
 
 WINDOW = 16
 """Number of pieces that a node receives at a time: the memory that receiving needs."""
@@ -52,17 +52,10 @@ _IDLE_S = 120.0
 """Seconds after which a node is lost that neither asks for a piece nor leaves."""
 _BEAT_S, _POLL_S = 2.0, 0.05
 
-Nodes: TypeAlias = Union["Sequence[str]", Literal["ray", "torchrun"], None]
-"""Nodes that fetch together, as `onecopy.remote.fetch` documents them."""
 Piece = tuple[int, int]
 """First byte of a piece, and that behind it."""
-Fetch: TypeAlias = "Callable[[list[Piece], Callable[[int], object]], object]"
-"""Fetches pieces from the origin into the file; the function is called with the number of bytes that have arrived."""
-Differs: TypeAlias = "Callable[[Sequence[tuple[int, memoryview]], Callable[[], object]], bool]"
-"""Whether the origin has other bytes than some, each with its first position; the function raises when it should end.
-Called in threads, as `Fetch` is."""
-_calls = itertools.count()
-_PID_SPACE = Path("/proc/self/ns/pid")
+Arrived = tuple[int, memoryview]
+"""First byte of a piece, and its bytes, which another node sent."""
 
 
 class Member(NamedTuple):
@@ -78,21 +71,19 @@ class Member(NamedTuple):
 class Group:
     """The nodes that fetch a file together, seen from one of them, which serves what it has until `close`.
 
-    `nodes` may take part, `key` identifies the content, `fd` and `size` are those of the file of this node, and `file`
-    is the same file if it lacks pieces; None: the node has all.
+    `nodes` may take part, `key` identifies the content, and `path` is that of the file of this node, which lacks the
+    pieces that `file` lacks; None: it is whole. OSError if it cannot be opened.
     """
 
-    def __init__(
-        self, nodes: JobNodes | RayNodes, key: str, fd: int, size: int, file: PartialFile | None = None
-    ) -> None:
-        self._nodes, self._key, self._size, self._file = nodes, key, size, file
+    def __init__(self, nodes: JobNodes | RayNodes, key: str, path: Path, file: PartialFile | None = None) -> None:
+        self._nodes, self._key, self._file = nodes, key, file
         self._name = nodes.board.name("group", key)
-        self._fd = os.dup(fd)  # served also after the file was closed
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # served also after the file was renamed or removed
+        self._size = os.fstat(self._fd).st_size
         self._others: list[Member] = []
         self._connected: dict[Member, tuple[Channel, Ranges]] = {}
         self._is_member = False
-        self._begun: set[str] = set()  # nodes that have asked for something
-        self._gone: set[str] = set()
+        self._heard: set[str] = set()  # nodes that have asked for something, or were lost
         self._ended = threading.Event()
         self._fetched = self._received = 0
         self._joined = time.monotonic()
@@ -107,13 +98,18 @@ class Group:
 
     # --- which nodes ----------------------------------------------------------------------------------------------
 
-    def join(self, report: Callable[[], object] = nothing) -> None:
-        """Join the group of the file, or begin one, and wait until it is complete; `report` is called meanwhile."""
-        run([self._join], self._end, report, wait=False)  # the thread may wait for the board
+    def join(self, report: Callable[[], object] = nothing, *, patient: bool = False) -> None:
+        """Join the group of the file, or begin one, and wait until it is complete; `report` is called meanwhile.
 
-    def _join(self) -> None:
+        `patient`: wait for nodes that have the file as long as they live, since no server has it.
+        """
+        run([partial(self._join, patient)], self._end, report, wait=False)  # the thread may wait for the board
+
+    def _join(self, patient: bool) -> None:
+        if not self._own.is_whole:
+            self._nodes.take_part(self._key)
         while not self._ended.is_set():
-            members = self._joined_members()
+            members = self._joined_members(patient)
             self._joined = time.monotonic()
             self._others = [one for one in members if one.node != self._own.node]
             self._is_member = self._own in members
@@ -125,7 +121,7 @@ class Group:
         for channel, _ in self._connected.values() if self._own.is_whole else ():
             channel.close()
 
-    def _joined_members(self) -> list[Member]:
+    def _joined_members(self, patient: bool) -> list[Member]:
         def added(now: Any) -> Any:
             members = _members(now)
             if now and now["formed"]:
@@ -144,11 +140,12 @@ class Group:
                 before, changed = len(members), time.monotonic()
             if members[:1] == [self._own] and not is_first:  # also where the first one was replaced: it had ended
                 is_first = True
-                self._nodes.begin(self._key)
-            is_late = time.monotonic() - started > boards.JOIN_S and not self._nodes.is_patient
+                self._nodes.invite(self._key, _pass_on)
+            here, quiet = {one.node for one in members}, time.monotonic() - changed
+            is_late = time.monotonic() - started > boards.JOIN_S and not patient
             if is_late:
                 warn(f"another node of the job was lost: none with the same secret came in {boards.JOIN_S:g} s")
-            if is_late or (is_first and self._nodes.is_complete(members, time.monotonic() - changed)):
+            if is_late or (is_first and self._nodes.is_complete(here, quiet, patient=patient)):
                 now = board.update(self._name, lambda now: now and now | {"formed": True})
             else:
                 time.sleep(_POLL_S)
@@ -165,12 +162,9 @@ class Group:
                 channel = Channel.to(member.host, member.port, self._nodes.board.secret)
                 channel.send(json.dumps([self._name, self._own.node]).encode())
                 answer = json.loads(channel.receive(_MAX_HELLO))
-                have = Ranges()
-                for start, stop in answer["have"]:
-                    have.add(start, stop)
                 if answer["size"] != self._size:
                     raise NodeLostError("it has a file of another size")
-                self._connected[member] = channel, have
+                self._connected[member] = channel, Ranges(answer["have"])
             except (NodeLostError, ValueError, TypeError, KeyError) as error:
                 lost[member] = str(error)
 
@@ -180,25 +174,28 @@ class Group:
                 self._lose(member, reason)
 
     def _lose(self, member: Member, reason: str) -> None:
-        self._gone.add(member.node)
+        self._heard.add(member.node)
         if not self._ended.is_set():
             warn(f"another node of the job was lost ({member.host}): {reason}")
 
     # --- what this node lacks -------------------------------------------------------------------------------------
 
-    def pull(self, fetch: Fetch, differs: Differs, progress: Callable[[int], object]) -> None:
+    def pull(self, origin: Origin, version: Version, progress: Callable[[int], object], *, connections: int) -> None:
         """Bring what other nodes have, or will have, and fetch this node's share of the rest; some may stay missing.
 
         `progress` is called about 10 times per second with the number of bytes received from the origin and from nodes.
-        What the functions raise is passed on; other nodes notice it as a lost node.
+        Errors are those of `transfer`; other nodes notice one as a lost node.
         """
+        file = self._file
+        assert file is not None
         lacking = sorted(one.node for one in [*self._others, *[self._own] * self._is_member] if not one.is_whole)
-        assert self._file is not None
-        missing = [*pieces_of(self._file.have.missing(0, self._size))]
+        missing = [*pieces_of(file.have.missing(0, self._size))]
         shares = assigned(missing, {one.node: have for one, (_, have) in self._connected.items()}, lacking)
-        steps: list[Callable[[], object]] = []
-        for member, (channel, _) in self._connected.items():
-            steps.append(partial(self._receive, member, channel, shares.pop(member.node, []), differs))
+        compare = partial(_compare, origin, version, self._check_ended)
+        steps: list[Callable[[], object]] = [
+            partial(self._receive, member, channel, shares.pop(member.node, []), compare)
+            for member, (channel, _) in self._connected.items()
+        ]
         own = [piece for pieces in shares.values() for piece in pieces]  # those of nodes that are gone, too
 
         def note(arrived: int) -> None:
@@ -206,7 +203,7 @@ class Group:
             self._check_ended()
 
         def bring() -> None:
-            fetch(sorted(own), note)
+            transfer.transfer(origin, version, file, sorted(own), note, connections=connections)
             self._brought = time.monotonic()
 
         run([bring, *steps], self._end, lambda: progress(self._fetched + self._received))
@@ -227,29 +224,39 @@ class Group:
         if self._brought is not None and now - self._brought > max(boards.JOIN_S, self._brought - self._joined):
             raise NodeLostError("it does not send what it should fetch")
 
-    def _receive(self, member: Member, channel: Channel, pieces: list[Piece], differs: Differs) -> None:
-        """Receive pieces of a member; without those that come after it is lost."""
+    def _receive(
+        self, member: Member, channel: Channel, pieces: list[Piece], compare: Callable[[list[Arrived]], object]
+    ) -> None:
+        """Receive pieces of a member, which is asked for some of them ahead; without those that come after it is lost.
+
+        Pieces are written when all buffers are full, and when the next one is late.
+        """
         file = self._file
         assert file is not None
         number = min(len(pieces), max(1, WINDOW // len(self._connected)))
-        free = [bytearray(max(stop - start for start, stop in pieces)) for _ in range(number)]
-        pending: list[tuple[int, memoryview]] = []
+        buffers = [memoryview(bytearray(max(stop - start for start, stop in pieces))) for _ in range(number)]
+        pending: list[Arrived] = []  # in the first of the buffers
         taken: list[Piece] = []
 
         def take() -> None:
-            if pending and differs([_sample(start, view) for start, view in pending], self._check_ended):
-                raise _LiarError("it sent other bytes than the origin has")
+            compare(pending)
             for start, view in pending:
                 file.write(start, view)
                 taken.append((start, start + len(view)))
                 self._received += len(view)
-                free.append(view.obj)  # type: ignore[arg-type]
             pending.clear()
 
         try:
-            for start, view in self._arriving(channel, pieces, free, take):
+            _ask(channel, pieces[: 2 * number])
+            for ahead, (start, stop) in enumerate(pieces, 2 * number):
+                while (count := channel.receive_into(view := buffers[len(pending)][: stop - start])) == 0:
+                    take()
+                    self._check_patience()
+                if count != len(view):
+                    raise NodeLostError("it sent a piece of another length")
+                _ask(channel, pieces[ahead : ahead + 1])
                 pending.append((start, view))
-                if not free:
+                if len(pending) == number:
                     take()
             take()
         except NodeLostError as error:
@@ -260,31 +267,13 @@ class Group:
         finally:
             channel.close()
 
-    def _arriving(
-        self, channel: Channel, pieces: list[Piece], free: list[bytearray], idle: Callable[[], object]
-    ) -> Iterator[tuple[int, memoryview]]:
-        """Ask for pieces, some of them ahead, and yield each in a buffer of `free`; call `idle` where one is late."""
-        ahead = 2 * len(free)
-        for piece in pieces[:ahead]:
-            channel.send(_REQUEST.pack(*piece))
-        for (start, stop), further in zip_longest(pieces, pieces[ahead:]):
-            view = memoryview(free.pop())[: stop - start]
-            while (count := channel.receive_into(view)) == 0:
-                idle()
-                self._check_patience()
-            if count != len(view):
-                raise NodeLostError("it sent a piece of another length")
-            if further:
-                channel.send(_REQUEST.pack(*further))
-            yield start, view
-
     # --- what others lack -----------------------------------------------------------------------------------------
 
     def _serve(self, channel: Channel) -> None:
         name, node = json.loads(channel.receive(4096))
         if name != self._name:
             return
-        self._begun.add(node)
+        self._heard.add(node)
         have = [(0, self._size)] if self._file is None else list(self._file.have)
         channel.send(json.dumps({"size": self._size, "have": have}).encode())
         buffer = memoryview(b"")
@@ -304,10 +293,10 @@ class Group:
         """Serve the other nodes until each has left, or has been lost; `report` is called meanwhile."""
         begun = time.monotonic()
         longest = boards.JOIN_S + 10 * (begun - self._joined)  # for nodes that are slower than this one
-        waited_for = {one.node for one in self._others if not one.is_whole and self._is_member} - self._gone
+        waited_for = {one.node for one in self._others if not one.is_whole and self._is_member}
         while not self._ended.is_set() and time.monotonic() - begun < longest:
             is_late = time.monotonic() - self._joined > boards.JOIN_S
-            if self._listener.is_idle and (is_late or waited_for <= self._begun):
+            if self._listener.is_idle and (is_late or waited_for <= self._heard):
                 break
             time.sleep(_POLL_S)
             report()
@@ -336,9 +325,7 @@ def assigned(missing: Sequence[Piece], have: Mapping[str, Ranges], lacking: Sequ
     Examples
     --------
     >>> first, second, third = pieces_of([(0, 3 << 23)])
-    >>> ranges = Ranges()
-    >>> ranges.add(*first)
-    >>> found = assigned([first, second, third], {"a": ranges}, ["b", "c"])
+    >>> found = assigned([first, second, third], {"a": Ranges([first])}, ["b", "c"])
     >>> found == {"a": [first], "c": [second], "b": [third]}
     True
     """
@@ -364,10 +351,34 @@ def _warned() -> Iterator[None]:
         warn(str(error))
 
 
-def _sample(start: int, view: memoryview) -> tuple[int, memoryview]:
-    """Return a part of a piece that no other node can foresee."""
-    at = secrets.randbelow(max(1, len(view) - SAMPLE + 1))
-    return start + at, view[at : at + SAMPLE]
+def _ask(channel: Channel, pieces: list[Piece]) -> None:
+    for piece in pieces:
+        channel.send(_REQUEST.pack(*piece))
+
+
+def _compare(origin: Origin, version: Version, check: Callable[[], object], pieces: list[Arrived]) -> None:
+    """Raise _LiarError unless parts of pieces, which no other node can foresee, are as those of the origin.
+
+    `check` is called meanwhile, and raises an error when this should end.
+    """
+    if not origin.serves or not pieces:
+        return
+    samples = [
+        (start + (at := secrets.randbelow(max(1, len(view) - SAMPLE + 1))), view[at : at + SAMPLE])
+        for start, view in pieces
+    ]
+    expected = [memoryview(bytearray(len(view))) for _, view in samples]
+
+    async def bring() -> None:
+        requests = zip(samples, expected, strict=True)
+        await asyncio.gather(*(received(origin, version, start, buffer) for (start, _), buffer in requests))
+
+    try:
+        waited(bring(), check)
+    except NotImplementedError:
+        raise NodeLostError("the origin has no ranges to compare with") from None
+    if [view for _, view in samples] != expected:
+        raise _LiarError("it sent other bytes than the origin has")
 
 
 def _without(members: list[Member], now: Any) -> Any:
@@ -397,41 +408,36 @@ class Partners:
 
     def __init__(self, nodes: JobNodes | RayNodes | None, report: Callable[[], object]) -> None:
         self._nodes, self._report = nodes, report
-        self.groups: list[Group] = []
+        self.groups: dict[str, Group] = {}
+        """Those of which this process is a node, by the key of the file."""
 
     def exchange(
         self,
         key: str,
         file: PartialFile,
-        fetch: Fetch,
-        differs: Differs,
+        origin: Origin,
+        version: Version,
         progress: Callable[[int], object],
         *,
-        patient: bool,
+        connections: int,
     ) -> None:
-        """Bring a file together with other nodes, and serve it to them; some pieces may stay missing.
-
-        `patient`: wait for nodes that have the file as long as they live, since no server has it.
-        """
+        """Bring a file together with other nodes, and serve it to them; some pieces may stay missing."""
         if self._nodes is None:
             return
         with _warned():
-            run([partial(self._nodes.take_part, key, patient=patient)], report=self._report, wait=False)
-            self.groups.append(Group(self._nodes, key, file.fileno(), file.size, file))
-            self.groups[-1].join(lambda: progress(0))
-            self.groups[-1].pull(fetch, differs, progress)
+            group = self.groups[key] = Group(self._nodes, key, file.path, file)
+            group.join(lambda: progress(0), patient=not origin.serves)
+            group.pull(origin, version, progress, connections=connections)
 
     def found(self, key: str, path: Path) -> None:
         """Note that this node has a file, and pass it on to nodes that wait for it."""
-        if (nodes := self._nodes) is None:
+        if self._nodes is None:
             return
         with _warned():
-            serves: list[bool] = []
-            run([lambda: serves.append(nodes.is_to_serve(key, path))], report=self._report, wait=False)
-            if serves == [True]:
-                with path.open("rb") as file:
-                    self.groups.append(Group(nodes, key, file.fileno(), os.fstat(file.fileno()).st_size))
-                self.groups[-1].join(self._report)
+            [is_to_serve] = run([partial(self._nodes.is_to_serve, key, path)], report=self._report, wait=False)
+            if is_to_serve and key not in self.groups:
+                self.groups[key] = Group(self._nodes, key, path)
+                self.groups[key].join(self._report)
 
 
 @contextlib.contextmanager
@@ -440,78 +446,31 @@ def together(nodes: Nodes, store: Store, report: Callable[[], object] = nothing)
 
     `store` is that of this node; `nodes` is documented at `onecopy.remote.fetch`.
     """
-    found = _nodes(nodes, store, report)
-    partners = Partners(found, report)
+    others = None
+    if nodes is not None:
+        with _warned():
+            [others] = run([partial(nodes_of, nodes, store)], report=report, wait=False)  # the board may be silent
+    partners = Partners(others, report)
     try:
         yield partners
-        for group in partners.groups:
+        for group in partners.groups.values():
             group.finish(report)
     finally:
-        for group in partners.groups:
+        for group in partners.groups.values():
             group.close()
-        if found is not None:
-            found.board.close()
+        if others is not None:
+            others.board.close()
 
 
-class JobNodes:
-    """Nodes whose number is known: those of a job of torchrun, or of a list of addresses."""
-
-    is_patient = False
-    """Whether nodes that have a file are waited for as long as they live, since no server has it."""
-
-    def __init__(self, job: Job, store: Store, board: Board) -> None:
-        self.board, self.host, self._size = board, job.address(), job.size
-        status = store.folder.stat()
-        # nodes that use the same folder of the same machine are one
-        self.node = board.name("node", f"{boot_identity()} {status.st_dev} {status.st_ino}")
-        self._process = f"{os.getpid()} {start_of(os.getpid())} {_PID_SPACE.stat().st_ino} {next(_calls)}"
-        self._own: set[str] = set()  # files that this process fetches for its node
-        board.update(board.name("nodes"), lambda now: {**(now or {}), str(job.rank): self.node})
-
-    def begin(self, key: str) -> None:
-        """Do nothing: all nodes make the same call."""
-
-    def is_complete(self, members: Sequence[Member], quiet: float) -> bool:  # noqa: ARG002
-        """Return whether all nodes have come, and are members."""
-        nodes = self.board.get(self.board.name("nodes")) or {}
-        return len(nodes) >= self._size and {member.node for member in members} >= set(nodes.values())
-
-    def take_part(self, key: str, *, patient: bool) -> None:  # noqa: ARG002
-        """Note that this process is that of its node which takes part."""
-        self._own.add(key)
-        self.board.update(self.board.name("process", self.node, key), lambda _: self._process)
-
-    def is_to_serve(self, key: str, path: Path) -> bool:  # noqa: ARG002
-        """Return whether this process is the first of its node, of those that live, which has the file."""
-        name = self.board.name("process", self.node, key)
-        found = self.board.update(name, lambda now: self._process if now is None or _has_ended(now) else now)
-        return found == self._process and key not in self._own
-
-
-def _nodes(nodes: Nodes, store: Store, report: Callable[[], object]) -> JobNodes | RayNodes | None:
-    """Return the nodes with which to fetch; None if there is one, or the board cannot be reached."""
-    if nodes is None:
-        return None
-    found: list[JobNodes | RayNodes] = []
-
-    def find() -> None:
-        if isinstance(nodes, str) and nodes == "ray":
-            from onecopy.remote.ray_nodes import RayNodes
-
-            found.append(RayNodes.of_cluster())
-            return
-        if isinstance(nodes, str) and nodes != "torchrun":
-            raise ValueError(f"nodes must be 'ray', 'torchrun' or a list of addresses, not {nodes!r}")
-        job = job_of_torchrun() if isinstance(nodes, str) else job_of_addresses(nodes)
-        if job.size > 1:
-            found.append(JobNodes(job, store, job.board()))
-
-    with _warned():
-        run([find], report=report, wait=False)  # the board may be silent
-    return found[0] if found else None
-
-
-def _has_ended(process: Any) -> bool:
-    """Return whether a process has ended; False of one in another container."""
-    number, started, space, _ = str(process).split()
-    return int(space) == _PID_SPACE.stat().st_ino and start_of(number) != started
+def _pass_on(key: str, path: Path, identity: str) -> None:
+    """Take part in the group for a file on behalf of a node that has it, unless it was written or removed since."""
+    nodes = RayNodes()
+    try:
+        group = Group(nodes, key, path)
+        with contextlib.suppress(NodeLostError), contextlib.closing(group):
+            if identity != file_key(path):
+                raise FileNotFoundError(path)
+            group.join()
+            group.finish()
+    except OSError:
+        nodes.forget(key)

@@ -28,7 +28,7 @@ from onecopy.errors import FileChanged
 from onecopy.remote.steps import answered, in_thread, waited
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from http.client import HTTPMessage
 
     from obstore import Bytes
@@ -94,15 +94,14 @@ class Version:
     """Version of the object in a bucket that keeps versions."""
 
     @classmethod
-    def of(cls, meta: Any) -> Version:
+    def of(cls, meta: Mapping[str, Any]) -> Version:
         """Make one of the metadata that obstore returns."""
-        return cls.made(meta["size"], meta.get("e_tag"), meta["last_modified"], meta.get("version"))
-
-    @classmethod
-    def made(cls, size: int, etag: str | None, modified: datetime | None, number: str | None = None) -> Version:
-        """Make one of what a server reports."""
-        known = modified is not None and modified.timestamp() > 0  # 1970: the server sent no Last-Modified
-        return cls(size, etag or None, modified.isoformat() if modified and known else None, number)
+        modified: datetime | None = meta.get("last_modified")
+        if modified is not None and modified.timestamp() <= 0:  # 1970: the server sent no Last-Modified
+            modified = None
+        return cls(
+            meta["size"], meta.get("e_tag") or None, modified.isoformat() if modified else None, meta.get("version")
+        )
 
     @property
     def condition(self) -> dict[str, Any]:
@@ -170,7 +169,7 @@ class Origin:
         OSError: FileNotFoundError, PermissionError, ConnectionError, ...; ``filename`` is the URL without its query.
         """
         if self._is_http and (answer := await in_thread(lambda: first_answer(self._url, self.shown))):
-            return Version.made(*answer)
+            return answer
         known = self._obstore.exceptions
         with self._errors():
             try:
@@ -200,27 +199,23 @@ class Origin:
         query = f", query {hashlib.sha256(self._query.encode()).hexdigest()[:32]}" if self._query else ""
         return f"{self.shown}{query}, {version}"
 
-    def chunks(self, start: int, stop: int, version: Version, *, slow: bool = False) -> AsyncIterator[Bytes]:
-        """Yield the bytes from `start` to `stop` as they arrive; fewer if the connection ends early.
+    async def chunks(
+        self, version: Version, part: tuple[int, int] | None = None, *, slow: bool = False
+    ) -> AsyncIterator[Bytes]:
+        """Yield the bytes of a part, (start, stop), as they arrive; None: all. Fewer if the connection ends early.
 
         `slow`: in small chunks, for a connection that brought none of the large ones in time. `FileChanged` if the
-        object has another version now, NotImplementedError if the server has no ranges, or none that are certain to be
+        object has another version now, NotImplementedError if the server has no parts, or none that are certain to be
         of one version, ConnectionError for what may succeed when it is tried again, and errors as those of `version`.
         """
-        if not version.condition:
+        if part and not version.condition:
             raise NotImplementedError("without a strong entity tag or a time, ranges may be of several versions")
-        return self._stream(version, _SMALL_CHUNK if slow else _CHUNK, range=(start, stop))
-
-    def whole(self, version: Version, *, slow: bool = False) -> AsyncIterator[Bytes]:
-        """Yield all bytes as they arrive, with one request; errors and `slow` as those of `chunks`."""
-        return self._stream(version, _SMALL_CHUNK if slow else _CHUNK)
-
-    async def _stream(self, version: Version, nbytes: int, **part: Any) -> AsyncIterator[Bytes]:
+        nbytes = _SMALL_CHUNK if slow else _CHUNK
         with self._errors():
             try:
-                answer = await self._get(**part, **version.condition)
+                answer = await self._get(**{"range": part} if part else {}, **version.condition)
             except self._obstore.exceptions.NotSupportedError as error:
-                if not part:
+                if part is None:
                     raise
                 raise NotImplementedError(_reason(error)) from None
             if (now := Version.of(answer.meta)) != version:
@@ -424,8 +419,8 @@ def _reason(error: BaseException) -> str:
 # --- the first request of HTTP ----------------------------------------------------------------------------------------
 
 
-def first_answer(url: str, shown: str) -> tuple[int, str | None, datetime | None] | None:
-    """Return size, entity tag and time of the object of an HTTP URL; None if there is no answer that reports a size.
+def first_answer(url: str, shown: str) -> Version | None:
+    """Return the version of the object of an HTTP URL; None if there is no answer that reports a size.
 
     PermissionError, which names `shown`, if the server redirects to where it may not.
     """
@@ -438,25 +433,22 @@ def first_answer(url: str, shown: str) -> tuple[int, str | None, datetime | None
         request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(unquote(user).encode()).decode()}")
     try:
         with build_opener(_Redirects(shown)).open(request, timeout=_TIMEOUT_S) as answer:
-            return _facts(answer.status, answer.headers)
+            is_part, headers = answer.status == 206, answer.headers
+            pattern, name = (
+                (r"bytes 0-\d+/(\d{1,19})", "Content-Range") if is_part else (r"(\d{1,19})", "Content-Length")
+            )
+            if (size := re.fullmatch(pattern, headers.get(name, ""))) is None:
+                return None
+            modified = parsedate_to_datetime(headers["Last-Modified"]) if headers["Last-Modified"] else None
+            if modified is not None:
+                modified = modified.replace(tzinfo=modified.tzinfo or UTC).astimezone(UTC)
+            return Version.of({"size": int(size[1]), "e_tag": headers["ETag"], "last_modified": modified})
     except PermissionError:
         raise
     except (HTTPException, OSError, ValueError, ArithmeticError) as error:
         if isinstance(error, HTTPError):
             error.close()
         return None
-
-
-def _facts(status: int, headers: HTTPMessage) -> tuple[int, str | None, datetime | None] | None:
-    time = headers["Last-Modified"]
-    if status == 206:
-        size = re.fullmatch(r"bytes 0-\d+/(\d{1,19})", headers.get("Content-Range", ""))
-    else:
-        size = re.fullmatch(r"(\d{1,19})", headers.get("Content-Length", ""))
-    modified = parsedate_to_datetime(time) if time else None
-    if modified is not None:
-        modified = modified.replace(tzinfo=modified.tzinfo or UTC).astimezone(UTC)
-    return None if size is None else (int(size[1]), headers["ETag"], modified)
 
 
 class _Redirects(HTTPRedirectHandler):

@@ -38,16 +38,16 @@ class Ranges:
 
     Examples
     --------
-    >>> ranges = Ranges()
-    >>> for start, stop in [(10, 20), (40, 50), (20, 30)]:
-    ...     ranges.add(start, stop)
+    >>> ranges = Ranges([(10, 20), (40, 50), (20, 30)])
     >>> list(ranges), list(ranges.missing(0, 45)), ranges.size
     ([(10, 30), (40, 50)], [(0, 10), (30, 40)], 30)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self._starts: list[int] = []
         self._stops: list[int] = []
+        for start, stop in ranges:
+            self.add(start, stop)
 
     def add(self, start: int, stop: int) -> None:
         """Add the bytes from `start` to `stop`."""
@@ -120,8 +120,7 @@ class PartialFile:
         os.ftruncate(self._fd, self.size)  # without what was written behind the pieces before a publication
         entries = list(_entries(lines[2], self.size))
         if lines[1] != b"" and text.startswith(head):
-            for start, length, _ in entries:
-                self.have.add(start, start + length)
+            self.have = Ranges((start, start + length) for start, length, _ in entries)
             self._end = len(head) + len(entries) * _ENTRY.size  # a torn entry is written over
             return
         self._rewrite([entry for entry in entries if _checksum(self._fd, entry[0], entry[1]) == entry[2]])
@@ -154,10 +153,6 @@ class PartialFile:
     def read(self, start: int, length: int) -> bytes:
         """Return bytes that are in the file; fewer at its end."""
         return os.pread(self._fd, length, start)
-
-    def fileno(self) -> int:
-        """Return the descriptor of the file."""
-        return self._fd
 
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         """Write a piece, and then the entry that says that it is there."""

@@ -37,18 +37,19 @@ def run(
     report: Callable[[], object] = nothing,
     *,
     wait: bool = True,
-) -> None:
-    """Run each step in a thread until all have ended; raise what the first of them raised.
+) -> list[Any]:
+    """Run each step in a thread until all have ended; return their results, or raise what the first of them raised.
 
     `stop` is called when a step raises, and must make the others end. `report` is called about 10 times per second in
     this thread; what it raises, and an interrupt, stops the steps and is passed on, with `wait` when they have ended.
     """
     errors: list[BaseException] = []
+    results: list[Any] = [None] * len(steps)
 
-    def guarded(step: Callable[[], object], ended: threading.Event) -> None:
+    def guarded(number: int, ended: threading.Event) -> None:
         try:
             with contextlib.suppress(StoppedError):
-                step()
+                results[number] = steps[number]()
         except BaseException as error:
             errors.append(error)
             stop()
@@ -57,10 +58,7 @@ def run(
 
     # not Thread.join: in Python 3.11, a thread counts as ended once an interrupt ends a join
     ends = [threading.Event() for _ in steps]
-    threads = [
-        threading.Thread(target=guarded, args=one, name="onecopy-step", daemon=True)
-        for one in zip(steps, ends, strict=True)
-    ]
+    threads = [threading.Thread(target=guarded, args=one, name="onecopy-step", daemon=True) for one in enumerate(ends)]
     for thread in threads:
         thread.start()
     try:
@@ -77,6 +75,7 @@ def run(
         thread.join()
     if errors:
         raise errors[0]
+    return results
 
 
 def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = nothing) -> T:
@@ -85,16 +84,15 @@ def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = nothing)
     `report` is called about 10 times per second in this thread. What it raises, and an interrupt, cancel the coroutine
     and its requests at once, however silent the server is.
     """
-    results: list[T] = []
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
     stopped = threading.Event()
 
-    async def main() -> None:
+    async def main() -> T:
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         running.append((asyncio.get_running_loop(), task))
         if stopped.is_set():
             task.cancel()
-        results.append(await work)
+        return await work
 
     def cancel() -> None:
         stopped.set()
@@ -102,8 +100,7 @@ def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = nothing)
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(task.cancel)
 
-    run([lambda: asyncio.run(main())], cancel, report)
-    return results[0]
+    return cast("T", run([lambda: asyncio.run(main())], cancel, report)[0])
 
 
 async def in_thread(function: Callable[[], T]) -> T:

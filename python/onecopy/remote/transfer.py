@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from onecopy.remote.steps import waited
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-
-    from obstore import Bytes
+    from collections.abc import Callable, Iterable, Iterator
 
     from onecopy.remote.origin import Origin, Version
     from onecopy.remote.pieces import PartialFile
@@ -47,9 +45,33 @@ def transfer(
     bytes that this call has received; an exception that it raises ends the transfer at once, as an interrupt does.
     Errors are those of `Origin.chunks` and `PartialFile.write`; what arrived remains in the partial file.
     """
-    job = _Job(origin, version, partial)
-    missing = [part for start, stop in ranges for part in partial.have.missing(start, stop)]
-    waited(job.run(deque(pieces_of(missing)), connections), lambda: progress(job.arrived))
+    pieces = deque(pieces_of(part for start, stop in ranges for part in partial.have.missing(start, stop)))
+    longest = max((stop - start for start, stop in pieces), default=0)
+    total = 0
+
+    def count(nbytes: int) -> None:
+        nonlocal total
+        total += nbytes
+
+    async def work() -> None:
+        whole = memoryview(bytearray(longest))
+        while pieces:
+            start, stop = pieces.popleft()
+            await received(origin, version, start, whole[: stop - start], count)
+            await asyncio.to_thread(partial.write, start, whole[: stop - start])
+
+    async def bring() -> None:
+        workers = [asyncio.create_task(work()) for _ in range(min(connections, len(pieces)))]
+        try:
+            await asyncio.gather(*workers)
+        except NotImplementedError:  # no ranges
+            await _ended(workers)
+            count(-total)
+            await _received_in_one(origin, version, partial, count)
+        finally:
+            await _ended(workers)
+
+    waited(bring(), lambda: progress(total))
 
 
 def pieces_of(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -73,7 +95,7 @@ async def received(
     while True:
         before = at
         try:
-            async for chunk in origin.chunks(start + at, start + len(buffer), version, slow=in_vain > 0):
+            async for chunk in origin.chunks(version, (start + at, start + len(buffer)), slow=in_vain > 0):
                 if len(chunk) > len(buffer) - at:
                     raise OSError(f"{origin.shown}: the server sent more bytes than requested")
                 buffer[at : at + len(chunk)] = memoryview(chunk)
@@ -90,64 +112,28 @@ async def received(
         await asyncio.sleep(_pause(in_vain))
 
 
-class _Job:
-    def __init__(self, origin: Origin, version: Version, partial: PartialFile) -> None:
-        self._origin, self._version, self._partial = origin, version, partial
-        self.arrived = 0
-
-    def _count(self, nbytes: int) -> None:
-        self.arrived += nbytes
-
-    async def run(self, pieces: deque[tuple[int, int]], connections: int) -> None:
-        longest = max((stop - start for start, stop in pieces), default=0)
-        workers = [asyncio.create_task(self._work(pieces, longest)) for _ in range(min(connections, len(pieces)))]
+async def _received_in_one(
+    origin: Origin, version: Version, partial: PartialFile, arrived: Callable[[int], object]
+) -> None:
+    """Fetch everything with one request, for servers without ranges, where a broken connection starts over."""
+    for attempt in range(1, _TRIES + 1):
+        at = 0
         try:
-            await asyncio.gather(*workers)
-        except NotImplementedError:  # no ranges
-            await _ended(workers)
-            await self._run_in_one()
-        finally:
-            await _ended(workers)
-
-    async def _work(self, pieces: deque[tuple[int, int]], longest: int) -> None:
-        whole = memoryview(bytearray(longest))
-        while pieces:
-            start, stop = pieces.popleft()
-            buffer = whole[: stop - start]
-            await received(self._origin, self._version, start, buffer, self._count)
-            await asyncio.to_thread(self._partial.write, start, buffer)
-
-    async def _run_in_one(self) -> None:
-        """Fetch everything with one request, for servers without ranges, where a broken connection starts over."""
-        for attempt in range(1, _TRIES + 1):
-            self.arrived = 0
-            try:
-                await self._write_all(self._origin.whole(self._version, slow=attempt > 1))
-            except ConnectionError:
-                if attempt == _TRIES:
-                    raise
-                await asyncio.sleep(_pause(attempt))
-            else:
-                return
-
-    async def _write_all(self, chunks: AsyncIterator[Bytes]) -> None:
-        size = self._version.size
-        buffer = memoryview(bytearray(min(PIECE, size)))
-        at = filled = 0
-        async for chunk in chunks:
-            view = memoryview(chunk)
-            self.arrived += len(view)
-            if self.arrived > size:
-                raise OSError(f"{self._origin.shown}: the server sent more bytes than announced")
-            while view:
-                part = view[: min(len(buffer), size - at) - filled]
-                buffer[filled : filled + len(part)] = part
-                filled, view = filled + len(part), view[len(part) :]
-                if filled == min(len(buffer), size - at):
-                    await asyncio.to_thread(self._partial.write, at, buffer[:filled])
-                    at, filled = at + filled, 0
-        if at < size:
-            raise ConnectionError(f"{self._origin.shown}: the server sent fewer bytes than announced")
+            async for chunk in origin.chunks(version, slow=attempt > 1):
+                if len(chunk) > version.size - at:
+                    raise OSError(f"{origin.shown}: the server sent more bytes than announced")
+                await asyncio.to_thread(partial.write, at, memoryview(chunk))
+                at += len(chunk)
+                arrived(len(chunk))
+            if at < version.size:
+                raise ConnectionError(f"{origin.shown}: the server sent fewer bytes than announced")
+        except ConnectionError:
+            if attempt == _TRIES:
+                raise
+            arrived(-at)
+            await asyncio.sleep(_pause(attempt))
+        else:
+            return
 
 
 async def _ended(workers: list[asyncio.Task[None]]) -> None:

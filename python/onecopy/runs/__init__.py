@@ -6,6 +6,8 @@ imports it to read them. It is imported before each program that is run, and so 
 
 RUN_FILE = "onecopy-run"
 """Name of the file of calls, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
+MIN_BYTES = 1 << 20
+"""Smaller files are read as always, and their calls are not kept: a copy takes less than what a mapping costs."""
 NOTHING_LOADED = "no Python process loaded a file of 1 MB or more with a function that onecopy shares"
 """The report if no call was logged."""
 

@@ -15,14 +15,12 @@ from dataclasses import asdict, dataclass, field, replace
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
-from onecopy.runs import RUN_FILE
+from onecopy.runs import MIN_BYTES, RUN_FILE
 from onecopy.variables import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MIN_BYTES = 1 << 20
-"""Smaller files are read as always, and their calls are not kept: a copy takes less than what a mapping costs."""
 _RUN_PATH = re.compile(r"/proc/\d{1,10}/fd/\d{1,10}")
 LARGEST_RUN = 64 << 20
 """Bytes of this file that are read; further calls are not counted."""
@@ -175,15 +173,10 @@ def parse_calls(lines: Iterable[bytes]) -> list[Call]:
     found = []
     for line in lines:
         try:
-            fields: Any = json.loads(line)
-            call = Call(**fields)
+            call = Call(**json.loads(line))
         except (ValueError, TypeError, RecursionError):
             continue
-        if _is_valid(call):
+        texts = all(isinstance(one, str) for one in (call.function, call.path, call.reason))
+        if texts and all(type(one) is int for one in (call.shared, call.copied, call.pid)):
             found.append(replace(call, shared=max(call.shared, 0), copied=max(call.copied, 0)))
     return found
-
-
-def _is_valid(call: Call) -> bool:
-    texts = all(isinstance(one, str) for one in (call.function, call.path, call.reason))
-    return texts and all(type(one) is int for one in (call.shared, call.copied, call.pid))

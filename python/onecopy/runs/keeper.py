@@ -21,11 +21,12 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onecopy import _core
 from onecopy.identity import FileIdentity, file_identity
-from onecopy.snapshots import GET, HAVE, MADE, MAKE, MEMORY_NAME, fits_in_memory, is_sealed
+from onecopy.memory import proc
+from onecopy.snapshots import GET, GET_REMOTE, HAVE, MADE, MAKE, MEMORY_NAME, fits_in_memory, is_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,7 @@ class _Kept:
     """A snapshot, or one that is being made."""
 
     path: str
+    is_remote: bool
     memory: int = -1
     """Descriptor of the sealed memory; -1 until it is made."""
     maker: socket.socket | None = None
@@ -110,33 +112,34 @@ class Keeper:
 
     def _answer(self, connection: socket.socket, message: bytes, descriptors: list[int]) -> None:
         if descriptors and hmac.compare_digest(message, GET + self._secret):
-            self._get(connection, descriptors[0])
+            self._get(connection, descriptors[0], is_remote=False)
+        elif descriptors and hmac.compare_digest(message, GET_REMOTE + self._secret):
+            self._get(connection, descriptors[0], is_remote=True)
         elif descriptors and message == MADE:
             self._made(connection, descriptors[0])
         else:
             self._drop(connection)
 
-    def _get(self, connection: socket.socket, file: int) -> None:
+    def _get(self, connection: socket.socket, file: int, *, is_remote: bool) -> None:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         user = struct.unpack("3i", credentials)[1]
         if os.geteuid() not in (0, user):
             return self._drop(connection)
-        key = user, file_identity(file)[0]
+        # As the process has just asked: a server that does not answer must not hold up the other processes.
+        key = user, FileIdentity(*_core.content_identity(file, ask=False))
         self._release_changed()
-        kept = self._kept.pop(key, None) or _Kept(os.readlink(f"/proc/self/fd/{file}"))  # noqa: PTH115 - text
+        path = os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - text
+        kept = self._kept.pop(key, None) or _Kept(path, is_remote)
         self._kept[key] = kept  # now the most recently used
         if kept.memory >= 0:
             self._give(connection, kept)
         elif kept.maker is None:
             self._make_room(key[1].nbytes)
-            self._ask(connection, kept)
+            kept.maker = connection
+            connection.send(MAKE)
         else:
             kept.waiting.append(connection)
         return None
-
-    def _ask(self, connection: socket.socket, kept: _Kept) -> None:
-        kept.maker = connection
-        connection.send(MAKE)
 
     def _give(self, connection: socket.socket, kept: _Kept) -> None:
         with suppress(OSError):  # the process has ended
@@ -166,9 +169,9 @@ class Keeper:
                 while kept.waiting and kept.maker is None:
                     following = kept.waiting.pop(0)
                     try:
-                        self._ask(following, kept)
+                        following.send(MAKE)
+                        kept.maker = following
                     except OSError:
-                        kept.maker = None
                         self._close(following)
                 if kept.maker is None:
                     del self._kept[key]
@@ -182,7 +185,7 @@ class Keeper:
 
     def _release_changed(self) -> None:
         for key, kept in list(self._kept.items()):
-            if kept.memory >= 0:
+            if kept.memory >= 0 and not kept.is_remote:
                 try:
                     changed = file_identity(kept.path)[0] != key[1]
                 except OSError:
@@ -207,11 +210,8 @@ class Keeper:
 
 def _mapped_inodes() -> set[int]:
     """Return the inodes of the snapshots that any process of this user maps."""
-    found = set()
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            with suppress(OSError, ValueError):
-                for line in (each / "maps").read_text().splitlines():
-                    if f"/memfd:{MEMORY_NAME}" in line:
-                        found.add(int(line.split(maxsplit=5)[4]))
+    found = set[int]()
+    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - text
+        with suppress(OSError, ValueError):
+            found |= {one.inode for one in proc.maps(int(pid)) if one.path.startswith(f"/memfd:{MEMORY_NAME}")}
     return found

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from onecopy.memory import proc
 from onecopy.runs import NOTHING_LOADED
-from onecopy.runs.call_log import LARGEST_RUN, calls_of_run, private_bytes
+from onecopy.runs.call_log import LARGEST_RUN, calls_of_run, parse_calls, private_bytes
 from onecopy.snapshots import MEMORY_NAME
-from onecopy.text import escape, size
+from onecopy.text import counted, escape, size
 from onecopy.variables import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from onecopy.memory.causes import Cause
+    from onecopy.memory.explaining import Cause
     from onecopy.runs.call_log import Call
 
 
@@ -71,7 +71,7 @@ class Group:
 
     def __str__(self) -> str:
         name = f"{escape(Path(self.path).name)}, " if self.path else ""
-        first = f"{name}{size(self.bytes)}, by {_number(len(self.pids), 'process', 'es')}"
+        first = f"{name}{size(self.bytes)}, by {counted(len(self.pids), 'process', 'processes')}"
         text = ": ".join(part for part in (first, self.function, escape(self.reason)) if part)
         return f"{text}; {size(self.private)} of it were written to, and are private" if self.private else text
 
@@ -126,8 +126,8 @@ class RunReport:
             return NOTHING_LOADED
         pids = {pid for one in self.shared for pid in one.pids}
         total, saved = size(sum(one.bytes for one in self.shared)), size(self.saved)
-        first = f"{_number(len(pids), 'process', 'es')} {'holds' if len(pids) == 1 else 'hold'} {total} of "
-        first += f"{_number(len(self.shared), 'file')} once"
+        first = f"{counted(len(pids), 'process', 'processes')} {'holds' if len(pids) == 1 else 'hold'} {total} of "
+        first += f"{counted(len(self.shared), 'file')} once"
         lines = []
         for title, groups in (
             (f"{first}: {saved} less than a copy in each" if self.saved > 0 else first, self.shared),
@@ -140,10 +140,6 @@ class RunReport:
         return "\n".join(lines)
 
 
-def _number(count: int, noun: str, plural: str = "s") -> str:
-    return f"{count} {noun}{'' if count == 1 else plural}"
-
-
 _MAX_DEPTH = 64
 """Maximum number of ancestors of a process whose calls count."""
 
@@ -154,7 +150,7 @@ def causes_of_run(pid: int) -> list[Cause]:
     What its ancestors have loaded counts if the process still maps the file: it has inherited the mapping. The calls
     are those that the processes of the run have reported; `onecopy run` must be alive, and of the same user.
     """
-    from onecopy.memory.causes import Cause  # the end of `onecopy run` does not need it
+    from onecopy.memory.explaining import Cause  # the end of `onecopy run` does not need it
 
     try:
         environment = proc.process_text(pid, "environ").split("\0")
@@ -219,8 +215,8 @@ class Sampler:
         """By process and path: private bytes at most. All processes that share something."""
         self._reading: dict[tuple[int, int], tuple[str, int, set[int]]] = {}
         """By device and inode: path, size, and the processes that had the file open to read."""
-        self._known: set[str] = set()
-        """Paths of files that were loaded by functions that are replaced."""
+        self.calls: list[Call] = []
+        """Calls of functions that are replaced."""
 
     def sample(self) -> None:
         """Sample all processes; raises nothing. One thread at a time may call this."""
@@ -235,15 +231,16 @@ class Sampler:
                 waiting += proc.children_of(pid)
                 self._open_files(pid)
 
-    @property
-    def read_files(self) -> tuple[Group, ...]:
-        """The large files that were read, and not loaded by a function that is replaced; the largest first."""
-        files = [
+    def report(self, *, living: bool) -> RunReport:
+        """Return what all processes, or those that are alive, have reported, and what was sampled."""
+        calls = [call for call in self.calls if not living or os.path.exists(f"/proc/{call.pid}")]  # noqa: PTH110 - text
+        loaded = {call.path for call in self.calls}
+        read = [
             Group("", path, _HINTS.get(Path(path).suffix.lower(), _OTHERWISE), size, tuple(sorted(pids)))
             for path, size, pids in self._reading.values()
-            if path not in self._known
+            if path not in loaded
         ]
-        return tuple(sorted(files, key=lambda file: (-file.bytes, file.path)))
+        return RunReport.of(calls, self.private, tuple(sorted(read, key=lambda file: (-file.bytes, file.path))))
 
     def _read_calls(self) -> None:
         data = os.pread(self._run_file, max(LARGEST_RUN - self._read, 0), self._read)
@@ -256,10 +253,10 @@ class Sampler:
                     self.paths[str(fields["mapped"])] = str(fields["path"])
                 elif "private" in fields:  # the process itself, at its end
                     self._keep(int(fields["pid"]), {str(path): int(n) for path, n in fields["private"].items()})
-                elif "function" in fields:
-                    self._known.add(str(fields["path"]))
-                    if fields["shared"]:
-                        self.private.setdefault(int(fields["pid"]), {})
+                else:
+                    calls = parse_calls([line])
+                    self.calls += calls
+                    self.private |= {call.pid: {} for call in calls if call.shared and call.pid not in self.private}
 
     def _keep(self, pid: int, found: dict[str, int]) -> None:
         known = self.private.setdefault(pid, {})

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from onecopy import arrays
 from onecopy.arguments import path_text
 from onecopy.arrays import saving
-from onecopy.arrays.entries import TYPES, dtype_of, item_size
+from onecopy.arrays.entries import TYPES, is_raw, item_size
 from onecopy.errors import FormatError, Kind, retyped
 from onecopy.files import Closeable
 
@@ -158,7 +158,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return _tensors(self._file, entries, self._device)
 
     def _array(self, entry: Entry) -> Any:
-        if dtype_of(entry.dtype)[1]:
+        if is_raw(entry.dtype):
             raise SafetensorError(
                 f"{entry.name!r}: numpy has no dtype for {entry.dtype} elements", Kind.UNSUPPORTED, path=self._file.path
             )
@@ -231,7 +231,7 @@ def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, An
             raise SafetensorError(
                 f"{entry.name!r}: torch has no dtype for {entry.dtype} elements", Kind.UNSUPPORTED, path=file.path
             )
-    found = tensors_in(file, [entry.name for entry in entries], device=device, writable=True)
+    found = tensors_in(file, [entry.name for entry in entries], device=device, writable=True)[0]
     for entry in entries:
         if entry.dtype == "F4":
             if entry.shape[-1:] == () or entry.shape[-1] % 2:

@@ -23,12 +23,12 @@ and a failing disk ends the process (SIGBUS). A full disk cannot, because the sp
 
 from __future__ import annotations
 
-import abc
 import errno
 import operator
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
 
 from onecopy import _core
 from onecopy._core import ReleaseReport
@@ -37,7 +37,7 @@ from onecopy.arrays.entries import is_raw, of_numpy, to_numpy
 from onecopy.arrays.saving import CHUNK
 from onecopy.errors import FormatError
 from onecopy.files import Closeable
-from onecopy.scratch_arrays.regions import Box, Region, box_of, ranges_of, run_axis, strides_of
+from onecopy.scratch_arrays.regions import Region, box_of, ranges_of, run_axis, strides_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     from onecopy.files import Identity
-    from onecopy.page_cache import WarmReport
+    from onecopy.page_cache import Range, WarmReport
 
 __all__ = ["HeapArray", "ReleaseReport", "Saved", "Scratch", "ScratchMemory", "SealedArray", "alloc", "scratch"]
 
@@ -97,26 +97,11 @@ def _in_words(nbytes: int | None) -> str:
     return "unknown" if nbytes is None else size(nbytes)
 
 
-class Kind:
-    """Shape and element type of an array, for numpy and for the file."""
+def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ...], str, int]:
+    """Return the shape, the name of the element type in files, and the size in bytes of an array.
 
-    def __init__(self, shape: tuple[int, ...], name: str) -> None:
-        self.shape = shape
-        self.name = name
-        self.dtype = to_numpy(name)
-        self.nbytes = self.dtype.itemsize
-        for extent in shape:
-            self.nbytes *= extent
-
-    def over(self, memory: memoryview) -> NDArray[Any]:
-        """Return an array on this memory."""
-        import numpy as np
-
-        return np.ndarray(self.shape, self.dtype, memory[: self.nbytes])
-
-
-def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
-    """Return shape and element type; ValueError for a negative extent or big-endian dtype, TypeError for others."""
+    ValueError for a negative extent or a big-endian dtype, TypeError for another one that safetensors does not have.
+    """
     import numpy as np
 
     extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
@@ -128,20 +113,39 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> Kind:
         raise TypeError(f"dtype {wanted} is not supported: safetensors has no such element type")
     if wanted != wanted.newbyteorder("<"):
         raise ValueError(f"dtype {wanted} is not supported: scratch arrays are little-endian")
-    return Kind(extents, name)
+    return extents, name, prod(extents) * wanted.itemsize
 
 
-class ArrayProtocol(Closeable, abc.ABC):
+class ArrayProtocol(Closeable):
     """Base class of arrays whose `array` is a numpy array on their memory."""
 
-    _kind: Kind
-    _array: NDArray[Any] | None = None
     _core: _core.Mapping | _core.ScratchFile
 
+    def __init__(self, shape: tuple[int, ...], name: str) -> None:
+        self.shape = shape
+        """Extents of the axes."""
+        self.dtype: np.dtype[Any] = to_numpy(name)
+        """Element type."""
+        self.nbytes = prod(shape) * self.dtype.itemsize
+        """Size of the array in bytes."""
+        self._name = name
+        self._array: NDArray[Any] | None = None
+
     @property
-    @abc.abstractmethod
     def array(self) -> NDArray[Any]:
-        """The array as a C-order view, which keeps the memory alive after `close`. ValueError if closed."""
+        """The array in C order, which keeps the memory alive after `close`. ValueError if closed.
+
+        That of a `Scratch` is writable until `seal`, that of a `SealedArray` read-only.
+        """
+        if self.closed:
+            raise ValueError("the array is closed")
+        if self._array is None:
+            import numpy as np
+
+            core = self._core
+            memory = core.view(0, self.nbytes) if isinstance(core, _core.Mapping) else core.view()
+            self._array = np.ndarray(self.shape, self.dtype, memory[: self.nbytes])
+        return self._array
 
     def close(self) -> None:
         """Release the memory; it is freed with the last view. Closing twice has no effect."""
@@ -152,28 +156,6 @@ class ArrayProtocol(Closeable, abc.ABC):
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._core.closed
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents of the axes."""
-        return self._kind.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return self._kind.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the array in bytes."""
-        return self._kind.nbytes
-
-    def _placed(self, index: Region, values: ArrayLike) -> tuple[Box, NDArray[Any]]:
-        """Return the part of an index, and the values in its shape."""
-        import numpy as np
-
-        box = box_of(index, self.shape)
-        return box, np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -221,18 +203,10 @@ class SealedArray(ArrayProtocol):
     ValueError: assignment destination is read-only
     """
 
-    def __init__(self, core: _core.Mapping, kind: Kind, head: int) -> None:
+    def __init__(self, core: _core.Mapping, shape: tuple[int, ...], name: str, head: int) -> None:
+        super().__init__(shape, name)
         self._core: _core.Mapping = core
-        self._kind, self._head = kind, head
-
-    @property
-    def array(self) -> NDArray[Any]:
-        """The read-only array, which keeps the memory alive after `close`. ValueError if closed."""
-        if self._core.closed:
-            raise ValueError("the array is closed")
-        if self._array is None:
-            self._array = self._kind.over(self._core.view(0, self._kind.nbytes))
-        return self._array
+        self._head = head
 
     @property
     def core(self) -> _core.Mapping:
@@ -245,8 +219,7 @@ class SealedArray(ArrayProtocol):
         return f"/proc/{os.getpid()}/fd/{self._core.fileno()}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        kind = self._kind
-        return _attach, (self.path, self._core.identity, self._head, kind.name, kind.shape)
+        return _attach, (self.path, self._core.identity, self._head, self._name, self.shape)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "sealed"
@@ -255,16 +228,16 @@ class SealedArray(ArrayProtocol):
 
 def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[int, ...]) -> SealedArray:
     """Map the array that another process sealed."""
-    kind = Kind(shape, name)
+    nbytes = prod(shape) * to_numpy(name).itemsize
     try:
-        core = _core.open_mapping(path, offset=head, length=max(kind.nbytes, 1), expected=identity)
+        core = _core.open_mapping(path, offset=head, length=max(nbytes, 1), expected=identity)
     except PermissionError:
         raise
     except OSError as error:
         process = path.split("/")[2]
         reason = f"cannot attach to the sealed array: process {process} has ended or has closed it"
         raise FileNotFoundError(errno.ENOENT, reason, path) from error
-    return SealedArray(core, kind, head)
+    return SealedArray(core, shape, name, head)
 
 
 _NEEDS_A_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EOVERFLOW)
@@ -334,18 +307,18 @@ def scratch(
     >>> image.array[0, 0], image.array[3, 0]
     (np.uint16(500), np.uint16(9))
     """
-    kind = kind_of(shape, dtype)
+    extents, kind, nbytes = kind_of(shape, dtype)
     cap = None if max_resident is None else byte_count("max_resident", max_resident)
     folder = "" if dir is None else path_text(dir)
     try:
-        head = _core.scratch_head(kind.name, list(kind.shape))
+        head = _core.scratch_head(kind, list(extents))
     except (FormatError, TypeError):  # too large for a safetensors header, but a sparse file may hold it
         head = 0
-    size = non_negative("the size", max(kind.nbytes, 1))
+    size = non_negative("the size", max(nbytes, 1))
     core = _core.create_scratch(
         size, folder=folder, name=name, reserve=reserve, anywhere=anywhere, head=head, max_resident=cap
     )
-    return Scratch(core, kind)
+    return Scratch(core, extents, kind)
 
 
 class Scratch(ArrayProtocol):
@@ -356,19 +329,12 @@ class Scratch(ArrayProtocol):
     pickled; the result of `seal` can.
     """
 
-    def __init__(self, core: _core.ScratchFile, kind: Kind) -> None:
+    def __init__(self, core: _core.ScratchFile, shape: tuple[int, ...], name: str) -> None:
+        super().__init__(shape, name)
         self._core: _core.ScratchFile = core
-        self._kind = kind
         self._sealed: SealedArray | None = None
 
     # --- writing and eviction -------------------------------------------------------------------------------------
-
-    @property
-    def array(self) -> NDArray[Any]:
-        """The array in C order, writable until `seal`. It keeps the memory alive after `close`."""
-        if self._array is None:
-            self._array = self._kind.over(self._core.view())
-        return self._array
 
     def write(self, index: Region, values: ArrayLike) -> None:
         """Write values into a part of the array with at most `max_resident` bytes of it in memory.
@@ -399,7 +365,10 @@ class Scratch(ArrayProtocol):
         array([[0., 0., 1., 2.],
                [0., 0., 3., 4.]], dtype=float32)
         """
-        box, given = self._placed(index, values)
+        import numpy as np
+
+        box = box_of(index, self.shape)
+        given = np.broadcast_to(np.asarray(values), box.kept).reshape(box.lengths)
         strides = strides_of(self.shape, self.dtype.itemsize)
         first = sum(start * stride for start, stride in zip(box.starts, strides, strict=True))
         self._write(first, 0, given, strides, run_axis(box.lengths, self.shape))
@@ -509,7 +478,7 @@ class Scratch(ArrayProtocol):
             core = self._core.seal()
             if self._array is not None:
                 self._array.flags.writeable = False
-            self._sealed = SealedArray(core, self._kind, self._core.head)
+            self._sealed = SealedArray(core, self.shape, self._name, self._core.head)
         return self._sealed
 
     def save(
@@ -553,13 +522,13 @@ class Scratch(ArrayProtocol):
         np.float32(6.0)
         """
         target, texts, reason = path_text(path), dict(metadata or {}), "the array has no bytes"
-        sealed, kind = self.seal(), self._kind
+        sealed = self.seal()
         if self.nbytes:
             try:
                 self._core.publish(
                     target,
                     name=name,
-                    dtype=kind.name,
+                    dtype=self._name,
                     shape=list(self.shape),
                     metadata=texts,
                     checksum=checksum,
@@ -571,7 +540,7 @@ class Scratch(ArrayProtocol):
                 reason = f"copied: {error.strerror}"
             else:
                 return Saved(target, copied=False, reason="the scratch file itself, in place")
-        spec = (name, kind.name, self.shape)
+        spec = (name, self._name, self.shape)
         writer = _core.make_writer(target, [spec], metadata=texts, align=None, checksum=checksum, durable=durable)
         for start in range(0, self.nbytes, CHUNK):
             length = min(CHUNK, self.nbytes - start)
@@ -612,8 +581,11 @@ class Scratch(ArrayProtocol):
         raise TypeError("cannot pickle a writable scratch array: pass the result of seal() to other processes")
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "sealed" if self.sealed else f"in {self.path}"
-        return f"<onecopy.Scratch {self.shape} {self.dtype} {state}>"
+        if self.closed:
+            state = "closed"
+        else:
+            state = "sealed" if self.sealed else f"in {self.path}" if self.path else "on the heap"
+        return f"<onecopy.{type(self).__name__} {self.shape} {self.dtype} {state}>"
 
 
 HEAP_BELOW = "64 MiB"
@@ -626,7 +598,7 @@ def alloc(
     *,
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - as `scratch` has it
     max_resident: int | str | None = None,
-) -> Scratch | HeapArray:
+) -> Scratch:
     """Make a writable array of zeros: small ones on the heap, large ones in a scratch file.
 
     Parameters
@@ -646,6 +618,8 @@ def alloc(
 
     Raises
     ------
+    NotEnoughMemory
+        On the heap, it would have more than the available memory.
     OSError
         The scratch file cannot be made; see `scratch`.
     ValueError
@@ -659,76 +633,80 @@ def alloc(
     ('HeapArray', 'Scratch')
     """
     below = os.environ.get("ONECOPY_HEAP_BELOW", HEAP_BELOW) if heap_below is None else heap_below
-    kind = kind_of(shape, dtype)
-    if kind.nbytes < byte_count("heap_below", below):
-        return HeapArray(kind)
-    return scratch(kind.shape, kind.dtype, dir, max_resident=max_resident)
-
-
-class HeapArray(ArrayProtocol):
-    """A writable array on the heap with the methods of `Scratch`. `alloc` returns it."""
-
-    path = ""
-    """Empty: a heap array has no folder."""
-    reason = "on the heap, because it is small"
-    """A sentence on where the array is and why."""
-
-    def __init__(self, kind: Kind) -> None:
+    extents, kind, nbytes = kind_of(shape, dtype)
+    if nbytes < byte_count("heap_below", below):
         import numpy as np
 
-        self._kind = kind
-        self._array = np.zeros(kind.shape, kind.dtype)  # numpy itself requests huge pages from 4 MiB
-        self._file: Scratch | None = None
+        from onecopy.page_cache import expect_memory
+
+        expect_memory(nbytes, "allocate", instead="a lower heap_below makes a file on a disk")
+        return HeapArray(np.zeros(extents, to_numpy(kind)))  # numpy itself requests huge pages from 4 MiB
+    return scratch(extents, dtype, dir, max_resident=max_resident)
+
+
+class _Heap:
+    """Memory of a numpy array with the interface of the compiled `ScratchFile`."""
+
+    folder, reason, max_resident, sealed = "", "on the heap, because it is small", None, False
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._values: NDArray[Any] | None = values
 
     @property
-    def array(self) -> NDArray[Any]:
-        """The array in C order, writable until `seal`."""
-        if self._array is None:
+    def closed(self) -> bool:
+        return self._values is None
+
+    def close(self) -> None:
+        self._values = None
+
+    def view(self) -> memoryview:
+        if self._values is None:
             raise ValueError("the array is closed")
-        return self._array
+        return as_bytes(self._values).data
 
-    def write(self, index: Region, values: ArrayLike) -> None:
-        """Write values into a part of the array; see `Scratch.write`. PermissionError if sealed."""
-        if self.sealed:
-            raise PermissionError("the array is sealed")
-        box, given = self._placed(index, values)
-        part = tuple(slice(start, start + length) for start, length in zip(box.starts, box.lengths, strict=True))
-        self.array[part] = given
+    def write(self, offset: int, block: NDArray[Any]) -> None:
+        self.write_rows(block, offset=offset, stride=0, count=1)
 
-    def write_direct(self, offset: int, values: NDArray[Any]) -> None:
-        """Write values at a byte offset; see `Scratch.write_direct`."""
-        if self.sealed:
-            raise PermissionError("the array is sealed")
+    write_direct = write
+
+    def write_rows(self, block: NDArray[Any], *, offset: int, stride: int, count: int) -> None:
         import numpy as np
 
-        start, given, whole = non_negative("offset", offset), as_bytes(values), self.array.reshape(-1).view(np.uint8)
-        if start > len(whole) - len(given):
-            raise OSError(errno.EINVAL, f"bytes [{start}, +{len(given)}) of {len(whole)}")
-        whole[start : start + len(given)] = given
+        memory, shape = np.frombuffer(self.view(), np.uint8), (count, len(block) // count)
+        if offset + stride * (count - 1) > len(memory) - shape[1]:
+            raise OSError(errno.EINVAL, f"bytes [{offset}, +{shape[1]}) of {len(memory)}")
+        np.lib.stride_tricks.as_strided(memory[offset:], shape, (stride, 1))[...] = block.reshape(shape)
 
-    def release(self, region: Region = None) -> ReleaseReport:
-        """Do nothing, and return a report with the reason: heap memory cannot be evicted."""
-        box_of(region, self.shape)
+    def release(self, _ranges: list[Range]) -> ReleaseReport:
         return ReleaseReport(self.reason)
 
-    def prefetch(self, region: Region = None) -> ReleaseReport:
-        """Do nothing, and return a report with the reason."""
-        return self.release(region)
+    prefetch = release
 
     def flush(self) -> None:
         """Do nothing: heap memory has no file."""
 
     def memory(self) -> ScratchMemory:
-        """Return the memory report: no bytes are shared; the other numbers are unknown (None)."""
         return ScratchMemory(None, None, None, 0, None, 0)
 
+
+class HeapArray(Scratch):
+    """A writable array on the heap with the methods of `Scratch`. `alloc` returns it.
+
+    Until `seal`, `release`, `prefetch` and `flush` do nothing, and reports have the reason instead of numbers. `save`
+    always copies and flushes. Unlike a `Scratch`, it can be pickled.
+    """
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        shape, name, _ = kind_of(values.shape, values.dtype)
+        super().__init__(cast("_core.ScratchFile", _Heap(values)), shape, name)
+
     def seal(self) -> SealedArray:
-        """Copy the array into a scratch file and return it as a read-only array for other processes."""
-        if self._file is None:
-            self._file = scratch(self.shape, self.dtype)
-            self._file.write(None, self.array)
-            self.array.flags.writeable = False
-        return self._file.seal()
+        """Copy the array into a scratch file, and return it as a read-only array for other processes."""
+        if not self.sealed:
+            file = scratch(self.shape, self.dtype)
+            file.write(None, self.array)
+            self._core = file._core
+        return super().seal()
 
     def save(
         self,
@@ -745,21 +723,5 @@ class HeapArray(ArrayProtocol):
         save(path, {name: self.array}, metadata, checksum=checksum)
         return Saved(os.fspath(path), copied=True, reason=self.reason)
 
-    @property
-    def sealed(self) -> bool:
-        """Whether `seal` was called."""
-        return self._file is not None
-
-    def close(self) -> None:
-        """Release the memory; it is freed with the last view. Closing twice has no effect."""
-        self._array = None
-        if self._file is not None:
-            self._file.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._array is None
-
-    def __repr__(self) -> str:
-        return f"<onecopy.HeapArray {self.shape} {self.dtype} {'closed' if self.closed else 'on the heap'}>"
+    def __reduce__(self) -> tuple[object, ...]:
+        return HeapArray, (self.array,)

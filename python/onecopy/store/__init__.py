@@ -433,7 +433,9 @@ class Store:
         )
         if self.trust and (of_another := self.find(key)) is not None:
             return of_another
-        timeout = _default_timeout() if self.timeout is None else self.timeout
+        timeout = self.timeout
+        if timeout is None:
+            timeout = _limited_seconds("ONECOPY_TIMEOUT", os.environ.get("ONECOPY_TIMEOUT"))
         self._parsed_limit()  # raises before the build, not after it
         forked = (lambda path: call_in_child(build, path)) if self.where == "fork" else build
         found = self._core.get_or_build(
@@ -595,17 +597,6 @@ def _check_place(place: str) -> None:
         raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
 
 
-def _default_timeout() -> float | None:
-    text = os.environ.get("ONECOPY_TIMEOUT")
-    if not text:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise ValueError(f"ONECOPY_TIMEOUT must be a number of seconds, not {text!r}") from None
-    return _limited_seconds("ONECOPY_TIMEOUT", seconds)
-
-
 def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
     """Return a limit as a share of the file system, or in bytes; (None, None) for "unlimited".
 
@@ -629,11 +620,17 @@ def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
     return percent / 100, None
 
 
-def _limited_seconds(name: str, seconds: float | None) -> float | None:
+def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
     """Return seconds, limited to a number of nanoseconds that fits 64 bits; ValueError for NaN and negative numbers."""
-    if seconds is not None and not seconds >= 0:
+    if seconds is None or seconds == "":
+        return None
+    try:
+        number = float(seconds)
+    except ValueError:
+        raise ValueError(f"{name} must be a number of seconds, not {seconds!r}") from None
+    if not number >= 0:
         raise ValueError(f"{name} must not be negative, but is {seconds}")
-    return None if seconds is None else min(seconds, 9e9)  # 285 years
+    return min(number, 9e9)  # 285 years
 
 
 def report_progress(done: int) -> None:

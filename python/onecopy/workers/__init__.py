@@ -1,11 +1,9 @@
-"""Worker processes that start fast and share memory: a preloaded fork server, and an assertion for tests.
+"""Worker processes that start fast: `preload` makes the fork server of multiprocessing import modules once.
 
-`preload` makes the fork server of multiprocessing import modules once, instead of in each worker; the fork
-server is the default start method on Linux since Python 3.14. `assert_shared` raises AssertionError with a table if a
-worker holds a private copy of data that all workers should share.
+The fork server is the default start method on Linux since Python 3.14. `onecopy_monitor.assert_shared` checks that
+workers share data.
 
-**When not to use it.** `preload` has no effect with the start methods fork (children inherit all imports) and spawn
-(children inherit none). `assert_shared` walks page tables (see `onecopy.memory.proc`): use it in tests, not in loops.
+**When not to use it.** With the start methods fork (children inherit all imports) and spawn (children inherit none).
 """
 
 from __future__ import annotations
@@ -13,29 +11,24 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import mmap
 import multiprocessing
 import os
 import subprocess
 import sys
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy.arguments import byte_count
 from onecopy.memory import proc
-from onecopy.memory.explaining import files_under
 from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from multiprocessing.connection import Connection
 
-    from onecopy.files import Identity
-
-__all__ = ["READERS", "MemoryOfWorker", "PreloadReport", "Sharing", "WorkerStart", "assert_shared", "preload"]
+__all__ = ["READERS", "PreloadReport", "WorkerStart", "preload"]
 
 POOLS = {  # thread pools: part of the file name of a library, and the variable that limits it to one thread
     "openblas": "OPENBLAS_NUM_THREADS",
@@ -212,192 +205,4 @@ def _about_threads(modules: tuple[str, ...], server: dict[str, Any]) -> str:
     return (
         f"importing {', '.join(modules)} started {count} threads in the fork server; {danger}: set {variables} "
         "before the first process starts"
-    )
-
-
-GROWTH = 64 << 20  # bytes; a forked worker copies about as much of torch's objects by counting references
-
-
-@dataclass(frozen=True)
-class MemoryOfWorker:
-    """Memory of one process in mappings of the files and outside, in bytes."""
-
-    pid: int
-    """Process ID."""
-    regions: int
-    """Number of mappings of the files."""
-    mapped: int
-    """Resident bytes of the mappings: pages that the process has touched."""
-    pss: int
-    """Proportional share of the resident bytes (PSS)."""
-    private: int
-    """Bytes of private copies of mapped pages, made by writing (copy on write)."""
-    elsewhere: int
-    """Private dirty bytes outside the mappings, mainly heap."""
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """Snapshot of the memory of processes that map the same files. `str` gives a table."""
-
-    paths: tuple[str, ...]
-    """Paths of the files."""
-    bytes: int
-    """Size of the files in bytes, rounded up to pages."""
-    workers: tuple[MemoryOfWorker, ...]
-    """Memory of each process."""
-    since: Sharing | None = field(default=None, repr=False)
-    """An earlier snapshot to compare with; None without one."""
-
-    @property
-    def pss(self) -> int:
-        """Sum of the proportional shares in bytes: resident bytes of the files, with shared pages counted once."""
-        return sum(worker.pss for worker in self.workers)
-
-    def growth(self, worker: MemoryOfWorker) -> int:
-        """Return the growth of a worker's `elsewhere` since the earlier snapshot, in bytes; 0 without one."""
-        before = {w.pid: w.elsewhere for w in self.since.workers} if self.since else {}
-        return worker.elsewhere - before.get(worker.pid, worker.elsewhere)
-
-    def faults(self, written: int, grown: int) -> list[str]:
-        """Return one sentence per finding: private copies above `written` bytes, growth above `grown` bytes."""
-        found = [f"process {worker.pid} does not map the files" for worker in self.workers if not worker.regions]
-        found += [
-            f"process {worker.pid} has {size(worker.private)} of private pages in the mapping: it wrote to them"
-            for worker in self.workers
-            if worker.private > written
-        ]
-        found += [
-            f"process {worker.pid} has grown by {size(self.growth(worker))} elsewhere: it may hold a copy"
-            for worker in self.workers
-            if self.growth(worker) > grown
-        ]
-        if self.pss > self.bytes + written * len(self.workers):
-            found.append(f"{size(self.pss)} are held of {size(self.bytes)}")
-        return found
-
-    def __str__(self) -> str:
-        head = f"{', '.join(self.paths)}: {size(self.bytes)}, held by {len(self.workers)} processes: {size(self.pss)}"
-        rows = [("pid", "mapped", "share", "written", "own elsewhere", "grown by")]
-        rows += [
-            (str(w.pid), size(w.mapped), size(w.pss), size(w.private), size(w.elsewhere), size(self.growth(w)))
-            for w in self.workers
-        ]
-        return "\n".join([head, *("  ".join(f"{cell:>13}" for cell in row) for row in rows)])
-
-
-def assert_shared(
-    data: Any, processes: Any, *, since: Sharing | None = None, allowance: int | str | None = None
-) -> Sharing:
-    """Raise AssertionError with a table unless processes share one copy of the data.
-
-    Each process must map the files of the data and must not have written to them (copy on write), and the proportional
-    shares must not exceed the size of the files. With `since`, an earlier result, no process may have grown: this finds
-    data that is copied by reading or unpickling.
-
-    Parameters
-    ----------
-    data
-        An object with a `path` (`ArrayFile`, `Mapping`, `List`, `Table`, `Dict`), a dataset after `share_dataset`, or a
-        session of `onecopy.onnxruntime` or a torch module, whose mapped files in this process are taken.
-    processes
-        PIDs or Process objects, a pool of multiprocessing or concurrent.futures, or the iterator of a DataLoader.
-    since
-        Result of an earlier call for the same processes.
-    allowance
-        Bytes that each process may have written in the mappings, and may have grown by outside, as a number or text
-        such as "4 MiB". None: a tenth of the data, and for growth at least 64 MiB, because a forked worker copies about
-        as much of torch's objects by counting references. Test with larger data, or give a smaller allowance.
-
-    Returns
-    -------
-    Sharing
-        The snapshot; `str` gives a table.
-
-    Raises
-    ------
-    AssertionError
-        The processes do not share one copy.
-    TypeError
-        The data is in no file.
-    ValueError
-        There are no processes.
-
-    Examples
-    --------
-    >>> import numpy as np, onecopy as oc, tempfile, pathlib, os
-    >>> from onecopy.workers import assert_shared
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
-    >>> oc.save(path, {"weight": np.ones(1_000_000)})
-    >>> model = oc.open(path)
-    >>> before = assert_shared(model, [os.getpid()])  # usually the PIDs of workers
-    >>> float(model["weight"].sum())
-    1000000.0
-    >>> assert_shared(model, [os.getpid()], since=before).pss <= 9_000_000
-    True
-    """
-    files = _files_of(data)
-    seen = Sharing(
-        tuple(dict.fromkeys(files.values())),
-        sum(-(-length // mmap.PAGESIZE) * mmap.PAGESIZE for _, _, length, _ in files),
-        tuple(_memory_of(pid, files) for pid in _pids_of(processes)),
-        since,
-    )
-    tenth = seen.bytes // 10
-    allowed = (tenth, max(tenth, GROWTH)) if allowance is None else (byte_count("allowance", allowance),) * 2
-    if faults := seen.faults(*allowed):
-        raise AssertionError("\n".join(["not one copy: " + "; ".join(faults), str(seen)]))
-    return seen
-
-
-def _files_of(data: Any) -> dict[Identity, str]:
-    """Return the paths of the files of some data by identity; unnamed files may share a path."""
-    from onecopy.arrays import ArrayFile
-
-    session: Any = getattr(data, "onecopy", None)
-    mapped = [file.path for file in session.mapped] if hasattr(session, "mapped") else []
-    if hasattr(data, "named_parameters"):
-        mapped += files_under(data.parameters())
-    files = {_identity_of(path): path for path in mapped}
-    report = getattr(data, "onecopy_report", None)
-    whole = [data] if report is None else report.parts
-    for part in (file for one in whole for file in (one.files if isinstance(one, ArrayFile) else [one])):
-        if path := getattr(part, "path", None):
-            opened = getattr(part, "file", part)  # a container of records
-            files[getattr(opened, "identity", None) or _identity_of(path)] = os.fspath(path)
-    if not files:
-        raise TypeError(f"cannot find shared files of this {type(data).__name__}: no part of it is in a file")
-    return files
-
-
-def _identity_of(path: str | os.PathLike[str]) -> Identity:
-    file = Path(path).stat()
-    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
-
-
-def _pids_of(processes: Any) -> list[int]:
-    """Return the PIDs of processes, or of the processes of a pool."""
-    if isinstance(processes, int) or hasattr(processes, "pid"):
-        processes = [processes]
-    for name in ("_pool", "_workers", "_processes"):  # Pool; DataLoader's iterator; ProcessPoolExecutor
-        held = getattr(processes, name, None)
-        if isinstance(held, dict | list):
-            processes = list(held.values()) if isinstance(held, dict) else held
-            break
-    pids = [process if isinstance(process, int) else process.pid for process in processes]
-    if not pids:
-        raise ValueError("no processes were given: start the workers first")
-    return pids
-
-
-def _memory_of(pid: int, files: dict[Identity, str]) -> MemoryOfWorker:
-    regions = proc.smaps(pid)
-    mine = [r.memory for file, path in files.items() for r in proc.of_file(regions, file[:2], os.path.realpath(path))]
-    return MemoryOfWorker(
-        pid,
-        regions=len(mine),
-        mapped=sum(memory.rss for memory in mine),
-        pss=sum(memory.pss for memory in mine),
-        private=sum(memory.anonymous for memory in mine),
-        elsewhere=sum(r.memory.private_dirty for r in regions) - sum(memory.private_dirty for memory in mine),
     )

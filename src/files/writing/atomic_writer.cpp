@@ -7,6 +7,7 @@
 #include "files/writing/stage.hpp"
 #include "files/writing/target.hpp"
 #include "onecopy/base/interrupt.hpp"
+#include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
 
 namespace onecopy {
@@ -19,13 +20,24 @@ struct AtomicWriter::State {
     target.sweep();
     file = target.create();
     if (options.permissions != 0) (void)os::set_permissions(file.fd.get(), options.permissions);
+    const auto system = os::file_system_of(file.fd.get());
+    if (system && system.value.storage == os::Storage::memory) expect_space_in_memory();
     const int error = reserve(file.fd.get(), size, size);
     if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
+    const auto memory = size > Stage::piece_size ? available_memory() : std::nullopt;
+    too_large = memory && is_large(size, memory->bytes);
   }
 
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() { abandon(); }
+
+  void expect_space_in_memory() {
+    const auto memory = available_memory();
+    if (!memory || fits(size, *memory)) return;
+    abandon();
+    fail("save", ENOMEM, shortage(size, *memory) + ": choose a folder on a disk");
+  }
 
   void put(Bytes piece, std::uint64_t offset) {
     const auto result = os::write_at(file.fd.get(), piece, offset);
@@ -35,12 +47,21 @@ struct AtomicWriter::State {
   void append(Bytes piece, std::uint64_t offset) {
     put(piece, offset);
     const std::uint64_t end = offset + piece.size();
-    if (options.durable && end - under_way >= Stage::piece_size) {
+    if ((options.durable || too_large) && end - under_way >= Stage::piece_size) {
       // The device works while we produce the next piece; otherwise it would idle until the final flush.
       (void)os::start_writeback(file.fd.get(), {under_way, end - under_way});
+      if (too_large) release(under_way);
       under_way = end;
     }
     poll_interrupt();
+  }
+
+  // Dirty pages cannot be reclaimed, and clean ones would displace other files before the kernel reclaims them.
+  void release(std::uint64_t end) {
+    if (const int error = os::write_out(file.fd.get(), {released, end - released}); error != 0)
+      abandon_and_fail("write", error);
+    (void)os::drop_cached(file.fd.get(), {released, end - released});
+    released = end;
   }
 
   void commit() {
@@ -50,6 +71,7 @@ struct AtomicWriter::State {
            std::to_string(size) + " bytes were announced, " + std::to_string(stage.written()) + " written");
     const int error = options.durable ? os::sync_file(file.fd.get()) : 0;
     if (error != 0) abandon_and_fail("flush", error);
+    if (too_large) release(size);
     const int refused =
         file.hidden.empty() ? target.put_nameless(file.fd.get()) : target.put_hidden(file, permissions());
     if (refused != 0) abandon_and_fail("save", refused);
@@ -77,6 +99,8 @@ struct AtomicWriter::State {
   }
 
   std::uint64_t under_way = 0;  // up to here the device has been asked to write
+  std::uint64_t released = 0;   // up to here nothing is in the page cache
+  bool too_large = false;       // for half of the available memory
 
   Target target;
   std::uint64_t size;

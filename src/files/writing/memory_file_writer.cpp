@@ -62,15 +62,13 @@ struct MemoryFileWriter::State {
     fd = std::move(file);
     if (!is_in_memory(fd.get())) return reserve_if_possible(fd.get(), size, size);
     available = available_memory();
-    const std::uint64_t staged = std::min<std::uint64_t>(size, Stage::page_size);
-    if (available && !in_bounds(available->bytes, size, staged)) return ENOMEM;
+    if (available && !fits(size, *available)) return ENOMEM;
     return reserve_if_possible(fd.get(), size, reserved_at_once);
   }
 
   std::string shortage(int error) const {
     if (error != ENOMEM || !available) return {};
-    return "it needs " + std::to_string(size) + " bytes of memory, and up to 2 MiB to write them, but " +
-           std::to_string(available->bytes) + " may be used";
+    return onecopy::shortage(size, *available);
   }
 
   void put(Bytes piece, std::uint64_t offset) const {

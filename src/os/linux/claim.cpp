@@ -1,11 +1,17 @@
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <utility>
 
 #include "os/os.hpp"
 
 namespace onecopy::os {
+
 namespace {
 
 // A lock of the whole file, owned by this open file description: not by the process (F_SETLK, where closing any other
@@ -22,6 +28,19 @@ bool is_unknown(int error) noexcept { return error == EINVAL || error == ENOSYS;
 
 }  // namespace
 
+Result<Fd> claim_name(const std::string& name) noexcept {
+  Fd claim(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!claim) return {{}, EOPNOTSUPP};
+  struct sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const auto size = std::min(name.size(), sizeof(address.sun_path) - 1);  // the first byte is zero: no file
+  std::copy_n(name.begin(), size, address.sun_path + 1);
+  const auto length = static_cast<socklen_t>(offsetof(struct sockaddr_un, sun_path) + 1 + size);
+  if (::bind(claim.get(), reinterpret_cast<const struct sockaddr*>(&address), length) ==
+      0)  // NOLINT(*-reinterpret-cast)
+    return {std::move(claim), 0};
+  return {{}, errno == EADDRINUSE ? EADDRINUSE : EOPNOTSUPP};
+}
 int try_claim(int fd) noexcept {
   struct flock lock = whole_file(F_WRLCK);
   if (::fcntl(fd, F_OFD_SETLK, &lock) == 0) return 0;

@@ -22,21 +22,30 @@ struct NamedFileSystem {
 
 // statfs(2), and linux/magic.h of kernels newer than that page. What is not here counts as local.
 constexpr std::array<NamedFileSystem, 24> file_systems{{
-    {0x0000EF53, {Storage::local, "", true}},  // ext4
-    {0x58465342, {Storage::local, "", true}},  // xfs
-    {0x9123683E, {Storage::local, "", true}},  // btrfs
-    {0xF2F52010, {Storage::local, "", true}},  // f2fs
-    {0xCA451A4E, {Storage::local, "", true}},  // bcachefs
-    {0x794C7630, {Storage::local, "", true}},  // overlay: of a container, on one of the above
-    {0x01021994, {Storage::memory, "tmpfs"}},     {0x858458F6, {Storage::memory, "ramfs"}},
-    {0x958458F6, {Storage::memory, "hugetlbfs"}}, {0x00006969, {Storage::remote, "nfs"}},
-    {0xFF534D42, {Storage::remote, "cifs"}},      {0xFE534D42, {Storage::remote, "smb2"}},
-    {0x0000517B, {Storage::remote, "smb"}},       {0x01021997, {Storage::remote, "9p"}},
-    {0x00C36400, {Storage::remote, "ceph"}},      {0x0BD00BD0, {Storage::remote, "lustre"}},
-    {0x65735546, {Storage::remote, "fuse"}},      {0x5346414F, {Storage::remote, "afs"}},
-    {0x6B414653, {Storage::remote, "afs"}},       {0x73757245, {Storage::remote, "coda"}},
-    {0x47504653, {Storage::remote, "gpfs"}},      {0x19830326, {Storage::remote, "beegfs"}},
-    {0x013111A8, {Storage::remote, "ibrix"}},     {0x786F4256, {Storage::remote, "vboxsf"}},
+    {0x0000EF53, {Storage::local, "ext4", true}},
+    {0x58465342, {Storage::local, "xfs", true}},
+    {0x9123683E, {Storage::local, "btrfs", true}},
+    {0xF2F52010, {Storage::local, "f2fs", true}},
+    {0xCA451A4E, {Storage::local, "bcachefs", true}},
+    {0x794C7630, {Storage::local, "overlayfs", true}},  // overlay: of a container, on one of the above
+    {0x01021994, {Storage::memory, "tmpfs"}},
+    {0x858458F6, {Storage::memory, "ramfs"}},
+    {0x958458F6, {Storage::memory, "hugetlbfs"}},
+    {0x00006969, {Storage::remote, "nfs"}},
+    {0xFF534D42, {Storage::remote, "cifs"}},
+    {0xFE534D42, {Storage::remote, "smb2"}},
+    {0x0000517B, {Storage::remote, "smb"}},
+    {0x01021997, {Storage::remote, "9p"}},
+    {0x00C36400, {Storage::remote, "ceph"}},
+    {0x0BD00BD0, {Storage::remote, "lustre"}},
+    {0x65735546, {Storage::remote, "fuse"}},
+    {0x5346414F, {Storage::remote, "afs"}},
+    {0x6B414653, {Storage::remote, "afs"}},
+    {0x73757245, {Storage::remote, "coda"}},
+    {0x47504653, {Storage::remote, "gpfs"}},
+    {0x19830326, {Storage::remote, "beegfs"}},
+    {0x013111A8, {Storage::remote, "ibrix"}},
+    {0x786F4256, {Storage::remote, "vboxsf"}},
 }};
 
 }  // namespace

@@ -112,6 +112,8 @@ Result<SmapsFacts> facts_of_smaps(Bytes memory) noexcept {
     else if (inside && (std::sscanf(line.data(), "Shared_Clean: %" SCNu64 " kB", &kib) == 1 ||
                         std::sscanf(line.data(), "Shared_Dirty: %" SCNu64 " kB", &kib) == 1))
       facts.shared += kib * 1024;
+    else if (inside && std::sscanf(line.data(), "Locked: %" SCNu64 " kB", &kib) == 1)
+      facts.mapped.locked += kib * 1024;
   }
   return {facts, 0};
 }
@@ -123,7 +125,9 @@ Outcome advise_huge(Bytes memory) noexcept { return outcome_of(advise(memory, MA
 Outcome advise_random(Bytes memory) noexcept { return outcome_of(advise(memory, MADV_RANDOM)); }
 
 int populate(Bytes memory) noexcept {
-  const int error = advise(memory, abi::madv_populate_read);
+  int error = 0;
+  do error = advise(memory, abi::madv_populate_read);
+  while (error == EINTR || error == EAGAIN);  // a signal, or a page that the kernel holds for an instant
   return error == EINVAL || error == EPERM ? ENOSYS : error;  // a kernel before 5.14, or a sandbox
 }
 

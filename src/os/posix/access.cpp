@@ -1,5 +1,8 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <ctime>
 
 #include "os/os.hpp"
 
@@ -38,6 +41,14 @@ Result<Fd> reopen_direct(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 Result<Fd> reopen_direct_writable(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 
 Result<Fd> reopen_read(int /*fd*/) { return {{}, EOPNOTSUPP}; }
+
+Result<ContentFacts> content_facts(int fd, bool /*ask*/) noexcept {
+  struct stat facts{};
+  if (::fstat(fd, &facts) != 0) return {{}, errno};
+  const auto seconds = [](std::time_t time) { return std::int64_t{time} * 1'000'000'000; };
+  return {{static_cast<std::uint64_t>(facts.st_dev), static_cast<std::uint64_t>(facts.st_ino),
+           static_cast<std::uint64_t>(facts.st_size), seconds(facts.st_mtime), seconds(facts.st_ctime)}};
+}
 
 Result<std::string> name_of(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 

@@ -15,6 +15,8 @@ Result<bool> is_claimed(int fd) noexcept {
   return {false, 0};
 }
 
+Result<Fd> claim_name(const std::string& /*name*/) noexcept { return {{}, EOPNOTSUPP}; }
+
 int mark_in_use(int) noexcept { return EOPNOTSUPP; }
 
 Result<bool> is_in_use(int) noexcept { return {false, EOPNOTSUPP}; }

@@ -2,9 +2,15 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <functional>
+#include <future>
 #include <limits>
+#include <memory>
 #include <random>
+#include <stdexcept>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/numbers.hpp"
@@ -13,6 +19,7 @@
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/dtype.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/base/interrupt.hpp"
 #include "onecopy/base/pieces.hpp"
 #include "onecopy/base/version.hpp"
 #include "scratch_folder.hpp"
@@ -50,6 +57,7 @@ TEST_CASE("the hash of keys that come from files depends on a seed, and on every
 
 TEST_CASE("numbers are read behind their label, and written in eight digits") {
   CHECK(number_after("MemFree: 7 kB\nMemAvailable:   12345 kB", "MemAvailable:") == 12345);
+  CHECK(number_after("VmLck:\t  12 kB", "VmLck:") == 12);
   CHECK(number_after("42\n", "") == 42);
   for (const char* text : {"", "MemAvailable:", "MemAvailable: max", "Mem: 1"})
     CHECK(!number_after(text, "MemAvailable:"));
@@ -153,6 +161,48 @@ TEST_CASE("a piece that fails stops the others") {
   for_each_piece(1'000'000, 4, [&](std::uint64_t /*piece*/) noexcept { return ++done < 10; });
   CHECK(done >= 10);
   CHECK(done < 20);
+}
+
+TEST_CASE("watched pieces are worked on once each, and one that fails stops the others") {
+  for (const unsigned threads : {0U, 1U, 8U, 100U}) {
+    auto done = std::make_shared<std::vector<std::atomic<int>>>(257);
+    const auto work = std::make_shared<std::function<bool(std::uint64_t)>>(
+        [done](std::uint64_t piece) { return ++(*done)[piece] == 1; });
+    const auto watched = watch_pieces(done->size(), threads, work, std::chrono::hours(1));
+    CHECK(!watched.stalled);
+    CHECK(!watched.left);
+    for (const auto& count : *done) CHECK(count == 1);
+  }
+  auto tried = std::make_shared<std::atomic<int>>(0);
+  const auto failing =
+      std::make_shared<std::function<bool(std::uint64_t)>>([tried](std::uint64_t) { return ++*tried < 10; });
+  (void)watch_pieces(1'000'000, 4, failing, std::chrono::hours(1));
+  CHECK(*tried < 20);
+}
+
+TEST_CASE("pieces that never end are left, and what they use lives until they do") {
+  std::promise<void> end;
+  const auto ended = std::make_shared<std::shared_future<void>>(end.get_future());
+  auto work = std::make_shared<std::function<bool(std::uint64_t)>>([ended](std::uint64_t piece) {
+    if (piece == 3) ended->wait();
+    return true;
+  });
+  const std::weak_ptr<std::function<bool(std::uint64_t)>> alive = work;
+  SUBCASE("after the patience of the caller") {
+    const auto watched = watch_pieces(8, 2, std::move(work), std::chrono::milliseconds(100));
+    CHECK(watched.stalled);
+    CHECK(watched.left);
+  }
+  SUBCASE("after an interrupt") {
+    set_poll([] { throw std::runtime_error("interrupted"); });
+    const auto watched = watch_pieces(8, 2, std::move(work), std::chrono::hours(1));
+    set_poll(nullptr);
+    CHECK(watched.interrupted);
+    CHECK(watched.left);
+  }
+  CHECK(!alive.expired());
+  end.set_value();
+  while (!alive.expired()) std::this_thread::yield();
 }
 
 TEST_CASE("the library says the version that CMake says, and perhaps that it is a candidate") {

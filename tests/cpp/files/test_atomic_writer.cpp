@@ -1,14 +1,11 @@
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
-#include "onecopy/files/mapping.hpp"
 #include "scratch_folder.hpp"
 #include "writers.hpp"
 
@@ -19,12 +16,6 @@ void write_file(const std::filesystem::path& path, Bytes content) {
   AtomicWriter writer(path, content.size());
   writer.write(content);
   writer.commit();
-}
-
-mode_t mode_of(const std::filesystem::path& path) {
-  struct stat status{};
-  REQUIRE(::stat(path.c_str(), &status) == 0);
-  return status.st_mode & 0777U;
 }
 
 }  // namespace
@@ -48,19 +39,6 @@ TEST_CASE("overwriting reaches bytes on the disk, bytes still held, and both at 
   testing::patch(writer, content, {0, piece - 100, piece + 500});
   writer.commit();
   CHECK(testing::read_file(folder / "target") == content);
-}
-
-TEST_CASE("until commit the target is the old file, and an abandoned writer leaves nothing") {
-  const testing::ScratchFolder folder;
-  const auto old_content = testing::random_bytes(100, 1);
-  write_file(folder / "target", old_content);
-  {
-    AtomicWriter writer(folder / "target", 200);
-    writer.write(testing::random_bytes(200, 2));
-    CHECK(testing::read_file(folder / "target") == old_content);
-  }
-  CHECK(testing::read_file(folder / "target") == old_content);
-  CHECK(folder.file_count() == 1);
 }
 
 TEST_CASE("commit refuses a size that was not announced") {
@@ -88,62 +66,6 @@ TEST_CASE("after a write that failed no commit succeeds") {
     CHECK_THROWS_AS(writer.commit(), OsError);
   }
   (void)::signal(SIGXFSZ, before);
-  CHECK(folder.file_count() == 0);
-}
-
-TEST_CASE("readers of the old file keep it") {
-  const testing::ScratchFolder folder;
-  const auto old_content = testing::random_bytes(10'000, 1);
-  write_file(folder / "target", old_content);
-  const auto reader = Mapping::open(folder / "target");
-  write_file(folder / "target", testing::random_bytes(20, 2));
-  CHECK(testing::same_bytes(reader.bytes(), old_content));
-  CHECK(reader.changed());
-}
-
-TEST_CASE("the mode follows the umask") {
-  const testing::ScratchFolder folder;
-  for (const mode_t mask : {mode_t{022}, mode_t{077}, mode_t{002}}) {
-    const mode_t before = ::umask(mask);
-    write_file(folder / "target", testing::random_bytes(10));
-    ::umask(before);
-    CHECK(mode_of(folder / "target") == (0666U & ~mask));
-  }
-}
-
-TEST_CASE("a link in the target's place is followed, also to a file that does not exist yet") {
-  const testing::ScratchFolder folder;
-  std::filesystem::create_directory(folder / "elsewhere");
-  std::filesystem::create_symlink("elsewhere/real", folder / "link");
-  for (int round = 0; round < 2; ++round) {
-    const auto content = testing::random_bytes(10, static_cast<std::uint64_t>(round));
-    write_file(folder / "link", content);
-    CHECK(std::filesystem::is_symlink(folder / "link"));
-    CHECK(testing::read_file(folder / "elsewhere/real") == content);
-  }
-  std::filesystem::create_symlink("loop", folder / "loop");
-  CHECK_THROWS_AS(write_file(folder / "loop", testing::random_bytes(1)), OsError);
-}
-
-TEST_CASE("a target that cannot be written is an error with its path") {
-  const testing::ScratchFolder folder;
-  CHECK_THROWS_AS(AtomicWriter(folder / "missing/target", 1), OsError);
-  CHECK_THROWS_AS(AtomicWriter(folder.path(), 1), OsError);
-  const std::string longest(255, 'n');
-  write_file(folder / longest, testing::random_bytes(5));
-  CHECK(std::filesystem::exists(folder / longest));
-  CHECK_THROWS_AS(write_file(folder / (longest + "n"), testing::random_bytes(5)), OsError);
-  CHECK(folder.file_count() == 1);
-}
-
-TEST_CASE("a size that no disk has is refused before anything is written") {
-  const testing::ScratchFolder folder;
-  try {
-    const AtomicWriter writer(folder / "target", std::uint64_t{1} << 55U);
-    MESSAGE("this file system cannot reserve space");
-  } catch (const OsError& error) {
-    CHECK((error.code() == ENOSPC || error.code() == EFBIG));
-  }
   CHECK(folder.file_count() == 0);
 }
 

@@ -125,4 +125,14 @@ TEST_CASE("text that is not what the kernel writes is ignored") {
   CHECK(!available_memory_below(tree.folder.path().string()));
 }
 
+TEST_CASE("what fits leaves as much to work with, at most 32 MiB") {
+  const auto fits_in = [](std::uint64_t size, std::uint64_t available) { return fits(size, {available, "the test"}); };
+  CHECK((fits_in(0, 0) && fits_in(1, 2) && !fits_in(1, 1)));
+  CHECK((fits_in(10 * mib, 20 * mib) && !fits_in(10 * mib + 1, 20 * mib)));
+  CHECK((fits_in(100 * mib, 132 * mib) && !fits_in(100 * mib, 132 * mib - 1)));
+  CHECK((!fits_in(UINT64_MAX, UINT64_MAX) && !fits_in(UINT64_MAX - 1, mib)));
+  CHECK(shortage(3, {2, "the test"}) ==
+        "it needs 3 bytes of memory and 3 to work with, but 2 may be used (limited by the test)");
+}
+
 }  // namespace onecopy

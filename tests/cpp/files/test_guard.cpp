@@ -51,6 +51,12 @@ TEST_CASE("pages behind the end of a truncated file are zeros, reported until it
   }
   CHECK(lost_from() == left);
   CHECK_FALSE(lost_from());
+  // Later mappings, which the handler knows by the same places, have lost nothing.
+  const auto later = Mapping::open(folder.write("later", content));
+  const auto last = Mapping::open(folder.write("last", content));
+  CHECK_FALSE(later.loss());
+  CHECK_FALSE(last.loss());
+  CHECK_FALSE(lost_from());
 }
 
 TEST_CASE("mappings come and go in many threads while pages are lost") {

@@ -1,16 +1,14 @@
 #include <doctest/doctest.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "back_end.hpp"
 #include "files/page_span.hpp"
+#include "files/reading.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/mapping.hpp"
 #include "os/os.hpp"
@@ -33,17 +31,6 @@ class PretendPages {
 };
 
 constexpr std::array<std::size_t, 3> page_sizes{4096, 16384, 65536};
-
-int error_of(const std::filesystem::path& path, const MappingOptions& options = {}) {
-  try {
-    const auto mapping = Mapping::open(path, options);
-  } catch (const OsError& error) {
-    CHECK(error.path() == path.string());
-    CHECK(!error.operation().empty());
-    return error.code();
-  }
-  return 0;
-}
 
 MappingOptions range(std::uint64_t offset, std::optional<std::uint64_t> length, Mode mode = Mode::map) {
   MappingOptions options;
@@ -120,89 +107,6 @@ TEST_CASE("64 bytes after the end can be read, wherever the end lies in its page
   }
 }
 
-TEST_CASE("offsets and lengths near 2^63 and 2^64 are refused, never wrapped") {
-  const testing::ScratchFolder folder;
-  const auto path = folder.write("data", testing::random_bytes(10'000));
-  std::mt19937_64 random(6);
-  constexpr std::uint64_t top = std::uint64_t{1} << 63U;
-  for (int round = 0; round < 2000; ++round) {
-    const auto edge = [&]() -> std::uint64_t {
-      const std::uint64_t wobble = random() % 20'000;
-      return random() % 2 == 0 ? top - 10'000 + wobble : 0 - wobble - 1;
-    };
-    const std::uint64_t small = random() % 10'001;
-    CHECK(error_of(path, range(edge(), edge())) == EINVAL);
-    CHECK(error_of(path, range(edge(), small)) == EINVAL);
-    CHECK(error_of(path, range(small, edge())) == EINVAL);
-    CHECK(error_of(path, range(edge(), std::nullopt)) == EINVAL);
-  }
-}
-
-TEST_CASE("what cannot be mapped is one clear error") {
-  const testing::ScratchFolder folder;
-  const auto path = folder.write("data", testing::random_bytes(100));
-  CHECK(error_of(folder / "missing") == ENOENT);
-  CHECK(error_of(folder.path()) == EISDIR);
-  CHECK(error_of(folder.write("empty", {})) == ENODATA);
-  CHECK(error_of(path, range(0, 101)) == EINVAL);
-  CHECK(error_of(path, range(100, std::nullopt)) == EINVAL);
-  CHECK(error_of(path, range(50, 0)) == EINVAL);
-  CHECK(error_of(path / "below a file") == ENOTDIR);
-  const auto fifo = folder / "fifo";
-  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  CHECK(error_of(fifo) == ENODEV);
-  std::filesystem::create_symlink("loop", folder / "loop");
-  CHECK(error_of(folder / "loop") == ELOOP);
-  if (::geteuid() != 0) {  // root may read everything
-    ::chmod(path.c_str(), 0);
-    CHECK(error_of(path) == EACCES);
-  }
-}
-
-TEST_CASE("symbolic links lead to the file") {
-  const testing::ScratchFolder folder;
-  const auto content = testing::random_bytes(5000);
-  folder.write("data", content);
-  std::filesystem::create_symlink("data", folder / "link");
-  const auto mapping = Mapping::open(folder / "link");
-  CHECK(testing::same_bytes(mapping.bytes(), content));
-}
-
-TEST_CASE("a descriptor without a name maps, and stays the caller's") {
-  const testing::ScratchFolder folder;
-  const auto content = testing::random_bytes(70'000);
-  const auto path = folder.write("data", content);
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  std::filesystem::remove(path);
-  {
-    const auto mapping = Mapping::from_descriptor(fd, "unlinked", range(1000, 50'000));
-    CHECK(testing::same_bytes(mapping.bytes(), Bytes(content).subspan(1000, 50'000)));
-    CHECK(!mapping.changed());
-  }
-  CHECK(::fcntl(fd, F_GETFD) != -1);
-  ::close(fd);
-  CHECK_THROWS_AS(Mapping::from_descriptor(fd, "closed"), OsError);
-}
-
-TEST_CASE("private pages are writable, and the file never changes") {
-  const testing::ScratchFolder folder;
-  const auto content = testing::random_bytes(20'000);
-  const auto path = folder.write("data", content);
-  for (const Mode mode : {Mode::map, Mode::copy}) {
-    auto options = range(0, std::nullopt, mode);
-    options.private_pages = true;
-    auto mapping = Mapping::open(path, options);
-    auto bytes = mapping.private_bytes();
-    REQUIRE(bytes.size() == content.size());
-    std::ranges::fill(bytes, std::byte{0x5A});
-    CHECK(std::ranges::all_of(mapping.bytes(), [](std::byte byte) { return byte == std::byte{0x5A}; }));
-    CHECK(testing::read_file(path) == content);
-    auto plain = Mapping::open(path, range(0, std::nullopt, mode));
-    CHECK(plain.private_bytes().empty());
-    CHECK(testing::same_bytes(plain.bytes(), content));
-  }
-}
-
 TEST_CASE("a moved mapping keeps its address, and the old one has nothing") {
   const testing::ScratchFolder folder;
   const auto content = testing::random_bytes(9000);
@@ -215,54 +119,28 @@ TEST_CASE("a moved mapping keeps its address, and the old one has nothing") {
   CHECK(second.bytes().size() == 10);
 }
 
-TEST_CASE("changed detects writing, truncating, replacing and removing") {
-  const testing::ScratchFolder folder;
-  const auto content = testing::random_bytes(9000);
-  const auto path = folder.write("data", content);
-  const auto mapping = Mapping::open(path);
-  CHECK(!mapping.changed());
-  const auto other = folder.write("other", content);
-  std::filesystem::rename(other, path);
-  CHECK(mapping.changed());
-  const auto fresh = Mapping::open(path);
-  CHECK_THROWS_AS(expect_identity(fresh, mapping.identity()), FileChanged);
-  CHECK_NOTHROW(expect_identity(fresh, fresh.identity()));
-  std::filesystem::resize_file(path, 100);
-  CHECK(fresh.changed());
-  const auto again = Mapping::open(path);
-  std::filesystem::remove(path);
-  CHECK(again.changed());
-}
-
-TEST_CASE("a copy of a file that is not cached leaves it so" * testing::linux_only()) {
+TEST_CASE("a reader leaves in the page cache what was asked for" * testing::linux_only()) {
   const testing::ScratchFolder folder;
   const auto content = testing::random_bytes(std::size_t{16} << 20U);
-  const auto path = folder.write("data", content);
-  const auto fd = os::open_read(path.string());
-  const auto cached = [&] { return os::cached_in_file(fd.value.get(), {0, content.size()}).value.cached; };
+  const auto fd = os::open_read(folder.write("data", content).string());
+  const auto facts = [&] { return os::cached_in_file(fd.value.get(), {0, content.size()}); };
+  const auto cached = [&] { return facts().value.cached; };
   (void)os::sync_file(fd.value.get());
   (void)os::drop_cached(fd.value.get(), {0, 0});
+  if (!facts()) SKIP_CASE("cached pages are not counted");
   if (!os::reopen_direct(fd.value.get()) || cached() != 0) SKIP_CASE("this file system has no direct reads");
-  const auto copy = Mapping::open(path, range(0, std::nullopt, Mode::copy));
-  CHECK(cached() == 0);
-  CHECK(testing::same_bytes(copy.bytes(), content));
-}
-
-TEST_CASE("a large copy by several threads equals the file, whatever is cached") {
-  const testing::ScratchFolder folder;
-  const auto content = testing::random_bytes((std::size_t{24} << 20U) + 4321);
-  const auto path = folder.write("data", content);
-  const auto fd = os::open_read(path.string());
-  for (const unsigned threads : {1U, 2U, 5U}) {
-    (void)os::sync_file(fd.value.get());
-    (void)os::drop_cached(fd.value.get(), {0, 0});
-    auto options = range(12'345, std::nullopt, Mode::copy);
-    options.threads = threads;
-    const auto cold = Mapping::open(path, options);
-    CHECK(testing::same_bytes(cold.bytes(), Bytes(content).subspan(12'345)));
-    options.offset = 0;
-    const auto aligned = Mapping::open(path, options);
-    CHECK(testing::same_bytes(aligned.bytes(), content));
+  std::vector<std::byte> memory(content.size() + os::direct_alignment);
+  auto* begin = memory.data() + (os::direct_alignment - reinterpret_cast<std::uintptr_t>(memory.data()) %
+                                                            os::direct_alignment);  // NOLINT(*-reinterpret-cast)
+  const os::MutableBytes into{begin, content.size()};
+  for (const auto leaves : {Leaves::nothing, Leaves::read}) {
+    std::ranges::fill(into, std::byte{0});
+    std::size_t done = 0;
+    CHECK(Reader(fd.value.get(), leaves).read(into, 0, done) == 0);
+    CHECK(done == content.size());
+    CHECK(testing::same_bytes(into, content));
+    CHECK(cached() >= (leaves == Leaves::read ? content.size() / 2 : 0));
+    if (leaves == Leaves::nothing) CHECK(cached() == 0);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 
 #include "memory_files.hpp"
@@ -95,16 +94,6 @@ TEST_CASE("no process can change a sealed file, through any descriptor") {
   auto* first = const_cast<std::byte*>(mapping.bytes().data());  // NOLINT: for the kernel to refuse
   CHECK(::mprotect(first, 4096, PROT_READ | PROT_WRITE) == -1);
   CHECK(testing::same_bytes(mapping.bytes(), content));
-}
-
-TEST_CASE("copy-on-write pages of a sealed file are the caller's own") {
-  const auto content = testing::random_bytes(10'000);
-  const auto shared = memory_file(content);
-  MappingOptions options;
-  options.private_pages = true;
-  auto own = Mapping::from_descriptor(shared.descriptor(), "own", options);
-  std::ranges::fill(own.private_bytes(), std::byte{7});
-  CHECK(testing::same_bytes(shared.bytes(), content));
 }
 
 TEST_CASE("the mapping outlives its writer, and a write after the end changes nothing") {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <random>
 
-#include "onecopy/base/error.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -27,21 +26,6 @@ TEST_CASE("pieces of any size are read back in any order, from memory, from the 
     CHECK(testing::same_bytes(piece, std::span(all).subspan(begin, piece.size())));
   }
   CHECK(folder.file_count() == 0);
-}
-
-TEST_CASE("a spool makes no file before it has to, and the error names the folder") {
-  const testing::ScratchFolder folder;
-  Spool spool(folder / "missing");
-  const std::vector<std::byte> half(Spool::held / 2);
-  spool.append(half);
-  spool.append(half);
-  try {
-    spool.append(half);
-    FAIL("there is no such folder");
-  } catch (const OsError& error) {
-    CHECK(error.code() == ENOENT);
-    CHECK(error.path() == (folder / "missing").string());
-  }
 }
 
 }  // namespace onecopy

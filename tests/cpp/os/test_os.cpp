@@ -103,11 +103,6 @@ TEST_CASE("moving a descriptor leaves one owner") {
   CHECK(::fcntl(number, F_GETFD) == -1);  // closed by the assignment
 }
 
-TEST_CASE("facts of the machine have plausible values") {
-  CHECK(page_size() >= 4096);
-  CHECK(process_id() == static_cast<std::uint64_t>(::getpid()));
-}
-
 TEST_CASE("a small text file is read whole, a large one up to 8 KiB, and a missing one is empty") {
   const testing::ScratchFolder folder;
   const auto path = folder.write("data", testing::random_bytes(9000)).string();

@@ -79,7 +79,8 @@ TEST_CASE("every mechanism fills the file, and says which it was") {
       options.threads = threads;
       const auto report = warm(mapping, everything, options);
       CHECK(report.complete);
-      CHECK(report.threads == std::min(threads, 2U));  // 48 MiB are two pieces
+      CHECK(report.threads <= threads);
+      CHECK(report.threads >= std::min(threads, 2U));  // 48 MiB are two pieces; more where the disk answers late
       if (residency(mapping).source == Source::cachestat) {
         CHECK(report.mechanism == mechanism);
         CHECK(*report.cached_after + reclaimed(mapping) >= nearly(file_size));

@@ -140,6 +140,37 @@ TEST_CASE("the plan follows what was measured, and says why") {
     conditions.read_ahead = 128 * 1024;
     CHECK(choose(conditions, in_order).mechanism == Mechanism::populate);
   }
+  SUBCASE("a file system that takes long to answer is asked in small pieces, by more threads if memory allows") {
+    const auto fast = choose(conditions, {});
+    CHECK(!fast.slow);
+    CHECK(fast.most_threads == fast.threads);
+    conditions.file_system = os::FileSystem{os::Storage::remote, "nfs"};
+    conditions.latency = 0.0003;
+    CHECK(choose(conditions, {}).slow);
+    CHECK(choose(conditions, {}).reason.find("on nfs that answers after 0.3 ms") != std::string::npos);
+    CHECK(choose(conditions, {}).piece == step_size);
+    CHECK(choose(conditions, {}).threads == 8);
+    CHECK(choose(conditions, {}).most_threads == 64);
+    conditions.available = 160 * mib;
+    CHECK(choose(conditions, {}).most_threads == 20);
+    WarmOptions three;
+    three.threads = 3;
+    CHECK(choose(conditions, three).most_threads == 3);
+    conditions.file_system = os::FileSystem{os::Storage::local, "ext4"};
+    CHECK(!choose(conditions, {}).slow);
+    conditions.latency = 0.008;
+    CHECK(choose(conditions, {}).reason.find("a disk that answers after 8 ms") != std::string::npos);
+  }
+  SUBCASE("what is only read is too large from half of the memory on") {
+    WarmOptions nothing;
+    nothing.mechanism = Mechanism::none;
+    conditions.available = 2 * conditions.file_size;
+    CHECK_FALSE(choose(conditions, nothing).too_large);
+    conditions.available = 2 * conditions.file_size - 2;
+    CHECK(choose(conditions, nothing).too_large);
+    conditions.available = std::nullopt;
+    CHECK_FALSE(choose(conditions, nothing).too_large);
+  }
   SUBCASE("nothing missing, nothing done") {
     conditions.missing = 0;
     CHECK(choose(conditions, {}).mechanism == Mechanism::none);

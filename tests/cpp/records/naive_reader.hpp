@@ -43,7 +43,6 @@ class NaiveReader {
       case fixed: return fixed_text(type, path, i);
       case record: return record_text(type, path, i);
       case map: return map_text(type, path, i);
-      case array: return array_text(type, path, i);
       case extension: return type.name + "<" + child(type, path, 0, i) + ">";
       case choice: {
         const auto tag = static_cast<std::size_t>(integer_at(path + ".tag", i));
@@ -102,9 +101,9 @@ class NaiveReader {
     return static_cast<std::uint64_t>(integer_at(path + ".offsets", i));
   }
 
-  std::string slice(const std::string& path, std::uint64_t i, std::uint64_t unit = 1) const {
-    const auto begin = offset(path, i) * unit;
-    const auto bytes = file_.bytes(path + ".data").subspan(begin, offset(path, i + 1) * unit - begin);
+  std::string slice(const std::string& path, std::uint64_t i) const {
+    const auto begin = offset(path, i);
+    const auto bytes = file_.bytes(path + ".data").subspan(begin, offset(path, i + 1) - begin);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
@@ -141,14 +140,6 @@ class NaiveReader {
     return "map" + list_of(offset(path, i), offset(path, i + 1), [&](std::uint64_t at) {
              return child(type, path, 0, at) + ": " + child(type, path, 1, at);
            });
-  }
-
-  std::string array_text(const records::Type& type, const std::string& path, std::uint64_t i) const {
-    std::string shape;
-    if (type.ndim == 1) shape = std::to_string(offset(path, i + 1) - offset(path, i));
-    for (std::uint32_t n = 0; type.ndim != 1 && n < type.ndim; ++n)
-      shape += (n == 0 ? "" : "x") + std::to_string(at<std::uint64_t>(path + ".shape", i * type.ndim + n));
-    return type.name + (type.scalar ? "!" : "") + "[" + shape + "]:" + hexadecimal(slice(path, i, type.item_size));
   }
 
   ArrayFile file_;

@@ -10,20 +10,16 @@
 #include <vector>
 
 #include "built.hpp"
-#include "files/writing/spool.hpp"
 #include "onecopy/base/error.hpp"
-#include "onecopy/files/memory_file_writer.hpp"
 
 namespace onecopy {
 
-using records::Builder;
 using records::Column;
 using records::TypeKind;
 using testing::append_list;
 using testing::built;
 using testing::bytes_of;
 using testing::dtype_of;
-using testing::NaiveReader;
 using testing::rows_of;
 using testing::tensors_of;
 
@@ -136,22 +132,6 @@ TEST_CASE("integers and reals share a column as long as reals hold the integers"
   }
 }
 
-TEST_CASE("None among integers that become numbers, wherever it stands") {
-  for (int order = 0; order < 27; ++order) {
-    std::string expected;
-    const auto found = rows_of([&](Column& rows) {
-      for (int digits = order, i = 0; i < 3; ++i, digits /= 3) {
-        if (digits % 3 == 0) rows.null();
-        if (digits % 3 == 1) rows.integer(4);
-        if (digits % 3 == 2) rows.real(4);
-        expected +=
-            (i == 0 ? "" : ", ") + std::string(std::array{"None", "4", "4f"}.at(static_cast<unsigned>(digits % 3)));
-      }
-    });
-    CHECK(found == "[" + expected + "]");
-  }
-}
-
 TEST_CASE("the bits of reals are kept") {
   for (const std::uint64_t bits : std::initializer_list<std::uint64_t>{
            0x7FF8000000000000U, 0xFFF8000000000123U, 0x7FF0000000000001U, 0x7FF0000000000000U, 0xFFF0000000000000U,
@@ -189,139 +169,6 @@ TEST_CASE("a second kind of value makes a choice, after any number of values and
       CHECK(dtype_of(reader, "records.0.tag") == DType::i8);
       CHECK(dtype_of(reader, "records.0.offsets") == DType::i32);
     }
-}
-
-TEST_CASE("120 types in one place are enough, and the error says where") {
-  const auto append = [](Column& rows, int types) {
-    auto& list = rows.list();
-    for (int i = 0; i < types; ++i) list.items().extension("type" + std::to_string(i)).integer(i);
-    list.end();
-  };
-  CHECK(built([&](Column& rows) { append(rows, 120); }).schema().rows.children.at(0).children.size() == 120);
-  CHECK_THROWS_WITH_AS(built([&](Column& rows) { append(rows, 121); }), "rows.item: values of more than 120 types",
-                       FormatError);
-}
-
-TEST_CASE("lists, tuples, pairs and maps nest") {
-  CHECK(rows_of([](Column& rows) {
-          auto& outer = rows.list();
-          append_list(outer.items(), {1});
-          append_list(outer.items(), {});
-          outer.items().null();
-          auto& tuple = outer.items().tuple();
-          append_list(tuple.items(), {2, 3});
-          tuple.end();
-          outer.end();
-          auto& pair = rows.fixed(2);
-          pair.at(1).integer(1);
-          pair.at(0).text("a");
-          pair.end();
-          auto& triple = rows.fixed(3);
-          for (std::size_t i = 0; i < 3; ++i) triple.at(i).real(0.5);
-          triple.end();
-          auto& map = rows.map();
-          map.keys().integer(1);
-          append_list(map.values(), {9});
-          map.keys().text("k");
-          map.values().null();
-          map.end();
-          rows.list().end();
-        }) == "[[[1], [], None, tuple[[2, 3]]], ('a',1,), (0.5f,0.5f,0.5f,), map[1: [9], 'k': None], []]");
-}
-
-TEST_CASE("arrays and scalars of numpy, of each dtype and number of axes") {
-  const std::array<std::uint64_t, 2> matrix{2, 3};
-  const std::array<std::uint64_t, 1> three{3};
-  const std::array<std::uint64_t, 3> empty{0, 5, 2};
-  const auto text = rows_of([&](Column& rows) {
-    rows.null();
-    rows.array({.dtype = "|u1", .item_size = 1, .shape = three, .bytes = bytes_of("abc"), .scalar = false});
-    rows.array(
-        {.dtype = "|u1", .item_size = 1, .shape = std::span(three).first(0), .bytes = bytes_of("a"), .scalar = false});
-    rows.array({.dtype = "|u1", .item_size = 1, .shape = {}, .bytes = bytes_of("a"), .scalar = true});
-    rows.array({.dtype = "<i2", .item_size = 2, .shape = matrix, .bytes = bytes_of("abcdefabcdef"), .scalar = false});
-    rows.array({.dtype = "|u1", .item_size = 1, .shape = {}, .bytes = bytes_of("z"), .scalar = true});
-    rows.null();
-    rows.array({.dtype = "<i2", .item_size = 2, .shape = empty, .bytes = {}, .scalar = false});
-    rows.array({.dtype = "|u1", .item_size = 1, .shape = three, .bytes = bytes_of("def"), .scalar = false});
-  });
-  CHECK(text ==
-        "[None, |u1[3]:616263, |u1[]:61, |u1![]:61, <i2[2x3]:616263646566616263646566, |u1![]:7a, None, "
-        "<i2[0x5x2]:, |u1[3]:646566]");
-  CHECK_THROWS_AS(
-      rows_of([&](Column& rows) {
-        rows.array({.dtype = "<i2", .item_size = 2, .shape = three, .bytes = bytes_of("abcd"), .scalar = false});
-      }),
-      FormatError);
-}
-
-TEST_CASE("None in a place that is null, in a record, a tuple and an extension") {
-  CHECK(rows_of([](Column& rows) {
-          auto& row = rows.record();
-          row.field("e").null();
-          row.field("p").null();
-          row.end();
-          auto& second = rows.record();
-          second.field("e").extension("E").integer(1);
-          auto& pair = second.field("p").fixed(2);
-          pair.at(0).null();
-          pair.at(1).integer(1);
-          pair.end();
-          second.end();
-          rows.null();
-        }) == "[{e: None, p: None}, {e: E<1>, p: (None,1,)}, None]");
-}
-
-TEST_CASE("values that cross the pieces of the spool come back, in memory and on disk") {
-  const testing::ScratchFolder folder;
-  Builder builder({.spool = folder.path(), .container = "list", .metadata = {}});
-  constexpr std::uint64_t many = 70'000;
-  const std::string large(200'000, 'L');
-  const auto integer = [](std::uint64_t i) {  // pieces of each width
-    return static_cast<std::int64_t>(i % 97) << (i / 8192 * 8 % 56);
-  };
-  const auto text = [&](std::uint64_t i) { return i % 20'000 == 19'999 ? large : std::string(i % 40, 'a'); };
-  for (std::uint64_t i = 0; i < many; ++i) {
-    auto& row = builder.rows().record();
-    row.field("n").integer(integer(i));
-    row.field("t").text(text(i));
-    row.field("b").boolean(i % 3 == 0);
-    if (i % 5 != 0) row.field("r").real(static_cast<double>(i));
-    auto& list = row.field("l").list();
-    for (std::uint64_t k = 0; k < i % 4; ++k) list.items().integer(static_cast<std::int64_t>(i + k));
-    list.end();
-    row.end();
-  }
-  CHECK(builder.bytes() > Spool::held);
-  CHECK(folder.file_count() == 0);  // the spool has no name
-  MemoryFileWriter memory("rows", builder.finish());
-  builder.write(memory);
-  builder.save(folder / "rows");
-  for (const auto& file : {ArrayFile::open(folder / "rows"), ArrayFile::from_descriptor(memory.descriptor(), "rows")}) {
-    verify(file);
-    const NaiveReader reader(file);
-    for (std::uint64_t i = 0; i < many; i += i % 8192 < 2 || i % 8192 > 8188 ? 1U : 61U) {
-      std::string list;
-      for (std::uint64_t k = 0; k < i % 4; ++k) list += (k == 0 ? "" : ", ") + std::to_string(i + k);
-      const std::string expected = "{n: " + std::to_string(integer(i)) + ", t: '" + text(i) +
-                                   "', b: " + (i % 3 == 0 ? "True" : "False") +
-                                   (i % 5 != 0 ? ", r: " + std::to_string(i) + "f" : "") + ", l: [" + list + "]}";
-      REQUIRE(reader.value(reader.schema().rows, "records.0", i) == expected);
-    }
-  }
-}
-
-TEST_CASE("few rows need no spool, not even a folder for it") {
-  const testing::ScratchFolder folder;
-  Builder builder({.spool = folder / "missing", .container = "list", .metadata = {{"author", "me"}}});
-  for (int i = 0; i < 5000; ++i) append_list(builder.rows(), {i, i + 1});
-  builder.save(folder / "rows");
-  const auto file = ArrayFile::open(folder / "rows");
-  CHECK(file.index().kind() == Kind::records);
-  CHECK(file.index().metadata().find("author")->second == "me");
-  Builder larger({.spool = folder / "missing", .container = "list", .metadata = {}});
-  const std::string text(Spool::held / 2, 'x');
-  CHECK_THROWS_AS(for (int i = 0; i < 4; ++i) larger.rows().text(text), OsError);
 }
 
 TEST_CASE("an empty dict has pairs, though there is none") {

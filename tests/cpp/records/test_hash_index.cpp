@@ -1,4 +1,4 @@
-// The index of a dict finds what std::map finds.
+// Hashes of keys; that every key is found is in tests/python/records/test_records_dict.py.
 #include "onecopy/records/hash_index.hpp"
 
 #include <doctest/doctest.h>
@@ -7,8 +7,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -47,44 +45,9 @@ std::function<void(Column&)> text(std::string value) {
 std::function<void(Column&)> integer(std::int64_t value) {
   return [value](Column& column) { column.integer(value); };
 }
-std::function<void(Column&)> real(double value) {
-  return [value](Column& column) { column.real(value); };
-}
-
 std::string bytes_of(std::vector<unsigned> bytes) { return {bytes.begin(), bytes.end()}; }
 
 }  // namespace
-
-TEST_CASE("every key is found, and no other") {
-  std::map<std::string, std::uint64_t> expected;
-  std::vector<std::function<void(Column&)>> keys;
-  std::mt19937 random(3);
-  while (expected.size() < 5000) {
-    std::string key(random() % 30, 'x');
-    for (char& c : key) c = static_cast<char>('a' + random() % 26);
-    if (expected.emplace(key, expected.size()).second) keys.push_back(text(key));
-  }
-  const auto index = dict_of(keys);
-  for (const auto& [key, row] : expected) {
-    REQUIRE(index.find(Key::of(std::string_view(key))) == row);
-    REQUIRE_FALSE(index.find(Key::of(std::string_view(key + "!"))).has_value());
-  }
-}
-
-TEST_CASE("an empty dict finds nothing") { CHECK_FALSE(dict_of({}).find(Key::of(std::int64_t{0})).has_value()); }
-
-TEST_CASE("keys of all kinds are distinguished, and numbers are compared by value") {
-  const auto index = dict_of({text("1"), [](Column& c) { c.bytes(std::as_bytes(std::span("1", 1))); }, integer(1),
-                              [](Column& c) { c.null(); }, real(0.5), text("")});
-  CHECK(index.find(Key::of(std::string_view("1"))) == 0);
-  CHECK(index.find(Key::of_bytes("1")) == 1);
-  CHECK(index.find(Key::of(std::int64_t{1})) == 2);
-  CHECK(index.find(Key::of(1.0)) == 2);
-  CHECK(index.find(Key{}) == 3);
-  CHECK(index.find(Key::of(0.5)) == 4);
-  CHECK(index.find(Key::of(std::string_view())) == 5);
-  CHECK_FALSE(index.find(Key::of_bytes("")).has_value());
-}
 
 TEST_CASE("one number has one key, however it is written") {
   CHECK(Key::of(-0.0) == Key::of(std::int64_t{0}));
@@ -99,32 +62,6 @@ TEST_CASE("one number has one key, however it is written") {
   CHECK(Key::of(0.1) != Key::of(0.2));
   CHECK(Key::of(std::nan("")) != Key::of(std::nan("")));
   CHECK(Key::of(std::numeric_limits<double>::infinity()) == Key::of(std::numeric_limits<double>::infinity()));
-}
-
-TEST_CASE("tuples are keys, and NaN is never found") {
-  const auto pair = [](std::int64_t a, std::string b) {
-    return [a, b](Column& column) {
-      FixedColumn& tuple = column.fixed(2);
-      tuple.at(0).integer(a);
-      tuple.at(1).text(b);
-      tuple.end();
-    };
-  };
-  const double nan = std::nan("");
-  const auto index = dict_of({pair(1, "a"), pair(1, "b"), real(nan), real(nan), integer(1)});
-  CHECK(index.find(Key::of({Key::of(std::int64_t{1}), Key::of(std::string_view("b"))})) == 1);
-  CHECK_FALSE(index.find(Key::of({Key::of(std::int64_t{1})})).has_value());
-  CHECK_FALSE(index.find(Key::of(nan)).has_value());
-  CHECK(index.find(Key::of(std::int64_t{1})) == 4);
-}
-
-TEST_CASE("a key twice is refused, and so is what is no key") {
-  CHECK_THROWS_WITH_AS(dict_of({text("a"), text("b"), text("a")}), "pairs 0 and 2 have the same key", FormatError);
-  CHECK_THROWS_AS(dict_of({integer(1), real(1.0)}), FormatError);
-  CHECK_THROWS_WITH_AS(
-      dict_of({text("a"), [](Column& c) { c.list().end(); }}),
-      "the key of pair 1 is of the kind list: keys are text, bytes, numbers, booleans, None, and tuples of those",
-      FormatError);
 }
 
 TEST_CASE("a list has no index") {

@@ -48,15 +48,6 @@ TEST_CASE("dicts that are alike have no shapes, and others come back with their 
   CHECK(dtype_of(different, "records.0.shape") == DType::u8);
 }
 
-TEST_CASE("absent is not None") {
-  CHECK(rows_of([](Column& rows) {
-          auto& first = rows.record();
-          first.field("a").null();
-          first.end();
-          rows.record().end();
-        }) == "[{a: None}, {}]");
-}
-
 TEST_CASE("a field that comes up after many rows costs nothing for those") {
   constexpr int many = 100'000;
   const testing::ScratchFolder folder;

@@ -92,23 +92,4 @@ TEST_CASE("nothing of what is written directly stays in memory") {
   if (memory.resident) CHECK(*memory.resident == 0);
 }
 
-TEST_CASE("writing directly out of the file, or after it is sealed, is an error") {
-  const testing::ScratchFolder folder;
-  auto scratch = ScratchFile::create(mib, {.folder = folder.path()});
-  const auto some = testing::random_bytes(8192);
-  const auto error_at = [&](std::uint64_t offset) {
-    try {
-      scratch.write_direct(offset, some);
-    } catch (const OsError& error) {
-      return error.code();
-    }
-    return 0;
-  };
-  CHECK(error_at(mib - 8191) == EINVAL);
-  CHECK(error_at(UINT64_MAX - 4) == EINVAL);
-  CHECK(error_at(mib - 8192) == 0);
-  (void)scratch.seal();
-  CHECK(error_at(0) == EPERM);
-}
-
 }  // namespace onecopy

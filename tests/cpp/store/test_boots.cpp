@@ -4,7 +4,6 @@
 
 #include "back_end.hpp"
 #include "onecopy/base/error.hpp"
-#include "onecopy/store/prune.hpp"
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
@@ -61,37 +60,6 @@ TEST_CASE("a description has its boot at the beginning, and one without is as it
        {"onecopy artefact 2\n" + rest, "onecopy artefact 2\nboot 0 \n" + rest, "onecopy artefact 1\nboot 1 b\n" + rest,
         "onecopy artefact 3\nboot 1 b\n" + rest, text + "boot 1 b\n"})
     CHECK_THROWS_AS(store::parse_about(wrong), FormatError);
-}
-
-TEST_CASE("what was not flushed is attached to in the same boot, and the list says what it is") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
-  if (!built_and_changed(store, [](store::About&) {})) SKIP_CASE("the kernel reports no boot");
-  CHECK(store.find("a"));
-  CHECK_FALSE(store.get_or_build("a", writes("again")).built);
-  CHECK(store.list().front().state == ArtefactState::ready);
-  CHECK(store.list().front().reason == "ready, and not flushed: it counts until the machine starts again");
-  CHECK(prune(store, {}).removed.empty());
-}
-
-TEST_CASE("what was not flushed in another boot is not there, and is built again") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
-  if (!built_and_changed(store, [](store::About& about) { about.boot = "of yesterday"; }))
-    SKIP_CASE("the kernel reports no boot");
-  CHECK_FALSE(store.find("a"));
-  const auto shown = store.list();
-  REQUIRE(shown.size() == 1);
-  CHECK(shown.front().state == ArtefactState::leftover);
-  CHECK(shown.front().reason == "the machine started again before it was flushed");
-  CHECK(shown.front().key == "a");
-  SUBCASE("by who asks") { CHECK(store.get_or_build("a", writes("again")).built); }
-  SUBCASE("also after a prune") {
-    CHECK(prune(store, {}).removed.size() == 1);
-    CHECK(fs::is_empty(store.folder()));
-    CHECK(store.get_or_build("a", writes("again")).built);
-  }
-  CHECK(store::read_about(files_in(store, "a").about)->boot.empty());
 }
 
 TEST_CASE("an old artefact is flushed by the next who asks, and counts for good") {

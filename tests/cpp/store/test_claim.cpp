@@ -1,20 +1,18 @@
 #include <doctest/doctest.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <span>
 #include <string>
 #include <thread>
 
-#include "onecopy/base/error.hpp"
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
 #include "store/claim.hpp"
+#include "store/names.hpp"
 
 namespace onecopy::store {
 namespace {
@@ -132,6 +130,25 @@ TEST_CASE("the claim of a process that was killed is stale, and the next one tak
   CHECK(folder.file_count() == 0);
 }
 
+TEST_CASE("of a builder that was killed no claim is waited for") {
+  const testing::ScratchFolder folder;
+  const auto opened = Folder::open(folder.path());
+  const std::string ours(digest_length, 'a');
+  const std::string theirs(digest_length, 'b');
+  Child child([&] {
+    static const auto claim = Claim::take(files_of(opened, theirs).claim, "b");
+    tell_wait(ours);
+    return claim.has_value();
+  });
+  REQUIRE(child.said_yes());
+  const auto claim = Claim::take(files_of(opened, ours).claim, "a");
+  Holder waiting;
+  waiting.waits_for = theirs;
+  CHECK(waits_for_us(opened, waiting));
+  child.kill();
+  CHECK_FALSE(waits_for_us(opened, waiting));
+}
+
 TEST_CASE("a forked child does not keep the claim of its parent") {
   const testing::ScratchFolder folder;
   const auto file = file_in(folder, "a.claim");
@@ -200,26 +217,6 @@ TEST_CASE("a forked child does not take the claim of a third one for its parent'
   ::waitpid(child, nullptr, 0);
   CHECK(said == 'n');
   for (const int fd : {go[0], go[1], answer[0], answer[1]}) ::close(fd);
-}
-
-TEST_CASE("a file in a claim's place is reported, and stays") {
-  const testing::ScratchFolder folder;
-  std::filesystem::create_symlink("/dev/null", folder / "link");
-  std::filesystem::create_directory(folder / "folder");
-  REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
-  const auto code_of = [&](const char* name) {
-    try {
-      (void)Claim::take(file_in(folder, name), "");
-    } catch (const OsError& error) {
-      CHECK(error.path() == (folder / name).string());
-      return error.code();
-    }
-    return 0;
-  };
-  CHECK(code_of("link") == ELOOP);
-  CHECK(code_of("folder") == EISDIR);
-  CHECK(code_of("fifo") == EEXIST);
-  CHECK(folder.file_count() == 3);
 }
 
 TEST_CASE("of many threads that take and release one claim, one has it at a time") {

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "onecopy/base/error.hpp"
-#include "scratch_folder.hpp"
 #include "store/about.hpp"
 #include "store/folder.hpp"
 #include "store/names.hpp"
@@ -60,27 +59,6 @@ TEST_CASE("a description that was cut, or in which a byte is another one, is an 
       CHECK_FALSE(passed_for_it);
     }
   }
-}
-
-TEST_CASE("a description of another key with the same digest is reported") {
-  const testing::ScratchFolder folder;
-  const File about{Folder::open(folder.path()), "x.about"};
-  write_about(about, some_about());
-  CHECK(read_about_of(about, some_about().key)->bytes == some_about().bytes);
-  CHECK_THROWS_AS((void)read_about_of(about, "another key"), FormatError);
-  CHECK_FALSE(read_about({about.folder, "y.about"}));
-}
-
-TEST_CASE("a source is present as long as it is the file that it was") {
-  const testing::ScratchFolder folder;
-  const auto path = folder.write("source", testing::random_bytes(10));
-  const auto identity = identity_at(path);
-  CHECK(is_present(path.string(), identity));
-  CHECK_FALSE(is_present("", identity));
-  folder.write("source", testing::random_bytes(11));
-  CHECK_FALSE(is_present(path.string(), identity));
-  std::filesystem::remove(path);
-  CHECK_FALSE(is_present(path.string(), identity));
 }
 
 }  // namespace onecopy::store

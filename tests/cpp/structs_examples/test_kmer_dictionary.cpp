@@ -177,19 +177,6 @@ TEST_CASE("a FASTA file is read with its names, without them, and with the line 
   CHECK(contigs[2].bases.empty());
 }
 
-TEST_CASE("mutations are the same for the same seed, and change about every 16th base") {
-  const std::vector<Contig> genome{example::random_contig("g", 100'000, 1)};
-  const auto family = example::mutate(genome, 3, 1);
-  CHECK(family[1].bases == example::mutate(genome, 3, 1)[1].bases);
-  CHECK(family[1].bases != example::mutate(genome, 4, 1)[1].bases);
-  CHECK(family[1].name == "g~1");
-  std::size_t changed = 0;
-  for (std::size_t i = 0; i < 100'000; ++i)
-    if (family[0].bases[i] != family[1].bases[i]) ++changed;
-  CHECK(changed > 100'000 / 18);
-  CHECK(changed < 100'000 / 14);
-}
-
 TEST_CASE("a real genome answers real reads as a map of strings does") {
   const char* elsewhere = std::getenv("ONECOPY_TEST_DATA");
   const std::filesystem::path data = elsewhere != nullptr ? elsewhere : ONECOPY_TEST_DATA;

@@ -75,13 +75,6 @@ TEST_CASE("bits behind the size count nothing") {
   CHECK(found.select(64) == 64);
 }
 
-TEST_CASE("a bit vector of positions has its ones there") {
-  const auto found = RankSelect::of_positions({0, 3, 64, 700}, 701);
-  CHECK(found.ones() == 4);
-  CHECK(found.select(3) == 700);
-  CHECK(found.rank(64) == 2);
-}
-
 TEST_CASE("fewer words than bits are refused") { CHECK_THROWS_AS(RankSelect::build({1}, 65), std::invalid_argument); }
 
 TEST_CASE("the directory that rank needs is warmed and opened on its own") {

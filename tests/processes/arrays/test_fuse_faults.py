@@ -1,6 +1,11 @@
 """Files on a file system in user space whose server fails, gives too little, hangs or dies."""
 
 import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +24,7 @@ from tests.support.fuse_models import (
     skip_without_fuse,
     wrong_bytes,
 )
+from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy.page_cache import residency
@@ -203,6 +209,52 @@ def test_a_server_that_hangs_and_dies(on_fuse):
     assert waited == again
     assert waited[2] == path
     assert opened == (OSError, errno.ENOTCONN, path)
+
+
+CALLS = {
+    "warm": "file.warm()",
+    "verify": "file.verify()",
+    "copy": "oc.open(path, mode='copy')",
+    "snapshot": "oc.open(path, mode='snapshot')",
+}
+HANGING = """
+    import sys, time
+    import onecopy as oc
+    path = sys.argv[1]
+    file = oc.open(path)
+    print("begun", flush=True)
+    sys.stdin.readline()
+    try:
+        {call}
+    except (TimeoutError, KeyboardInterrupt) as error:
+        print(type(error).__name__, getattr(error, "filename", None), flush=True)
+"""
+
+
+@pytest.mark.parametrize("ends", ["timeout", "ctrl-c"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_does_not_wait_for_ever_for_a_server_that_hangs(on_fuse, call, ends):
+    def work(path, faults):
+        command = [sys.executable, "-W", "error", "-c", textwrap.dedent(HANGING.format(call=CALLS[call])), path]
+        environment = {**os.environ, "ONECOPY_READ_TIMEOUT": "0.3" if ends == "timeout" else "1000"}
+        environment["ONECOPY_CACHE"] = str(Path(path).parent.with_name("cache"))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, env=environment, **pipes) as child:
+            assert child.stdout.readline() == "begun\n"
+            oc.evict(path)
+            faults.hangs = 1
+            print(file=child.stdin, flush=True)
+            until(lambda: faults.in_flight > 0, "the first read")
+            if ends == "ctrl-c":
+                child.send_signal(signal.SIGINT)
+            line = child.stdout.readline()
+            # A thread that the kernel lets wait for the answer ends with it, and the process with that.
+            faults.hangs = 0
+            status = child.wait(timeout=60)
+        return line, status, str(path)
+
+    line, status, path = on_fuse(work)
+    assert (line, status) == (f"TimeoutError {path}\n" if ends == "timeout" else "KeyboardInterrupt None\n", 0)
 
 
 def test_a_server_that_dies_under_a_guarded_view(on_fuse):

@@ -91,8 +91,8 @@ print(opened.core.address, opened.core.nbytes)
 def trace(strace: str, path: Path, code: str, before: str = "", header: int = 0) -> Log:
     """Run `code`, after `before`, with an evicted file; one of the two sets `opened`. Return the calls of `code`.
 
-    A call that other calls interrupt is there from its beginning. Reads of other files are left out, and of the first
-    `header` bytes.
+    A call that other calls interrupt is there from its beginning. Reads of other files are left out, of the first
+    `header` bytes, and of 4 KiB past the page cache, which measure how long the disk takes to answer.
     """
     file = path.with_name("log")
     script = SCRIPT.format(before=before, code=code, begin=BEGIN, end=END)
@@ -110,7 +110,8 @@ def trace(strace: str, path: Path, code: str, before: str = "", header: int = 0)
             if call.address < address + length and address < call.address + call.length:
                 calls.append(call)
         elif (read := PREAD.match(line)) is not None:
-            if read[1] == str(path) and (read[2] is None or int(read[2]) + int(read[3]) > header):
+            is_small = read[2] == "4096"
+            if read[1] == str(path) and not is_small and (read[2] is None or int(read[2]) + int(read[3]) > header):
                 calls.append(Call("pread64"))
         elif other := OTHER.match(line):
             calls.append(Call(other[1]))

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy.images import Images
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 pictures = pytest.importorskip("PIL.Image")
 

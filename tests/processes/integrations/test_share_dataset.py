@@ -17,7 +17,7 @@ from tests.support.datasets import Bag, Part, Pictures, moved, stays
 
 import onecopy as oc
 from onecopy.integrations.torch._datasets import estimated_bytes
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 pytestmark = pytest.mark.processes
 

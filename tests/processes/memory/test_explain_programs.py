@@ -12,7 +12,7 @@ from tests.support.kernel import needs_memory_files
 from tests.support.watched import Watched
 
 import onecopy as oc
-from onecopy.memory import Cause, causes, proc
+from onecopy.memory import Cause, explaining, proc
 from onecopy.runs.report import causes_of_run
 
 pytestmark = pytest.mark.processes
@@ -46,7 +46,7 @@ os.wait()
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Have processes count that a test can afford."""
-    monkeypatch.setattr(causes, "MIN_BYTES", 32 * MIB)
+    monkeypatch.setattr(explaining, "MIN_PRIVATE", 32 * MIB)
 
 
 @pytest.fixture

@@ -296,6 +296,16 @@ def test_what_has_no_room_in_memory_is_built_once_all_the_same(tmp_path, monkeyp
     assert calls.read_text() == "called "
 
 
+def test_what_is_in_memory_and_on_disk_is_mapped_from_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    memory, key = oc.Store(place="memory"), f"k {tmp_path}"
+    for store in (memory, oc.Store()):
+        oc.share(["a"], key, store=store).close()
+    with oc.share(["a"], key, store=memory) as rows:
+        assert (rows.report.place, rows.report.built) == ("memory", False)
+    memory.prune(keys=[rows.report.key])
+
+
 def test_what_is_pruned_before_it_is_opened_is_built_again(tmp_path, monkeypatch):
     get_or_build, pruned = oc.Store.get_or_build, []
 

@@ -1,29 +1,20 @@
-"""The warm fork server, and the proof that workers share: with workers of all start methods, honest and others."""
+"""The warm fork server."""
 
-import concurrent.futures
-import multiprocessing
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import onecopy as oc
 import onecopy.workers
-from onecopy.workers import assert_shared, preload
+from onecopy.workers import preload
 
 pytestmark = pytest.mark.processes
 
 MB = 1_000_000
-START_METHODS = ["fork", "spawn", "forkserver"]
-
-
-# --- preload --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -157,7 +148,7 @@ def test_a_module_that_the_server_cannot_import_is_reported(program, tmp_path):
     said = program("""
         import sys
         import onecopy as oc
-        from onecopy.workers import assert_shared, preload
+        from onecopy.workers import preload
 
         sys.path.append("elsewhere")
         report = preload(["hidden"], measure=True)
@@ -167,163 +158,3 @@ def test_a_module_that_the_server_cannot_import_is_reported(program, tmp_path):
         pytest.skip("this Python's fork server is given sys.path")
     assert said.startswith("('hidden',) a worker with hidden")
     assert said.endswith("; the server could not import hidden\n")
-
-
-# --- assert_shared --------------------------------------------------------------------------------------------------
-
-
-class Held:
-    """What a worker holds, so that it stays."""
-
-    value: object = None
-
-
-def serve(connection: Connection, data: oc.ArrayFile) -> None:
-    """Run a worker that runs commands on its own handle of the data."""
-    while (order := connection.recv()) != "end":
-        array = data["weights"]
-        if order == "copy":
-            Held.value = array.copy()
-        elif order == "write":
-            array[:] = 1
-            Held.value = array
-        elif order == "forget":
-            del array
-            data.close()
-        else:
-            Held.value = float(array.sum())
-        connection.send("done")
-
-
-Workers = tuple[list[int], Callable[[int, str], None]]
-
-
-@pytest.fixture
-def workers() -> Iterator[Callable[..., Workers]]:
-    """Start workers that have the data; give their ids, and what sends one of them an order."""
-    started: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
-
-    def start(data: oc.ArrayFile, method: str = "fork", count: int = 3) -> Workers:
-        context = multiprocessing.get_context(method)
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(theirs, data), daemon=True)
-            process.start()
-            started.append((process, ours))
-
-        def tell(number: int, order: str) -> None:
-            started[number][1].send(order)
-            assert started[number][1].poll(60)
-            assert started[number][1].recv() == "done"
-
-        for number in range(count):
-            tell(number, "read")
-        return [process.pid for process, _ in started if process.pid], tell
-
-    yield start
-    for process, connection in started:
-        connection.send("end")
-        process.join(60)
-        assert process.exitcode == 0
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Iterator[oc.ArrayFile]:
-    oc.save(tmp_path / "model", {"weights": np.ones(40 * MB // 8)})
-    with oc.open(tmp_path / "model") as file:
-        yield file
-
-
-@pytest.mark.parametrize("method", START_METHODS)
-def test_workers_that_map_one_file_share_it(workers, model, method):
-    pids, tell = workers(model, method)
-    before = assert_shared(model, pids)
-    assert [worker.mapped >= 40 * MB for worker in before.workers] == [True] * 3
-    assert before.pss <= before.bytes
-    tell(1, "read")
-    after = assert_shared(model, pids, since=before)
-    assert [worker.pid for worker in after.workers] == pids
-    assert abs(after.growth(after.workers[1])) < 2 * MB
-    assert "held by 3 processes" in str(after)
-    assert all(str(pid) in str(after) for pid in pids)
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_copy_that_a_worker_makes_is_seen(workers, model, method):
-    pids, tell = workers(model, method)
-    before = assert_shared(model, pids)
-    tell(1, "copy")
-    assert_shared(model, pids, since=before)  # little, and allowed
-    message = rf"not one copy: process {pids[1]} has grown by 40\.\d MB elsewhere: it may hold a copy\n"
-    with pytest.raises(AssertionError, match=message):
-        assert_shared(model, pids, since=before, allowance="4MiB")
-    assert_shared(model, pids, since=before, allowance="45MB")
-    assert_shared(model, [pids[0], pids[2]], since=before, allowance="4MiB")
-
-
-def test_pages_that_a_worker_writes_are_seen(workers, tmp_path, model):
-    pids, tell = workers(oc.open(tmp_path / "model", private=True))
-    assert_shared(model, pids)
-    tell(2, "write")
-    with pytest.raises(
-        AssertionError, match=rf"process {pids[2]} has 40.0 MB of private pages in the mapping: it wrote to them"
-    ):
-        assert_shared(model, pids)
-
-
-def test_a_worker_that_does_not_map_the_data_is_seen(workers, tmp_path, model):
-    pids, tell = workers(model)
-    tell(0, "forget")
-    with pytest.raises(AssertionError, match=rf"process {pids[0]} does not map the files"):
-        assert_shared(model, pids)
-    model.close()
-    copies = oc.open(tmp_path / "model", "copy")
-    with pytest.raises(AssertionError, match="does not map the files"):
-        assert_shared(copies, os.getpid())
-
-
-def test_a_file_that_was_replaced_is_found_as_it_was_opened(workers, model, tmp_path):
-    pids, _ = workers(model)
-    oc.save(tmp_path / "model", {"weights": np.ones(3)})
-    assert assert_shared(model, pids).bytes > 40 * MB
-
-
-def touch(data: oc.ArrayFile) -> float:
-    return float(data["weights"].sum())
-
-
-def test_pools_give_their_processes(model):
-    context = multiprocessing.get_context("fork")
-    with context.Pool(2) as pool:
-        pool.map(touch, [model] * 8)
-        # A pool's workers open the file again for each task and let it go; what they inherited is still there.
-        assert len(assert_shared(model, pool).workers) == 2
-    with concurrent.futures.ProcessPoolExecutor(1, context) as executor:
-        executor.submit(touch, model).result()
-        assert len(assert_shared(model, executor).workers) == 1
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [["name"] * 10_000, {"a": 1, "b": 2}, [{"id": i} for i in range(10_000)]],
-    ids=["list", "dict", "table"],
-)
-def test_records_give_their_file_even_without_a_name(rows):
-    shared = oc.share(rows)
-    other = oc.share(["another"] * 10_000)
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        pool.map(len, [shared] * 4)
-        seen = assert_shared(shared, pool)
-    assert seen.bytes != assert_shared(other, os.getpid()).bytes
-    assert seen.paths == (shared.path,)
-
-
-def test_what_is_no_file_and_what_is_no_process_are_errors(model):
-    with pytest.raises(TypeError, match="cannot find shared files of this list"):
-        assert_shared(["a"], os.getpid())
-    with pytest.raises(ValueError, match="no processes"):
-        assert_shared(model, [])
-    with pytest.raises(ProcessLookupError):
-        assert_shared(model, 2**22 + 1)
-    with pytest.raises(ValueError, match="is not a size"):
-        assert_shared(model, os.getpid(), allowance="much")

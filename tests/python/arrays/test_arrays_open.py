@@ -16,6 +16,7 @@ import safetensors.numpy
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from tests.support.rows import same
 
 import onecopy as oc
 from onecopy.arrays import Entry
@@ -54,10 +55,6 @@ def random_bytes(size: int) -> bytes:
 # --- element types ----------------------------------------------------------------------------------------------------
 
 
-def test_all_22_element_types_of_the_format_are_tested_here():
-    assert len(DTYPES) + len(PACKED) == 22
-
-
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("shape", [(), (1,), (2, 4), (0,), (3, 0, 2), (2, 1, 3)])
 @pytest.mark.parametrize("shift", [0, 1])  # of the data: other writers align nothing
@@ -94,10 +91,6 @@ arrays = npst.arrays(
     dtype=st.sampled_from([dtype for name, dtype in DTYPES.items() if name not in NOT_NUMPYS]),
     shape=npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
 )
-
-
-def same(one: np.ndarray, other: np.ndarray) -> bool:
-    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 # Without tensors and with empty metadata the package writes what it cannot read itself: {},"__metadata__":{}}.
@@ -214,12 +207,6 @@ def test_an_array_keeps_the_memory_after_close_until_the_last_one_is_gone(model)
     assert not is_mapped()
 
 
-def test_looking_up_an_array_copies_nothing(model):
-    file = oc.open(model)
-    assert np.shares_memory(file["w"], file["w"])
-    assert file["w"].ctypes.data - file["b"].ctypes.data == file.entry("w").offset - file.entry("b").offset
-
-
 def test_a_closed_file_reports_it_and_still_has_a_repr(model):
     file = oc.open(model)
     assert repr(file) == f"<onecopy.ArrayFile {str(model)!r} 2 arrays, 0.0 MB, map>"
@@ -280,30 +267,22 @@ def test_shards_are_views_that_make_up_the_array(model, axis, ranks):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("name", "rank", "ranks", "axis", "error"),
     [
-        (("w", 0, 4), ValueError),
-        (("w", 2, 2), ValueError),
-        (("w", -1, 2), ValueError),
-        (("w", 0, 0), ValueError),
-        (("w", 0, -2), ValueError),
-        (("missing", 0, 2), KeyError),
+        ("w", 0, 4, 0, ValueError),
+        ("w", 2, 2, 0, ValueError),
+        ("w", -1, 2, 0, ValueError),
+        ("w", 0, 0, 0, ValueError),
+        ("w", 0, -2, 0, ValueError),
+        ("w", 0, 2, 2, IndexError),
+        ("missing", 0, 2, 0, KeyError),
+        ("packed", 0, 2, 0, ValueError),
     ],
 )
-def test_a_shard_that_cannot_be_is_an_error(model, arguments, error):
+def test_a_shard_that_cannot_be_is_an_error(write_tensors, name, rank, ranks, axis, error):
+    path = write_tensors({"w": ("F32", [6, 4], bytes(96)), "packed": ("F4", [3, 4], bytes(6))})
     with pytest.raises(error):
-        oc.open(model).shard(*arguments)
-
-
-def test_a_shard_along_an_axis_that_is_not_there_is_an_index_error(model):
-    with pytest.raises(IndexError):
-        oc.open(model).shard("w", 0, 2, axis=2)
-
-
-def test_packed_rows_that_cannot_be_split_are_refused_too(write_tensors):
-    path = write_tensors({"w": ("F4", [3, 4], bytes(6))})
-    with pytest.raises(ValueError, match="split"):
-        oc.open(path).shard("w", 0, 2)
+        oc.open(path).shard(name, rank, ranks, axis=axis)
 
 
 def test_auto_maps_local_files_and_gives_the_reason(tmp_path: Path) -> None:
@@ -331,18 +310,3 @@ def test_a_name_that_is_not_there_is_reported_with_what_there_is(model):
         file["weight"]
     assert raised.value.args == ("weight",)
     assert raised.value.__notes__ == [f"{model} has 2 arrays: 'w', 'b'"]
-
-
-def test_a_file_is_opened_by_one_call_of_the_compiled_half(write_tensors, monkeypatch):
-    path = write_tensors({"x": ("U8", [3], b"abc")})
-    calls = []
-
-    def open_arrays(given, **options):
-        calls.append((given, options))
-        return object(), "safetensors", "arrays", False  # any other call would be an AttributeError
-
-    monkeypatch.setattr("onecopy._core.open_arrays", open_arrays)
-    file = oc.open(path)
-    assert (len(calls), calls[0][0]) == (1, str(path))
-    assert (file.container, file.kind) == ("safetensors", "arrays")
-    monkeypatch.undo()

@@ -14,6 +14,7 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from tests.support.rows import same
 
 import onecopy as oc
 
@@ -31,15 +32,6 @@ MIB = 1 << 20
 
 def little(value: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(value, value.dtype.newbyteorder("<")).reshape(value.shape)
-
-
-def same(one: np.ndarray, other: np.ndarray) -> bool:
-    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "model.safetensors"
 
 
 def there_and_back(path: Path, value: object) -> np.ndarray:
@@ -117,12 +109,6 @@ def test_a_hidden_filler_is_hidden_everywhere(path):
     assert file.get("#0") is None
 
 
-@pytest.mark.parametrize("name", ["n" * 100_000, "é" * 5000, "a.b/c d", "__metadata", "constructor"])
-def test_strange_names_come_back(path, name):
-    oc.save(path, {name: np.uint8(1)})
-    assert list(oc.open(path)) == list(safetensors.numpy.load_file(path)) == [name]
-
-
 # --- what programs pass -----------------------------------------------------------------------------------------------
 
 
@@ -156,13 +142,6 @@ def test_large_arrays_of_any_layout_come_back(path, kind):
     again = oc.open(path)["x"]
     assert again.dtype == value.dtype.newbyteorder("<")
     assert np.array_equal(again, value)
-
-
-@pytest.mark.parametrize("value", [np.float32(1.5), np.bool_(True), np.int64(-7), np.complex64(1j), np.array(3, ">i2")])
-def test_scalars_of_numpy_are_arrays_without_axes(path, value):
-    again = there_and_back(path, value)
-    assert again.shape == ()
-    assert again == value
 
 
 def test_buffers_come_back(path, tmp_path):

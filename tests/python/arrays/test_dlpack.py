@@ -72,11 +72,6 @@ class Tensor:
         return self.device, 0
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.safetensors"
-
-
 @pytest.mark.parametrize("kind", CODES)
 @pytest.mark.parametrize("layout", [lambda a: a, lambda a: a.T, lambda a: a[1::2, :3], lambda a: a[:0], lambda a: a[0]])
 def test_tensors_of_small_floats_come_back_and_their_memory_is_given_back(path, kind, layout):

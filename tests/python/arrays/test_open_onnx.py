@@ -1,9 +1,5 @@
 """ONNX models behind `oc.open`: weights with the layout of memory are mapped in place; the others are reported."""
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from tests.support.places import DATA, GOLDEN, needs
@@ -42,30 +38,6 @@ def test_a_type_of_the_format_alone_is_bytes_with_its_name():
         model.shard("i4", 0, 1)
 
 
-def test_views_are_read_only_and_outlive_the_file():
-    with oc.open(MODELS / "small.onnx") as model:
-        weights = model["w"]
-    assert weights.sum() == 15
-    with pytest.raises(ValueError, match="read-only"):
-        weights[0, 0] = 1
-
-
-def test_residency_and_warming_work_by_name():
-    with oc.open(MODELS / "small.onnx") as model:
-        assert model.warm(["w"]).complete
-        with pytest.raises(oc.errors.NoChecksum):
-            model.verify()
-
-
-def test_a_model_that_is_cut_off_is_an_error_with_the_path(tmp_path):
-    whole = (MODELS / "small.onnx").read_bytes()
-    for length in (10, 60, 300, len(whole) - 1):
-        path = tmp_path / f"cut{length}.onnx"
-        path.write_bytes(whole[:length])
-        with pytest.raises(oc.FormatError, match=rf"cut{length}\.onnx: "):
-            oc.open(path)
-
-
 def test_the_format_is_detected_from_the_content(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes((MODELS / "small.onnx").read_bytes())
@@ -73,13 +45,6 @@ def test_the_format_is_detected_from_the_content(tmp_path):
     oc.save(tmp_path / "model.oc", {"w": np.ones(3)})
     (tmp_path / "model.oc").rename(tmp_path / "model.onnx")
     assert oc.open(tmp_path / "model.onnx").container == "safetensors"
-
-
-def test_ls_reports_the_container():
-    command = [sys.executable, "-m", "onecopy", "ls", "--json", MODELS / "small.onnx"]
-    facts = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    assert facts["container"] == "onnx"
-    assert [array["dtype"] for array in facts["arrays"]][-2:] == ["INT4", "F32"]
 
 
 @needs(REAL)

@@ -16,21 +16,13 @@ import numpy as np
 import pytest
 import safetensors
 from tests.support.hostile_files import crc32c
+from tests.support.writing import names_in
 
 import onecopy as oc
 
 MIB = 1 << 20
 OLD = {"old": np.arange(3)}
 NEW = {"a": np.arange(10.0), "b": np.full((3, 3), 7, np.int8)}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "model.safetensors"
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 # --- the header -------------------------------------------------------------------------------------------------------
@@ -92,12 +84,6 @@ def test_the_checksums_are_those_of_the_document(path):
     assert told["block"] == 2 * MIB
     assert base64.b64decode(told["data"]) == struct.pack("<I", crc32c(path.read_bytes()[len(header) :]))
     assert told["header"] == f"{crc32c(zeroed):08x}"
-
-
-def test_there_is_one_checksum_for_each_two_mebibytes_of_the_file(path):
-    oc.save(path, {"a": np.zeros(5 * MIB, np.uint8)})
-    told = json.loads(header_of(path)[1]["__metadata__"]["onecopy"])
-    assert len(base64.b64decode(told["crc32c"]["data"])) == 4 * 3  # 5 MiB and a header
 
 
 def test_a_file_without_checksums_opens_as_any_other(path):
@@ -194,7 +180,9 @@ class Lazy(Mapping[str, np.ndarray]):
 
 
 @pytest.mark.parametrize("fail_at", [1, 3, 4, 6])
-@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, np.zeros(5), [1, 2]])
+@pytest.mark.parametrize(
+    "failure", [RuntimeError, KeyboardInterrupt, np.zeros(5), np.zeros((1000, 1000), "i4"), [1, 2]]
+)
 @pytest.mark.parametrize("old", [True, False])
 def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(path, fail_at, failure, old):
     if old:
@@ -202,7 +190,7 @@ def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(path, f
     before = path.read_bytes() if old else None
     arrays = Lazy(fail_at, failure)
     if fail_at <= 3 and isinstance(failure, np.ndarray):
-        arrays.fail_at = 4  # an array of another shape than it had at first; before, it simply is the array
+        arrays.fail_at = 4  # an array of another shape or type than it had at first; before, it simply is the array
     with pytest.raises((RuntimeError, KeyboardInterrupt, ValueError, TypeError)):
         oc.save(path, arrays)
     assert names_in(path.parent) == ([path.name] if old else [])

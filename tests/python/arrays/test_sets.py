@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.shards import ARRAYS, INDEX, shard_of, write_set
 
 import onecopy as oc
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import venv
+import zipfile
 from pathlib import Path
 
 from tests.support.children import CHILD_SECONDS, run_python
@@ -37,6 +38,19 @@ def test_a_process_loads_three_modules_and_no_framework():
     ours = {name for name in more if name.startswith("onecopy")}
     assert ours == {"onecopy", "onecopy.auto", "onecopy.auto.hooks"}
     assert not more & {"numpy", "torch", "typing", "dataclasses", "json", "re", "click", "onecopy._core"}
+
+
+def test_numpy_and_small_files_load_no_module_that_maps_or_reports(tmp_path):
+    code = f"""
+    import sys, numpy
+    numpy.savez({str(tmp_path / "small.npz")!r}, a=numpy.arange(3))
+    numpy.arange(3).tofile({str(tmp_path / "small")!r})
+    assert numpy.fromfile({str(tmp_path / "small")!r}, int)[1] == numpy.load({str(tmp_path / "small.npz")!r})["a"][1]
+    print(*sys.modules)
+    """
+    plain = set(python(code, ONECOPY_AUTO="0", PYTHONPATH="").split())
+    ours = {"sitecustomize", "onecopy", "onecopy.auto", "onecopy.auto.hooks", "onecopy.auto._numpy", "onecopy.runs"}
+    assert set(python(code).split()) - plain == ours
 
 
 def test_the_search_path_is_as_without_it():
@@ -107,6 +121,23 @@ def test_a_framework_whose_functions_are_missing_is_left_alone(tmp_path):
     assert joblib.load("a") == "a"
     (call,) = onecopy.auto.calls()
     assert call.function == "import joblib" and call.reason.startswith("AttributeError")
+    """
+    run_python(code)
+
+
+def test_of_an_archive_only_the_framework_gets_other_functions(tmp_path):
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("joblib.py", "def load(path): return path\n")
+        archive.writestr("other.py", "")
+    code = f"""
+    import sys
+    sys.path.insert(0, {str(tmp_path / "archive.zip")!r})
+    import importlib.util, onecopy.auto
+    importlib.util.find_spec("joblib")
+    import other
+    assert onecopy.auto.calls() == ()
+    import joblib  # its loader was asked for twice
+    assert joblib.load(1) == 1
     """
     run_python(code)
 

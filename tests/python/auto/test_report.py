@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
+from onecopy.runs import call_log
 from onecopy.runs.call_log import Call, parse_calls
 from onecopy.runs.report import Group, RunReport
 
@@ -13,6 +14,14 @@ MODEL = Call("torch.load", "/m/model.pt", 1_500_000_000, 0, "", 1)
 
 def call(pid, **changes):
     return Call(**{**asdict(MODEL), "pid": pid, **changes})
+
+
+def test_a_process_keeps_a_limited_number_of_calls(monkeypatch):
+    monkeypatch.setattr(call_log, "_known", {})
+    monkeypatch.setattr(call_log, "MAX_CALLS", 3)
+    for number in range(5):
+        call_log.note("torch.load", f"/m/{number}", shared=1_500_000_000)
+    assert [one.path for one in call_log.calls()] == ["/m/0", "/m/1", "/m/2"]
 
 
 def test_a_file_counts_once_however_many_functions_and_calls():

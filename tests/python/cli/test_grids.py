@@ -55,7 +55,7 @@ def test_a_hostile_name_is_shown_and_not_obeyed(name):
 
 
 def test_wide_characters_count_double():
-    grid = screen.Grid((screen.Column("a"), screen.Column("b", right=True)), [("模型", "1")])
+    grid = screen.Grid("a >b", [("模型", "1")])
     assert grid.needed() == 4 + screen.GAP + 1
 
 

@@ -11,7 +11,7 @@ from tests.support.places import SLIDE, needs
 from tests.support.store_processes import suffixes
 
 import onecopy as oc
-from onecopy.images import CodecError
+from onecopy.images import CodecError, opening
 
 tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
@@ -176,6 +176,20 @@ def test_a_source_that_is_replaced_while_it_is_decoded_leaves_nothing(tmp_path, 
         oc.images.open(path, progress=replace)
     assert list(cache.iterdir()) == []
     assert np.array_equal(oc.images.open(path).array, noise((300, 200)) + 1)
+
+
+def test_a_source_that_is_replaced_before_it_is_decoded_leaves_nothing(tmp_path, cache, monkeypatch):
+    path = write(tmp_path / "a.tif", noise((300, 200)))
+    reserved = opening._reserved
+
+    def replaced(*arguments: object) -> object:
+        write(path, noise((300, 200)) + 1)
+        return reserved(*arguments)
+
+    monkeypatch.setattr(opening, "_reserved", replaced)
+    with pytest.raises(oc.errors.FileChanged, match="replaced or written while it was being decoded"):
+        oc.images.open(path)
+    assert list(cache.iterdir()) == []
 
 
 def test_what_raises_in_progress_leaves_nothing(tmp_path, cache):

@@ -47,6 +47,15 @@ def test_what_is_no_regular_file_is_an_error_and_is_not_opened(tmp_path):
         )
 
 
+def test_an_image_that_was_too_large_is_decoded_where_the_limit_is_higher(tmp_path):
+    paths = save_photos(tmp_path, [(40, 60), (20, 30)])
+    with oc.images.share(paths, max_bytes=2000, on_error="skip") as images:
+        assert list(images.errors) == [0]
+    with oc.images.share(paths) as images:
+        assert images.errors == {}
+        assert np.array_equal(images[0], expected(paths[0]))
+
+
 def test_an_artefact_that_another_program_changed_is_made_anew(tmp_path):
     paths = save_photos(tmp_path, [(40, 60)] * 3)
     oc.images.share(paths).close()

@@ -165,9 +165,12 @@ def test_a_model_that_changed_and_other_options_are_prepacked_anew(tmp_path, sto
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     oc.onnxruntime.session(model, "prepacked", wait=True, store=store, sess_options=options)
     assert len(from_store(store)) == 2
+    without = {"disabled_optimizers": ["MatMulAddFusion"]}
+    assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store, **without).onecopy.mode == "prepacked"
+    assert len(from_store(store)) == 3
     save_inline(model, aligned=True, rows=400)
     assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
-    assert len(from_store(store)) == 3
+    assert len(from_store(store)) == 4
 
 
 def test_auto_leaves_small_models_alone(tmp_path, store):
@@ -312,6 +315,14 @@ def test_weights_of_other_providers_are_not_prepacked(tmp_path, store):
         )
     assert session.onecopy.mode == "read"
     assert "CPU execution provider" in session.onecopy.reason
+
+
+def test_the_folder_of_a_model_is_its_onnx_file(tmp_path):
+    model = make("aligned", tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    with oc.onnxruntime.session(tmp_path, "direct") as session:
+        assert session.onecopy.mode == "direct"
+        assert [file.path for file in session.onecopy.mapped] == [str(model)]
 
 
 def test_an_unknown_mode_is_refused(tmp_path):

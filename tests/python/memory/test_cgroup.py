@@ -224,6 +224,13 @@ def test_what_is_left_counts_everybody_under_the_limit(tmp_path):
     assert "75 % of it is used" in str(found)
 
 
+def test_nothing_is_left_where_more_is_held_than_the_limit(tmp_path):
+    """The limit was lowered below what is held, which cannot be dropped."""
+    group = {"memory.stat": stat(anon=150 * MIB), "memory.current": f"{150 * MIB}", "memory.max": f"{100 * MIB}"}
+    found = container(7, root=pod(tmp_path, group))
+    assert (found.held, found.limit, found.left) == (150 * MIB, 100 * MIB, 0)
+
+
 def test_clean_cache_up_to_the_limit_is_no_reason_to_worry(tmp_path):
     """Ten gigabytes of a mapped file in a container of one: usage stands at the limit, and no process is killed."""
     group = {

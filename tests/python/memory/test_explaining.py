@@ -14,7 +14,7 @@ import onecopy as oc
 from onecopy import arrays
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
-from onecopy.workers import assert_shared
+from onecopy_monitor import assert_shared
 
 MIB = 1 << 20
 
@@ -87,6 +87,27 @@ def test_pages_of_an_opened_file_that_were_written_to_are_private(tmp_path):
         told = oc.explain(file)
         assert (told.findings[0].kind, 4096 <= told.private < MIB) == ("written", True)
         view.release()
+
+
+def test_pages_dropped_since_this_process_warmed_a_file_are_reported(tmp_path):
+    path = tmp_path / "a.safetensors"
+    oc.save(path, {"x": np.ones(4 * MIB, np.uint8)})
+    with oc.open(path) as file:
+        oc.evict(file)
+        if not (report := file.warm()).complete or not report.filled:
+            pytest.skip("the kernel drops pages at once")
+        assert "(100 %) were dropped since" not in str(oc.explain(file))
+        oc.evict(file)
+        if file.residency().cached is None:
+            pytest.skip("this kernel does not report what is cached")
+        assert "(100 %) were dropped since this process warmed it" in str(oc.explain(file))
+    with oc.open(path) as file:
+        file.warm(["x"])
+        oc.evict(file)
+    oc.save(path, {"x": np.zeros(4 * MIB, np.uint8)})
+    with oc.open(path) as replaced:
+        oc.evict(replaced)
+        assert "were dropped since" not in str(oc.explain(replaced))
 
 
 def test_several_files_are_explained_one_by_one(tmp_path):

@@ -111,14 +111,6 @@ def test_a_job_keeps_the_memory_when_the_file_is_closed(slow_file):
     assert not is_mapped(slow_file)
 
 
-def test_a_job_of_a_closed_file_still_brings_everything_in(cold_file, cached):
-    path = cold_file(32 * MIB)
-    with oc.Mapping(path) as mapping:
-        job = oc.warm(mapping, wait=False)
-    assert job.wait().complete
-    assert cached(path) == 32 * MIB
-
-
 def test_the_repr_of_a_job_reports_how_far_it_is(cold_file):
     job = oc.warm(cold_file(MIB), wait=False)
     job.wait()

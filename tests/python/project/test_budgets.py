@@ -62,7 +62,7 @@ def test_sharing_a_list_again_takes_few_calls():
     finally:
         sys.setprofile(None)
     shared.close()
-    assert len(calls) <= 17, calls  # it was 61: folders were looked for in each call
+    assert len(calls) <= 12, calls  # it was 61: folders were looked for in each call
 
 
 def test_help_lists_the_verbs_without_numpy_and_without_the_benchmarks(python):

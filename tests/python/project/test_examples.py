@@ -10,18 +10,10 @@ import sys
 import tempfile
 
 import pytest
+from tests.support.kernel import has_memory_files
 from tests.support.places import ROOT
 
 import onecopy
-
-
-def kernel_has_memfd() -> bool:
-    try:
-        os.close(os.memfd_create("probe"))
-    except OSError:
-        return False
-    return True
-
 
 MODULES = sorted(
     path.relative_to(source).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
@@ -50,12 +42,10 @@ def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, reques
     if module.startswith("onecopy.images."):
         pytest.importorskip("tifffile")
         pytest.importorskip("imagecodecs")
-    if module == "onecopy_mosaic.registering":
-        pytest.importorskip("scipy")
     if module in ("onecopy.records._arrow_unions", "onecopy.records.rows", "onecopy.records.sources"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    if not kernel_has_memfd():  # to the examples any new file is as good
+    if not has_memory_files():  # to the examples any new file is as good
         monkeypatch.setattr(os, "memfd_create", lambda name: tempfile.mkstemp(name)[0])
     result = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
     with contextlib.suppress(onecopy.DataLost):  # of the example of `guard`: reported once

@@ -115,10 +115,10 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
         ("python/onecopy/files.py", "import onecopy.arrays"),
         ("python/onecopy/memory/proc.py", "import onecopy.errors"),
         ("python/onecopy/store/__init__.py", "import onecopy.arrays"),
-        ("python/onecopy/page_cache/__init__.py", "import rich"),
+        ("python/onecopy/page_cache.py", "import rich"),
         ("python/onecopy/records/rows.py", "import onecopy_bench"),
         ("packages/mosaic/src/onecopy_mosaic/regions.py", "import onecopy_mosaic.outputs"),
-        ("python/onecopy/memory/causes.py", "import onecopy_monitor.table"),
+        ("python/onecopy/memory/explaining.py", "import onecopy_monitor.table"),
         ("packages/monitor/src/onecopy_monitor/samples.py", "import onecopy_monitor.watching"),
     ],
 )

@@ -33,10 +33,6 @@ def names() -> list[str]:
     return [path.stem for path in NOTEBOOKS]
 
 
-def test_there_are_three():
-    assert len(NOTEBOOKS) == 3
-
-
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=names())
 def test_a_notebook_is_committed_without_outputs(notebook):
     for cell in json.loads(notebook.read_text())["cells"]:

@@ -33,16 +33,6 @@ def test_python_the_extension_and_the_metadata_say_the_version_of_pyproject():
     assert VERSION == oc.__version__ == _core.version() == importlib.metadata.version("onecopy")
 
 
-def test_no_other_file_of_the_build_knows_the_version():
-    for name in (
-        "CMakeLists.txt",
-        "python/onecopy/__init__.py",
-        "include/onecopy/base/version.hpp",
-        "src/base/version.cpp",
-    ):
-        assert VERSION not in (ROOT / name).read_text().replace(f'"{VERSION}", "0.2.0rc1"', ""), name
-
-
 def test_cmake_reads_the_version_also_where_it_is_of_a_candidate(tmp_path):
     lines = (ROOT / "CMakeLists.txt").read_text().partition("\nproject(")[0].splitlines()
     script = "\n".join(line for line in lines if not line.startswith(("cmake_minimum", "set_property")))
@@ -59,12 +49,6 @@ def test_the_newest_section_of_the_changelog_and_the_citation_are_of_this_versio
     released = re.findall(r"^## (\d\S*) - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert released[0] == (citation()["version"], citation()["date-released"])
     assert released[0][0] == VERSION or re.search(r"(dev|a|b|rc)\d+$", VERSION)
-
-
-def test_the_citation_has_what_the_format_asks_for():
-    assert {"cff-version", "message", "title", "license"} <= set(citation())
-    assert citation()["license"] == PROJECT["project"]["license"]
-    assert "\nauthors:\n  - " in (ROOT / "CITATION.cff").read_text()
 
 
 def test_wheels_are_built_for_every_version_that_is_named_and_tested_with_files_that_are_there():

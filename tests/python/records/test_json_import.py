@@ -87,7 +87,10 @@ def test_numbers_however_they_are_spelt(imported):
         exponent = draw.choice(["", draw.choice("eE") + draw.choice(["", "+", "-"]) + digits(3)])
         return draw.choice(["", "-"]) + whole + fraction + exponent
 
-    text = "[" + ", ".join(number() for _ in range(10_000)) + "]"
+    edges = ["1e308", "1e309", "-1e309", "1e-323", "1e-324", "-1e-400", "-0.0e+7", "9007199254740993.0"]
+    edges += ["0e999999999999999999999", "1e99999999999999999999", "1e-99999999999999999999", "0.0e-9"]
+    edges += [f"0.{'0' * 400}1e500", f"0.{'0' * 400}1", f"{'9' * 400}.5", f"{'9' * 400}.5e-395"]
+    text = "[" + ", ".join([*edges, *(number() for _ in range(10_000))]) + "]"
     assert same(imported(text), json.loads(text))
 
 
@@ -135,6 +138,11 @@ def test_every_truncation_and_every_flipped_byte_is_refused_or_json(imported):
 
 def test_keys_that_come_twice_have_their_first_place_and_last_value(imported):
     text = '[{"a": 1, "b": [2], "a": {"c": 3, "c": 4}, "b": 5}, {"\\u0061": 1, "a": 2}]'
+    assert same(imported(text), json.loads(text))
+
+
+def test_escaped_keys_that_come_twice_after_others_of_their_length(imported):
+    text = r'[{"\u0061": 1, "\u0062": 2}, {"\u0063": 3, "\u0063": 4}]'
     assert same(imported(text), json.loads(text))
 
 
@@ -190,27 +198,63 @@ def test_what_is_refused_has_a_kind_and_a_place(imported, tmp_path, text, path, 
     assert (refusal(error.value), error.value.path) == (refused, str(tmp_path / "rows.json"))
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "message"),
-    [
-        (
-            '{"a": {"b": [0, {"c d": [1, tru]}]}}',
-            "a.b",
-            '28 (line 1, column 29, in a.b[1]["c d"][1]): expected a value',
-        ),
-        ('[\n1,\n "é", x]', "", "12 (line 3, column 7, in [2]): expected a value"),
-        (
-            '{"annotations": [], "images": []}',
-            "",
-            "0 (line 1, column 1): an object, and rows are the items of an array: give the path to one of its members, "
-            "'annotations', 'images'",
-        ),
+ITEMS = '{"no": {"items": [0]}, "data": {"\\u0078": [], "items": [1, 2], "more": "]"}, "z": [[]]}'
+MESSAGES = {
+    "0 (line 1, column 1): expected an array, whose items are the rows": ["7"],
+    "byte order mark": ["\ufeff[]"],
+    "UTF-16": [b"\xff\xfe[\0]\0"],
+    "2 (line 1, column 3, in [1]): expected ',' or ']'": ["[1"],
+    "expected ',' or ']'": ["[1 2]", "[1}", "[0x10]", "[1_000]"],
+    "the end, where a value is expected": ["[1,"],
+    "3 (line 1, column 4, in [1]): expected a value": ["[1,]"],
+    "12 (line 3, column 7, in [2]): expected a value": ['[\n1,\n "é", x]'],
+    '20 (line 3, column 7, in [0]["é"][2])': ['[\n{"é": [1,\n "é", x]}]'],
+    'in [0]["a b"].c[1]): expected a value': ['[{"a b": {"c": [0, tru]}}]'],
+    "expected a value": [
+        f"[{one}]" for one in (",", "value", "nul", "True", "nan", "'a'", "-", "+1", ".5", "-Inf", "\xa0")
     ],
-)
-def test_a_refusal_names_line_column_and_value(imported, tmp_path, text, path, message):
+    "3 (line 1, column 4): text behind the end of the value": ["[1]x"],
+    "leading zero": ["[01]", "[-01]"],
+    "a fraction needs digits": ["[1.]", "[1.e5]"],
+    "an exponent needs digits": ["[1e]", "[1e+]"],
+    "1 (line 1, column 2, in [0]): a string that does not end": ['["a]'],
+    "a control character in a string": ['["a\n"]'],
+    "an unknown escape sequence": ['["\\x"]', '["\\'],
+    "\\u needs four hexadecimal digits": ['["\\u12"]', '["\\u-123"]'],
+    "10 (line 1, column 11, in [0]): half of a surrogate pair": ['["abcdefgh\\ud800"]'],
+    "half of a surrogate pair": ['["\\udc00"]', '["\\ud800\\u0041"]', '["\\ud800x"]'],
+    "in [0]): expected a key in quotes": ["[{1: 2}]", '[{"a": 1,}]'],
+    "expected ':' behind the key": ['[{"a" 1}]'],
+    "expected ',' or '}'": ['[{"a": 1 "b": 2}]'],
+    "5 (line 1, column 6, in [0]): no UTF-8": [b'["abc\xff"]'],
+    "4 (line 1": [b'["\xc3\xa9\xc0\x80"]', b'["\\n\xed\xa0\x80"]'],
+    "no UTF-8": [b'["12345678901234567\xf0\x9f"]'],
+}
+MESSAGES_AT = [
+    ({"path": ["a", "b"]}, '{"a": {"b": [0, {"c d": [1, tru]}]}}', '28 (line 1, column 29, in a.b[1]["c d"][1])'),
+    (
+        {},
+        '{"annotations": [], "images": []}',
+        "0 (line 1, column 1): an object, and rows are the items of an array: give the path to one of its members, "
+        "'annotations', 'images'",
+    ),
+    ({"path": ["data", "rows"]}, ITEMS, "no member 'rows' in the object; it has 'x', 'items', 'more'"),
+    ({"path": ["data"]}, ITEMS, "give the path to one of its members, 'x', 'items', 'more'"),
+    ({"path": ["no", "items", "x"]}, ITEMS, "17 (line 1, column 18, in no.items)"),
+    ({"path": ["a"]}, '{"a": [1], "a": [2]}', "the member with the rows comes twice"),
+    ({"path": ["a"]}, '{"a": [1], "b": tru}', "in b): expected a value"),
+    ({"lines": True}, "1\n2 3\n", "4 (line 2, column 3, in [1]): text behind the end of the value"),
+    ({"lines": True}, "[1,\n2]\n", "3 (line 1, column 4, in [0][1])"),
+    *(({}, text, message) for message, texts in MESSAGES.items() for text in texts),
+]
+
+
+@pytest.mark.parametrize(("options", "text", "message"), MESSAGES_AT)
+def test_a_refusal_names_line_column_and_value(imported, tmp_path, options, text, message):
     with pytest.raises(oc.FormatError) as error:
-        imported(text, [part for part in path.split(".") if part])
-    assert str(error.value) == f"{tmp_path / 'rows.json'}: JSON at byte {message}"
+        imported(text, **options)
+    assert str(error.value).startswith(f"{tmp_path / 'rows.json'}: JSON at byte ")
+    assert message in str(error.value)
 
 
 def test_an_empty_file_of_lines_has_no_rows_and_one_of_json_is_none(imported):

@@ -38,6 +38,7 @@ MAKE = {
 
 def opened(builder: _core.RecordBuilder) -> _core.Rows:
     descriptor = builder.save_to_memory("rows")
+    assert descriptor is not None
     try:
         file = open_arrays(f"/proc/self/fd/{descriptor}")
     finally:
@@ -67,7 +68,13 @@ def test_numbers_of_every_width_and_sort_in_any_order(rows):
 
 def test_many_rows_come_back_through_the_spool(tmp_path):
     rows = [
-        {"id": i, "name": f"näme {i}" * (i % 5), "box": [i / 7] * (i % 4), "more": {"a": i} if i % 9 else None, **extra}
+        {
+            "id": (i % 97) << (i // 8192 * 8 % 56),
+            "name": f"näme {i}" * (i % 5),
+            "box": [i / 7] * (i % 4),
+            "more": {"a": i} if i % 9 else None,
+            **extra,
+        }
         for i in range(60_000)
         for extra in ([{"rare": 2**40 + i}] if i % 1000 == 0 else [{}])
     ]

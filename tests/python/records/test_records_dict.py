@@ -175,6 +175,18 @@ def test_the_index_is_an_array_of_the_file(tmp_path):
     assert oc.open_records(path).verify().bytes > 0
 
 
+def test_an_index_that_points_behind_the_last_row_is_an_error(tmp_path):
+    path, pairs = tmp_path / "d.oc", {"a": 1, "b": 2}
+    onecopy.records.save(path, pairs)
+    with oc.open_records(path) as rows:
+        place = rows.file.entry("records.0.index.slots")
+    words = np.memmap(path, "<u8", "r+", place.offset, place.nbytes // 8)
+    words[words != 0] = words[words != 0] >> 48 << 48 | len(pairs) + 1
+    words.flush()
+    with pytest.raises(oc.FormatError, match="points outside the rows"):
+        oc.open_records(path, oc.Dict)["a"]
+
+
 def test_a_key_that_closes_the_dict_while_it_is_hashed_finds_it_closed():
     mapped = oc.share({2: "two"})
 

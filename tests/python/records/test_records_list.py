@@ -203,18 +203,6 @@ def test_lazy_rows_decode_what_is_touched():
     assert lazy.box[1] == 2.5  # views keep the memory
 
 
-def test_a_builder_is_called_once_and_its_error_comes_through():
-    calls = []
-
-    def load():
-        calls.append(1)
-        raise LookupError("no such split")
-
-    with pytest.raises(LookupError, match="no such split"):
-        oc.share(load, store=oc.Store(where="here"))
-    assert calls == [1]
-
-
 @pytest.mark.parametrize("where", ["fork", "here"])
 @pytest.mark.parametrize("place", [None, "memory", "disk"])
 def test_nameless_data_is_in_the_place_of_the_store(where, place):
@@ -224,21 +212,6 @@ def test_nameless_data_is_in_the_place_of_the_store(where, place):
     behind = str(Path(rows.path).readlink())
     assert behind.startswith(("/memfd:", "/dev/shm/#", "/dev/shm/.onecopy-")) == (place != "disk")
     assert behind.endswith("(deleted)")
-
-
-def test_keyed_data_is_built_once(tmp_path):
-    calls = tmp_path / "calls"
-
-    def build() -> list[str]:
-        with calls.open("a") as file:
-            file.write("called ")
-        return ["a"]
-
-    first = oc.share(build, "k", store=oc.Store(tmp_path / "c", where="here"))
-    again = oc.share(build, "k", store=oc.Store(tmp_path / "c", where="here"))
-    assert (calls.read_text(), first == again) == ("called ", True)
-    assert first.report is not None
-    assert (first.report.built, again.report.built) == (True, False)
 
 
 REAL = DATA / "coco"

@@ -168,6 +168,17 @@ def test_parquet_rows_are_those_of_to_pylist(tmp_path):
         list(records.parquet_rows(tmp_path / "missing.parquet"))
 
 
+def test_a_writer_counts_the_rows_of_all_sources(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"id": [1, 2, 3]}), tmp_path / "rows.parquet")
+    told: list[int] = []
+    with records.Writer(tmp_path / "rows.oc") as writer:
+        for _ in range(2):
+            writer.extend(records.parquet_rows(tmp_path / "rows.parquet"), progress=told.append)
+    assert told == [3, 6]
+
+
 def test_parquet_types_that_only_python_has_come_back_too(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

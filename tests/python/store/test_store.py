@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import run_python
 
 import onecopy as oc
 import onecopy.store
@@ -97,6 +98,18 @@ def test_an_exception_that_cannot_travel_is_named(store):
         store.with_options(where="fork").get_or_build("k", fail)
 
 
+def test_what_was_printed_before_a_build_in_a_child_is_printed_once(tmp_path):
+    code = """
+    import sys, onecopy as oc
+    sys.stdout = open(1, "w", closefd=False)  # with a buffer, whatever the environment says
+    print("before", end=" ")
+    store = oc.Store(sys.argv[1], where="fork")
+    store.get_or_build("k", lambda path: print("built", end=" ") or path.write_text("x"))
+    print("after", end="")
+    """
+    assert run_python(code, tmp_path / "store") == "before built after"
+
+
 def test_a_child_that_is_killed_or_exits_is_reported(store):
     with pytest.raises(ChildProcessError, match="was killed by SIGKILL"):
         store.with_options(where="fork").get_or_build("k", lambda _: os.kill(os.getpid(), 9))
@@ -112,10 +125,12 @@ def test_a_build_that_makes_no_file_is_reported(store):
 
 
 @pytest.mark.parametrize("where", ["here", "fork"])
-def test_a_recursive_build_is_an_error(store, where):
-    with pytest.raises(OSError, match="recursive build of key") as raised:
-        store.with_options(where=where).get_or_build("k", lambda _: store.get_or_build("k", text("x")))
-    assert raised.value.errno == errno.EDEADLK
+def test_a_recursive_build_is_an_error(store, where, tmp_path):
+    (tmp_path / "above").symlink_to(store.folder.parent)
+    for same in (store, oc.Store(tmp_path / "above" / store.folder.name)):
+        with pytest.raises(OSError, match="recursive build of key") as raised:
+            store.with_options(where=where).get_or_build("k", lambda _, same=same: same.get_or_build("k", text("x")))
+        assert raised.value.errno == errno.EDEADLK
     assert list(store.folder.iterdir()) == []
 
 
@@ -313,8 +328,11 @@ def test_a_link_is_no_folder(tmp_path, store):
 
 
 def test_new_folders_are_private_and_those_above_are_made(tmp_path):
+    mask = os.umask(0)
     store = oc.Store(tmp_path / "a" / "b" / "store")
-    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+    os.umask(mask)
+    for folder in (store.folder, *store.folder.parents[:2]):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_a_folder_that_is_removed_is_made_again(store):

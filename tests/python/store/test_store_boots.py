@@ -63,7 +63,8 @@ def test_after_another_start_it_is_built_again(store):
     about = store.with_options(durable=False).get_or_build("a", build).path.with_suffix(".about")
     change(about, r"\nboot \d+ .*\n", "\nboot 5 other\n")
     assert store.find("a") is None
-    assert [one.state for one in store.ls()] == ["leftover"]
+    left = ("leftover", "a", "the machine started again before it was flushed")
+    assert [(one.state, one.key, one.reason) for one in store.ls()] == [left]
     assert store.with_options(durable=False).get_or_build("a", build).built
     assert store.find("a") is not None
 

@@ -115,20 +115,6 @@ def test_a_copy_larger_than_the_address_space_is_an_error(tmp_path, in_child):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_at_least_64_bytes_after_the_end_can_be_read(tmp_path, in_child, mode):
-    def read_beyond():
-        for size in [1, 63, 4031, 4032, 4033, 4095, 4096, 4097, 8192, HUGE - 63, HUGE]:
-            path = tmp_path / f"{size}.bin"
-            path.write_bytes(DATA[:size])
-            for offset in {0, size // 2, size - 1}:
-                mapping = oc.Mapping(path, offset, mode=mode)
-                assert len(ctypes.string_at(mapping.address + mapping.nbytes, 64)) == 64
-        return "alive"
-
-    assert in_child(read_beyond) == "alive"
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_views_are_read_only_and_stay_so(path, mode):
     mapping = oc.Mapping(path, mode=mode)
     view = mapping.view()

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.support.shards import write_set
 
 import onecopy as oc
 from onecopy import holding
@@ -197,6 +198,23 @@ def test_as_much_is_locked_as_the_limit_allows(two_files, in_child, monkeypatch)
 def test_a_path_that_is_given_twice_counts_once(two_files):
     with Hold([two_files[0], str(two_files[0])], pin=0) as hold:
         assert (hold.files, whats(news(hold))) == (1, ["held"])
+
+
+def test_the_folder_of_a_model_is_held_as_the_files_of_its_weights(tmp_path):
+    index = write_set(tmp_path)
+    shards = sorted(str(path) for path in tmp_path.glob("*.safetensors"))
+    with Hold([tmp_path, shards[0]], pin=0) as hold:
+        first, *others = hold.refresh()
+        assert (first.path, sorted(change.path for change in others)) == (str(index), shards)
+    with pytest.raises(IsADirectoryError, match="Is a directory"):
+        Hold([tmp_path.parent])
+
+
+def test_a_file_that_has_the_name_of_a_model_and_is_none_is_held(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\xff" * PAGE)
+    with Hold([path], pin=0) as hold:
+        assert whats(hold.refresh()) == ["held"]
 
 
 def test_one_path_instead_of_several_is_a_type_error(two_files):

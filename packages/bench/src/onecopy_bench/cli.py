@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
-from onecopy.cli import screen
+from onecopy.cli.groups import Group
+from onecopy.text import counted
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Record, read
 from onecopy_bench.engine.rounds import Settings
-from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import Table, counted, plain, table
+from onecopy_bench.engine.scenario import FILE, Scenario
+from onecopy_bench.engine.tables import Table, plain, table
 from onecopy_bench.scenarios import images, keys, models, nodes, open, passes, records, run, share, start, structs  # noqa: A004
 from onecopy_bench.stories import command as stories
 
@@ -49,7 +50,7 @@ def _every_number(record: Record) -> Iterator[Table]:
         yield table(record, ", ".join(case), case, dict.fromkeys(sample.row for sample in samples), columns)
 
 
-@click.group("bench", cls=screen.Group)
+@click.group("bench", cls=Group)
 def command() -> None:
     """Measure in fresh processes, with a declared state of the page cache."""
 
@@ -57,14 +58,9 @@ def command() -> None:
 @command.command("report")
 @click.argument("records", nargs=-1, required=True, type=click.Path(), metavar="RECORD...")
 @click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="OUT",
+    "-o", "--output", "outputs", multiple=True, type=FILE, metavar="OUT",
     help="A .md, .svg or .png file; more than once for several. Without it the page goes to stdout.",
-)
+)  # fmt: skip
 def report(records: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
     """Write RECORD as a page of tables and as a picture; several records as one page.
 

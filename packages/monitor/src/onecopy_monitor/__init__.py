@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from onecopy_monitor.samples import COLUMNS, FileSample, ProcessSample, Sample, sample_of
     from onecopy_monitor.sampling.sampler import Sampler
     from onecopy_monitor.series import Curve, FilePeak, Height, Holder, Peaks, ProcessSeries, Series
+    from onecopy_monitor.sharing import MemoryOfWorker, Sharing, assert_shared
     from onecopy_monitor.snapshots import Cost, FileReading, ProcessReading, Snapshot, Totals, Walk, WatchCost
     from onecopy_monitor.table import ProcessMemory, memory_of, memory_table
     from onecopy_monitor.watching import Watch, watch
@@ -41,6 +42,7 @@ _HOMES = {
     "samples": ("COLUMNS", "FileSample", "ProcessSample", "Sample", "sample_of"),
     "sampling.sampler": ("Sampler",),
     "series": ("Curve", "FilePeak", "Height", "Holder", "Peaks", "ProcessSeries", "Series"),
+    "sharing": ("MemoryOfWorker", "Sharing", "assert_shared"),
     "snapshots": ("Cost", "FileReading", "ProcessReading", "Snapshot", "Totals", "Walk", "WatchCost"),
     "table": ("ProcessMemory", "memory_of", "memory_table"),
     "watching": ("Watch", "watch"),
@@ -58,6 +60,7 @@ __all__ = [
     "Height",
     "Holder",
     "Machine",
+    "MemoryOfWorker",
     "Peaks",
     "ProcessMemory",
     "ProcessReading",
@@ -68,11 +71,13 @@ __all__ = [
     "Sample",
     "Sampler",
     "Series",
+    "Sharing",
     "Snapshot",
     "Totals",
     "Walk",
     "Watch",
     "WatchCost",
+    "assert_shared",
     "memory_of",
     "memory_table",
     "read_recording",

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from onecopy.arguments import path_text
-from onecopy.atomic_files import path_beside, remove, replace
 from onecopy.files import Closeable
 from onecopy.images.image import NAME, Facts
 from onecopy.page_cache import available_memory
 from onecopy.scratch_arrays import Scratch, scratch
+from onecopy_mosaic.atomic_files import path_beside, remove, replace
 from onecopy_mosaic.regions import covered_rows, in_bands, span_of
 from onecopy_mosaic.window import Window
 

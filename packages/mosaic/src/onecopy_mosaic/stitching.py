@@ -23,6 +23,7 @@ import numpy as np
 
 from onecopy.arguments import decoder_threads, non_negative, thread_count
 from onecopy.files import Closeable
+from onecopy.page_cache import available_memory
 from onecopy.text import size
 from onecopy_mosaic.outputs import Output, Work, output_for
 from onecopy_mosaic.regions import Share, downwards, shares, within
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["Mosaic", "Out", "mosaic"]
 
 Out: TypeAlias = "NDArray[Any] | Scratch | str | os.PathLike[str] | None"
+
+
+_SPARE = 32 << 20
+"""Bytes of memory that are left for pages that are being read and written."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,8 @@ def mosaic(
         (index, count): write only this part of the rows, for one of several processes that fill one array or scratch;
         needs `out`.
     threads
-        Number of threads that decode and paste; None: the CPUs of this process, at most 4. Each holds one tile.
+        Number of threads that decode and paste; None: the CPUs of this process, at most 4. Each holds one tile;
+        fewer run where the available memory does not hold their tiles.
     overwrite
         Replace an existing file at the path.
     progress
@@ -138,6 +144,8 @@ def mosaic(
         does not exist.
     CodecError
         A tile cannot be decoded.
+    NotEnoughMemory
+        A tile, decoded, is larger than the available memory.
 
     Examples
     --------
@@ -163,7 +171,7 @@ def mosaic(
         Work(plan.shares, known.is_in_memory),
         overwrite=overwrite,
     ) as output:
-        _paste(plan, output, thread_count(threads) or decoder_threads(), progress)
+        _paste(plan, output, _that_fit(plan, thread_count(threads) or decoder_threads()), progress)
         made = output.finish()
     shown = {share.tile for share in plan.shares}
     return Mosaic(
@@ -272,6 +280,15 @@ def _ranked(order: Literal["given"] | Sequence[int], count: int) -> Sequence[int
     if sorted(numbers) != list(range(count)):
         raise ValueError(f"order must have each of the numbers 0 to {count - 1} once")
     return numbers
+
+
+def _that_fit(plan: _Plan, threads: int) -> int:
+    """Return the number of threads that fit into memory with a tile each."""
+    largest = max((plan.tiles.loaded_bytes(share.tile) for share in plan.shares), default=0)
+    available = available_memory()
+    if largest == 0 or available is None:
+        return threads
+    return max(1, min(threads, (available - _SPARE) // largest))
 
 
 def _paste(plan: _Plan, output: Output, threads: int, progress: Callable[[int, int], object] | None) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from onecopy.images import codecs
+from onecopy.page_cache import expect_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,6 +19,15 @@ if TYPE_CHECKING:
 
 Tile: TypeAlias = "NDArray[Any] | str | os.PathLike[str] | Callable[[], NDArray[Any]]"
 """An array (of numpy, or an object with shape, dtype and ``__array__``), a path of an image, or a function."""
+
+_LARGE = 1 << 20
+"""Bytes of a tile from which on the available memory is read before it is decoded."""
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an array whose memory goes back to the kernel with it: heaps of threads keep up to 32 MiB each."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.ndarray(shape, dtype, mmap.mmap(-1, prod(shape) * dtype.itemsize, flags=flags))
 
 
 class Tiles:
@@ -69,11 +81,18 @@ class Tiles:
         """Return whether a tile is a numpy array, so that `load` is cheap and may be called repeatedly."""
         return isinstance(self._tiles[number], np.ndarray)
 
+    def loaded_bytes(self, number: int) -> int:
+        """Return the bytes of memory that `load` takes, half of them for buffers of a decoder; 0 for an array."""
+        shape, dtype = self.shape_and_dtype(number)
+        return 0 if self.is_in_memory(number) else 2 * prod(shape) * int(dtype.itemsize)
+
     def load(self, number: int) -> NDArray[Any]:
         """Return a tile as an array, decoding files; ValueError if it does not agree with `shape_and_dtype`."""
         tile, (shape, dtype) = self._tiles[number], self.shape_and_dtype(number)
         if isinstance(tile, str | os.PathLike):
-            pixels = np.empty(shape, dtype)
+            if (needed := self.loaded_bytes(number)) >= _LARGE:
+                expect_memory(needed, "decode", os.fsdecode(tile), instead="cut the image into smaller tiles")
+            pixels = _empty(shape, dtype) if needed >= _LARGE else np.empty(shape, dtype)
             codecs.decode(tile, pixels, threads=1)
             return pixels
         array = np.asarray(tile() if callable(tile) else tile)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,26 +14,24 @@ import onnxruntime
 
 from onecopy import _core, page_cache
 from onecopy.errors import Error, FormatError
+from onecopy.files import Closeable
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
 from onecopy.reports import Copied, lines_of
-from onecopy.sources import resolve
+from onecopy.sources import AS_REQUESTED, file_of
 from onecopy.store import Store, default_folder, free_on
 from onecopy.store.fork import trim_heap
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Iterable, Mapping, Sequence
 
     from onecopy.page_cache import WarmJob
 
 
 WORTH_IT = 16 << 20  # bytes of weights: below, `auto` does not prepack, but uses existing prepacked weights
 WORTH_ALIGNING = 1 << 18  # misaligned bytes: below, `direct` lets ONNX Runtime copy them
-AS_REQUESTED = "as requested"
 BY_DEFAULT = (
     "the default: ONNX Runtime without changes, with a copy of the weights in each process; mode='auto' shares weights "
     "that were prepacked once per machine, and prepacks 16 MiB and more"
@@ -44,247 +41,11 @@ _ON_DISK = 2.5  # maximum size of the artefact, as a multiple of the weights
 
 _CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
 _INSIDE = "model"  # location name of the model file itself in the skeleton
+SMALLEST = 1024  # bytes; smaller weights stay in the message and are copied by ONNX Runtime
 
 
 class Unfit(Error):
     """The mode is unavailable; the message says why."""
-
-
-@dataclass
-class Request:
-    """The arguments of `session`."""
-
-    path: str
-    sess_options: onnxruntime.SessionOptions | None
-    providers: Sequence[Any] | None
-    disabled_optimizers: tuple[str, ...]
-    wait: bool
-    store: Store | str | os.PathLike[str] | None
-    model: Model | None = None
-    """The parsed model; None until the file was read."""
-
-    @property
-    def kind(self) -> Kind:
-        """The format by the rules of ONNX Runtime: by the options, else by the suffix of the path."""
-        given = _options.entry(self.sess_options, "session.load_model_format")
-        return "ort" if (given or self.path[-4:]).lower() in ("ort", ".ort") else "onnx"
-
-    @property
-    def is_on_cpu(self) -> bool:
-        """Whether all execution providers run on the CPU."""
-        given = self.providers or onnxruntime.get_available_providers()
-        return {one if isinstance(one, str) else one[0] for one in given} <= _CPU
-
-    def recipe(self, model: Model) -> _prepacking.Recipe:
-        """Return the recipe of the prepacked weights."""
-        options = _options.deciding(self.sess_options)
-        store = Store.of(self.store).with_options(where="here")
-        return _prepacking.Recipe(self.path, model.files, options, self.disabled_optimizers, store)
-
-
-@dataclass
-class Opening:
-    """The arguments for making a session in a mode."""
-
-    mode: str
-    reason: str
-    model: str | bytes
-    """Path of the model, or its serialized message."""
-    entries: Mapping[str, str] = field(default_factory=dict)
-    """Entries for the session options."""
-    buffers: tuple[tuple[str, memoryview], ...] = ()
-    """Files in memory for ONNX Runtime: the locations in the model, and views of their bytes."""
-    owned: tuple[FileMapping, ...] = ()
-    """The mappings that `buffers` are views of."""
-    keeps: bool = False
-    """Whether the session uses the mappings after it was made."""
-    trims: bool = False
-    """Whether to return free heap to the system after the session was made."""
-    files: tuple[str, ...] = ()
-    """Files that the session may have mapped."""
-    copied: tuple[Copied, ...] = ()
-
-    def close(self) -> None:
-        """Release the mappings."""
-        for _, view in self.buffers:
-            with contextlib.suppress(BufferError):  # the options of ONNX Runtime still reference it
-                view.release()
-        self.buffers = ()
-        for mapping in self.owned:
-            mapping.close()
-
-
-def read(request: Request, reason: str) -> Opening:
-    """Open the model with ONNX Runtime without changes."""
-    files = request.model.files if request.model else (request.path,)
-    return Opening("read", reason, request.path, files=files)
-
-
-def mapped(request: Request) -> Opening:
-    """Read the model through a mapping that is released afterwards."""
-    reason = "as requested; this saves no memory once the session exists: see 'direct' and 'prepacked'"
-    with parsed(request) as (model, mapping):
-        if request.kind == "ort":
-            return Opening("map", reason, request.path, _options.ORT_MAPPED, files=model.files)
-        if model.locations:
-            return Opening("map", reason + "; external data is mapped by ONNX Runtime", request.path, files=model.files)
-        message, buffers, owned = in_memory(model, mapping)
-        return Opening("map", reason, message, buffers=buffers, owned=owned, files=model.files)
-
-
-def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
-    """Use weights in the mapping of the model."""
-    with parsed(request) as (model, mapping):
-        if request.kind == "ort":
-            return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=model.files)
-        misplaced = sum(weight.bytes for weight in model.copied if weight.reason.startswith("begins"))
-        if misplaced >= WORTH_ALIGNING:
-            try:
-                found = prepared(request, model)
-            except Unfit as unfit:
-                found = str(unfit)
-            if isinstance(found, _prepacking.Prepacked):
-                return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
-            reason = f"{reason}; {size(misplaced)} of weights are misaligned in the file: {found}"
-        message, buffers, owned = in_memory(model, mapping)
-        return Opening(
-            "direct",
-            reason,
-            message,
-            _options.IN_PLACE,
-            buffers,
-            owned,
-            keeps=True,
-            trims=True,
-            files=model.files,
-            copied=model.copied,
-        )
-
-
-def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
-    """Use the prepacked weights of the store."""
-    with parsed(request) as (model, _):
-        expect_prepackable(request)
-        found = prepared(request, model)
-    if isinstance(found, str):
-        return read(request, f"'prepacked' is not ready: {found}" if reason == AS_REQUESTED else found)
-    if found.prepacked == 0:
-        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model uses prepacked weights")
-    return of_artefact(found, request, "prepacked", reason)
-
-
-def auto(request: Request) -> Opening:
-    """Use the best mode that is not slower than "read"."""
-    with parsed(request) as (model, _):
-        if model.weights < WORTH_IT and not is_prepacked(request, model):
-            few = f"the model has {size(model.weights)} of weights, and auto prepacks from {size(WORTH_IT)} on"
-            return read(request, f"auto: {few}; mode='prepacked' prepacks any model")
-    try:
-        opening = prepacked(request, "auto: one copy for all processes, at full speed")
-    except Unfit as unfit:
-        return read(request, f"auto: {unfit}")
-    if opening.mode == "read":
-        opening.reason = f"auto: {opening.reason}"
-    return opening
-
-
-def is_prepacked(request: Request, model: Model) -> bool:
-    """Return whether the store has prepacked weights of the model for this machine and these options."""
-    try:
-        if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
-            return False  # `Store` would create the folder
-        found = request.recipe(model).find()
-    except OSError:  # an unreadable store has nothing to use
-        return False
-    return found is not None and not found.failed
-
-
-def expect_prepackable(request: Request) -> None:
-    """Raise Unfit if the session cannot use prepacked weights."""
-    if not request.is_on_cpu:
-        raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
-    if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
-        raise Unfit("the session options disable prepacking")
-
-
-def prepared(request: Request, model: Model) -> _prepacking.Prepacked | str:
-    """Return the prepacked weights; else prepack them, or return a sentence on the process that does."""
-    recipe = request.recipe(model)
-    found = recipe.find()
-    if found is None:
-        if obstacle := missing_space(model, recipe):
-            raise Unfit(obstacle)
-        if not request.wait:
-            if recipe.is_being_built():
-                return "another process is prepacking the weights"
-            return f"process {_prepacking.start_in_background(recipe)} is prepacking the weights in the background"
-        found = _prepacking.prepack(recipe)
-    if found.failed:
-        raise Unfit(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
-    return found
-
-
-def missing_space(model: Model, recipe: _prepacking.Recipe) -> str:
-    """Return why disk or memory do not suffice for prepacking; empty if they do."""
-    needed, free = int(model.weights * _ON_DISK), free_on(recipe.store.folder)
-    if free is not None and free < needed:
-        return f"prepacking needs {size(needed)} of disk, but {recipe.store.folder} has {size(free)} free"
-    left = _core.available_memory()
-    if left is not None and left[0] < model.weights * _HEAPS:
-        return f"prepacking needs about {size(model.weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
-    return ""
-
-
-def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
-    """Return the opening of a session on an artefact, with its prepacked or its plain weights."""
-    entries = {_options.FOLDER: str(found.path.parent)}
-    if mode == "direct":
-        entries[_options.PREPACKING_OFF] = "1"
-    return Opening(
-        mode,
-        reason,
-        found.model,
-        entries,
-        trims=True,
-        files=(str(found.path), *(request.model.files if request.model else ())),
-    )
-
-
-def in_memory(
-    model: Model, mapping: FileMapping
-) -> tuple[bytes, tuple[tuple[str, memoryview], ...], tuple[FileMapping, ...]]:
-    """Return the message without its data, views of the data by location, and the mappings, which the caller closes."""
-    message = _core.onnx_skeleton(mapping.core, _INSIDE, SMALLEST)
-    owned = [FileMapping(mapping.path)]
-    names = [_INSIDE]
-    try:
-        for location, path in zip(model.locations, model.files[1:], strict=True):
-            owned.append(FileMapping(path))
-            names.append(location)
-        return message, tuple((n, memoryview(m.view())) for n, m in zip(names, owned, strict=True)), tuple(owned)
-    except BaseException:
-        for one in owned:
-            one.close()
-        raise
-
-
-@contextlib.contextmanager
-def parsed(request: Request) -> Iterator[tuple[Model, FileMapping]]:
-    """Yield the parsed model and its mapping, which is closed at the end. Errors are those of `onecopy.open`."""
-    with FileMapping(request.path) as mapping:
-        model = request.model = Model(request.path, request.kind)
-        if request.kind == "onnx":
-            rows = _core.parse_onnx(mapping.core)["tensors"]
-            model = request.model = Model(request.path, "onnx", tuple(Tensor(*row) for row in rows))  # type: ignore[attr-defined]
-        model.expect_whole()
-        if _options.holds(request.sess_options, {tensor.name for tensor in model.tensors}, model.locations):
-            raise Unfit("the session options hold weights of the model in memory, or cannot be copied")
-        yield model, mapping
-
-
-SMALLEST = 1024  # bytes; smaller weights stay in the message and are copied by ONNX Runtime
-
-Kind = Literal["onnx", "ort"]
 
 
 class Tensor(NamedTuple):
@@ -301,73 +62,242 @@ class Tensor(NamedTuple):
     is_initializer: bool
 
     @property
-    def alignment(self) -> int:
-        """Required alignment in bytes: the size of an element, or 1 for elements smaller than a byte."""
-        return max(self.bytes // max(prod(self.shape), 1), 1)
+    def why_copied(self) -> str:
+        """Why ONNX Runtime copies it; empty if it is used in place."""
+        if not self.is_initializer:
+            return "a constant of a node, or of the body of a control-flow node"
+        if self.storage == "coded":
+            return "stored in an encoding that has to be decoded"
+        if self.storage == "in place" and self.bytes < SMALLEST:
+            return f"smaller than {SMALLEST} bytes"
+        alignment = max(self.bytes // max(prod(self.shape), 1), 1)  # the size of an element
+        if self.offset % alignment:
+            return f"begins at byte {self.offset} of the file, which is not a multiple of {alignment}"
+        return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model file and its external data files."""
+@dataclass
+class Request:
+    """A model, and the arguments of `session` for it."""
 
     path: str
-    kind: Kind
-    tensors: tuple[Tensor, ...] = ()
-    """Constants of an ``.onnx`` model; empty for ``.ort``."""
+    sess_options: onnxruntime.SessionOptions | None
+    providers: Sequence[Any] | None
+    disabled_optimizers: tuple[str, ...]
+    wait: bool
+    store: Store | str | os.PathLike[str] | None
+    tensors: tuple[Tensor, ...] | None = None
+    """Constants of an ``.onnx`` model, empty for ``.ort``; None until `parse` has read them."""
+
+    def parse(self) -> None:
+        """Read the names and places of the weights; Unfit if the options have some; other errors as `onecopy.open`."""
+        if self.tensors is not None:
+            return
+        with FileMapping(self.path) as mapping:
+            rows = [] if self.is_ort else _core.parse_onnx(mapping.core)["tensors"]
+        self.tensors = tuple(Tensor(*row) for row in rows)  # type: ignore[attr-defined]
+        sizes = dict(zip(self.locations, map(os.path.getsize, self.files[1:]), strict=True))
+        for one in self.tensors:
+            end = one.offset + one.bytes
+            if one.storage == "external" and end > sizes[one.location]:
+                raise FormatError(
+                    f"{one.name!r} needs bytes [{one.offset}, {end}) of {one.location}, which has "
+                    f"{sizes[one.location]} bytes",
+                    FormatError.Kind.OUT_OF_BOUNDS,
+                    path=self.path,
+                )
+        if _options.holds(self.sess_options, {one.name for one in self.tensors}, self.locations):
+            raise Unfit("the session options hold weights of the model in memory, or cannot be copied")
 
     @property
-    def folder(self) -> str:
-        """Folder of the model and its external data."""
-        return os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120 - no links are resolved
+    def is_ort(self) -> bool:
+        """Whether the format is ``.ort`` by the rules of ONNX Runtime: by the options, else by the suffix."""
+        given = _options.entry(self.sess_options, "session.load_model_format")
+        return (given or self.path[-4:]).lower() in ("ort", ".ort")
 
     @property
     def locations(self) -> tuple[str, ...]:
         """Names of the external data files in the model."""
-        return tuple(dict.fromkeys(tensor.location for tensor in self.tensors if tensor.storage == "external"))
+        return tuple(dict.fromkeys(one.location for one in self.tensors or () if one.storage == "external"))
 
     @property
     def files(self) -> tuple[str, ...]:
         """Paths of the model and of its external data files."""
-        return (self.path, *(os.path.join(self.folder, location) for location in self.locations))  # noqa: PTH118
+        folder = os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120 - no links are resolved
+        return (self.path, *(os.path.join(folder, location) for location in self.locations))  # noqa: PTH118
 
     @property
     def weights(self) -> int:
         """Bytes of all constants; for ``.ort``, the size of the file."""
-        if self.kind == "ort":
-            return os.stat(self.path).st_size  # noqa: PTH116
-        return sum(tensor.bytes for tensor in self.tensors)
+        return os.stat(self.path).st_size if self.is_ort else sum(one.bytes for one in self.tensors or ())  # noqa: PTH116
 
     @property
     def copied(self) -> tuple[Copied, ...]:
         """Constants that ONNX Runtime copies even with mapped files, the largest first."""
-        found = [Copied(t.name, t.bytes, reason) for t in self.tensors if (reason := why_copied(t))]
+        found = [Copied(one.name, one.bytes, one.why_copied) for one in self.tensors or () if one.why_copied]
         return tuple(sorted(found, key=lambda weight: -weight.bytes))
 
-    def expect_whole(self) -> None:
-        """Refuse external data that ends before its weights do."""
-        sizes = dict(zip(self.locations, map(os.path.getsize, self.files[1:]), strict=True))
-        for tensor in self.tensors:
-            end = tensor.offset + tensor.bytes
-            if tensor.storage == "external" and end > sizes[tensor.location]:
-                raise FormatError(
-                    f"{tensor.name!r} needs bytes [{tensor.offset}, {end}) of {tensor.location}, which "
-                    f"has {sizes[tensor.location]} bytes",
-                    FormatError.Kind.OUT_OF_BOUNDS,
-                    path=self.path,
-                )
+    @property
+    def recipe(self) -> _prepacking.Recipe:
+        """The recipe of the prepacked weights."""
+        options = _options.deciding(self.sess_options)
+        store = Store.of(self.store).with_options(where="here")
+        return _prepacking.Recipe(self.path, self.files, options, self.disabled_optimizers, store)
 
 
-def why_copied(tensor: Tensor) -> str:
-    """Return why a constant is copied; empty if it is used in place."""
-    if not tensor.is_initializer:
-        return "a constant of a node, or of the body of a control-flow node"
-    if tensor.storage == "coded":
-        return "stored in an encoding that has to be decoded"
-    if tensor.storage == "in place" and tensor.bytes < SMALLEST:
-        return f"smaller than {SMALLEST} bytes"
-    if tensor.offset % tensor.alignment:
-        return f"begins at byte {tensor.offset} of the file, which is not a multiple of {tensor.alignment}"
+@dataclass
+class Opening:
+    """The arguments for making a session in a mode."""
+
+    mode: str
+    reason: str
+    model: str | bytes
+    """Path of the model, or its serialized message."""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    """Entries for the session options."""
+    buffers: dict[str, memoryview] = field(default_factory=dict)
+    """Files in memory for ONNX Runtime: the locations in the model, and views of their bytes."""
+    owned: list[FileMapping] = field(default_factory=list)
+    """The mappings that `buffers` are views of."""
+    files: tuple[str, ...] = ()
+    """Files that the session may have mapped."""
+    copied: tuple[Copied, ...] = ()
+
+    def close(self) -> None:
+        """Release the mappings."""
+        for view in self.buffers.values():
+            with suppress(BufferError):  # the options of ONNX Runtime still reference it
+                view.release()
+        self.buffers = {}
+        for mapping in self.owned:
+            mapping.close()
+
+
+def read(request: Request, reason: str) -> Opening:
+    """Open the model with ONNX Runtime without changes."""
+    return Opening("read", reason, request.path, files=request.files)
+
+
+def mapped(request: Request) -> Opening:
+    """Read the model through a mapping that is released afterwards."""
+    reason = "as requested; this saves no memory once the session exists: see 'direct' and 'prepacked'"
+    request.parse()
+    if request.is_ort:
+        return Opening("map", reason, request.path, _options.ORT_MAPPED, files=request.files)
+    if request.locations:
+        reason += "; external data is mapped by ONNX Runtime"
+        return Opening("map", reason, request.path, files=request.files)
+    return in_memory(request, Opening("map", reason, request.path, files=request.files))
+
+
+def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
+    """Use weights in the mapping of the model."""
+    request.parse()
+    if request.is_ort:
+        return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=request.files)
+    misplaced = sum(weight.bytes for weight in request.copied if weight.reason.startswith("begins"))
+    if misplaced >= WORTH_ALIGNING:
+        try:
+            found = prepared(request)
+        except Unfit as unfit:
+            found = str(unfit)
+        if isinstance(found, _prepacking.Prepacked):
+            return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
+        reason = f"{reason}; {size(misplaced)} of weights are misaligned in the file: {found}"
+    opening = Opening("direct", reason, "", _options.IN_PLACE, files=request.files, copied=request.copied)
+    return in_memory(request, opening)
+
+
+def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
+    """Use the prepacked weights of the store."""
+    request.parse()
+    providers = request.providers or onnxruntime.get_available_providers()
+    if not {one if isinstance(one, str) else one[0] for one in providers} <= _CPU:
+        raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
+    if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
+        raise Unfit("the session options disable prepacking")
+    found = prepared(request)
+    if isinstance(found, str):
+        return read(request, f"'prepacked' is not ready: {found}" if reason == AS_REQUESTED else found)
+    if found.prepacked == 0:
+        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model uses prepacked weights")
+    return of_artefact(found, request, "prepacked", reason)
+
+
+def auto(request: Request) -> Opening:
+    """Use the best mode that is not slower than "read"."""
+    request.parse()
+    if request.weights < WORTH_IT and not is_prepacked(request):
+        few = f"the model has {size(request.weights)} of weights, and auto prepacks from {size(WORTH_IT)} on"
+        return read(request, f"auto: {few}; mode='prepacked' prepacks any model")
+    try:
+        opening = prepacked(request, "auto: one copy for all processes, at full speed")
+    except Unfit as unfit:
+        return read(request, f"auto: {unfit}")
+    if opening.mode == "read":
+        opening.reason = f"auto: {opening.reason}"
+    return opening
+
+
+def is_prepacked(request: Request) -> bool:
+    """Return whether the store has prepacked weights of the model for this machine and these options."""
+    try:
+        if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
+            return False  # `Store` would create the folder
+        found = request.recipe.find()
+    except OSError:  # an unreadable store has nothing to use
+        return False
+    return found is not None and not found.failed
+
+
+def prepared(request: Request) -> _prepacking.Prepacked | str:
+    """Return the prepacked weights; else prepack them, or return a sentence on the process that does."""
+    recipe = request.recipe
+    found = recipe.find()
+    if found is None:
+        if obstacle := missing_space(request.weights, recipe.store.folder):
+            raise Unfit(obstacle)
+        if not request.wait:
+            if recipe.is_being_built():
+                return "another process is prepacking the weights"
+            return f"process {_prepacking.start_in_background(recipe)} is prepacking the weights in the background"
+        found = _prepacking.prepack(recipe)
+    if found.failed:
+        raise Unfit(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
+    return found
+
+
+def missing_space(weights: int, folder: Path) -> str:
+    """Return why disk or memory do not suffice for prepacking; empty if they do."""
+    needed, free = int(weights * _ON_DISK), free_on(folder)
+    if free is not None and free < needed:
+        return f"prepacking needs {size(needed)} of disk, but {folder} has {size(free)} free"
+    left = _core.available_memory()
+    if left is not None and left[0] < weights * _HEAPS:
+        return f"prepacking needs about {size(weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
     return ""
+
+
+def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
+    """Return the opening of a session on an artefact, with its prepacked or its plain weights."""
+    entries = {_options.FOLDER: str(found.path.parent)}
+    if mode == "direct":
+        entries[_options.PREPACKING_OFF] = "1"
+    return Opening(mode, reason, found.model, entries, files=(str(found.path), *request.files))
+
+
+def in_memory(request: Request, opening: Opening) -> Opening:
+    """Return the opening with the message of the model without its data, and views of the files with the data."""
+    try:
+        for path in request.files:
+            opening.owned.append(FileMapping(path))
+        opening.model = _core.onnx_skeleton(opening.owned[0].core, _INSIDE, SMALLEST)
+    except BaseException:
+        opening.close()
+        raise
+    views = (memoryview(mapping.view()) for mapping in opening.owned)
+    opening.buffers = dict(zip((_INSIDE, *request.locations), views, strict=True))
+    return opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +334,10 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"{self.path}: {self.mode} ({self.reason})"]
-        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {self._private_words}")
+        grown = "growth of private memory unknown: the heap had free memory"
+        if self.private is not None:
+            grown = f"the process grew by {size(self.private)} of private memory"
+        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {grown}")
         lines += [f"  {size(file.bytes)} of {file.path} are mapped" for file in self.mapped]
         if not self.mapped:
             lines.append("  no file of the model is mapped")
@@ -412,23 +345,6 @@ class Report:
             lines.append(f"  {size(sum(weight.bytes for weight in self.copied))} of weights are copied:")
             lines += [f"  {line}" for line in lines_of(self.copied)]
         return "\n".join(lines)
-
-    @property
-    def _private_words(self) -> str:
-        if self.private is not None:
-            return f"the process grew by {size(self.private)} of private memory"
-        return "growth of private memory unknown: the heap had free memory"
-
-
-def private_of(grown: int | None, certain: int) -> int | None:
-    """Return the growth of a process if it measures the memory of a session; else None.
-
-    A heap with free memory grows by less than what is copied: a growth below `certain` bytes is no measurement.
-
-    >>> private_of(9 << 20, 512), private_of(256, 512), private_of(0, 0), private_of(None, 0)
-    (9437184, None, None, None)
-    """
-    return grown if grown is not None and grown > 0 and grown >= certain else None
 
 
 def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
@@ -456,10 +372,8 @@ def anonymous_memory() -> int | None:
 
 Mode: TypeAlias = Literal["read", "map", "direct", "prepacked", "auto"]
 
-_MODES = get_args(Mode)
 
-
-class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no types
+class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  # has no types
     """An `onnxruntime.InferenceSession` with a report and `close`. `session` returns it.
 
     Threads: any thread may call `run`, as with ONNX Runtime. Call `close` when no thread is in `run`.
@@ -476,12 +390,11 @@ class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no typ
         if opening.mode != "read":
             options = _options.copied(sess_options, opening.entries)
             if opening.buffers:
-                views = [view for _, view in opening.buffers]
-                names = [name for name, _ in opening.buffers]
+                names, views = list(opening.buffers), list(opening.buffers.values())
                 options.add_external_initializers_from_files_in_memory(names, views, [len(view) for view in views])
             given.setdefault("enable_fallback", 0)  # the fallback prints, and retries what cannot succeed
         super().__init__(opening.model, options, **given)
-        if opening.owned and not opening.keeps:
+        if opening.owned and opening.mode == "map":
             # `set_providers` makes the session again: from the file, as the mapping is released.
             self._model_path, self._model_bytes = opening.files[0], None
             self._sess_options = self._sess_options_initial = sess_options
@@ -506,14 +419,6 @@ class Session(onnxruntime.InferenceSession):  # type: ignore[misc]  # has no typ
         if "_opening" in self.__dict__:
             self.close()  # the engine's session first
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         report = self.__dict__.get("onecopy")
         return f"<onecopy.onnxruntime.Session {report.path!r}, {report.mode}>" if report else object.__repr__(self)
@@ -537,7 +442,8 @@ def session(
     Parameters
     ----------
     path
-        Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``.
+        Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``. Of a folder, its
+        ``model.onnx`` or only ``.onnx`` file is taken.
     mode
         "read", and None: ONNX Runtime without changes. "map": read through a mapping that is released afterwards.
         "direct": weights are used in the mapping, not prepacked. "prepacked": weights are prepacked once per machine.
@@ -584,25 +490,19 @@ def session(
       made in 38 ms; the process grew by 9.1 MB of private memory
       no file of the model is mapped
     """
-    if mode is not None and mode not in _MODES:
-        raise ValueError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
+    if mode is not None and mode not in get_args(Mode):
+        raise ValueError(f"mode must be one of {', '.join(map(repr, get_args(Mode)))}, not {mode!r}")
     start, before = monotonic(), anonymous_memory()
-    request = Request(
-        resolve(path)[0],
-        sess_options,
-        providers,
-        tuple(sorted(given.get("disabled_optimizers") or ())),
-        wait,
-        store,
-    )
+    optimizers = tuple(sorted(given.get("disabled_optimizers") or ()))
+    request = Request(file_of(path, ".onnx"), sess_options, providers, optimizers, wait, store)
     given = given | {"providers": providers, "provider_options": provider_options}
     if warm and mode in (None, "read"):  # for the paths of its external data
-        with suppress(OSError, FormatError, Unfit), parsed(request):
-            pass
+        with suppress(OSError, FormatError, Unfit):
+            request.parse()
     opening = _planned(request, mode)
     warming = _warming(opening, max_bytes) if warm else None
     made = _made(request, opening, given)
-    if made._opening.trims:
+    if made._opening.mode in ("direct", "prepacked"):
         trim_heap()
     made.warming = warming
     made.onecopy = _report(request, mode or "read", made._opening, monotonic() - start, before)
@@ -611,13 +511,12 @@ def session(
 
 def _planned(request: Request, mode: Mode | None) -> Opening:
     """Return the opening for the requested mode; if it is unavailable, for "read" with the reason."""
-    rungs = {"map": mapped, "direct": direct, "prepacked": prepacked, "auto": auto}
     if mode is None or mode == "read":
         return read(request, AS_REQUESTED if mode else BY_DEFAULT)
     try:
         if request.sess_options is not None and request.sess_options.optimized_model_filepath:
             raise Unfit("the session options write the optimized model, which would refer to other files")
-        return rungs[mode](request)
+        return {"map": mapped, "direct": direct, "prepacked": prepacked, "auto": auto}[mode](request)
     except (Unfit, OSError, FormatError) as error:
         return read(request, f"mode {mode!r} is unavailable: {error}")
 
@@ -646,18 +545,12 @@ def _warming(opening: Opening, max_bytes: int | str | None) -> WarmJob | None:
 
 def _report(request: Request, requested: Mode, opening: Opening, seconds: float, before: int | None) -> Report:
     after, mapped = anonymous_memory(), mapped_files(opening.files)
-    weights = request.model.weights if request.model else None
+    weights = None if request.tensors is None else request.weights
     certain = sum(weight.bytes for weight in opening.copied)
     if opening.mode in ("read", "map"):  # weights that are not mapped are copied
         certain = (weights or 0) - sum(file.bytes for file in mapped)
+    grown = 0 if before is None or after is None else after - before
+    private = grown if grown >= max(certain, 1) else None  # a heap with free memory grows by less than what is copied
     return Report(
-        path=request.path,
-        requested=requested,
-        mode=opening.mode,
-        reason=opening.reason,
-        seconds=seconds,
-        weights=weights,
-        private=private_of(None if before is None or after is None else after - before, certain),
-        mapped=mapped,
-        copied=opening.copied,
+        request.path, requested, opening.mode, opening.reason, seconds, weights, private, mapped, opening.copied
     )

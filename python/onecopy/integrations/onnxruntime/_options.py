@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,18 +107,14 @@ def holds(options: onnxruntime.SessionOptions | None, initializers: Iterable[str
             copy.add_external_initializers([name], [value])
     except Exception:  # ONNX Runtime's have no class in common but this
         return True
-    return any(_can_open(_model_of(file), options) for file in files)
-
-
-def _can_open(model: bytes, options: onnxruntime.SessionOptions) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.onnx")
-        path.write_bytes(model)
-        try:
-            _opened(path, options)
-        except Exception:  # as above
-            return False
-    return True
+    for file in files:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.onnx")
+            path.write_bytes(_model_of(file))
+            with suppress(Exception):  # as above
+                _opened(path, options)
+                return True
+    return False
 
 
 def _model_of(location: str) -> bytes:

@@ -27,7 +27,7 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -167,14 +167,14 @@ class Recipe:
 
     def _write_digest(self, path: Path) -> None:
         digest = sha256()
+        folder = Path(self.path).parent
         for file in self.files:
             age = time.time() - os.stat(file).st_mtime  # noqa: PTH116 - text
             if 0 <= age < _CLOCK_TICK:  # a later write must not keep the time that is part of the key
                 time.sleep(_CLOCK_TICK)
-            digest.update(f"{os.path.relpath(file, Path(self.path).parent)}\n{Path(file).stat().st_size}\n".encode())
-            with open(file, "rb", buffering=0) as bytes_of:  # noqa: PTH123
-                while piece := bytes_of.read(1 << 22):
-                    digest.update(piece)
+            digest.update(f"{os.path.relpath(file, folder)}\n{os.stat(file).st_size}\n".encode())  # noqa: PTH116 - text
+            with open(file, "rb", buffering=0) as contents:  # noqa: PTH123
+                file_digest(contents, lambda: digest)
         hidden = path.with_name(_hidden_name(path))
         with _removed_at_the_end(path, hidden):
             hidden.write_text(f"sha256 {digest.hexdigest()}")
@@ -192,14 +192,8 @@ def prepack(recipe: Recipe) -> Prepacked:
 def start_in_background(recipe: Recipe) -> int:
     """Start a child that prepacks, and return its PID; it outlives this process. OSError if it cannot be started."""
     _background[:] = [child for child in _background if child.poll() is None]
-    child = subprocess.Popen(
-        [*_command(), "background", recipe.json()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "ONECOPY_AUTO": "0"},  # its sessions prepack
-        start_new_session=True,  # Ctrl-C must not end it: later sessions use its result
-    )
+    # In a session of its own, because Ctrl-C must not end it: later sessions use its result.
+    child = _child("background", recipe.json(), stderr=subprocess.DEVNULL, start_new_session=True)
     _background.append(child)
     return child.pid
 
@@ -293,13 +287,7 @@ def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
 def _in_child(recipe: Recipe, path: Path) -> None:
     """Prepack in a child that ends with this process; tell those who wait how far it is."""
     before = {file.name for file in path.parent.glob(".onecopy-*")}
-    with subprocess.Popen(
-        [*_command(), str(os.getpid()), recipe.json(), str(path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "ONECOPY_AUTO": "0"},  # its sessions prepack
-    ) as child:
+    with _child(str(os.getpid()), recipe.json(), str(path), stderr=subprocess.PIPE) as child:
         try:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -314,6 +302,12 @@ def _in_child(recipe: Recipe, path: Path) -> None:
     if child.returncode:
         told = text.decode(errors="replace").strip().splitlines()
         raise ChildProcessError(f"process {child.pid}, which prepacked {recipe.path}: {told[-1] if told else 'killed'}")
+
+
+def _child(*arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
+    """Start `main` in a new interpreter."""
+    nowhere, environment = subprocess.DEVNULL, {**os.environ, "ONECOPY_AUTO": "0"}  # its sessions prepack
+    return subprocess.Popen([*_command(), *arguments], stdin=nowhere, stdout=nowhere, env=environment, **settings)
 
 
 def _command() -> list[str]:
@@ -342,9 +336,6 @@ def _cpu_features() -> str:
     return sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-_NICENESS = 10  # low priority: other processes serve requests meanwhile
-
-
 def main(caller: str, text: str, *path: str) -> None:
     """Run the child that prepacks: for a waiting parent, whose process ID `caller` is, or in the background."""
     recipe = Recipe.of_json(text)
@@ -352,6 +343,6 @@ def main(caller: str, text: str, *path: str) -> None:
         if _core.end_with_parent(int(caller)):
             write(recipe, Path(path[0]))
         return
-    os.nice(_NICENESS)
+    os.nice(10)  # other processes serve requests meanwhile
     with contextlib.suppress(TimeoutError):  # another process is building it
         recipe.built(recipe.store.with_options(timeout=0), write)

@@ -7,7 +7,7 @@
 Large lists, tuples, dicts, numpy arrays and CPU tensors are moved into mapped files. Lists, tuples and dicts are
 replaced by a read-only `List` or `Dict`, arrays and tensors by ones on copy-on-write pages. The call changes the
 dataset in place and returns it. The attribute ``onecopy_report`` has the report; it is pickled to the workers with the
-dataset, and `onecopy.workers.assert_shared` reads it.
+dataset, and `onecopy_monitor.assert_shared` reads it.
 
 **When not to use it.** For a dataset that you write yourself: `onecopy.share` with a function and a key builds the data
 once per machine, while here every rank builds it first.
@@ -39,7 +39,7 @@ from onecopy.arguments import byte_count
 from onecopy.errors import NotShareable
 from onecopy.files import Mapping
 from onecopy.memory.proc import Pages
-from onecopy.records.columnar import Backed
+from onecopy.records.rows import Backed
 from onecopy.store.fork import free_unused_memory
 from onecopy.text import size
 
@@ -90,7 +90,7 @@ class ShareReport:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The mapped objects, for `onecopy.workers.assert_shared`."""
+        """The mapped objects, for `onecopy_monitor.assert_shared`."""
         return tuple(attribute.shared for attribute in self.moved)
 
     def __str__(self) -> str:
@@ -167,9 +167,8 @@ class _Mover:
     def __init__(self, min_bytes: int, options: dict[str, Any]) -> None:
         self.attributes: list[Attribute] = []
         self._min_bytes, self._options = min_bytes, options
-        self._seen: dict[
-            int, tuple[Any, Any]
-        ] = {}  # by id: what was there, kept so that the id stays its, and what is now
+        self._seen: dict[int, tuple[Any, Any]] = {}
+        """By id: the object, which keeps the id its own, and what replaced it."""
 
     def move(self, owner: Any, prefix: str) -> None:
         """Replace the large attributes of an object, and of the datasets among them."""
@@ -208,8 +207,7 @@ class _Mover:
             return shared, shared, shared.nbytes
         raw, shape = bytes_of(value), tuple(value.shape)
         shared = records.share([raw], **self._options_of(f"{place} {value.dtype} {shape}"))
-        now = (array_in if type(value).__module__ == "numpy" else tensor_in)(shared, value.dtype, shape)
-        return now, shared, raw.nbytes
+        return mapped(shared, value.dtype, shape), shared, raw.nbytes
 
     def _options_of(self, place: str) -> dict[str, Any]:
         """Return the arguments of `share` for one attribute, with its name in the key."""
@@ -287,13 +285,10 @@ def _sample(container: Any, depth: int) -> islice[Any]:
 
 def _of_children(sample: list[Any], count: int, depth: int) -> int:
     """Return an estimate of the bytes of `count` children from a sample, which keeps them alive, so that ids differ."""
-    if not sample:
-        return 0
     different = {id(child): child for child in sample}
     total = sum(estimated_bytes(child, depth + 1) for child in different.values())
-    if len(different) < len(sample):  # few objects with many references, or nearly all different
-        return total * count // len(sample) if len(different) > len(sample) // 2 else total
-    return total * count // len(sample)
+    few = 2 * len(different) <= len(sample)  # with many references each
+    return total if few else total * count // len(sample)
 
 
 # --- arrays and tensors on the bytes of a list of one row -------------------------------------------------------------
@@ -325,28 +320,17 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
         return self.view(np.ndarray).__reduce_ex__(protocol)
 
 
-def _sent_array(array: MappedArray) -> Any:
-    if array._rows is None or _is_written(array.ctypes.data, array.nbytes):
-        return array.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
-    return array_in, (array._rows, array.dtype, array.shape)
+def _sent(value: Any) -> Any:
+    """Reduce a mapped array or tensor for multiprocessing: to its handle, or to its data if that was written to."""
+    address = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
+    if value._rows is not None:
+        with contextlib.suppress(OSError), Pages() as pages:  # without /proc it is not known
+            if pages.private_bytes(address, value.nbytes) == 0:
+                return mapped, (value._rows, value.dtype, tuple(value.shape))
+    return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
 
 
-def _sent_tensor(tensor: Any) -> Any:
-    if _is_written(tensor.data_ptr(), tensor.nbytes):
-        return tensor.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
-    return tensor_in, (tensor._rows, tensor.dtype, tuple(tensor.shape))
-
-
-def _is_written(address: int, nbytes: int) -> bool:
-    """Return whether copy-on-write memory was written to; True if that is not known."""
-    try:
-        with Pages() as pages:
-            return pages.private_bytes(address, nbytes) > 0
-    except OSError:  # without /proc
-        return True
-
-
-ForkingPickler.register(MappedArray, _sent_array)
+ForkingPickler.register(MappedArray, _sent)
 
 
 def is_mapped(value: Any) -> bool:
@@ -361,12 +345,8 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
             raise NotShareable("an array of Python objects; a list of them can be shared")
         return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     torch: Any = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return _bytes_of_tensor(torch, value)
-    raise NotShareable(_why_not(value))
-
-
-def _bytes_of_tensor(torch: Any, value: Any) -> NDArray[np.uint8]:
+    if torch is None or not isinstance(value, torch.Tensor):
+        raise NotShareable(_why_not(value))
     if type(value) is not torch.Tensor or value.requires_grad:
         raise NotShareable(f"a {type(value).__name__} has more than data: share tensor.detach()")
     if value.device.type != "cpu" or value.layout != torch.strided or value.is_quantized:
@@ -391,28 +371,20 @@ def _why_not(value: Any) -> str:
     return f"a {kind} cannot be shared"
 
 
-def array_in(rows: List[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> MappedArray:
-    """Return an array on the bytes of the row, without reading them."""
-    array = np.ndarray(shape, dtype, _memory_of(rows)).view(MappedArray)
-    array._rows = rows
-    return array
-
-
-def tensor_in(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Return a tensor on the bytes of the row, without reading them."""
-    import torch
-
-    flat = torch.frombuffer(_memory_of(rows), dtype=torch.uint8)
-    tensor = flat.view(dtype).reshape(shape).as_subclass(_tensor_class())
-    tensor._rows = rows  # keeps the file open, and with it the handle valid
-    return tensor
-
-
-def _memory_of(rows: List[Any]) -> memoryview:
-    """Map the bytes of the row again with copy-on-write pages."""
+def mapped(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array, or a tensor for a dtype of torch, on copy-on-write pages of the row, without reading them."""
     raw = np.asarray(rows.lazy[0])
     offset = raw.__array_interface__["data"][0] - rows.file.core.address
-    return Mapping(rows.path, offset, raw.nbytes, private=True).view()
+    memory = Mapping(rows.path, offset, raw.nbytes, private=True).view()
+    value: Any
+    if isinstance(dtype, np.dtype):
+        value = np.ndarray(shape, dtype, memory).view(MappedArray)
+    else:
+        import torch
+
+        value = torch.frombuffer(memory, dtype=torch.uint8).view(dtype).reshape(shape).as_subclass(_tensor_class())
+    value._rows = rows  # keeps the file open, and with it the handle valid
+    return value
 
 
 @functools.cache
@@ -432,5 +404,5 @@ def _tensor_class() -> Any:
         def __deepcopy__(self, memo: Any) -> Any:
             return self.clone()
 
-    ForkingPickler.register(MappedTensor, _sent_tensor)
+    ForkingPickler.register(MappedTensor, _sent)
     return MappedTensor

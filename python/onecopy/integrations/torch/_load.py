@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from onecopy import arrays
 from onecopy.arrays.entries import TYPES as ARRAY_TYPES
+from onecopy.arrays.entries import range_of
 from onecopy.arrays.saving import save
+from onecopy.arrays.streaming import is_larger_than_memory
 from onecopy.reports import Copied, LoadReport
 from onecopy.sources import resolve
 from onecopy.store import Store
@@ -118,7 +121,8 @@ def load(
         the process with SIGSEGV, because torch has no read-only tensors.
     device
         None or "cpu": tensors on the mapping. Another ``torch.device`` or its name: torch copies the weights there, and
-        the file is read ahead.
+        the file is read ahead; weights of more than half of the available memory pass through a window, and do not stay
+        in the page cache.
 
     Returns
     -------
@@ -150,7 +154,7 @@ def load(
     private = is_cpu(device) and not unsafe_shared
     with arrays.open_arrays(path, private=private) as file:
         wanted = list(file) if names is None else list(names)
-        return tensors_in(file, wanted, device=device, writable=private)
+        return tensors_in(file, wanted, device=device, writable=private)[0]
 
 
 def load_into(
@@ -229,60 +233,57 @@ def load_into(
     if cast not in ("private", "store"):
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
     given, module = module, _as_module(module)
-    groups = _tied(module)
+    groups, expected = _tied(module), module.state_dict(keep_vars=True)
+    unsaved = {name: one for name, one in module.named_buffers() if name not in expected}
     path = resolve(path)[0]
     if dtype is not None and cast == "store" and needs_cast(path, dtype):
         path = cast_once(path, dtype)
-    private = is_cpu(device) and not unsafe_shared
+    private, on_cpu = is_cpu(device) and not unsafe_shared, is_cpu(device)
     with arrays.open_arrays(path, private=private) as file:
-        expected = module.state_dict(keep_vars=True)
-        unsaved = {name: one for name, one in module.named_buffers() if name not in expected}
         entries = {name[len(prefix) :]: file.entry(name) for name in file if name.startswith(prefix)}
-        unexpected = tuple(name for name in entries if name not in expected and name not in unsaved)
         filled = [
             name for name, one in unsaved.items() if one.is_meta and name in entries and _is_like(entries[name], one)
         ]
         present = [*(name for name in expected if name in entries), *filled]
         names = [entries[name].name for name in present]
-        job, sent = None, 0
-        if is_cpu(device):
-            job = file.warm(names, wait=False, max_bytes=max_bytes) if warm else None
-            tensors = _tensors(file, names, writable=private)
-        else:
-            tensors, job = _on_device(file, names, device, max_bytes)
-            sent = sum(entries[name].nbytes for name in present)
-        state = {name: tensors[entries[name].name] for name in present}
+        job = file.warm(names, wait=False, max_bytes=max_bytes) if warm and on_cpu else None
+        tensors, ahead = tensors_in(file, names, device=device, writable=private, max_bytes=max_bytes)
+    state = {name: tensors[entries[name].name] for name in present}
     copied = []
-    if dtype is not None:
-        for name, tensor in state.items():
-            if is_cast(tensor, dtype) and name in expected:
-                state[name] = tensor.to(dtype)
-                why = f"cast from {str(tensor.dtype)[6:]} to {str(dtype)[6:]}"
-                copied.append(Copied(name, state[name].numel() * state[name].element_size(), why))
-    for group in groups:
-        _complete(state, group)
+    for name in present if dtype is not None else ():
+        if is_cast(tensor := state[name], dtype) and name in expected:
+            state[name] = tensor.to(dtype)
+            why = f"cast from {str(tensor.dtype)[6:]} to {str(dtype)[6:]}"
+            copied.append(Copied(name, state[name].numel() * state[name].element_size(), why))
+    nbytes = sum(entries[name].nbytes for name in present)
+    cast_bytes = sum(entries[one.name].nbytes for one in copied)
+    for group in groups:  # a name that the file does not have gets the tensor of another name
+        known = next((state[name] for name in group if name in state), None)
+        state |= {} if known is None else dict.fromkeys(group, known)
     missing = tuple(name for name in expected if name not in state)
+    unexpected = tuple(name for name in entries if name not in expected and name not in unsaved)
     unusable = [name for name, one in unsaved.items() if one.is_meta and name not in state]
-    _check(module, state, missing, unexpected, unusable, strict=strict)
+    _check(module, state, missing if strict else (), unexpected if strict else (), unusable if strict else [])
     buffers = {name: state.pop(name) for name in filled}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no-op.*", category=UserWarning)  # weights left on meta
         module.load_state_dict(state, strict=False, assign=True)
     for name, tensor in buffers.items():
         _set(module, name, tensor)
-    _tie(module, groups)
+    for first, *others in groups:  # assigning has made separate parameters
+        for name in others:
+            _set(module, name, attrgetter(first)(module))
     _give_back(given, module)
-    gone = {one.name for one in copied}
     return LoadReport(
         path=str(path),
-        mapped=0 if sent else sum(entries[name].nbytes for name in present if name not in gone),
+        mapped=nbytes - cast_bytes if on_cpu else 0,
         copied=tuple(copied),
-        tied=tuple(tuple(group) for group in groups),
+        tied=tuple(map(tuple, groups)),
         missing=missing,
         unexpected=unexpected,
         on_meta=tuple(name for name, tensor in _every(module) if tensor.is_meta),
-        warming=job,
-        sent=sent,
+        warming=job if on_cpu else ahead,
+        sent=0 if on_cpu else nbytes,
     )
 
 
@@ -291,28 +292,68 @@ def is_cpu(device: Any) -> bool:
     return device is None or str(device).partition(":")[0] == "cpu"
 
 
-def tensors_in(file: arrays.ArrayFile, names: list[str], *, device: Any, writable: bool) -> dict[str, Any]:
-    """Return arrays of an open file as tensors on its mapping, or as complete copies on a device."""
-    return _tensors(file, names, writable=writable) if is_cpu(device) else _on_device(file, names, device)[0]
-
-
-def _on_device(
-    file: arrays.ArrayFile, names: list[str], device: Any, max_bytes: int | str | None = None
-) -> tuple[dict[str, Any], WarmJob]:
-    """Return tensors in the memory of a device, and the job that reads the file ahead."""
+def tensors_in(
+    file: arrays.ArrayFile, names: list[str], *, device: Any, writable: bool, max_bytes: int | str | None = None
+) -> tuple[dict[str, Any], WarmJob | None]:
+    """Return arrays of a file as tensors on its mapping, or as copies on a device with the job that reads ahead."""
+    if is_cpu(device):
+        return _tensors(file, names, writable=writable), None
     in_order = sorted(names, key=lambda name: (file.path_of(name), file.entry(name).offset))
-    job = file.warm(in_order, wait=False, max_bytes=max_bytes)
-    state = _tensors(file, in_order, writable=False, device=device)
+    job, sent = None, {}
+    if is_larger_than_memory(sum(file.entry(name).nbytes for name in names)):
+        sent = _sent(file, in_order, device)
+    else:
+        job = file.warm(in_order, wait=False, max_bytes=max_bytes)
+    state = _tensors(file, in_order, writable=False, device=device, bases=sent)
     for name in names:
         file.memory_of(name)  # raises DataLost if the file was truncated while it was read
     return {name: state[name] for name in names}, job
 
 
-def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool, device: Any = None) -> dict[str, Any]:
-    """Return tensors on views of a file, or copies of them on a device; same bytes share one storage."""
+_Place: TypeAlias = tuple[str, int, int]
+"""The path of a file, and the offset and size in bytes of a part of it."""
+
+
+def _place_of(file: arrays.ArrayFile, name: str) -> _Place:
+    entry = file.entry(name)
+    return file.path_of(name), entry.offset, entry.nbytes
+
+
+def _sent(file: arrays.ArrayFile, names: Iterable[str], device: Any) -> dict[_Place, Any]:
+    """Copy the bytes of arrays to a device, through a window: the file is larger than memory."""
     import torch
 
-    bases: dict[tuple[str, int, int], Any] = {}
+    places = {_place_of(file, name): name for name in names if file.entry(name).nbytes}
+    sent = {place: torch.empty(place[2], dtype=torch.uint8, device=device) for place in places}
+    for name, rows, _ in file.stream(places.values(), order="names"):
+        place = _place_of(file, name)
+        offset, length = range_of(file.entry(name), (name, rows))
+        begin = offset - place[1]
+        sent[place][begin : begin + length].copy_(_bytes(file.memory_of(name).view[begin : begin + length]))
+    return sent
+
+
+def _bytes(view: memoryview, *, writable: bool = False) -> Any:
+    import torch
+
+    with warnings.catch_warnings():
+        if not writable:
+            warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
+        return torch.frombuffer(view, dtype=torch.uint8)
+
+
+def _tensors(
+    file: arrays.ArrayFile,
+    names: Iterable[str],
+    *,
+    writable: bool,
+    device: Any = None,
+    bases: dict[_Place, Any] | None = None,
+) -> dict[str, Any]:
+    """Return tensors on views of a file, or copies on a device, also those in `bases`; same bytes share one storage."""
+    import torch
+
+    bases = {} if bases is None else bases
     found = {}
     for name in names:
         entry = file.entry(name)
@@ -321,14 +362,11 @@ def _tensors(file: arrays.ArrayFile, names: Iterable[str], *, writable: bool, de
         if entry.nbytes == 0:
             found[name] = torch.empty(shape, dtype=dtype, device=device)
             continue
-        part = (file.path_of(name), entry.offset, entry.nbytes)
-        if part not in bases:
-            with warnings.catch_warnings():
-                if not writable:
-                    warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
-                here = torch.frombuffer(view, dtype=torch.uint8)
-            bases[part] = here if device is None else here.to(device)
-        base = bases[part]
+        place = _place_of(file, name)
+        if place not in bases:
+            here = _bytes(view, writable=writable)
+            bases[place] = here if device is None else here.to(device)
+        base = bases[place]
         if kind not in TYPES:
             found[name] = base
         elif strides:
@@ -382,26 +420,6 @@ def _tied(module: Any) -> list[list[str]]:
     return [group for group in names.values() if len(group) > 1]
 
 
-def _complete(state: dict[str, Any], group: list[str]) -> None:
-    """Set all names of a group to the tensor of the first name in the state."""
-    known = next((state[name] for name in group if name in state), None)
-    if known is not None:
-        state.update(dict.fromkeys(group, known))
-
-
-def _tie(module: Any, groups: list[list[str]]) -> None:
-    """Tie the names of each group again; assigning has made separate parameters."""
-    for group in groups:
-        first = _get(module, group[0])
-        for name in group[1:]:
-            _set(module, name, first)
-
-
-def _get(module: Any, name: str) -> Any:
-    owner, _, last = name.rpartition(".")
-    return getattr(module.get_submodule(owner), last)
-
-
 def _set(module: Any, name: str, tensor: Any) -> None:
     """Replace a parameter or buffer by another tensor."""
     owner, _, last = name.rpartition(".")
@@ -413,27 +431,19 @@ def _set(module: Any, name: str, tensor: Any) -> None:
 
 
 def _check(
-    module: Any,
-    state: Mapping[str, Any],
-    missing: tuple[str, ...],
-    unexpected: tuple[str, ...],
-    unusable: list[str],
-    *,
-    strict: bool,
+    module: Any, state: Mapping[str, Any], missing: Iterable[str], unexpected: Iterable[str], unusable: Iterable[str]
 ) -> None:
     """Raise RuntimeError as ``load_state_dict`` does, but before the module is changed."""
-    kind, lines = type(module).__name__, []
-    if strict and missing:
+    lines = []
+    if missing:
         lines.append(f"not in the file: {', '.join(missing)}")
-    if strict and unexpected:
+    if unexpected:
         lines.append(f"not in the module: {', '.join(unexpected)}")
-    if strict and unusable:
+    if unusable:
         how = "make them outside of torch.device('meta'), or pass strict=False and give them values"
         lines.append(f"on the meta device and not in the file: {', '.join(unusable)} ({how})")
     for name, tensor in module.state_dict(keep_vars=True).items():
-        if name in state and tuple(state[name].shape) != tuple(tensor.shape):
-            lines.append(
-                f"{name} has shape {tuple(state[name].shape)} in the file, but {tuple(tensor.shape)} in the module"
-            )
+        if name in state and (ours := tuple(state[name].shape)) != tuple(tensor.shape):
+            lines.append(f"{name} has shape {ours} in the file, but {tuple(tensor.shape)} in the module")
     if lines:
-        raise RuntimeError(f"the file does not match {kind}: " + "; ".join(lines))
+        raise RuntimeError(f"the file does not match {type(module).__name__}: " + "; ".join(lines))

@@ -20,13 +20,15 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import gc
 import importlib
 import json
 import os
 import pickle
+import resource
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, TextIO
 
 Steps = Generator[tuple[str, dict[str, Any]], None, None]
@@ -47,13 +49,36 @@ def open_channel() -> TextIO:
     return channel
 
 
+def module(name: str) -> Any:
+    """Return a module by name: `prepare` has imported it before the clock started."""
+    return importlib.import_module(name)
+
+
+def prepare(modules: Iterable[str] = ()) -> None:
+    """Import some modules, and leave nothing to the garbage collector."""
+    for name in modules:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def used_since(before: resource.struct_rusage) -> dict[str, Any]:
+    """Return the faults and the CPU time of this process since then."""
+    now = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "minor_faults": now.ru_minflt - before.ru_minflt,
+        "major_faults": now.ru_majflt - before.ru_majflt,
+        "cpu_ns": round((now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime) * 1e9),
+    }
+
+
 def main(arguments: list[str]) -> None:
     """Run the steps of a module until the parent says "exit"."""
-    module, parent = arguments
+    name, parent = arguments
     die_with(int(parent))
     channel = open_channel()
     errand = pickle.loads(base64.b64decode(sys.stdin.readline()))  # noqa: S301 - by the parent
-    steps: Steps = importlib.import_module(module).play(**errand)
+    steps: Steps = importlib.import_module(name).play(**errand)
     word = "go"
     while word == "go":
         phase, message = next(steps)

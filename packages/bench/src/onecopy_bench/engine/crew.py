@@ -60,6 +60,14 @@ def crew_of(
         yield crew
 
 
+def once(module: ModuleType, timeout: float, phase: str, **errand: Any) -> dict[str, Any]:
+    """Return the message of one process that does one step, up to a phase, and leaves."""
+    with crew_of(module, 1, timeout, **errand) as crew:
+        (message,) = crew.step(phase)
+        crew.dismiss()
+    return message
+
+
 def first_line_of(errand: Mapping[str, Any]) -> bytes:
     """Return what a child reads first."""
     return base64.b64encode(pickle.dumps(dict(errand))) + b"\n"
@@ -71,35 +79,20 @@ class Child:
     def __init__(self, command: Sequence[str]) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                process_group=0,
-            )
+            self._process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=self._stderr, process_group=0)
         except BaseException:
             self._stderr.close()
             raise
-        self._received = bytearray()
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
-    @property
-    def stdout(self) -> IO[bytes]:
-        """The pipe that the phases come through."""
+        self.pid, self._received = self._process.pid, b""
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        return self._process.stdout
+        self._stdin, self.stdout = self._process.stdin, self._process.stdout
 
     def send(self, line: bytes) -> None:
         """Write one line to the child; a child that is gone is noticed when it is read from."""
-        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
+            self._stdin.write(line)
+            self._stdin.flush()
 
     def receive(self, phase: str) -> dict[str, Any] | None:
         """Read what has come; return the message of `phase`, or None where its line is not complete yet."""
@@ -111,11 +104,7 @@ class Child:
             if len(self._received) > MAX_LINE:
                 raise SampleError("odd output", f"{len(self._received)} bytes without an end of line")
             return None
-        line, _, rest = bytes(self._received).partition(b"\n")
-        self._received = bytearray(rest)
-        return self._parse(line, phase)
-
-    def _parse(self, line: bytes, phase: str) -> dict[str, Any]:
+        line, _, self._received = self._received.partition(b"\n")
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -139,51 +128,41 @@ class Child:
             status = self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
             return SampleError("odd output", f"closed its stdout {when}, and stayed")
-        last = self.last_words()
-        said = f": {last}" if last else ""
-        if status < 0:
-            return SampleError("crashed", f"{signal_name(-status)} {when}{said}")
-        if status > 0:
-            return SampleError("failed", f"exit status {status} {when}{said}")
-        return SampleError("odd output", f"exit status 0 {when}{said}")
-
-    def last_words(self) -> str:
-        """Return the last line of its stderr that is not empty, at most 200 characters."""
-        end = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, end - 4096))
-        lines = [line.strip() for line in self._stderr.read().decode("utf-8", "replace").splitlines()]
-        return next((line[:200] for line in reversed(lines) if line), "")
+        self._stderr.seek(max(0, self._stderr.seek(0, os.SEEK_END) - 4096))
+        said = "".join(f": {line}" for line in last_lines(self._stderr.read(), 1))
+        return SampleError("odd output" if status == 0 else state_of(status), f"{end_of(status)} {when}{said}")
 
     def close(self) -> None:
         """Kill the process group if anything of it lives, wait for the child, and close the pipes."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        for pipe in (self._stdin, self.stdout, self._stderr):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
-def signal_name(number: int) -> str:
-    """Return the name of a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+def last_lines(output: bytes, count: int) -> tuple[str, ...]:
+    """Return the last lines of an output that are not empty, each at most 200 characters."""
+    lines = (line.strip() for line in output.decode("utf-8", "replace").splitlines())
+    return tuple(line[:200] for line in lines if line)[-count:]
+
+
+def state_of(status: int) -> State:
+    """Return the state of a sample whose process ended too early."""
+    return "failed" if status >= 0 else "crashed"
+
+
+def end_of(status: int) -> str:
+    """Return how a process ended: its exit status, or the name of the signal."""
+    names = {number.value: number.name for number in signal.Signals}
+    return f"exit status {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
 class Crew:
-    """The children of one sample, started together and killed in any case.
+    """The children of one sample, a command each, started together and killed in any case.
 
-    Parameters
-    ----------
-    commands
-        One command line per child.
-    first_line
-        What each child reads first.
-    timeout
-        Seconds that one phase may take.
+    Each reads the first line; a phase may take `timeout` seconds.
     """
 
     def __init__(self, commands: Sequence[Sequence[str]], first_line: bytes, timeout: float) -> None:
@@ -198,18 +177,14 @@ class Crew:
                 self.children.append(Child(command))
             for child in self.children:
                 child.send(self._first_line)
-        except OSError as error:
-            self._kill()
-            raise SampleError("failed", f"cannot start a process: {error}") from error
-        except BaseException:
-            self._kill()
+        except BaseException as error:
+            self.__exit__()
+            if isinstance(error, OSError):
+                raise SampleError("failed", f"cannot start a process: {error}") from error
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kill()
-
-    def _kill(self) -> None:
         for child in self.children:
             child.close()
 
@@ -238,11 +213,8 @@ class Crew:
             while len(messages) < len(self.children):
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    missing = len(self.children) - len(messages)
-                    raise SampleError(
-                        "timeout",
-                        f"{missing} of {len(self.children)} processes did not say {phase!r} within {self._timeout:g} s",
-                    )
+                    late = f"{len(self.children) - len(messages)} of {len(self.children)} processes"
+                    raise SampleError("timeout", f"{late} did not say {phase!r} within {self._timeout:g} s")
                 for key, _ in selector.select(min(left, _POLL_S) if poll else left):
                     message = key.data.receive(phase)
                     if message is not None:

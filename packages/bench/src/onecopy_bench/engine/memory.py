@@ -6,12 +6,12 @@ import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from onecopy import page_cache
 from onecopy.memory import proc
 from onecopy_bench.engine.crew import SampleError
-from onecopy_bench.engine.machine.kernel import disk_counters
+from onecopy_bench.engine.machine import disk_counters
 from onecopy_bench.engine.raw import STRIDE, fresh_memory
 
 BACKED_MORE = 256 << 20
@@ -21,45 +21,70 @@ MEMORY_SHARE = 0.8
 """A sample may take this share of the available memory; beyond it, it is skipped."""
 
 
-class Memory(NamedTuple):
-    """The memory of one process at one moment, in bytes, from smaps_rollup."""
-
-    pss: int
-    anonymous: int
-    private: int
-    file_pmd_mapped: int
-    anon_huge: int
-
-
-def memory_of(pid: int) -> Memory:
+def memory_of(pid: int) -> proc.Rollup:
     """Return the memory of a child; raises SampleError where it has just died."""
     try:
-        rollup = proc.rollup(pid)
+        return proc.rollup(pid)
     except ProcessLookupError as error:
         raise SampleError("crashed", "died while it was to hold still") from error
-    return Memory(rollup.pss, rollup.anonymous, rollup.uss, rollup.file_pmd_mapped, rollup.anon_huge_pages)
 
 
-def resident(pids: Iterable[int]) -> tuple[int, int]:
-    """Return (resident, anonymous) bytes of some processes; cheap enough to poll."""
-    whole = anonymous = 0
+def anonymous_of(pids: Iterable[int]) -> int:
+    """Return the anonymous bytes of some processes; cheap enough to poll."""
+    found = 0
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            status = proc.status(pid)
-            whole += status.vm_rss or 0
-            anonymous += status.rss_anon or 0
-    return whole, anonymous
+            found += proc.status(pid).rss_anon or 0
+    return found
 
 
-def children_of(pid: int) -> list[int]:
-    """Return the children that the main thread of a process has; none where the kernel does not list them."""
-    with contextlib.suppress(OSError):
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
+def family_of(pids: Iterable[int]) -> list[int]:
+    """Return some processes and all their descendants."""
+    found = list(pids)
+    for pid in found:  # which grows
+        found += proc.children_of(pid)
+    return found
+
+
+def totals_of(pids: Iterable[int]) -> dict[str, Any]:
+    """Return what some processes hold together, in bytes, and their faults; None where the kernel is silent.
+
+    `pss` splits into `anonymous_pss`, `file` and `shmem`: each page divided by the number of its mappers, so copies
+    add up. `private` is what only one process maps now: a lone mapper's clean file pages are in it. `anonymous` is
+    memory without a file. Faults and `read_bytes` (from a disk) are those of the processes that live.
+    """
+    names = ("processes", "pss", "anonymous", "private", "swap", "page_tables", "minor_faults", "major_faults")
+    sums: dict[str, Any] = dict.fromkeys((*names, "anonymous_pss", "file", "shmem", "read_bytes"), 0)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and counts nothing
+            one = _one(pid)
+            sums = {name: None if None in (each, one[name]) else each + one[name] for name, each in sums.items()}
+    return sums
+
+
+def _one(pid: int) -> dict[str, int | None]:
+    memory, status, stat = proc.rollup(pid), proc.status(pid), proc.stat(pid)
+    read = None
+    with contextlib.suppress(PermissionError, FileNotFoundError):
+        read = proc.io(pid).read_bytes
+    return {
+        "processes": 1,
+        "pss": memory.pss,
+        "anonymous": memory.anonymous,
+        "private": memory.uss,
+        "swap": memory.swap if memory.swap_pss is None else memory.swap_pss,
+        "page_tables": status.vm_pte or 0,
+        "minor_faults": stat.minflt,
+        "major_faults": stat.majflt,
+        "anonymous_pss": memory.pss_anon,
+        "file": memory.pss_file,
+        "shmem": memory.pss_shmem,
+        "read_bytes": read,
+    }
 
 
 class Peak:
-    """The highest sum of RssAnon over some processes so far, in bytes; `family`: and over their children."""
+    """The highest sum of RssAnon over some processes so far, in bytes; `family`: and over their descendants."""
 
     def __init__(self, pids: Sequence[int], *, family: bool = False) -> None:
         self._pids, self._family = pids, family
@@ -67,8 +92,7 @@ class Peak:
 
     def poll(self) -> None:
         """Measure once; a process that is gone counts nothing, its end is noticed elsewhere."""
-        more = [child for pid in self._pids for child in children_of(pid)] if self._family else []
-        self.bytes = max(self.bytes, resident([*self._pids, *more])[1])
+        self.bytes = max(self.bytes, anonymous_of(family_of(self._pids) if self._family else self._pids))
 
 
 def disk_bytes(path: str | os.PathLike[str], *, written: bool = False) -> int | None:

@@ -8,6 +8,7 @@ its own.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -55,20 +56,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One row in one case in one round.
+    """One row in one case in one round: what was measured, by name; repeatedly, lines of numbers; of each process.
 
-    Attributes
-    ----------
-    state, reason
-        "ok", or what went wrong and the facts about it.
-    started, idle_share
-        When the processes were released, ISO 8601, UTC; share of the machine's CPU time that was idle just before.
-    numbers
-        What was measured, by name.
-    points
-        What was measured repeatedly: lines of numbers.
-    processes
-        What was measured of each process, by name.
+    `state` is "ok", or what went wrong. `started` is when the processes were released, ISO 8601, UTC; `idle_share` the
+    share of the machine's CPU time that was idle just before.
     """
 
     row: str
@@ -126,6 +117,11 @@ class Record:
         return next(iter((*reasons, *states)), None)
 
     @property
+    def where(self) -> str:
+        """Machine and day in one sentence."""
+        return f"{', '.join(machine.known_of(self.machine))}. Measured {self.created}."
+
+    @property
     def ours(self) -> set[str]:
         """The names of the rows that are onecopy's."""
         return {row.name for row in self.rows if row.ours}
@@ -135,11 +131,9 @@ class Record:
 def commit() -> str:
     """Return the commit of the checkout that this package is in; "" where it is in none."""
     command = ("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*")
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip()
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return ""
 
 
 def heading(
@@ -188,20 +182,11 @@ def _plain(value: Any) -> dict[str, Any]:
     return found
 
 
-def header_line(record: Record) -> str:
-    """Return the line that a record begins with."""
-    return json.dumps({"format": FORMAT, **_plain(replace(record, samples=(), seconds=None))}) + "\n"
-
-
-def sample_line(sample: Sample) -> str:
-    """Return the line of a sample."""
-    return json.dumps(_plain(sample)) + "\n"
-
-
 def lines(record: Record) -> Iterator[str]:
-    """Yield the lines of a record."""
-    yield header_line(record)
-    yield from map(sample_line, record.samples)
+    """Yield the lines of a record: the header, the samples, and how long it took."""
+    yield json.dumps({"format": FORMAT, **_plain(replace(record, samples=(), seconds=None))}) + "\n"
+    for sample in record.samples:
+        yield json.dumps(_plain(sample)) + "\n"
     if record.seconds is not None:
         yield json.dumps({"seconds": record.seconds}) + "\n"
 
@@ -250,14 +235,8 @@ def _record(plain: dict[str, Any]) -> Record:
 
 def _sample(plain: dict[str, Any]) -> Sample:
     points = tuple(map(tuple, plain.get("points", ())))
-    sample = Sample(
-        **{
-            **plain,
-            "case": tuple(plain["case"]) if "case" in plain else (),
-            "points": points,
-            "processes": tuple(plain.get("processes", ())),
-        }
-    )
+    tuples = {name: tuple(plain.get(name, ())) for name in ("case", "processes")}
+    sample = Sample(**{**plain, **tuples, "points": points})
     for value in (*sample.numbers.values(), *(value for point in points for value in point)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
             raise ValueError(f"a sample has {str(value)[:40]!r} for a number")
@@ -265,14 +244,9 @@ def _sample(plain: dict[str, Any]) -> Sample:
 
 
 class Log:
-    """The file of a record while it is written: every sample is in it as soon as it was taken.
+    """The file of a record while it is written: every sample is in it as soon as it was taken; None keeps nothing.
 
-    Parameters
-    ----------
-    path
-        The file; None keeps nothing.
-    resume
-        Continue the run that the file holds; else the file begins anew.
+    `resume`: continue the run that the file holds; else the file begins anew.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, resume: bool = False) -> None:
@@ -288,9 +262,7 @@ class Log:
             except ValueError as error:
                 raise ValueError(f"{self.path}: {error}") from None
             os.truncate(self.path, len(whole.encode()))
-            self._last = next(
-                plain["scenario"] for line in reversed(whole.splitlines()) if "format" in (plain := json.loads(line))
-            )
+            self._last = [plain["scenario"] for plain in map(json.loads, whole.splitlines()) if "format" in plain][-1]
 
     def begin(self, heading: Record) -> Record:
         """Return the record to continue: the given one, or that of the file with its samples.
@@ -301,18 +273,16 @@ class Log:
             If the file holds another run of the scenario; the message names the first fact that differs.
         """
         known = next((record for record in self.records if record.scenario == heading.scenario), None)
-        if known is None:
-            self._write(header_line(heading))
-        else:
+        if known is not None:
             self._refuse_another_run(known, heading)
-            if self._last != heading.scenario:
-                self._write(header_line(known))
+        if self._last != heading.scenario:
+            self._write(next(lines(known or heading)))
         self._last = heading.scenario
         return known or heading
 
     def add(self, sample: Sample) -> None:
         """Append one sample; it is in the file when this returns."""
-        self._write(sample_line(sample))
+        self._write(json.dumps(_plain(sample)) + "\n")
 
     def end(self, seconds: float) -> None:
         """Append that the run is complete."""

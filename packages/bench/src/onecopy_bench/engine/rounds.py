@@ -12,6 +12,7 @@ itself end the run, and no child survives either.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import tempfile
@@ -25,29 +26,72 @@ from typing import Any, NamedTuple
 from onecopy_bench.engine import memory
 from onecopy_bench.engine.crew import SampleError
 from onecopy_bench.engine.machine import cache
-from onecopy_bench.engine.machine.quiet import Patience
 from onecopy_bench.engine.record import Case, Log, Record, Sample
+
+ENOUGH = 0.93
+"""Share of idle CPU time from which on the machine counts as idle."""
+
+_WINDOW_S = 0.2
+
+
+def parse_cpu_times(text: str) -> tuple[int, int]:
+    r"""Return (idle, all) clock ticks since boot from the text of /proc/stat.
+
+    Examples
+    --------
+    >>> parse_cpu_times("cpu  10 0 5 80 5 0 0 0 7 0\ncpu0 ...")
+    (85, 100)
+    """
+    # user nice system idle iowait irq softirq steal; guest time is part of user time
+    ticks = [int(word) for word in text.split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def doubt(samples: Iterable[Any]) -> str | None:
+    """Return the sentence about samples that were not known to be taken on an idle machine, if there are any."""
+    taken = [sample for sample in samples if sample.started]
+    busy = sum(sample.idle_share is None or sample.idle_share <= ENOUGH for sample in taken)
+    words = f"{busy} of {len(taken)} samples were not known to be taken on an idle machine: read the times as rough."
+    return words if busy else None
+
+
+class Patience:
+    """Waits for an idle machine, at most `seconds` in all calls together.
+
+    A time that was taken beside other work says nothing. Idle includes waiting for a disk; time stolen by a hypervisor
+    does not. When the budget is spent the samples are taken anyway, and the record says how busy the machine was.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._windows = round(seconds / _WINDOW_S)
+
+    def wait(self) -> float | None:
+        """Wait until the machine is idle or the budget is spent; return the idle share that was seen last.
+
+        None means that the budget was spent before this call, so nothing was watched.
+        """
+        share = None
+        while self._windows > 0:
+            share = _idle_share(_WINDOW_S)
+            if share > ENOUGH:
+                break
+            self._windows -= 1
+        return share
+
+
+def _idle_share(seconds: float) -> float:
+    idle, total = parse_cpu_times(Path("/proc/stat").read_text())
+    time.sleep(seconds)
+    idle_after, total_after = parse_cpu_times(Path("/proc/stat").read_text())
+    return (idle_after - idle) / max(total_after - total, 1)
+
 
 Watch = Callable[["Progress"], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What every scenario is run with.
-
-    Attributes
-    ----------
-    rounds
-        Each takes every row in every case once.
-    timeout
-        Seconds that one phase of a child may take.
-    idle_wait
-        Seconds that the whole run may wait for an idle machine.
-    backed
-        Touch and free as much memory as a sample needs before each (see `memory.back`).
-    seed
-        Of all orders and choices.
-    """
+    """What every scenario is run with; the words of its options say what it is."""
 
     rounds: int = 5
     timeout: float = 900.0
@@ -66,16 +110,9 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One row in one case: what is sampled once a round.
+    """One row in one case: what is sampled once a round, with `memory` private bytes that a sample needs.
 
-    Attributes
-    ----------
-    memory
-        Private bytes that a sample needs: what would exhaust the machine is skipped.
-    take
-        Takes one sample.
-    last
-        Whether a sample is the last of its turn: one that did not end would not end in the next round either.
+    `last` is whether a sample is the last of its turn: one that did not end would not end in the next round either.
     """
 
     row: str
@@ -90,17 +127,13 @@ class Attempt:
 
     def __init__(self, turn: Turn, settings: Settings, place: Path | None, patience: Patience) -> None:
         self._turn, self._settings, self._place, self._patience = turn, settings, place, patience
-        self._stack = contextlib.ExitStack()
+        self.stack = contextlib.ExitStack()
         self.started = ""
         self.idle_share: float | None = None
 
-    def close(self) -> None:
-        """Remove the folder."""
-        self._stack.close()
-
     def folder(self) -> Path:
         """Return a new empty folder in the place of the run."""
-        return Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=self._place)))
+        return Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=self._place)))
 
     def back(self, more: int = 0) -> None:
         """Touch and free the memory of the turn and `more` bytes, where the run is a backed one."""
@@ -136,7 +169,6 @@ def run(
     watch: Watch = lambda _: None,
     log: Log | None = None,
     files: Iterable[str | os.PathLike[str]] = (),
-    budget_s: float | None = None,
 ) -> Record:
     """Take every sample that the log does not have, and return the whole record.
 
@@ -149,9 +181,7 @@ def run(
     watch
         Called before each sample and at the end.
     files
-        What is measured on: a run ends when one of them changes.
-    budget_s
-        Seconds: a round that does not fit any more is not begun; the first is always taken.
+        What is measured on.
 
     Raises
     ------
@@ -168,11 +198,8 @@ def run(
     identities = {Path(path): cache.identity(path) for path in files}
     hidden = [str(folder) for folder in (place, *{path.parent for path in identities}) if folder is not None]
     chance, patience = random.Random(settings.seed), Patience(settings.idle_wait)  # noqa: S311 - an order
-    left, begun, longest = list(turns), time.monotonic(), 0.0
+    left, begun = list(turns), time.monotonic()
     for number in range(settings.rounds):
-        at = time.monotonic()
-        if number and budget_s is not None and at - begun + longest > budget_s:
-            break
         order = chance.sample(left, len(left))
         for position, turn in enumerate(order):
             sample = has.get((turn.row, turn.case, number))
@@ -187,7 +214,6 @@ def run(
             for path, identity in identities.items():
                 if cache.identity(path) != identity:
                     raise RuntimeError(f"{path.name} changed while it was measured")
-        longest = max(longest, time.monotonic() - at)
     seconds = time.monotonic() - begun
     log.end(seconds)
     watch(Progress(len(samples), len(samples), ""))
@@ -214,12 +240,10 @@ def take(
             processes=tuple({k: v for k, v in each.items() if v is not None} for each in processes),
         )
     except SampleError as failure:
-        reason = failure.reason
-        for folder in hidden:
-            reason = reason.replace(folder, "")
+        reason = functools.reduce(lambda words, folder: words.replace(folder, ""), hidden, failure.reason)
         sample = replace(sample, state=failure.state, reason=without_home(reason))
     finally:
-        attempt.close()
+        attempt.stack.close()
     return replace(sample, started=attempt.started, idle_share=attempt.idle_share)
 
 

@@ -17,15 +17,14 @@ from typing import Any
 
 import click
 
-from onecopy.cli import reports, screen
-from onecopy.cli.options import SIZE_OF_SOMETHING
-from onecopy.text import escape, parse_size
-from onecopy_bench.engine import machine, pictures
-from onecopy_bench.engine.machine import quiet
+from onecopy.cli import screen
+from onecopy.cli.options import Quantity
+from onecopy.text import counted, escape, parse_size
+from onecopy_bench.engine import pictures
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Log, Record, Sample, lines
-from onecopy_bench.engine.rounds import Progress, Settings, Watch
-from onecopy_bench.engine.tables import Table, counted, text
+from onecopy_bench.engine.rounds import Progress, Settings, Watch, doubt
+from onecopy_bench.engine.tables import MB, Table, text
 
 ENOUGH_ROUNDS = 7
 """Rounds that a published number needs."""
@@ -33,6 +32,50 @@ ENOUGH_ROUNDS = 7
 POSITIVE, NATURAL = click.IntRange(min=1), click.IntRange(min=0)
 SECONDS = click.FloatRange(min=0, min_open=True)
 EXISTING = click.Path(exists=True, dir_okay=False)
+FILE = click.Path(dir_okay=False, path_type=Path)
+BACKED = (
+    "Touch and free as much memory as a sample needs before it: where a virtual machine's host takes free memory back,"
+    " new memory is slower than disks, and no time says anything about other machines."
+)
+JSON = "Write the record here, a line per sample as it comes; '-': to stdout at the end, without tables."
+
+
+def usual_limits(record: Record) -> Iterator[str]:
+    """Yield what was not measured, what went wrong, and how far the numbers can be trusted."""
+    for absent in record.absent:
+        yield f"{absent.name}: {absent.reason}."
+    lost: dict[tuple[str, str], list[Sample]] = {}
+    for sample in record.samples:
+        if sample.state != "ok":
+            lost.setdefault((sample.row, sample.state), []).append(sample)
+    for (row, state), samples in lost.items():
+        cases = "; ".join(dict.fromkeys(", ".join(s.case) for s in samples))
+        yield f"{row}: {state}{f' ({cases})' if cases else ''}: {samples[0].reason}."
+    if words := doubt(record.samples):
+        yield words
+    if (rounds := record.rounds) < ENOUGH_ROUNDS:
+        yield f"{counted(rounds, 'round')}: a published number needs {ENOUGH_ROUNDS}."
+
+
+def cache_state(samples: Sequence[Sample], sizes: Mapping[str, float], *, cold: bool = True) -> Iterator[str]:
+    """Yield whether the declared state of the page cache was reached before every sample.
+
+    `sizes` are those of the files that rows load: some rivals have one of their own.
+    """
+    known = [(s.numbers["cached_before"], sizes.get(s.row, 0)) for s in samples if "cached_before" in s.numbers]
+    off = [(cached, size) for cached, size in known if (cached > 0 if cold else cached < size)]
+    state = "cold" if cold else "warm"
+    if len(known) < len(samples):
+        yield f"It is unknown what was cached before {len(samples) - len(known)} of {len(samples)} samples."
+    elif off:
+        cached, size = max(off) if cold else min(off)
+        much, still = ("up to", "were still") if cold else ("as little as", "was")
+        part = f"{cached / MB:.1f}{f' of {size / MB:.1f}' if size else ''} MB {still} cached"
+        yield f"NOT {state}: {much} {part} before {len(off)} of {len(known)} samples."
+    elif known and cold:
+        yield f"Cold: the kernel counted 0 cached bytes of the file before each of {len(known)} samples."
+    elif known:
+        yield f"Warm: the whole file was cached, always filled alike, before each of {len(known)} samples."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +84,20 @@ class Scenario:
 
     Attributes
     ----------
-    name, help
-        The command, and what its help says.
     options
         The defaults; fields that `option` made are options of the command.
     run
         Measures in a folder, given the options, what watches the progress, and the log; returns the record.
-    heading, tables, findings
-        Given a record: one line of what was measured, the tables, and what the numbers say.
+    heading, tables, findings, limits, status
+        Given a record: a line of what was measured, tables, what the numbers say and what limits them, the exit status.
     draw
         Draws a record into a matplotlib figure.
-    limits
-        Given a record: what limits its numbers, where that is not as usual.
     measures
         Numbers that are computed from a sample and are not among its numbers, by name.
     adjust
         Called with the options of the command line; returns those to run with, or raises a usage error.
     without
-        Common options that the command does not have.
-    status
-        Given the record: the exit status.
+        Options that the command does not have.
     settings
         Of the click command.
     """
@@ -73,7 +110,7 @@ class Scenario:
     tables: Callable[[Record], Iterable[Table]]
     findings: Callable[[Record], Iterable[str]] = lambda _: ()
     draw: Callable[[Any, Record], None] | None = None
-    limits: Callable[[Record], Iterable[str]] | None = None
+    limits: Callable[[Record], Iterable[str]] = usual_limits
     measures: Mapping[str, Callable[[Sample], float | None]] = dataclasses.field(default_factory=dict)
     adjust: Callable[[Any], Any] = lambda options: options
     without: tuple[str, ...] = ()
@@ -82,12 +119,11 @@ class Scenario:
 
     def sentences(self, record: Record) -> list[str]:
         """Return what the numbers say, and then what limits them."""
-        return [*self.findings(record), *(self.limits or limits)(record)]
+        return [*self.findings(record), *self.limits(record)]
 
     def page(self, record: Record, picture: str | None = None) -> str:
         """Return a record as a page of Markdown."""
-        facts = f"{', '.join(map(text, machine.known_of(record.machine)))}. Measured {record.created}."
-        parts = [f"# {text(self.heading(record))}", facts]
+        parts = [f"# {text(self.heading(record))}", text(record.where)]
         parts += [f"![What it costs]({picture})"] if picture else []
         parts += [table.markdown() for table in self.tables(record)]
         return "\n\n".join([*parts, "\n".join(f"* {text(each)}" for each in self.sentences(record))]) + "\n"
@@ -114,22 +150,21 @@ class Scenario:
             options = self.adjust(dataclasses.replace(self.options, **given))
             return self.status(self._measured(out, options))
 
+        fields = [each for each in dataclasses.fields(self.options) if each.metadata]
+        own = {each.name: _option_of(each, getattr(self.options, each.name)) for each in fields}
+        without = (*self.without, *(() if self.draw else ("plot",)))
         command: Any = call
-        for name, each in reversed(heads(self.options).items()):
-            if name not in self.without and (name != "plot" or self.draw is not None):
-                command = each(command)
-        own = [each for each in dataclasses.fields(self.options) if each.metadata and each.name not in self.without]
-        for field in reversed(own):
-            command = _option_of(field, getattr(self.options, field.name))(command)
+        for name, each in reversed((own | heads(self.options)).items()):
+            command = command if name in without else each(command)
         make: Any = click.command
         made: click.Command = make(self.name, help=self.help, **self.settings)(command)
         return made
 
     def _measured(self, out: Out, options: Any) -> Record:
         """Run in a temporary folder, with a bar and a log; then write and show the record, and return it."""
-        in_folder = "folder" not in self.without
+        files: Any = contextlib.nullcontext(Path.cwd()) if "folder" in self.without else place(out)
         try:
-            with interruptible(out.json_path), place(out, in_folder) as folder, bar("preparing") as watch:
+            with interruptible(out.json_path), files as folder, bar("preparing") as watch:
                 record = self.run(folder, options, watch, out.log())
         except (ModuleNotFoundError, Unavailable) as error:
             raise click.ClickException(str(error)) from error
@@ -147,31 +182,8 @@ class Scenario:
 def _grid(table: Table, between: str) -> screen.Grid:
     """Return a table for the screen; `between` separates the lines of a cell."""
     words = [title.replace("\n", between) for title in table.header]
-    columns = (screen.Column(words[0]), *(screen.Column(title, right=True) for title in words[1:]))
     rows = [tuple(between.join(map(escape, cell.split("\n"))) for cell in row) for row in table.rows]
-    return screen.Grid(columns, rows)
-
-
-def limits(record: Record) -> Iterator[str]:
-    """Yield what was not measured, what went wrong, and how far the numbers can be trusted."""
-    for absent in record.absent:
-        yield f"{absent.name}: {absent.reason}."
-    lost: dict[tuple[str, str], list[Sample]] = {}
-    for sample in record.samples:
-        if sample.state != "ok":
-            lost.setdefault((sample.row, sample.state), []).append(sample)
-    for (row, state), samples in lost.items():
-        cases = "; ".join(dict.fromkeys(", ".join(s.case) for s in samples))
-        yield f"{row}: {state} ({cases}): {samples[0].reason}."
-    if doubt := quiet.doubt(record.samples):
-        yield doubt
-    yield from few_rounds(record)
-
-
-def few_rounds(record: Record) -> Iterator[str]:
-    """Yield a warning where there are too few rounds for a number to be published."""
-    if (rounds := record.rounds) < ENOUGH_ROUNDS:
-        yield f"{counted(rounds, 'round')}: a published number needs {ENOUGH_ROUNDS}."
+    return screen.Grid([words[0], *(f">{title}" for title in words[1:])], rows)
 
 
 def filled(page: str, block: str, begin: str, end: str) -> str:
@@ -182,17 +194,10 @@ def filled(page: str, block: str, begin: str, end: str) -> str:
 
 
 def option(default: Any, words: str, /, *flags: str, **settings: Any) -> Any:
-    """Return a field of the options of a scenario that the command line sets.
+    """Return a field of the options of a scenario that the command line sets, and the words of its help.
 
-    Parameters
-    ----------
-    default, words
-        Of the field, and what `--help` says of it.
-    flags
-        Of the option, where these are not made of the name of the field.
-    settings
-        As of `click.option`; or `choices`, names of which several may be given, and `path`, of which the record has
-        the name alone.
+    Flags are given where they are not made of the name of the field. Settings are those of `click.option`; or
+    `choices`, names of which several may be given, and `path`, of which the record has the name alone.
     """
     return dataclasses.field(default=default, metadata={"words": words, "flags": flags, "settings": settings})
 
@@ -202,9 +207,12 @@ def argument(name: str, default: Any = "", **settings: Any) -> Any:
     return dataclasses.field(default=default, metadata={"argument": name, "settings": settings | {"path": True}})
 
 
+_SIZE = Quantity("size", parse_size, lambda nbytes: nbytes >= 1, "at least one byte")
+
+
 def size(default: str, words: str, *flags: str) -> Any:
     """Return a field that is a number of bytes; its default is shown as it is written."""
-    return option(parse_size(default), words, *flags, type=SIZE_OF_SOMETHING, default=default)
+    return option(parse_size(default), words, *flags, type=_SIZE, default=default)
 
 
 def _option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], Any]:
@@ -217,15 +225,12 @@ def _option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], A
     if choices := settings.pop("choices", None):
         settings = {"type": click.Choice(choices), "show_default": "all"} | settings
     if isinstance(default, tuple):
-        settings = {"multiple": True, "callback": _once, "type": POSITIVE} | settings
+        settings = {"multiple": True, "callback": lambda *chosen: tuple(dict.fromkeys(chosen[2]))} | settings
+        settings = {"type": POSITIVE} | settings
         words = f"{words} Repeatable."
     kinds = {int: POSITIVE, float: SECONDS}
     usual = {"type": kinds.get(type(default)), "default": default, "help": words, "show_default": True}
     return click.option(*flags, field.name, **(usual | settings))
-
-
-def _once(_: click.Context, __: click.Parameter, chosen: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(chosen))
 
 
 def read_ahead_of(text: str) -> int:
@@ -255,11 +260,13 @@ def places(default: tuple[str, ...], words: str, names: Sequence[str] = ("disk",
 class Out:
     """Where the files of a run are, if there are any, what is written, and whether a run that was ended is resumed."""
 
-    folder: str | None = None
-    plot: str | None = None
-    markdown: str | None = None
-    json_path: str | None = None
-    resume: bool = False
+    folder: str | None = option(None, "For the files.  [default: here]", type=click.Path(file_okay=False, exists=True))
+    plot: str | None = option(None, "Draw it, as .svg or .png.", metavar="OUT")
+    markdown: str | None = option(None, "Write the tables here.", metavar="OUT")
+    json_path: str | None = option(None, JSON, "--json", metavar="OUT")
+    resume: bool = option(
+        False, "Continue the run that OUT holds; else begin anew.", "--resume", is_flag=True, show_default=False
+    )
 
     def check(self) -> None:
         """Raise a usage error where a file could not be written at the end of a long run."""
@@ -275,52 +282,30 @@ class Out:
 def check_folders(*paths: str | None) -> None:
     """Raise a usage error where a file could not be written."""
     for path in paths:
-        if not reports.has_folder(path):
+        if path is not None and path != "-" and not Path(path).absolute().parent.is_dir():
             raise click.UsageError(f"no folder for {path!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual(Settings):
+    rounds: int = option(5, "Each takes every row in every case once, in random order.", "--rounds", "--iterations")
+    timeout: float = option(900.0, "Seconds that a phase may take.")
+    idle_wait: float = option(
+        60.0, "Seconds that the whole run may wait for an idle machine.", type=click.FloatRange(min=0)
+    )
+    backed: bool = option(False, BACKED, "--backed", is_flag=True, show_default=False)
+    seed: int = option(0, "Of orders and choices.", type=int)
 
 
 def heads(defaults: Settings) -> dict[str, Callable[[Any], Any]]:
     """Return the options that scenarios have in common, by the names of their values."""
-    return {
-        "rounds": click.option(
-            "--rounds", "--iterations", "rounds", type=POSITIVE, default=defaults.rounds, show_default=True,
-            help="Each takes every row in every case once, in random order.",
-        ),
-        "timeout": click.option(
-            "--timeout", type=SECONDS, default=defaults.timeout, show_default=True,
-            help="Seconds that a phase may take.",
-        ),
-        "idle_wait": click.option(
-            "--idle-wait", type=click.FloatRange(min=0), default=defaults.idle_wait, show_default=True,
-            help="Seconds that the whole run may wait for an idle machine.",
-        ),
-        "backed": click.option(
-            "--backed", is_flag=True,
-            help="Touch and free as much memory as a sample needs before it: where a virtual machine's host takes free"
-            " memory back, new memory is slower than disks, and no time says anything about other machines.",
-        ),
-        "seed": click.option(
-            "--seed", type=int, default=defaults.seed, show_default=True, help="Of orders and choices."
-        ),
-        "folder": click.option(
-            "--folder", type=click.Path(file_okay=False, exists=True), help="For the files.  [default: here]"
-        ),
-        "plot": click.option("--plot", metavar="OUT", help="Draw it, as .svg or .png."),
-        "markdown": click.option("--markdown", metavar="OUT", help="Write the tables here."),
-        "json_path": click.option(
-            "--json", "json_path", metavar="OUT",
-            help="Write the record here, a line per sample as it comes; '-': to stdout at the end, without tables.",
-        ),
-        "resume": click.option("--resume", is_flag=True, help="Continue the run that OUT holds; else begin anew."),
-    }  # fmt: skip
+    fields = (*dataclasses.fields(_Usual), *dataclasses.fields(Out))
+    return {each.name: _option_of(each, getattr(defaults, each.name, each.default)) for each in fields}
 
 
 @contextlib.contextmanager
-def place(out: Out, in_folder: bool = True) -> Iterator[Path]:
-    """Make a temporary folder for a scenario that writes files, in the working folder by default."""
-    if not in_folder:
-        yield Path.cwd()
-        return
+def place(out: Out) -> Iterator[Path]:
+    """Make a temporary folder for the files of a scenario, in the working folder by default."""
     with tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=out.folder or ".") as found:
         yield Path(found).absolute()
 

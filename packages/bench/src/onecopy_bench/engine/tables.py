@@ -73,28 +73,17 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 99.95 else f"{round(value, 3):.3g}"
 
 
-def with_extremes(spread: Spread | None) -> str:
-    """Return a median and, on a line of its own, the extremes."""
+def cell(spread: Spread | None) -> str:
+    """Return a median and, on a line of its own, the extremes, where these differ."""
     if spread is None:
         return MISSING
-    return f"{number(spread.median)}\n({number(spread.low)}-{number(spread.high)})"
+    low, high = number(spread.low), number(spread.high)
+    return number(spread.median) + ("" if low == high else f"\n({low}-{high})")
 
 
-def cell(spread: Spread | None) -> str:
-    """Return a median with its extremes, where these differ."""
-    alike = spread is not None and number(spread.low) == number(spread.high)
-    return number(spread.median) if spread is not None and alike else with_extremes(spread)
-
-
-def counted(count: int, one: str, many: str = "") -> str:
-    """Return a number of things.
-
-    Examples
-    --------
-    >>> counted(1, "round"), counted(2, "round"), counted(3, "process", "processes")
-    ('1 round', '2 rounds', '3 processes')
-    """
-    return f"{count} {one if count == 1 else many or one + 's'}"
+def percentile_99(values: Sequence[float]) -> float:
+    """Return the least value that 99 % of some values do not exceed."""
+    return sorted(values)[-(-99 * len(values) // 100) - 1]
 
 
 def plain(name: str, unit: float = 1.0) -> Compute:

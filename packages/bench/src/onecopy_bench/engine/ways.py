@@ -13,16 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One thing that is compared: a row of the tables.
+    """One thing that is compared: a row of the tables, by its name and what it does in a few more words.
 
     Attributes
     ----------
-    name, detail
-        The row's name, and what it does in a few more words.
     needs
         Modules that must be installed; a measured process imports them before the clock starts.
-    ours
-        Whether it is onecopy's.
     private
         Private memory that it needs, as a share of the data.
     environment
@@ -41,11 +37,8 @@ W = TypeVar("W", bound=Way)
 
 
 def named(ways: Iterable[W], name: str) -> W:
-    """Return the way of that name; raises ValueError that lists the names."""
-    every = {way.name: way for way in ways}
-    if name not in every:
-        raise ValueError(f"no {name!r}; there are {', '.join(every)}")
-    return every[name]
+    """Return the way of that name; raises KeyError where there is none."""
+    return {way.name: way for way in ways}[name]
 
 
 def missing(modules: Iterable[str]) -> list[str]:
@@ -68,6 +61,5 @@ def installed(ways: Iterable[W], names: Iterable[str] | None = None) -> tuple[li
 def require(modules: Iterable[str], scenario: str, command: str = "") -> None:
     """Raise ModuleNotFoundError that says what a scenario needs and how it is installed."""
     if lost := missing(modules):
-        raise ModuleNotFoundError(
-            f"bench {scenario} needs {' and '.join(lost)}: pip install {command or ' '.join(lost)}"
-        )
+        how = f"pip install {command or ' '.join(lost)}"
+        raise ModuleNotFoundError(f"bench {scenario} needs {' and '.join(lost)}: {how}")

@@ -2,6 +2,6 @@
 
 The reading order: `layout` (where the data of a file lies), `touch` (the checksum that judges every process),
 `loaders` (what a way to load a file declares), `rivals` (all of them), `loading` (runs in the measured process),
-`sampling` (one sample, by the parent), `ceilings` (O_DIRECT and first touch), `twins` (the same data in the containers
-of rivals).
+`sampling` (one sample, by the parent, and the same data in the containers of rivals), `mechanisms` (what `warm` and
+`crossover` compare, with ceilings and controls).
 """

@@ -50,13 +50,7 @@ class Layout:
 
 
 def shuffled(layout: Layout, seed: int) -> Layout:
-    """Return a layout whose pieces stand in a random order, the same for the same seed.
-
-    Raises
-    ------
-    ValueError
-        If there is one piece only.
-    """
+    """Return a layout whose pieces stand in a random order, the same for the same seed; ValueError of one piece."""
     if len(layout.pieces) < 2:
         raise ValueError("a file of one piece has no order to shuffle: only safetensors files with several tensors do")
     chance = random.Random(seed)  # noqa: S311 - an order, not a secret
@@ -69,34 +63,22 @@ def one_piece(size: int) -> Layout:
 
 
 def parse_safetensors(header: bytes, size: int) -> Layout | None:
-    """Return the layout that a safetensors header describes, or None where it is not one.
+    """Return the layout that a safetensors header describes, the JSON text behind the eight length bytes.
 
-    Parameters
-    ----------
-    header
-        The JSON text behind the eight length bytes.
-    size
-        The size of the file in bytes; every piece has to end inside it.
+    None where it is not one of a file of `size` bytes.
     """
+    pieces, start = [], 8 + len(header)
     try:
-        table = json.loads(header)
-        start = 8 + len(header)
-        pieces = [
-            Piece(name, start + int(entry["data_offsets"][0]), _length(entry["data_offsets"]))
-            for name, entry in table.items()
-            if name != "__metadata__"
-        ]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        for name, entry in json.loads(header).items():
+            if name != "__metadata__":
+                begin, end = map(int, entry["data_offsets"])
+                pieces.append(Piece(name, start + begin, end - begin))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     inside = all(p.nbytes >= 0 and start <= p.offset <= size and p.nbytes <= size - p.offset for p in pieces)
     if not pieces or not inside:
         return None
     return Layout("safetensors", size, tuple(sorted(pieces, key=lambda p: (p.offset, p.name))))
-
-
-def _length(offsets: list[int]) -> int:
-    begin, end = offsets
-    return int(end) - int(begin)
 
 
 def read_layout(path: str | os.PathLike[str]) -> Layout:

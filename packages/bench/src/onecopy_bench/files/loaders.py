@@ -7,7 +7,6 @@ Frameworks are imported by the measured process alone, by name, after it knows w
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -64,16 +63,12 @@ class Twin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader(Way):
-    """One way to load a file; `detail` is the call that is measured.
+    """One way to load a file; `detail` is the call that is measured, `open` makes it in the measured process.
 
     Attributes
     ----------
-    open
-        Opens the file of a job; runs in the measured process.
     optional
         Modules that are imported before the clock starts where they are installed, such as a rival imports on it.
-    kinds
-        The kinds of file it understands.
     role
         "row" is loaded by all processes at once; a "ceiling" or a "control" runs in one process.
     twin
@@ -95,11 +90,6 @@ class Loader(Way):
     uses_cache: bool = True
     by_request: bool = False
     command: tuple[str, ...] = ()
-
-
-def module(name: str) -> Any:
-    """Return a module by name: the child has imported it before the clock started."""
-    return importlib.import_module(name)
 
 
 def views(data: NDArray[np.uint8], job: Job) -> Callable[[], Iterable[Named]]:

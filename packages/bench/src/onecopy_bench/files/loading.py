@@ -8,38 +8,31 @@ are done.
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import resource
 import sys
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from onecopy_bench.engine.child import Steps
+import numpy as np
+
+from onecopy_bench.engine import child
+from onecopy_bench.engine.child import Steps, module, used_since
+from onecopy_bench.files import touch
 from onecopy_bench.files.loaders import Job, Loader, Opened
 
 
 def prepare(loader: Loader) -> None:
     """Import what a loader needs and run the touching code once on a small array."""
-    import numpy as np
-
-    from onecopy_bench.files import touch
-
-    for module in loader.needs:
-        importlib.import_module(module)
-    for module in loader.optional:
+    for name in loader.optional:
         with contextlib.suppress(ImportError):
-            importlib.import_module(module)
+            module(name)
     touch.of_arrays([("", np.zeros(8192, np.uint8))])
-    gc.collect()
-    gc.freeze()
+    child.prepare(loader.needs)
 
 
 def go_over(opened: Opened, deadline: float) -> tuple[int | None, int]:
     """Touch all pieces once; return their checksum, None where the deadline came first, and the bytes passed."""
-    from onecopy_bench.files import touch
-
     assert opened.arrays is not None
     sums, done = [], 0
     for name, array in opened.arrays():
@@ -60,12 +53,11 @@ def load(loader: Loader, job: Job, passes: int, limit_s: float) -> tuple[dict[st
     at_warm = perf_counter_ns()
     deadline = at_warm + limit_s * 1e9
     checksum, touched, ends = None, 0, list[int]()
-    after = resource.getrusage(resource.RUSAGE_SELF)
+    used = used_since(before)
     for number in range(passes if opened.arrays is not None else 0):
         found, touched = go_over(opened, deadline)
         if number == 0:
-            after = resource.getrusage(resource.RUSAGE_SELF)
-            checksum = found
+            used, checksum = used_since(before), found
         if found is None:
             break
         if found != checksum:
@@ -77,9 +69,8 @@ def load(loader: Loader, job: Job, passes: int, limit_s: float) -> tuple[dict[st
         "warm_ns": at_warm - start if opened.warm is not None else None,
         "resident_ns": ends[0] if ends else perf_counter_ns() - start,
         "checksum": checksum,
-        "minor_faults": after.ru_minflt - before.ru_minflt,
-        "major_faults": after.ru_majflt - before.ru_majflt,
-        "cpu_ms": round((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3, 3),
+        "cpu_ms": used.pop("cpu_ns") / 1e6,
+        **used,
         "notes": {**notes, "passes_ns": ends, "touched": touched, "cut_short": cut_short},
     }, opened
 

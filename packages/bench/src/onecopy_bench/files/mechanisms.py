@@ -1,26 +1,88 @@
-"""The ways to bring a mapped file into memory: one entry each, the table that a new one is added to.
+"""The ways to bring a mapped file into memory, one entry each; and what the device and the memory can do at all.
 
 `MECHANISMS` are single calls of the kernel, made here with Python's `mmap` and libc and not with the library under
 test; `METHODS` are what a user of onecopy chooses between. Both run in `onecopy_bench.files.loading`. A call
 that the kernel refuses raises OSError, and the row says so.
+
+*Ceilings* are O_DIRECT readings of the same file with 1, 4 and 8 threads, past the page cache. "fresh"
+reads 8 MiB at a time into new anonymous memory of the file's size, in 2 MiB pages where the kernel gives
+them: like `warm` it ends with the data resident, and it is the fastest copying loader that one could write.
+"reused" reads into one 4 MiB buffer per thread, again and again: the device alone. `preadv` releases the GIL.
+
+*Controls* are the first touch of fresh anonymous memory with no I/O at all. Every loader that copies pays
+this. On a virtual machine whose freed pages go back to the host it can be slower than the disk, and then
+times of copying loaders, and every ratio between them and mappings, say nothing about other machines.
 """
 
 from __future__ import annotations
 
 import ctypes
-import itertools
 import mmap
 import os
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from onecopy_bench.engine.raw import read_exactly
-from onecopy_bench.files.loaders import Job, Loader, Named, Notes, Opened, module, views
+from onecopy_bench.engine.raw import STRIDE, fresh_memory, in_windows, read_file, reused
+from onecopy_bench.files.loaders import Job, Loader, Named, Notes, Opened, views
+from onecopy_bench.files.rivals import open_file
+
+FRESH_READ = 8 << 20
+REUSED_BUFFER = 4 << 20
+CONTROL_BYTES = 1 << 30
+"""A control touches as much memory as the file has, but not more than this."""
+
+
+def open_direct_fresh(job: Job, *, threads: int) -> Opened:
+    """Read the whole file with O_DIRECT into fresh huge-page memory of its size; the data stay."""
+    memory, data = fresh_memory(job.size, huge=True)
+    view = data.data
+    place: Callable[[int, int], memoryview] = lambda offset, length: view[offset : offset + length]  # noqa: E731
+    read_file(job.path, job.size, threads, FRESH_READ, place, direct=True)
+    return Opened(views(data, job), keep=memory)
+
+
+def open_direct_reused(job: Job, *, threads: int) -> Opened:
+    """Read the whole file with O_DIRECT into one small buffer per thread; the data do not stay."""
+    read_file(job.path, job.size, threads, REUSED_BUFFER, reused(REUSED_BUFFER), direct=True)
+    return Opened(None)
+
+
+def open_first_touch(job: Job, *, huge: bool) -> Opened:
+    """Take fresh anonymous memory and write one byte into each 4 KiB of it; no file is read."""
+    size = min(job.size, CONTROL_BYTES)
+    memory, data = fresh_memory(size, huge=huge)
+
+    def touch() -> Notes:
+        data[:size:STRIDE] = 1
+        return {"bytes": size}
+
+    return Opened(None, keep=memory, warm=touch)
+
+
+def _beside(name: str, detail: str, role: str, private: float, opens: Callable[..., Opened], **settings: int) -> Loader:
+    settings_of: dict[str, object] = {"role": role, "private": private, "uses_cache": False, "needs": ("numpy",)}
+    return Loader(name, detail, open=partial(opens, **settings), **settings_of)  # type: ignore[arg-type]
+
+
+CEILINGS = {
+    ceiling.name: ceiling
+    for threads in (1, 4, 8)
+    for ceiling in (
+        _beside(f"o_direct-fresh-{threads}", f"O_DIRECT x {threads}, fresh huge-page memory", "ceiling", 1.0,
+                open_direct_fresh, threads=threads),
+        _beside(f"o_direct-reused-{threads}", f"O_DIRECT x {threads}, reused 4 MiB buffers", "ceiling", 0.0,
+                open_direct_reused, threads=threads),
+    )
+}  # fmt: skip
+CONTROLS = tuple(
+    _beside(f"first-touch-{name}", f"first touch of fresh anonymous memory, {pages} pages", "control", 1.0,
+            open_first_touch, huge=huge)
+    for name, pages, huge in (("4k", "4 KiB", False), ("huge", "2 MiB", True))
+)  # fmt: skip
+
 
 MADV_POPULATE_READ = 22  # Linux 5.14; Python 3.11 has no name for it
 WINDOW = 32 << 20
@@ -52,19 +114,6 @@ class Mapped:
             raise OSError(number, f"madvise({advice}): {os.strerror(number)}")
 
 
-def in_windows(size: int, window: int, threads: int, work: Callable[[int, int], None]) -> None:
-    """Call `work(offset, length)` for each window of a file, from several threads."""
-    offsets = itertools.count(0, window)  # next() is atomic: the threads share the windows among them
-
-    def run() -> None:
-        while (offset := next(offsets)) < size:
-            work(offset, min(window, size - offset))
-
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(run) for _ in range(threads)]:
-            done.result()
-
-
 def open_mapped(job: Job, *, flags: int = 0, advice: int | None = None, populate: int = 0, preads: int = 0) -> Opened:
     """Map a file with some flags and advice, then have it populated or read by so many threads."""
     mapped = Mapped(job, flags)
@@ -75,7 +124,7 @@ def open_mapped(job: Job, *, flags: int = 0, advice: int | None = None, populate
         if populate:
             in_windows(job.size, WINDOW, populate, partial(mapped.advise, MADV_POPULATE_READ))
         if preads:
-            read_to_scratch(job, preads)
+            read_file(job.path, job.size, preads, SCRATCH, reused(SCRATCH), direct=False)
         return {}
 
     return Opened(views(mapped.data, job), keep=mapped, warm=warm)
@@ -103,42 +152,12 @@ def open_stepped(job: Job) -> Opened:
     return Opened(ahead, keep=mapped)
 
 
-def read_to_scratch(job: Job, threads: int) -> None:
-    """Read a file through the page cache into one small buffer per thread; what is left is the cache."""
-    mine = threading.local()
-    fd = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def work(offset: int, length: int) -> None:
-        if not hasattr(mine, "view"):
-            mine.view = memoryview(bytearray(SCRATCH))
-        read_exactly(fd, mine.view[:length], offset)
-
-    try:
-        in_windows(job.size, SCRATCH, threads, work)
-    finally:
-        os.close(fd)
-
-
-def open_with_onecopy(job: Job, *, mode: str = "map", warm: bool = False, part: bool = False, **options: Any) -> Opened:
-    """Open a file with onecopy, and warm all of it or the part that will be touched."""
-    onecopy = module("onecopy")
-    mapping = onecopy.Mapping(job.path, mode=mode)
-    ranges = [(piece.offset, piece.nbytes) for piece in job.pieces] if part else None
-
-    def run() -> Notes:
-        report = onecopy.warm(mapping, ranges, **options)
-        return {name: getattr(report, name) for name in ("bytes", "complete", "mechanism", "reason", "threads")}
-
-    data = np.frombuffer(mapping.view(), np.uint8)
-    return Opened(views(data, job), keep=mapping, warm=run if warm else None)
-
-
 def _mechanism(name: str, detail: str, **settings: Any) -> Loader:
     return Loader(name, detail, open=partial(open_mapped, **settings), needs=("numpy",))
 
 
 def _method(name: str, detail: str, private: float = 0.0, **settings: Any) -> Loader:
-    return Loader(name, detail, open=partial(open_with_onecopy, **settings), private=private)
+    return Loader(name, detail, open=partial(open_file, **settings), private=private)
 
 
 _HUGE = mmap.MADV_HUGEPAGE

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from onecopy_bench.engine.child import module
 from onecopy_bench.files.loaders import (
     ONECOPY,
     Job,
@@ -22,10 +23,9 @@ from onecopy_bench.files.loaders import (
     Opened,
     Twin,
     items,
-    module,
     open_nothing,
     views,
-)  # fmt: skip
+)
 
 Tensors = Mapping[str, Any]
 
@@ -46,9 +46,13 @@ def _open_tensors(job: Job, *, load: Callable[[Job], Tensors]) -> Opened:
     return Opened(bytes_of(tensors, job), keep=tensors)
 
 
-def _load_safetensors(job: Job, *, backend: str) -> Tensors:
-    """Load views of a private mapping ("mmap"), or read into private memory ("pread")."""
-    tensors: Tensors = module("safetensors.torch").load_file(job.path, backend=backend)
+def _calling(name: str, function: str, **options: Any) -> Callable[[Job], Tensors]:
+    """Return what loads a file by one function of a module."""
+    return partial(_call, name, function, options)
+
+
+def _call(name: str, function: str, options: dict[str, Any], job: Job) -> Tensors:
+    tensors: Tensors = getattr(module(name), function)(job.path, **options)
     return tensors
 
 
@@ -56,12 +60,6 @@ def _open_numpy(job: Job) -> Opened:
     """Load into NumPy arrays: each tensor is copied out of the mapping."""
     arrays = module("safetensors.numpy").load_file(job.path)
     return Opened(items(arrays, job), keep=arrays)
-
-
-def _load_pt(job: Job, *, mmap: bool) -> Tensors:
-    """Load a file of torch.save: lazily out of a private mapping, or into private memory."""
-    tensors: Tensors = module("torch").load(job.path, mmap=mmap, weights_only=True)
-    return tensors
 
 
 def _write_pt(source: str, target: str) -> None:
@@ -87,12 +85,6 @@ def _open_fastsafetensors(job: Job) -> Opened:
     return Opened(bytes_of(tensors, job), keep=(loader, buffer, tensors))
 
 
-def _load_tensorizer(job: Job, *, readers: int) -> Tensors:
-    """Load every tensor of its own container into private memory, by one or several readers."""
-    tensors: Tensors = module("tensorizer").TensorDeserializer(job.path, device="cpu", num_readers=readers)
-    return tensors
-
-
 def _write_tensorizer(source: str, target: str) -> None:
     serializer = module("tensorizer").TensorSerializer(target)
     serializer.write_state_dict(module("safetensors.torch").load_file(source))
@@ -110,8 +102,13 @@ def _open_fromfile(job: Job) -> Opened:
     return Opened(views(data, job), keep=data)
 
 
-def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False) -> Opened:
-    """Open a file with onecopy; `warm` populates the mapping before the touches, `verify` compares its checksums."""
+def open_file(
+    job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False, part: bool = False, **options: Any
+) -> Opened:
+    """Open a file with onecopy; `warm` populates the mapping before the touches, or the `part` of it that is touched.
+
+    `verify` compares its checksums as well.
+    """
     onecopy = module("onecopy")
     if job.kind == "safetensors":
         file = onecopy.open(job.path, mode=mode)
@@ -119,9 +116,10 @@ def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool =
     else:
         file = onecopy.Mapping(job.path, mode=mode)
         arrays = views(np.frombuffer(file.view(), np.uint8), job)
+    ranges = [(piece.offset, piece.nbytes) for piece in job.pieces] if part else None
 
     def populate() -> Notes:
-        return _notes_of(file.warm(verify=True) if verify else onecopy.warm(file))
+        return _notes_of(file.warm(verify=True) if verify else onecopy.warm(file, ranges, **options))
 
     return Opened(arrays, keep=file, warm=populate if warm else None)
 
@@ -193,18 +191,25 @@ ROWS = (
     _into("load_into", "torch.load_into(module)", warm=False),
     _into("load_into+warm", "load_into(module, warm=True)", warm=True),
     _tensors(
-        "safetensors.torch", "load_file (mmap)", partial(_load_safetensors, backend="mmap"), SAFETENSORS, private=0.0
+        "safetensors.torch", "load_file (mmap)", _calling("safetensors.torch", "load_file", backend="mmap"),
+        SAFETENSORS, private=0.0,
     ),
-    _tensors("safetensors.pread", "load_file (pread)", partial(_load_safetensors, backend="pread"), SAFETENSORS),
+    _tensors(
+        "safetensors.pread", "load_file (pread)", _calling("safetensors.torch", "load_file", backend="pread"),
+        SAFETENSORS,
+    ),
     Loader(
         "safetensors.numpy", "load_file (copies)", open=_open_numpy, needs=("safetensors.numpy",), kinds=ONE,
         private=2.0,
     ),
     _tensors(
-        "torch.load mmap", "load(mmap=True)", partial(_load_pt, mmap=True), SAFETENSORS,
+        "torch.load mmap", "load(mmap=True)", _calling("torch", "load", mmap=True, weights_only=True), SAFETENSORS,
         optional=LAZY, twin=PT, private=0.0,
     ),
-    _tensors("torch.load", "load(mmap=False)", partial(_load_pt, mmap=False), SAFETENSORS, optional=LAZY, twin=PT),
+    _tensors(
+        "torch.load", "load(mmap=False)", _calling("torch", "load", mmap=False, weights_only=True), SAFETENSORS,
+        optional=LAZY, twin=PT,
+    ),
     _tensors("runai", "stream_file, default threads", _load_runai, RUNAI),
     _tensors("runai-16", "stream_file, 16 threads", partial(_load_runai, concurrency=16), RUNAI),
     Loader(
@@ -213,7 +218,8 @@ ROWS = (
     ),
     *(
         _tensors(
-            f"tensorizer-{readers}", f"num_readers={readers}, cpu", partial(_load_tensorizer, readers=readers),
+            f"tensorizer-{readers}", f"num_readers={readers}, cpu",
+            _calling("tensorizer", "TensorDeserializer", device="cpu", num_readers=readers),
             (*SAFETENSORS, "tensorizer"), twin=TENSORIZER,
         )
         for readers in (1, 4)

@@ -55,14 +55,10 @@ def of_file(path: str | os.PathLike[str], layout: Layout) -> int:
 
 def _samples(fd: int, piece: Piece, buffer: bytearray) -> bytes:
     """Return the bytes of a piece that a touch reads."""
-    samples = bytearray()
-    last = b""
-    done = 0
+    samples, last = b"", b""
     with memoryview(buffer) as view:
-        while done < piece.nbytes:
-            wanted = min(READ, piece.nbytes - done)
-            read_exactly(fd, view[:wanted], piece.offset + done)
-            samples += view[:wanted:STRIDE].tobytes()
-            last = bytes(view[wanted - 1 : wanted])
-            done += wanted
-    return bytes(samples) + last
+        for done in range(0, piece.nbytes, READ):
+            part = view[: min(READ, piece.nbytes - done)]
+            read_exactly(fd, part, piece.offset + done)
+            samples, last = samples + part[::STRIDE].tobytes(), bytes(part[-1:])
+    return samples + last

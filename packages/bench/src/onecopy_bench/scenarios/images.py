@@ -8,25 +8,26 @@ private memory beyond it (RLIMIT_DATA).
 
 from __future__ import annotations
 
+import functools
 import os
-import shutil
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from onecopy.memory import proc
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
-from onecopy_bench.engine.crew import SampleError, crew_of
-from onecopy_bench.engine.machine.kernel import memory_of_machine
+from onecopy_bench.engine.crew import SampleError, crew_of, once
+from onecopy_bench.engine.machine import memory_of_machine
 from onecopy_bench.engine.memory import difference, disk_bytes
 from onecopy_bench.engine.pictures import FAINT, WIDTH
 from onecopy_bench.engine.record import Case, Log, Record, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, counted, number, plain, table_by_case
+from onecopy_bench.engine.tables import MB, plain, table_by_case
 from onecopy_bench.engine.ways import installed, require
 from onecopy_bench.workers import images as worker
 from onecopy_bench.workers.images import WAYS, Way, Work
@@ -65,11 +66,10 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
     compressed = sum(Path(path).stat().st_size for path in paths["compressed"])
     data = {"shape": list(shape), "decoded": nbytes, "compressed": compressed}
     head = heading(NAME, place, options, chosen, data=data, absent=absent)
-    wanted = Expected(works, options)
     cases = [(kind, sync, None) for kind in options.inputs for sync in options.syncs]
     limits = [(kind, False, options.limit) for kind in options.inputs[:1] if options.limit]
     turns = [
-        Turn(way.name, case_of(*case), way.private * nbytes, _sample(way, works[case[0]], case, wanted, options))
+        Turn(way.name, case_of(*case), way.private * nbytes, partial(_take, way, works[case[0]], case, options))
         for case in [*cases, *limits]
         for way in chosen
     ]
@@ -86,58 +86,38 @@ def case_of(kind: str, sync: bool, limit: int | None) -> Case:
 def _written(place: Path, options: Options) -> tuple[int, ...]:
     """Write all images in a child; return the shape of one."""
     file = os.path.realpath(options.file) if options.file else None
-    with crew_of(worker, 1, options.timeout, make=(place, options.count, file)) as crew:
-        (facts,) = crew.step("written")
-        crew.dismiss()
+    facts = once(worker, options.timeout, "written", make=(place, options.count, file))
     if facts["dtype"] != "|u1":
         raise OSError(f"{file}: its pixels are {facts['dtype']}, and bytes are expected")
     return tuple(facts["shape"])
 
 
-class Expected:
-    """What a canvas must be: what tifffile and numpy make of the same files, computed once."""
-
-    def __init__(self, works: dict[str, Work], options: Options) -> None:
-        self._works, self._options = works, options
-        self._known: dict[str, int] = {}
-
-    def of(self, kind: str) -> int:
-        """Return the checksum for a kind of input."""
-        if kind not in self._known:
-            with crew_of(worker, 1, self._options.timeout, way="numpy", work=self._works[kind]) as crew:
-                crew.step("started")
-                self._known[kind] = crew.step("checked")[0]["checksum"]
-        return self._known[kind]
+@functools.cache
+def expected(work: Work, timeout: float) -> int:
+    """Return the checksum of a canvas: of what tifffile and numpy make of the same files."""
+    with crew_of(worker, 1, timeout, way="numpy", work=work) as crew:
+        crew.step("started")
+        return int(crew.step("checked")[0]["checksum"])
 
 
-def _sample(
-    way: Way, work: Work, case: tuple[str, bool, int | None], wanted: Expected, options: Options
-) -> Callable[[Attempt], Taken]:
-    kind, sync, limit = case
-
-    def take(attempt: Attempt) -> Taken:
-        attempt.begin()
-        folder, expected = attempt.folder(), wanted.of(kind)
-        errand = {"way": way.name, "work": replace(work, folder=str(folder)), "sync": sync, "limit": limit}
-        before = disk_bytes(folder, written=True)
-        with crew_of(worker, 1, options.timeout, way.environment, **errand) as crew:
-            sampler = Sampler(crew.pids[0])
-            (message,) = crew.step("started", sampler.poll)
-            sampler.take()
-            numbers = {name: float(value) for name, value in message.items() if name != "phase"} | sampler.peaks()
-            written = difference(disk_bytes(folder, written=True), before)
-            points = tuple(sampler.points)
-            (checked,) = crew.step("checked")
-            if checked["checksum"] != expected:
-                raise SampleError("wrong data", "the canvas is not what numpy makes of the same files")
-            crew.step("dropped")
-            back = sampler.until_back(BACK, BACK_S)
-            crew.dismiss()
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        return Taken({**numbers, "written": written, "back_s": back}, points)
-
-    return take
+def _take(way: Way, work: Work, case: tuple[str, bool, int | None], options: Options, attempt: Attempt) -> Taken:
+    attempt.begin()
+    folder, wanted = attempt.folder(), expected(work, options.timeout)
+    errand = {"way": way.name, "work": replace(work, folder=str(folder)), "sync": case[1], "limit": case[2]}
+    before = disk_bytes(folder, written=True)
+    with crew_of(worker, 1, options.timeout, way.environment, **errand) as crew:
+        sampler = Sampler(crew.pids[0])
+        (message,) = crew.step("started", sampler.poll)
+        sampler.take()
+        numbers = {name: float(value) for name, value in message.items() if name != "phase"} | sampler.peaks()
+        written = difference(disk_bytes(folder, written=True), before)
+        points = tuple(sampler.points)
+        if crew.step("checked")[0]["checksum"] != wanted:
+            raise SampleError("wrong data", "the canvas is not what numpy makes of the same files")
+        crew.step("dropped")
+        back = sampler.until_back(BACK, BACK_S)
+        crew.dismiss()
+    return Taken({**numbers, "written": written, "back_s": back}, points)
 
 
 class Sampler:
@@ -223,21 +203,6 @@ def _described(record: Record) -> str:
     )
 
 
-def _findings(record: Record) -> Iterator[str]:
-    """Yield, for each case, what becomes of the heap, and at what price."""
-    for case in record.cases():
-        heap, ours = (record.spread(row, case, "peak_anonymous") for row in (HEAP, OURS))
-        slow, fast = (record.spread(row, case, "total_ns") for row in (HEAP, OURS))
-        failed = {s.row for s in record.samples if s.case == case and s.state != "ok"}
-        if heap and ours and slow and fast:
-            yield (
-                f"{', '.join(case)}: anonymous memory {number(heap.median / MB)} MB -> {number(ours.median / MB)} MB, "
-                f"in {number(fast.median / slow.median)} of the time."
-            )
-        elif failed and record.of(OURS, case):
-            yield f"{', '.join(case)}: {OURS} finishes; these do not: {', '.join(sorted(failed))}."
-
-
 HEIGHT = 2.3
 ANONYMOUS, FILE, DIRTY, USED = "#D55E00", "#56B4E9", "#0072B2", "#555555"
 
@@ -296,7 +261,6 @@ SCENARIO = Scenario(
     run,
     _described,
     table_by_case(COLUMNS),
-    _findings,
-    draw,
+    draw=draw,
     measures={"peak_of_process": _peak_of_process},
 )

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from onecopy.text import counted
 from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine.child import module
 from onecopy_bench.engine.record import Case, Log, Record
 from onecopy_bench.engine.rounds import Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import Spread, Table, counted, table
+from onecopy_bench.engine.tables import Spread, Table, table
 from onecopy_bench.engine.ways import installed
-from onecopy_bench.files.loaders import Job, Loader, Opened, module
+from onecopy_bench.files.loaders import Job, Loader, Opened
 from onecopy_bench.scenarios import open as opening
-from onecopy_bench.scenarios import open_shown as shown
 
 NAME = "keys"
 REPEATS = 20
@@ -35,25 +37,21 @@ class Options(opening.Options):
     arrays: int = cli.option(20_000, "Arrays in the file.")
 
 
-def _list_with_onecopy(job: Job) -> Opened:
+def _listed(package: str, function: str, options: dict[str, str], job: Job) -> Opened:
     """Open the file and list the names of its arrays, `REPEATS` times."""
     for _ in range(REPEATS):
-        with module("onecopy").open(job.path) as file:
+        with getattr(module(package), function)(job.path, **options) as file:
             names = list(file.keys())
     return Opened(None, keep=names)
 
 
-def _list_with_safetensors(job: Job) -> Opened:
-    for _ in range(REPEATS):
-        with module("safetensors").safe_open(job.path, framework="numpy") as file:
-            names = file.keys()
-    return Opened(None, keep=names)
-
-
 KEYS = (
-    Loader("keys-safetensors", "safe_open(), keys()", open=_list_with_safetensors, needs=("safetensors.numpy",)),
-    Loader("keys-onecopy", "open(), list(keys())", open=_list_with_onecopy),
-)
+    Loader(
+        "keys-safetensors", "safe_open(), keys()", needs=("safetensors.numpy",),
+        open=partial(_listed, "safetensors", "safe_open", {"framework": "numpy"}),
+    ),
+    Loader("keys-onecopy", "open(), list(keys())", open=partial(_listed, "onecopy", "open", {})),
+)  # fmt: skip
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
@@ -67,7 +65,7 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
 
 
 def _once(record: Record, row: str, case: Case) -> Spread | None:
-    spread = shown.opening(record, row, case)
+    spread = opening.opening(record, row, case)
     return spread and spread.divided_by(REPEATS)
 
 
@@ -78,15 +76,15 @@ def _ratio(record: Record, row: str, case: Case) -> Spread | None:
 
 def _tables(record: Record) -> Iterator[Table]:
     columns = (("ms", _once), ("ratio", _ratio))
-    yield table(record, "Opening and listing", shown.cases_of(record)[0], shown.names_of(record), columns)
+    yield table(record, "Opening and listing", opening.cases_of(record)[0], opening.names_of(record), columns)
 
 
 SCENARIO = Scenario(
     NAME,
     "Measure opening a file of many arrays and listing their names.",
-    Options(processes=(1,), ceilings="none"),
+    Options(processes=(1,), ceilings=False),
     run,
     lambda record: f"keys: {record.data['pieces']} arrays, {counted(record.rounds, 'round')}",
     _tables,
-    without=("file", "processes", "cold", "warm", "only", "order", "ceilings", "scratch", "brief"),
+    without=("file", "processes", "cold", "warm", "only", "order", "brief"),
 )

@@ -7,30 +7,31 @@ compares what came out with what ONNX Runtime gives by itself. Then all are meas
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
-from onecopy_bench.engine.crew import SampleError, crew_of
-from onecopy_bench.engine.machine.processes import totals_of
-from onecopy_bench.engine.memory import Peak
+from onecopy_bench.engine.crew import SampleError, crew_of, once
+from onecopy_bench.engine.memory import Peak, totals_of
 from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, Column, Table, above_empty, counted, number, plain, table
+from onecopy_bench.engine.tables import MB, Column, Table, above_empty, percentile_99, plain, table
 from onecopy_bench.engine.ways import require
 from onecopy_bench.workers import models as worker
-from onecopy_bench.workers.models import EMPTY, WAYS, Way
-from onecopy_bench.workers.models_written import INLINE, MODELS
+from onecopy_bench.workers.models import EMPTY, INLINE, MODELS, WAYS, Way
 
 NAME = "models"
 NAMES = tuple(way.name for way in WAYS)
@@ -79,9 +80,7 @@ def _written(folder: Path, options: Options) -> Path:
     folder.mkdir()
     file = os.path.realpath(options.file) if options.file else None
     try:
-        with crew_of(worker, 1, options.timeout, folder=str(folder), writes=(folder.name, file)) as crew:
-            crew.step("opened")
-            crew.dismiss()
+        once(worker, options.timeout, "opened", folder=str(folder), writes=(folder.name, file))
     except SampleError:
         shutil.rmtree(folder)
         raise
@@ -89,30 +88,20 @@ def _written(folder: Path, options: Options) -> Path:
 
 
 def _turns_of(folder: Path, ways: Sequence[Way], options: Options) -> Iterator[Turn]:
-    wanted, size = Sums(folder, options), (folder / INLINE).stat().st_size
+    wanted, size = functools.cache(partial(_sums_of, folder, options)), (folder / INLINE).stat().st_size
     for count in options.processes:
         case: Case = (folder.name, counted(count, "process", "processes"))
         for way in (*ways, None):
             name, needs = (EMPTY, 0.0) if way is None else (way.name, HEAPS * count * size)
-            yield Turn(name, case, needs, _sample(way, folder, count, wanted, options))
+            yield Turn(name, case, needs, partial(_take, way, folder, count, wanted, options))
 
 
-class Sums:
-    """What outputs must be: those of ONNX Runtime alone, packed or not; computed once."""
-
-    def __init__(self, folder: Path, options: Options) -> None:
-        self._folder, self._options = folder, options
-        self._known: dict[str, list[str]] = {}
-
-    def of(self, way: Way) -> list[str]:
-        """Return the checksums of a way's outputs, by batch."""
-        # An .ort file has been optimised by another session: it is its own measure.
-        reference = "external" if way.packs else "external, not packed"
-        if reference not in self._known:
-            errand = _errand_of(reference, self._folder, self._options)
-            with crew_of(worker, 1, self._options.timeout, **errand) as crew:
-                self._known[reference] = crew.step("opened")[0]["sums"]
-        return self._known[reference]
+def _sums_of(folder: Path, options: Options, packs: bool) -> list[str]:
+    """Return what outputs must be, by batch: those of ONNX Runtime alone, packed or not."""
+    errand = _errand_of("external" if packs else "external, not packed", folder, options)
+    with crew_of(worker, 1, options.timeout, **errand) as crew:
+        sums: list[str] = crew.step("opened")[0]["sums"]
+        return sums
 
 
 def _errand_of(name: str, folder: Path, options: Options) -> dict[str, Any]:
@@ -122,40 +111,31 @@ def _errand_of(name: str, folder: Path, options: Options) -> dict[str, Any]:
     return {**errand, "threads": options.threads, "inputs": inputs}
 
 
-def _sample(way: Way | None, folder: Path, count: int, wanted: Sums, options: Options) -> Callable[[Attempt], Taken]:
-    """Return what takes one sample; of no way, that of processes that open nothing."""
-
-    def take(attempt: Attempt) -> Taken:
-        attempt.begin()
-        errand = _errand_of(EMPTY if way is None else way.name, folder, options)
-        if way is not None and way.prepare is not None:
-            with crew_of(worker, 1, options.timeout, **errand, prepares=True) as crew:
-                crew.step("opened")
-                crew.dismiss()
-        expected = [] if way is None else wanted.of(way)
-        with crew_of(worker, count, options.timeout, **errand) as crew:
-            peak = Peak(crew.pids, family=True)
-            opened = crew.step("opened", peak.poll)
-            if any(message["sums"] != expected for message in opened):
-                raise SampleError("wrong data", "outputs are not those of ONNX Runtime by itself")
-            held = totals_of(crew.pids)
-            numbers: dict[str, float | None] = {
-                "create_ns": statistics.median(message["create_ns"] for message in opened),
-                "first_ns": statistics.median(message["first_ns"] for message in opened),
-                "pss": held.pss,
-                "uss": held.private,
-                "anonymous": held.anonymous,
-                "peak_anonymous": peak.bytes,
-            }
-            if count == 1:
-                (ran,) = crew.step("ran")
-                for batch, times in zip(errand["batches"], ran["times"], strict=False):
-                    numbers[f"run_{batch}_p50_ns"] = statistics.median(times)
-                    numbers[f"run_{batch}_p99_ns"] = sorted(times)[max(-(-99 * len(times) // 100) - 1, 0)]
-                crew.dismiss()
-        return Taken(numbers)
-
-    return take
+def _take(
+    way: Way | None, folder: Path, count: int, wanted: Callable[[bool], list[str]], options: Options, attempt: Attempt
+) -> Taken:
+    """Take one sample; of no way, that of processes that open nothing."""
+    attempt.begin()
+    errand = _errand_of(EMPTY if way is None else way.name, folder, options)
+    if way is not None and way.prepare is not None:
+        once(worker, options.timeout, "opened", **errand, prepares=True)
+    # An .ort file has been optimised by another session: it is its own measure.
+    expected = [] if way is None else wanted(way.packs)
+    with crew_of(worker, count, options.timeout, **errand) as crew:
+        peak = Peak(crew.pids, family=True)
+        opened = crew.step("opened", peak.poll)
+        if any(message["sums"] != expected for message in opened):
+            raise SampleError("wrong data", "outputs are not those of ONNX Runtime by itself")
+        held = totals_of(crew.pids)
+        numbers = {name: statistics.median(each[name] for each in opened) for name in ("create_ns", "first_ns")}
+        numbers |= {"pss": held["pss"], "uss": held["private"], "anonymous": held["anonymous"]}
+        if count == 1:
+            (ran,) = crew.step("ran")
+            for batch, times in zip(errand["batches"], ran["times"], strict=False):
+                numbers[f"run_{batch}_p50_ns"] = statistics.median(times)
+                numbers[f"run_{batch}_p99_ns"] = percentile_99(times)
+            crew.dismiss()
+    return Taken({**numbers, "peak_anonymous": peak.bytes})
 
 
 MEMORY: tuple[Column, ...] = (
@@ -168,7 +148,6 @@ MEMORY: tuple[Column, ...] = (
     ("its peak,\nless empty", above_empty("peak_anonymous")),
 )
 DRAWN = {"MB, less empty": above_empty("pss"), "ms to create": plain("create_ns", 1e6)}
-OURS, BY_HAND, DEFAULT = "onecopy packed", "saved packed", "inline"
 
 
 def _tables(record: Record) -> Iterator[Table]:
@@ -190,18 +169,6 @@ def _described(record: Record) -> str:
     return f"models: {files}; {threads} a session, {counted(record.rounds, 'round')}"
 
 
-def _findings(record: Record) -> Iterator[str]:
-    """Yield how ours compare with what ONNX Runtime does alone, and with the same done by hand."""
-    runs = [(f"run_{batch}_p50_ns", f"ms a run of {batch}") for batch in record.options["batches"]]
-    for case in record.cases():
-        for name, words in (("pss", "MB in all"), ("create_ns", "ms to create"), *runs):
-            unit = MB if name == "pss" else 1e6
-            found = [record.spread(row, case, name) for row in (OURS, BY_HAND, DEFAULT)]
-            if all(found):
-                ours, by_hand, usual = (number(spread.median / unit) for spread in found if spread)
-                yield f"{', '.join(case)}: {words}: {OURS} {ours}, {BY_HAND} {by_hand}, {DEFAULT} {usual}."
-
-
 def _adjusted(options: Options) -> Options:
     if options.inputs and not options.file:
         raise click.UsageError("--inputs are those of a --file")
@@ -220,7 +187,6 @@ SCENARIO = Scenario(
     run,
     _described,
     _tables,
-    _findings,
-    by_case(DRAWN),
+    draw=by_case(DRAWN),
     adjust=_adjusted,
 )

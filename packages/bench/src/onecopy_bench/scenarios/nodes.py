@@ -10,17 +10,23 @@ copy are theirs, not those of links.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 import numpy as np
 
 import onecopy as oc
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import Crew, SampleError, command_of, first_line_of
@@ -31,11 +37,105 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Case, Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, counted, number, plain, table_by_case
+from onecopy_bench.engine.tables import MB, number, plain, table_by_case
 from onecopy_bench.engine.ways import installed
-from onecopy_bench.scenarios.network import ORIGIN, Network, Origin
 from onecopy_bench.workers import nodes as worker
 from onecopy_bench.workers.nodes import WAYS, Way, as_tensors, touched
+
+ORIGIN = "10.88.0.254"
+_NET = "10.88.0"
+_numbers = itertools.count()  # the kernel removes links some time after their namespace
+_BURST, _LATENCY = "2mb", "50ms"
+_CONFIGURATION = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 8192; }}
+http {{
+  sendfile on; tcp_nopush on; keepalive_requests 100000;
+  log_format bytes '$body_bytes_sent'; access_log {folder}/access.log bytes;
+  server {{ listen {origin}:80; root {root}; }}
+}}
+"""
+
+
+class Network:
+    """So many nodes with addresses, and the origin; `link` is bits per second of each node, in each direction."""
+
+    def __init__(self, count: int, link: float) -> None:
+        self.hosts, self._link = [f"{_NET}.{number + 1}" for number in range(count)], link
+        self._bridge = f"oc{os.getpid()}b{next(_numbers)}"
+
+    @contextlib.contextmanager
+    def up(self) -> Iterator[None]:
+        """Make the network for the block; Unavailable where that is refused."""
+        with contextlib.ExitStack() as stack:
+            try:
+                _call("ip", "link", "add", self._bridge, "type", "bridge")
+                stack.callback(_try, "ip", "link", "del", self._bridge)
+                _call("ip", "link", "set", self._bridge, "up")
+                for name, host in zip(self._names(), [*self.hosts, ORIGIN], strict=True):
+                    self._add(name, host, stack)
+            except FileNotFoundError:
+                raise Unavailable("iproute2 is not installed") from None
+            except subprocess.CalledProcessError as error:
+                raise Unavailable(f"network namespaces are refused: {error.stderr.decode().strip()}") from None
+            yield
+
+    def _names(self) -> list[str]:
+        return [*(f"{self._bridge}n{number}" for number in range(len(self.hosts))), f"{self._bridge}o"]
+
+    def _add(self, name: str, host: str, stack: contextlib.ExitStack) -> None:
+        outer = f"{name}v"
+        _call("ip", "netns", "add", name)
+        stack.callback(_try, "ip", "netns", "del", name)
+        _call("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", name)
+        _call("ip", "link", "set", outer, "master", self._bridge, "up")
+        _call("ip", "-n", name, "addr", "add", f"{host}/24", "dev", "eth0")
+        _call("ip", "-n", name, "link", "set", "eth0", "up")
+        _call("ip", "-n", name, "link", "set", "lo", "up")
+        if host == ORIGIN:
+            return
+        shape = ("tbf", "rate", f"{self._link:.0f}bit", "burst", _BURST, "latency", _LATENCY)
+        _call("tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", *shape)
+        _call("tc", "qdisc", "add", "dev", outer, "root", *shape)
+
+    def inside(self, number: int) -> list[str]:
+        """Return the words before a command that run it on a node; -1: on the origin."""
+        return ["ip", "netns", "exec", self._names()[number]]
+
+    @contextlib.contextmanager
+    def serving(self, root: Path, folder: Path) -> Iterator[Path]:
+        """Serve a folder from the origin in the block; yields its log, raises Unavailable without nginx."""
+        if shutil.which("nginx") is None:
+            raise Unavailable("nginx is not installed")
+        configuration = folder / "nginx.conf"
+        configuration.write_text(_CONFIGURATION.format(folder=folder, root=root, origin=ORIGIN))
+        command = [*self.inside(-1), "nginx", "-c", str(configuration)]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+            try:
+                until = time.monotonic() + 10
+                while not (folder / "nginx.pid").exists():
+                    if server.poll() is not None or time.monotonic() > until:
+                        raise Unavailable(f"nginx did not start: {(folder / 'error.log').read_text()[-300:]}")
+                    time.sleep(0.02)
+                yield folder / "access.log"
+            finally:
+                server.terminate()
+                server.wait(30)
+
+
+def served(log: Path) -> int:
+    """Return the number of bytes of content that an origin has sent so far."""
+    return sum(map(int, re.findall(r"^\d+$", log.read_text(), re.MULTILINE)))
+
+
+def _call(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True).stdout.decode().strip()
+
+
+def _try(*words: str) -> None:
+    with contextlib.suppress(subprocess.CalledProcessError):
+        _call(*words)
+
 
 NAME = "nodes"
 NAMES = tuple(way.name for way in WAYS)
@@ -52,10 +152,8 @@ class Options(Settings):
     size: int = cli.size("1GB", "Of the model.")
     processes: int = cli.option(8, "On each node.")
     arrays: int = cli.option(32, "Number of arrays of the model.")
-    names: int = cli.option(0, "Open so many of them; 0: all.", type=cli.NATURAL)
     nodes: tuple[int, ...] = cli.option((2, 4), "Numbers of nodes.", "--nodes", type=click.IntRange(1, 32))
     links: tuple[float, ...] = cli.option((1.0, 5.0), "Gbit/s of the link of each node.", "--link", type=float)
-    delay_ms: float = cli.option(0.0, "Milliseconds of a round trip to the origin.", type=click.FloatRange(min=0))
     ways: tuple[str, ...] = cli.option(NAMES, "How the model is loaded.", "--way", choices=NAMES)
 
 
@@ -66,8 +164,10 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
     source = root / BUCKET / OBJECT
     source.parent.mkdir(parents=True)
     chosen, absent = installed(WAYS, options.ways)
-    chosen = [way for way in chosen if way.parts or not options.names]
-    arrays = _written(source, options)
+    count = options.size // options.arrays // 4
+    values = np.random.default_rng(0)
+    oc.save(source, {f"layer.{n:05}": values.integers(0, 2**32, count, np.uint32) for n in range(options.arrays)})
+    size, arrays = source.stat().st_size, dict(oc.open(source).items())
     if any(way.name == "tensorizer" for way in chosen):
         as_tensors(source)
     expected = [touched(arrays, number, options.processes) for number in range(options.processes)]
@@ -77,21 +177,18 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
                 stack.enter_context(loop_disk(place, 2 * options.size + (256 << 20), READ_AHEAD))
                 for _ in range(max(options.nodes))
             ]
-            with Network(1, 1e9, 0).up():
+            with Network(1, 1e9).up():
                 pass
         except Unavailable as reason:
             absent.append(Absent("all", str(reason)))
             chosen = []
-        wanted = sum(array.nbytes for array in arrays.values()) if options.names else source.stat().st_size
-        names = tuple(arrays) if options.names else ()
-        data = {"bytes": wanted, "file": source.stat().st_size}
-        head = heading(NAME, source, options, chosen, data=data, absent=absent)
+        head = heading(NAME, source, options, chosen, data={"bytes": size, "file": size}, absent=absent)
         turns = [
             Turn(
                 way.name,
                 (counted(nodes, "node"), f"{link:g} Gbit/s"),
-                nodes * wanted * (options.processes if way.private else 1),
-                _sample(way, link, source, wanted, names, stores[:nodes], expected, options),
+                nodes * size * (options.processes if way.private else 1),
+                partial(_take, way, link, source, stores[:nodes], expected, options),
             )
             for nodes in options.nodes
             for link in options.links
@@ -100,78 +197,43 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
         return rounds.run(head, turns, options, place, watch=watch, log=log)
 
 
-def _written(path: Path, options: Options) -> dict[str, np.ndarray]:
-    """Write a model of random numbers, and return the arrays that are wanted of it, mapped."""
-    values = np.random.default_rng(0)
-    count = options.size // options.arrays // 4
-    oc.save(path, {f"layer.{n:05}": values.integers(0, 2**32, count, np.uint32) for n in range(options.arrays)})
-    with oc.open(path) as file:
-        chosen = list(file)[:: options.arrays // options.names][: options.names] if options.names else list(file)
-        return {name: file[name] for name in chosen}
+def _take(
+    way: Way, link: float, source: Path, stores: list[Path], expected: list[int], options: Options, attempt: Attempt
+) -> Taken:
+    for path in (path for store in stores for path in store.iterdir()):
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+    network, size = Network(len(stores), link * 1e9), source.stat().st_size
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(network.up())
+        origin = stack.enter_context(network.serving(source.parent.parent, attempt.folder()))
+        ray = stack.enter_context(_ray_cluster(network, stores, size)) if way.ray else ""
+        errand = {"way": way.name, "name": f"{BUCKET}/{OBJECT}", "processes": options.processes}
+        errand |= {"hosts": tuple(network.hosts), "ray": ray}
+        commands = [
+            [*network.inside(node), *command_of(worker, _variables(node, number, store))]
+            for number in range(options.processes)
+            for node, store in enumerate(stores)
+        ]
+        attempt.back()
+        with Crew(commands, first_line_of(errand), options.timeout) as crew:
+            crew.gather("ready")
+            attempt.wait()
+            return _measured(crew, origin, len(stores), size, expected)
 
 
-def _sample(
-    way: Way,
-    link: float,
-    source: Path,
-    size: int,
-    names: tuple[str, ...],
-    stores: list[Path],
-    expected: list[int],
-    options: Options,
-) -> Callable[[Attempt], Taken]:
-    def take(attempt: Attempt) -> Taken:
-        for store in stores:
-            _empty(store)
-        network = Network(len(stores), link * 1e9, options.delay_ms)
-        with (
-            network.up(),
-            network.serving(source.parent.parent, attempt.folder()) as origin,
-            contextlib.ExitStack() as stack,
-        ):
-            errand = {
-                "way": way.name,
-                "name": f"{BUCKET}/{OBJECT}",
-                "processes": options.processes,
-                "hosts": tuple(network.hosts),
-                "names": names,
-                "ray": stack.enter_context(_ray_cluster(network, stores, size)) if way.ray else "",
-            }
-            commands = [
-                [*network.inside(node), *command_of(worker, _variables(node, number, store))]
-                for number in range(options.processes)
-                for node, store in enumerate(stores)
-            ]
-            attempt.back()
-            with Crew(commands, first_line_of(errand), options.timeout) as crew:
-                crew.gather("ready")
-                attempt.wait()
-                return _measured(crew, origin, len(stores), size, expected)
-
-    return take
-
-
-def _measured(crew: Crew, origin: Origin, nodes: int, size: int, expected: list[int]) -> Taken:
+def _measured(crew: Crew, origin: Path, nodes: int, size: int, expected: list[int]) -> Taken:
     """Let all processes load, and compare what they have with the file."""
-    before = sum(memory_of(pid).pss for pid in crew.pids)
-    served = origin.served()
+    before, sent = sum(memory_of(pid).pss for pid in crew.pids), served(origin)
     messages = crew.step("loaded")
     held = sum(memory_of(pid).pss for pid in crew.pids) - before
     sums = [message["checksum"] for message in messages]
     if sums != [one for one in expected for _ in range(nodes)]:
         raise SampleError("wrong data", f"the checksums of the processes are {sums}")
     crew.dismiss()
-    served = origin.served() - served
+    sent = served(origin) - sent
     times = [message["ready_ns"] for message in messages]
-    return Taken(
-        {
-            "ready_ns": max(times),
-            "first_ns": min(times),
-            "origin_bytes": served,
-            "origin_share": served / size,
-            "held_share": held / nodes / size,
-        }
-    )
+    shares = {"origin_share": sent / size, "held_share": held / nodes / size}
+    return Taken({"ready_ns": max(times), "first_ns": min(times), "origin_bytes": sent, **shares})
 
 
 def _variables(node: int, number: int, store: Path) -> list[str]:
@@ -190,14 +252,6 @@ def _variables(node: int, number: int, store: Path) -> list[str]:
         "RAY_AUTH_MODE": "disabled",  # else a token is asked for that `ray start` has not given out
     }
     return [f"{name}={value}" for name, value in variables.items()]
-
-
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()
 
 
 @contextlib.contextmanager
@@ -239,22 +293,10 @@ def _title(record: Record, case: Case) -> str:
 
 def _described(record: Record) -> str:
     options, size = record.options, record.data["file"] / MB
-    what = (
-        f"{options['names']} of {options['arrays']} arrays of {size:.0f} MB" if options["names"] else f"{size:.0f} MB"
-    )
-    delay = f", a round trip to the origin takes {options['delay_ms']:g} ms" if options["delay_ms"] else ""
+    what = f"{options['names']} of {options['arrays']} arrays of " if options.get("names") else ""
+    delay = f", a round trip to the origin takes {options['delay_ms']:g} ms" if options.get("delay_ms") else ""
     processes = counted(options["processes"], "process", "processes")
-    return f"nodes: {what} behind a URL, {processes} a node{delay}; {counted(record.rounds, 'round')}"
-
-
-def _findings(record: Record) -> Iterator[str]:
-    """Yield, for each case, how long each way takes beside the time of the link."""
-    for case in record.cases():
-        found = {row.name: record.spread(row.name, case, "ready_ns") for row in record.rows}
-        shares = {name: spread.median / 1e9 / _seconds_of(record, case) for name, spread in found.items() if spread}
-        words = ", ".join(f"{name} {number(share)}" for name, share in sorted(shares.items(), key=lambda one: one[1]))
-        if words:
-            yield f"{', '.join(case)}: times size / link: {words}."
+    return f"nodes: {what}{size:.0f} MB behind a URL, {processes} a node{delay}; {counted(record.rounds, 'round')}"
 
 
 SCENARIO = Scenario(
@@ -268,6 +310,5 @@ SCENARIO = Scenario(
     run,
     _described,
     table_by_case(COLUMNS, _title),
-    _findings,
-    by_case(DRAWN),
+    draw=by_case(DRAWN),
 )

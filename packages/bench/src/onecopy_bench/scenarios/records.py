@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import Crew, SampleError, crew_of
@@ -22,7 +24,7 @@ from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, heading
 from onecopy_bench.engine.rounds import Attempt, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, Table, counted, number, plain, table
+from onecopy_bench.engine.tables import MB, Table, plain, table
 from onecopy_bench.engine.ways import installed
 from onecopy_bench.scenarios.share import prepared
 from onecopy_bench.workers import questions, rivals
@@ -32,7 +34,7 @@ from onecopy_bench.workers.rows import Source
 Sources = Mapping[tuple[str, int], Source]
 
 NAME = "records"
-NAMES = tuple(question.name for question in QUESTIONS)
+NAMES = tuple(QUESTIONS)
 INDEX_BYTES = 8
 """What an index of a sampler counts as, where pickled rows count otherwise."""
 
@@ -63,9 +65,7 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
     turns: list[Turn] = []
     rows: list[Row] = []
     absent: list[Absent] = []
-    for question in QUESTIONS:
-        if question.name not in options.cases:
-            continue
+    for question in (QUESTIONS[name] for name in options.cases):
         answers, lost = installed(ANSWERS[question.name])
         rows += [Row(f"{question.name}: {one.name}", one.detail, one.ours) for one in answers]
         absent += [Absent(f"{question.name}: {one.name}", one.reason) for one in lost]
@@ -77,10 +77,8 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
 def _sources(place: Path, options: Options, watch: Watch) -> Sources:
     """Write the rows that the cases need, by their kind and count; those of the import as JSON as well."""
     sources: dict[tuple[str, int], Source] = {}
-    for question in QUESTIONS:
+    for question in (QUESTIONS[name] for name in options.cases if QUESTIONS[name].subject != "next"):
         key = (question.kind, options.count(question))
-        if question.name not in options.cases or question.subject == "next":
-            continue
         folder = place / f"{key[0]}-{key[1]}"
         if key not in sources:
             folder.mkdir(exist_ok=True)
@@ -101,7 +99,8 @@ def _turns_of(question: Question, answers: list[Answer], sources: Sources, optio
         right = right_answer(question, source, draw(source, draws, options.seed))
         errand = {"question": question.name, "source": source, "draws": draws, "repeats": options.repeats}
         for answer in answers:
-            take = _asking(answer, {**errand, "answer": answer.name, "seed": options.seed}, right, options)
+            mine = {**errand, "answer": answer.name, "seed": options.seed}
+            take = partial(_take, answer.rival.keeps, mine, right, options.timeout)
             yield Turn(answer.name, title, answer.rival.builds * source.pickled, take)
 
 
@@ -110,52 +109,40 @@ def draws_of(question: Question, source: Source, options: Options) -> int:
     return min(options.draws, source.count // (options.repeats + 1) if question.subject == "next" else source.count)
 
 
-def _asking(answer: Answer, errand: dict[str, Any], right: int, options: Options) -> Callable[[Attempt], Taken]:
-    def take(attempt: Attempt) -> Taken:
-        attempt.begin()
-        folder = attempt.folder()
-        mine = {**errand, "folder": os.fspath(folder)}
-        if errand["question"] == "import":
-            for name in (rivals.DOCUMENT, rivals.LINES):  # the JSON files without copying them
-                (folder / name).hardlink_to(Path(errand["source"].path).parent / name)
-        built: dict[str, float | None] = {}
-        if answer.rival.keeps:
-            with crew_of(questions, 1, options.timeout, **mine) as crew:
-                opened, peak = _opening(crew)
-                crew.dismiss()
-            built = {"build_ns": opened["open_ns"], "build_peak": peak}
-        with crew_of(questions, 1, options.timeout, **mine) as crew:
-            empty = memory_of(crew.pids[0])
-            opened, peak = _opening(crew)
-            after = memory_of(crew.pids[0])
-            (measured,) = crew.step("measured")
-            held = memory_of(crew.pids[0])
+def _take(keeps: bool, errand: dict[str, Any], right: int, timeout: float, attempt: Attempt) -> Taken:
+    attempt.begin()
+    folder = attempt.folder()
+    errand = {**errand, "folder": os.fspath(folder)}
+    if errand["question"] == "import":
+        for name in (rivals.DOCUMENT, rivals.LINES):  # the JSON files without copying them
+            (folder / name).hardlink_to(Path(errand["source"].path).parent / name)
+    built: dict[str, float | None] = {}
+    if keeps:
+        with crew_of(questions, 1, timeout, **errand) as crew:
+            _, built = _opening(crew)
             crew.dismiss()
-        if measured["answer"] != right:
-            raise SampleError("wrong data", f"the answers sum to {measured['answer']:#x}, the right ones to {right:#x}")
-        numbers = {
-            "build_ns": opened["open_ns"],
-            "build_peak": peak,
-            **built,
-            "open_ns": opened["open_ns"],
-            "nbytes": opened["nbytes"],
-            "opened_uss": after.private - empty.private,
-            "uss": held.private - empty.private,
-            "best_ns": min(measured["ns"]),
-            "median_ns": statistics.median(measured["ns"]),
-        }
-        return Taken(numbers, [(each,) for each in measured["ns"]])
-
-    return take
+    with crew_of(questions, 1, timeout, **errand) as crew:
+        empty = memory_of(crew.pids[0])
+        opened, own = _opening(crew)
+        after = memory_of(crew.pids[0])
+        (measured,) = crew.step("measured")
+        held = memory_of(crew.pids[0])
+        crew.dismiss()
+    if measured["answer"] != right:
+        raise SampleError("wrong data", f"the answers sum to {measured['answer']:#x}, the right ones to {right:#x}")
+    numbers: dict[str, float | None] = {name: opened[name] for name in ("open_ns", "nbytes")}
+    numbers |= {"opened_uss": after.uss - empty.uss, "uss": held.uss - empty.uss}
+    numbers |= {"best_ns": min(measured["ns"]), "median_ns": statistics.median(measured["ns"])}
+    return Taken({**(built or own), **numbers}, [(each,) for each in measured["ns"]])
 
 
-def _opening(crew: Crew) -> tuple[dict[str, float], int]:
-    """Let the process of a crew make its rows ready; return its message, and its highest RssAnon above the start."""
+def _opening(crew: Crew) -> tuple[dict[str, float], dict[str, float | None]]:
+    """Let the process of a crew make its rows ready; return its message, and what that took."""
     start = memory_of(crew.pids[0]).anonymous
     peak = Peak(crew.pids, family=True)
     (opened,) = crew.step("opened", peak.poll)
     peak.poll()
-    return opened, max(peak.bytes - start, 0)
+    return opened, {"build_ns": opened["open_ns"], "build_peak": max(peak.bytes - start, 0)}
 
 
 COLUMNS = (
@@ -167,41 +154,19 @@ COLUMNS = (
     ("build peak,\nanon. MB", plain("build_peak", MB)),
     ("open\nms", plain("open_ns", 1e6)),
 )
-FIGURES = {"import": ("MB of anonymous memory at the peak, less the start", "build_peak", MB)}
-"""What a case is about, where that is not the time of an item: words, the number, its unit."""
 
 
 def _tables(record: Record) -> Iterator[Table]:
+    every = [each.name for each in record.rows] + [each.name for each in record.absent]
+    known = [name.partition(": ") for name in every]
     for case in record.cases():
-        known = [row.name for row in record.rows] + [absent.name for absent in record.absent]
-        every = [name.partition(": ") for name in known]
-        names = [name for question, _, name in every if question == case[0]]
+        names = [name for question, _, name in known if question == case[0]]
         yield table(record, ", ".join(case), case, names, COLUMNS)
 
 
 def _described(record: Record) -> str:
     options = record.options
     return f"records: {counted(record.rounds, 'round')}, {options['draws']} random items, {options['repeats']} times"
-
-
-def _findings(record: Record) -> Iterator[str]:
-    """Yield, for every case, the best of others beside the best of ours."""
-    mine = {name.partition(": ")[2] for name in record.ours}
-    for case in record.cases():
-        title, found = _figures_of(record, case)
-        ours = min((value for name, value in found.items() if name in mine), default=None)
-        others = min(((value, name) for name, value in found.items() if name not in mine), default=None)
-        if ours is not None and others is not None:
-            words = f"onecopy {number(ours)}, the best of the others {number(others[0])} ({others[1]})"
-            yield f"{', '.join(case)}, {title}: {words}."
-
-
-def _figures_of(record: Record, case: Case) -> tuple[str, dict[str, float]]:
-    """Return what a case is about, in words, and the least of it by row."""
-    title, name, unit = FIGURES.get(case[0], ("ns", "best_ns", 1.0))
-    rows = dict.fromkeys(sample.row for sample in record.samples if sample.case == case)
-    spreads = {row: record.spread(row, case, name) for row in rows}
-    return title, {row: spread.low / unit for row, spread in spreads.items() if spread is not None}
 
 
 SCENARIO = Scenario(
@@ -215,6 +180,5 @@ SCENARIO = Scenario(
     run,
     _described,
     _tables,
-    _findings,
-    by_case({"ns, the best": plain("best_ns"), "MB of it": plain("uss", MB)}),
+    draw=by_case({"ns, the best": plain("best_ns"), "MB of it": plain("uss", MB)}),
 )

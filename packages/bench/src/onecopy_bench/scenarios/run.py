@@ -5,44 +5,319 @@ held, measured, ended. Of N copies, times are the median and the slowest, memory
 medians over the rounds in which both commands went well. The command line is kept, with the home folder as "~".
 
 With `--program` the commands are programs of this package, which load a file with the calls of a framework: under
-`onecopy run`, as they are, and with one line edited.
+`onecopy run`, and as they are.
+
+Each copy first is a launcher that waits; when all of them do, one closed pipe lets them become the program in the
+same instant, and the clock starts there, so that no start of Python is in it. A copy leads a session of its own, its
+stdin is empty, and what it says on stdout or stderr is read all the time and the last lines kept. The kernel kills
+the first process of a copy should this one die; leaving the block ends all of them: SIGTERM, a grace, SIGKILL.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
 import shlex
 import shutil
+import signal
 import statistics
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import click
 
+from onecopy.memory import proc
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
-from onecopy_bench.engine.crew import SampleError
+from onecopy_bench.engine.crew import SampleError, end_of, last_lines, state_of
 from onecopy_bench.engine.machine import cache
-from onecopy_bench.engine.machine.processes import totals_of
-from onecopy_bench.engine.memory import difference, disk_bytes
+from onecopy_bench.engine.memory import anonymous_of, difference, disk_bytes, totals_of
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch, without_home
-from onecopy_bench.engine.scenario import Scenario, few_rounds
-from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, counted
+from onecopy_bench.engine.scenario import Scenario, cache_state, usual_limits
+from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, percentile_99
 from onecopy_bench.engine.ways import installed
-from onecopy_bench.scenarios.copies import Copies, numbered
 from onecopy_bench.workers import programs
 from onecopy_bench.workers.programs import ANSWERED, PROGRAMS, Program
 
+NUMBER = "{i}"
+"""Exactly these three characters in an argument become the number of the copy, from 0; other braces stay."""
+
+LAUNCHER = """
+import ctypes, os, signal, sys
+parent, go, *command = sys.argv[1:]
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; it outlives exec
+if os.getppid() != int(parent):
+    sys.exit("the parent died first")
+for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would hand that on
+    signal.signal(number, signal.SIG_DFL)
+os.write(1, b".")
+os.read(int(go), 1)
+os.closerange(3, int(go) + 1)
+os.execvp(command[0], command)
+"""
+
+POLL_S, MEMORY_S, LOOK_S = 0.002, 0.02, 0.2
+"""How often it is looked who is ready, what memory there is, and who belongs to a copy."""
+
+MARK = "ONECOPY_BENCH_COPY"
+"""The variable in the environment of each copy; its value names the run and the copy."""
+
+GRACE_S = 5.0
+TAIL = 4096
+
+
+def numbered(command: Sequence[str], number: int) -> list[str]:
+    """Return a command with the number of its copy put in.
+
+    Examples
+    --------
+    >>> numbered(["serve", "--port=800{i}", '{"i": 1}'], 3)
+    ['serve', '--port=8003', '{"i": 1}']
+    """
+    return [word.replace(NUMBER, str(number)) for word in command]
+
+
+class Trees:
+    """Who belongs to which copy: a process and everything that comes of it, once and until it ends.
+
+    Its descendants, whatever shares its session, and whatever carries its mark in the environment, so that a daemon
+    that forked twice into a session of its own is still found.
+
+    Parameters
+    ----------
+    roots
+        The first process of each copy, which leads a session of its own.
+    marks
+        The value of `MARK` in the environment of each copy.
+    """
+
+    def __init__(self, roots: Sequence[int], marks: Sequence[str]) -> None:
+        self._roots = {pid: index for index, pid in enumerate(roots)}
+        self._marks = {f"{MARK}={mark}".encode(): index for index, mark in enumerate(marks)}
+        self._owner: dict[tuple[int, float], int | None] = {}  # a later process with its number starts later
+
+    def members(self) -> list[list[int]]:
+        """Look through /proc and return the living processes of each copy; zombies are not living."""
+        stats = {}
+        for entry in os.scandir("/proc"):
+            if entry.name.isdecimal():
+                with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                    stats[int(entry.name)] = proc.stat(int(entry.name))
+        now = {}
+        members: list[list[int]] = [[] for _ in self._roots]
+        for pid, stat in stats.items():
+            index = self._owner.get((pid, stat.starttime))
+            now[pid, stat.starttime] = index = self._find(pid, stats) if index is None else index
+            if index is not None and stat.state not in "ZX":
+                members[index].append(pid)
+        self._owner = now
+        return members
+
+    def _find(self, pid: int, stats: dict[int, proc.Stat]) -> int | None:
+        """Return the copy of a process that was in none when it was last seen."""
+        ancestor: int | None = pid
+        while ancestor is not None and ancestor not in self._roots:
+            ancestor = stats[ancestor].ppid if ancestor in stats else None
+        if ancestor is not None:
+            return self._roots[ancestor]
+        with contextlib.suppress(OSError):
+            if (session := os.getsid(pid)) in self._roots:
+                return self._roots[session]
+            variables = set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+            return next((index for mark, index in self._marks.items() if mark in variables), None)
+        return None
+
+
+class Copy:
+    """One copy: its first process, what it said last, and when it was ready (ns after the start; None: not yet)."""
+
+    def __init__(self, process: subprocess.Popen[bytes], marker: bytes) -> None:
+        assert process.stdout is not None
+        self.process, self.stdout = process, process.stdout
+        self.ready_ns: int | None = None
+        self.heard_ns: int | None = None
+        self.listener = threading.Thread(target=self._listen, args=(marker,), daemon=True)
+        self._tail = b""
+
+    def _listen(self, marker: bytes) -> None:
+        """Read all output, and note when the marker came."""
+        while piece := os.read(self.stdout.fileno(), 1 << 16):
+            said = self._tail + piece
+            if marker and self.heard_ns is None and marker in said:
+                self.heard_ns = time.monotonic_ns()
+            self._tail = said[-max(TAIL, len(marker)) :]
+
+    def last_lines(self) -> tuple[str, ...]:
+        """Return the last lines it said."""
+        return last_lines(self._tail, 5)
+
+
+class Copies:
+    """The copies of one sample: of a command, with `NUMBER` where the copy's number belongs.
+
+    The options say how many, what makes them ready, and how long that may take.
+    """
+
+    def __init__(self, command: Sequence[str], options: Options) -> None:
+        self._command, self._options = command, options
+        self._looked = self._polled = 0.0
+        self._start, self._go = 0, -1
+        self._trees = Trees([], [])
+        self.copies: list[Copy] = []
+        self.members: list[list[int]] = []
+        self.peak_anonymous = self.killed = 0
+
+    def __enter__(self) -> Self:
+        go, self._go = os.pipe()
+        token = secrets.token_hex(8)
+        marks = [f"{token}-{number}" for number in range(self._options.processes)]
+        try:
+            for number, mark in enumerate(marks):
+                self.copies.append(self._launch(number, mark, go))
+            self._trees = Trees([copy.process.pid for copy in self.copies], marks)
+            for copy in self.copies:
+                os.read(copy.stdout.fileno(), 1)  # its launcher waits
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise SampleError("failed", f"cannot start a process: {error}") from error
+            raise
+        finally:
+            os.close(go)
+        return self
+
+    def _launch(self, number: int, mark: str, go: int) -> Copy:
+        words = [str(os.getpid()), str(go), *numbered(self._command, number)]
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", LAUNCHER, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(go,),
+            start_new_session=True,
+            env={**os.environ, MARK: mark},
+        )
+        return Copy(process, (self._options.ready or "").encode())
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Let all copies become the program now."""
+        self._start = time.monotonic_ns()
+        os.close(self._go)
+        self._go = -1
+        for copy in self.copies:
+            copy.listener.start()
+
+    def wait_until_ready(self) -> None:
+        """Wait until every copy has said the text, or has ended well where there is none to be said.
+
+        Raises
+        ------
+        SampleError
+            If one ends before, with its last lines, or the time is up.
+        """
+        while late := [copy for copy in self.copies if copy.ready_ns is None]:
+            now = self._look()
+            for copy in late:
+                copy.ready_ns = self._ready_at(copy, now)
+            late = [copy for copy in late if copy.ready_ns is None]
+            if late and now > self._options.timeout * 1e9:
+                words = f"{len(late)} of {len(self.copies)} copies were not ready within {self._options.timeout:g} s"
+                if self._options.ready is not None and not any(copy.last_lines() for copy in late):
+                    words += "; they said nothing (output to a pipe is often kept back: try stdbuf -oL, python -u)"
+                raise SampleError("timeout", words)
+
+    def _ready_at(self, copy: Copy, now: int) -> int | None:
+        """Return when a copy was ready, or None where it is not; raises SampleError where it never will be."""
+        status = copy.process.poll()
+        if status is not None:
+            copy.listener.join(GRACE_S / 10)  # what it said last
+        if copy.heard_ns is not None:
+            return copy.heard_ns - self._start
+        if status == 0 and self._options.ready is None:
+            return now
+        if status is not None:
+            raise self._ended(copy, status, "before it was ready")
+        return None
+
+    def hold(self, seconds: float) -> None:
+        """Keep the copies; raises SampleError where one ends meanwhile."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._look()
+            for copy in self.copies:
+                if (status := copy.process.poll()) is not None:
+                    raise self._ended(copy, status, "while it was to hold")
+        self.members = self._trees.members()
+
+    def _look(self) -> int:
+        """Wait a little, poll the memory if it is time; return the nanoseconds since the start."""
+        time.sleep(POLL_S)
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked, self.members = now, self._trees.members()
+        if now - self._polled >= MEMORY_S:
+            self._polled = now
+            self.peak_anonymous = max(self.peak_anonymous, sum(map(anonymous_of, self.members)))
+        return time.monotonic_ns() - self._start
+
+    def _ended(self, copy: Copy, status: int, when: str) -> SampleError:
+        return SampleError(state_of(status), f"copy {self.copies.index(copy)}: {end_of(status)} {when}")
+
+    def last_lines(self) -> tuple[str, ...]:
+        """Return what was said last: by the first copy that is not ready, else by the first."""
+        late = [copy for copy in self.copies if copy.ready_ns is None] or self.copies
+        return late[0].last_lines() if late else ()
+
+    def close(self) -> None:
+        """End every process of every copy: SIGTERM, `GRACE_S` seconds, SIGKILL; wait for them, close the pipes."""
+        if self._go >= 0:
+            for copy in self.copies:
+                copy.process.kill()  # a launcher that still waits
+            os.close(self._go)
+            self._go = -1
+        self._signal(signal.SIGTERM)
+        self.killed = len(self._signal(signal.SIGKILL))
+        for copy in self.copies:
+            copy.process.wait()
+            if copy.listener.ident is not None:
+                copy.listener.join(GRACE_S)
+            copy.stdout.close()
+
+    def _signal(self, number: signal.Signals) -> set[int]:
+        """Send a signal to everything that lives until nothing does or the time is up; return who got it."""
+        reached: set[int] = set()
+        deadline = time.monotonic() + GRACE_S
+        while (living := self._living()) and time.monotonic() < deadline:
+            for pid in living - reached:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            reached |= living
+            time.sleep(POLL_S)
+        return reached
+
+    def _living(self) -> set[int]:
+        for copy in self.copies:
+            copy.process.poll()  # reaps it
+        return {pid for pids in self._trees.members() for pid in pids}
+
+
 NAME = "run"
 NAMES = tuple(program.name for program in PROGRAMS)
-COMMAND, BASELINE, EDITED = "command", "baseline", "edited"
+COMMAND, BASELINE = "command", "baseline"
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
-SETTLE = "A copy is ready when its memory has stood still for S seconds."
 HOLD = "Milliseconds from 'all are ready' to the reading of the memory."
 EVICT = "Drop this file from the page cache before each start."
 BASE = "Another command, in one word, to compare with in each round."
@@ -51,7 +326,7 @@ PROGRAM = "Instead of COMMAND: a program that loads a file in -n workers, under 
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How programs are run; without `ready` and `settle` a copy is ready when it has ended."""
+    """How programs are run; without `ready` a copy is ready when it has ended."""
 
     rounds: int = 3
     timeout: float = 120.0
@@ -60,27 +335,15 @@ class Options(Settings):
     baseline: str | None = cli.option(None, BASE, metavar="CMD")
     processes: int = cli.option(1, "Copies that are started in the same instant.", "-n", "--processes")
     ready: str | None = cli.option(None, "A copy is ready when it says this on stdout or stderr.", metavar="TEXT")
-    settle: float | None = cli.option(None, SETTLE, type=cli.SECONDS, metavar="S")
     hold_ms: float = cli.option(500.0, HOLD, type=click.FloatRange(min=0), metavar="M")
     evict: tuple[str, ...] = cli.option((), EVICT, metavar="FILE", type=cli.EXISTING, path=True)
     programs: tuple[str, ...] = cli.option((), PROGRAM, "--program", type=click.Choice(NAMES))
     size: int = cli.size("1GB", "Of the file of a --program, about.")
     requests: int = cli.option(100, "That each worker of a --program answers.")
 
-    @property
-    def waits_for_exit(self) -> bool:
-        """Whether a copy is ready when it has ended."""
-        return self.ready is None and self.settle is None
-
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure a command or programs beside the baseline; `copies.NUMBER` in an argument becomes the copy's number.
-
-    Raises
-    ------
-    OSError
-        If a file to be evicted cannot be opened.
-    """
+    """Measure a command or programs beside the baseline; `copies.NUMBER` in an argument becomes the copy's number."""
     absent: list[Absent] = []
     if options.programs:
         chosen, absent = installed(PROGRAMS, options.programs)
@@ -90,7 +353,7 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
             watch(Progress(at, len(chosen), f"writing the file of {program.name}"))
             found, data[program.name] = _turns_of(program, place / f"program-{at}", options)
             turns += found
-        rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "as it is"), Row(EDITED, "oc.load_object in one line")]
+        rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "as it is")]
     else:
         commands = {COMMAND: options.command, BASELINE: shlex.split(options.baseline or "")}
         turns = [Turn(name, (), 0.0, sample(words, options)) for name, words in commands.items() if words]
@@ -103,26 +366,24 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
 
 def _turns_of(program: Program, folder: Path, options: Options) -> tuple[list[Turn], int]:
     """Write the files of a program; return its turns, and the bytes of what it loads."""
-    turns, sizes = [], []
-    for name, make in ((COMMAND, program.make), (EDITED, program.edited[0] if program.edited else None)):
-        if make is None:
-            continue
-        path = folder.with_name(f"{folder.name}-{name}") / "data"
-        path.parent.mkdir()
-        make(str(path), options.size)
-        size = sum(one.stat().st_size for one in path.parent.rglob("*") if one.is_file())
-        sizes.append(size)
-        counts = (str(options.processes), str(options.requests))
-        words = ("env", f"ONECOPY_CACHE={folder.parent / 'store'}", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1")
-        server = (sys.executable, "-P", "-m", programs.MODULE, program.name, str(path), *counts)
-        commands = {COMMAND: (*words, *UNDER, *server), BASELINE: (*words, *server)}
-        if name == EDITED:
-            commands = {EDITED: (*words, *server, EDITED)}
-        settings = replace(options, processes=1, ready=ANSWERED, settle=None)
-        for row, command in commands.items():
-            take = sample(command, settings, path.parent, size)
-            turns.append(Turn(row, (program.name,), options.processes * 2.0 * size, take))
-    return turns, sizes[0]
+    folder.mkdir()
+    path = folder / "data"
+    program.make(str(path), options.size)
+    size = path.stat().st_size
+    words = ("env", f"ONECOPY_CACHE={folder.parent / 'store'}", "OMP_NUM_THREADS=1")
+    counts = (str(options.processes), str(options.requests))
+    server = (sys.executable, "-P", "-m", programs.MODULE, program.name, str(path), *counts)
+    settings = replace(options, processes=1, ready=ANSWERED)
+    turns = [
+        Turn(
+            row,
+            (program.name,),
+            options.processes * 2.0 * size,
+            sample((*words, *under, *server), settings, folder, size),
+        )
+        for row, under in ((COMMAND, UNDER), (BASELINE, ()))
+    ]
+    return turns, size
 
 
 def sample(
@@ -140,14 +401,15 @@ def sample(
                 cached, disk = _cached(options.evict), _disk_bytes(options.evict)
                 copies.start()
                 copies.wait_until_ready()
-                if not options.waits_for_exit:
+                held = []
+                if options.ready is not None:
                     copies.hold(options.hold_ms / 1e3)
-                held = [] if options.waits_for_exit else [asdict(totals_of(pids)) for pids in copies.members]
+                    held = list(map(totals_of, copies.members))
                 read = difference(_disk_bytes(options.evict), disk)
         except SampleError as failure:
             said = copies.last_lines()
-            words = f"; last lines: {' | '.join(said)}" if said else ""
-            raise SampleError(failure.state, f"{failure.reason}{words}") from failure
+            words = f"{failure.reason}; last lines: {' | '.join(said)}" if said else failure.reason
+            raise SampleError(failure.state, words) from failure
         numbers: dict[str, float | None] = {
             "peak_anonymous": max(copies.peak_anonymous, sum(each["anonymous"] for each in held)),
             "disk_bytes": read,
@@ -180,7 +442,7 @@ def _answers(folder: Path, size: int) -> dict[str, Any]:
         "held_share": sum(each["pss"] for each in found) / size,
         "worker_private": sum(each["anonymous"] for each in found) / len(found),
         "p50_ns": statistics.median(times),
-        "p99_ns": statistics.quantiles(times, n=100)[98] if len(times) > 1 else times[0],
+        "p99_ns": percentile_99(times),
         "checksum": sums.pop(),
     }
 
@@ -238,7 +500,7 @@ def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread |
     """Return a measure by row, and how command and baseline compare: ratio and difference, paired by round."""
     rows = {
         row: {s.round: each for s in record.of(row, case) if (each := MEASURES[name](s)) is not None}
-        for row in (COMMAND, BASELINE, EDITED)
+        for row in (COMMAND, BASELINE)
     }
     command, baseline = rows[COMMAND], rows[BASELINE]
     pairs = [(command[number], baseline[number]) for number in command if number in baseline]
@@ -270,23 +532,15 @@ def _described(record: Record) -> str:
 
 
 def _limits(record: Record) -> Iterator[str]:
-    """Yield what limits the numbers: failures with their last lines, files that stayed cached, few rounds."""
-    for each in record.samples:
-        if each.state != "ok":
-            yield f"{each.row}, round {each.round + 1}: {each.state} ({each.reason})."
-    good = [sample for sample in record.samples if sample.state == "ok"]
-    warm = [cached for s in good if (cached := s.numbers.get("cached_before"))]
-    if warm:
-        yield f"NOT cold: up to {max(warm) / MB:.1f} MB of the evicted files were still cached."
-    unknown = [sample for sample in good if "cached_before" not in sample.numbers]
-    if record.options["evict"] and unknown:
-        yield f"It is unknown what was cached before {len(unknown)} of {len(record.samples)} samples."
+    """Yield what limits the numbers beside the usual: files that stayed cached, what did not end or only ended."""
+    if record.options["evict"]:
+        yield from cache_state([s for s in record.samples if s.state == "ok"], {})
     if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
         yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
     options = record.options
-    if options["ready"] is None and options["settle"] is None and not options.get("programs"):
+    if options["ready"] is None and options.get("settle") is None and not options.get("programs"):
         yield "The copies were waited for until they ended: what they hold is known by its peak only."
-    yield from few_rounds(record)
+    yield from usual_limits(record)
 
 
 def _findings(record: Record) -> Iterator[str]:
@@ -299,8 +553,6 @@ def _findings(record: Record) -> Iterator[str]:
 
 def _adjusted(options: Options) -> Options:
     """Return the options of a command line that can be run; raises click.UsageError otherwise."""
-    if options.ready is not None and options.settle is not None:
-        raise click.UsageError("--ready and --settle exclude each other: a copy is ready in one way")
     if options.ready == "":
         raise click.BadParameter("an empty text is never said", param_hint="--ready")
     if bool(options.command) == bool(options.programs):
@@ -320,13 +572,12 @@ SCENARIO = Scenario(
     """Start N copies of COMMAND, wait until they are ready, and report what they hold.
 
     Exactly the text {i} in an argument becomes the number of the copy, from 0, for ports and folders of their own.
-    Without --ready and --settle a copy is ready when it has ended with status 0. Memory is that of each copy with all
-    its children. Everything is ended afterwards: SIGTERM, five seconds, SIGKILL.
+    Without --ready a copy is ready when it has ended with status 0. Memory is that of each copy with all its children.
+    Everything is ended afterwards: SIGTERM, five seconds, SIGKILL.
 
     Example: onecopy bench run -n 4 --ready 'startup complete' -- python -u serve.py --port 80{i}
 
-    Without COMMAND: unmodified programs that load a file with torch, transformers, ONNX Runtime, scikit-learn, gensim,
-    pandas or numpy, in workers that answer requests.
+    Without COMMAND: unmodified programs that load a file with torch or numpy, in workers that answer requests.
     """,
     Options(),
     run,

@@ -1,9 +1,9 @@
 """`onecopy bench share`: what a dataset costs in a training job, by how it is held and how workers are started.
 
 Each sample is a job of one or several ranks, as torchrun starts them, each with its workers. All ranks make the rows
-ready; then all start their workers, which go over the rows while their memory is sampled again and again; then all
-hold, and the whole is measured. The job is then started a second time in the same folder: what is kept there is found.
-Another kind of sample builds in a process without workers and measures what the allocator has not given back.
+ready; then all start their workers, which go over the rows; then all hold, and the whole is measured. The job is then
+started a second time in the same folder: what is kept there is found. Another kind of sample builds in a process
+without workers and measures what the allocator has not given back.
 
 What is subtracted from each is a job of the same kind that holds ten rows.
 """
@@ -11,12 +11,13 @@ What is subtracted from each is a job of the same kind that holds ten rows.
 from __future__ import annotations
 
 import ctypes.util
+import itertools
 import os
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,31 +26,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onecopy.memory import proc
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
-from onecopy_bench.engine.crew import Crew, SampleError, crew_of
+from onecopy_bench.engine.crew import SampleError, crew_of
 from onecopy_bench.engine.machine import cache
-from onecopy_bench.engine.machine.processes import Trees, totals_of
-from onecopy_bench.engine.memory import Peak, memory_of
+from onecopy_bench.engine.memory import Peak, family_of, memory_of, totals_of
 from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import EMPTY as EMPTY_ROW
-from onecopy_bench.engine.tables import MB, Table, above_empty, counted, plain, table
-from onecopy_bench.engine.ways import installed, require
+from onecopy_bench.engine.tables import MB, Table, above_empty, plain, table
+from onecopy_bench.engine.ways import installed
 from onecopy_bench.workers import rank, rows
-from onecopy_bench.workers.rank import Allocator, Loop, Start
+from onecopy_bench.workers.rank import Start
 from onecopy_bench.workers.rivals import EMPTY, SHARED, Rival
 from onecopy_bench.workers.rows import Kind, Source
 
 NAME = "share"
 STARTS: tuple[Start, ...] = get_args(Start)
-ALLOCATORS: tuple[Allocator, ...] = get_args(Allocator)
+ALLOCATORS = ("glibc", "malloc_trim", "jemalloc")
 NAMES = tuple(rival.name for rival in SHARED if rival is not EMPTY)
-LOADER = "Each worker goes over all rows; or those of a DataLoader do so together."
 DATA = "Made-up COCO annotations; those of --file, again and again; (path, label) pairs."
 COLD = "Evict what a first run has kept before the second."
+JEMALLOC = ctypes.util.find_library("jemalloc")
+Sums = NDArray[np.uint64]
 HEAP = "heap"
 """The first word of the cases that measure the builder's heap."""
 
@@ -68,19 +69,15 @@ class Options(Settings):
     starts: tuple[Start, ...] = cli.option(STARTS, "How workers are started.", "--start", choices=STARTS)
     ranks: tuple[int, ...] = cli.option((1, 2, 8), "Processes that each have workers, as torchrun starts them.")
     workers: int = cli.option(4, "Of each rank.")
-    loader: Loop = cli.option("loop", LOADER, type=click.Choice(get_args(Loop)))
     torch: bool = cli.option(True, "Import it in every process, where it is installed.", "--torch/--no-torch")
     limit_s: float = cli.option(120.0, "Seconds after which a pass stops.")
-    interval_s: float = cli.option(0.5, "Between two readings of the memory of the workers.")
-    allocators: tuple[Allocator, ...] = cli.option(
-        ALLOCATORS, "For the builder's heap.", "--allocator", choices=ALLOCATORS
-    )
+    allocators: tuple[str, ...] = cli.option(ALLOCATORS, "For the builder's heap.", "--allocator", choices=ALLOCATORS)
     no_heap: bool = cli.option(False, "Leave the builder's heap out.", "--no-heap", is_flag=True, show_default=False)
     cold: bool = cli.option(False, COLD, "--cold", is_flag=True, show_default=False)
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Write the rows, and measure every rival; raises ModuleNotFoundError for a DataLoader without torch."""
+    """Write the rows, and measure every rival."""
     return measure(prepared(place, options.kind, options.rows, options.file, watch), place, options, watch, log)
 
 
@@ -88,14 +85,12 @@ def measure(
     source: Source, place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None
 ) -> Record:
     """Measure every rival in every case, of the rows of a source."""
-    if options.loader == "dataloader":
-        require(("torch",), NAME)
     chosen, absent = installed(SHARED, (*options.rivals, EMPTY.name))
-    if "jemalloc" in options.allocators and not _has_jemalloc():
+    if "jemalloc" in options.allocators and JEMALLOC is None:
         absent.append(Absent(f"{HEAP}: jemalloc", "not installed: libjemalloc"))
     facts = {"kind": source.kind, "rows": source.count, "pickled": source.pickled}
     head = heading(NAME, place, options, chosen, data=facts, absent=absent)
-    return rounds.run(head, _turns_of(source, chosen, options), options, place, watch=watch, log=log)
+    return rounds.run(head, list(_turns_of(source, chosen, options)), options, place, watch=watch, log=log)
 
 
 def prepared(folder: Path, kind: Kind, count: int, file: str | None, watch: Watch) -> Source:
@@ -104,29 +99,15 @@ def prepared(folder: Path, kind: Kind, count: int, file: str | None, watch: Watc
     return rows.write(folder, kind, made, lambda seen: watch(Progress(seen, count, f"{kind} rows")))
 
 
-def _has_jemalloc() -> bool:
-    return ctypes.util.find_library("jemalloc") is not None
-
-
-def _turns_of(source: Source, rivals: Sequence[Rival], options: Options) -> list[Turn]:
+def _turns_of(source: Source, rivals: Sequence[Rival], options: Options) -> Iterator[Turn]:
     sums = source.sums()
-    found = [
-        Turn(
-            rival.name,
-            (start, str(ranks)),
-            needs_of(rival, source, start, ranks, options),
-            _job(rival, source, sums, (start, ranks), options),
-        )
-        for ranks in options.ranks
-        for start in options.starts
-        for rival in rivals
-    ]
-    for allocator in options.allocators:
-        if allocator != "jemalloc" or _has_jemalloc():
-            for rival in rivals:
-                take = _built(rival, source, allocator, options)
-                found.append(Turn(rival.name, (HEAP, allocator), rival.builds * source.pickled, take))
-    return found
+    for ranks, start, rival in itertools.product(options.ranks, options.starts, rivals):
+        take = partial(_take_job, rival, source, sums, start, ranks, options)
+        yield Turn(rival.name, (start, str(ranks)), needs_of(rival, source, start, ranks, options), take)
+    for allocator, rival in itertools.product(options.allocators, rivals):
+        if allocator != "jemalloc" or JEMALLOC is not None:
+            take = partial(_take_heap, rival, source, allocator, options)
+            yield Turn(rival.name, (HEAP, allocator), rival.builds * source.pickled, take)
 
 
 def needs_of(rival: Rival, source: Source, start: Start, ranks: int, options: Options) -> float:
@@ -138,33 +119,25 @@ def needs_of(rival: Rival, source: Source, start: Start, ranks: int, options: Op
     return source.pickled * (builders * rival.builds + ranks * options.workers * held) + imported
 
 
-def _job(
-    rival: Rival, source: Source, sums: NDArray[np.uint64], case: tuple[Start, int], options: Options
-) -> Callable[[Attempt], Taken]:
-    """Return what takes a sample of a job: started twice."""
-    start, ranks = case
+def _take_job(
+    rival: Rival, source: Source, sums: Sums, start: Start, ranks: int, options: Options, attempt: Attempt
+) -> Taken:
+    """Take a sample of a job: started twice."""
+    attempt.begin()
+    folder = attempt.folder()
     errand: dict[str, Any] = {"rival": rival.name, "source": source, "start": start, "workers": options.workers}
-    errand |= {"loader": options.loader, "torch": options.torch, "limit_s": options.limit_s}
-
-    def take(attempt: Attempt) -> Taken:
-        attempt.begin()
-        folder = attempt.folder()
-        first = _start_job({**errand, "folder": os.fspath(folder)}, ranks, options, sums)
-        if options.cold:
-            for path in folder.rglob("*"):
-                if path.is_file():
-                    cache.evict(path)
-        again: dict[str, Any] = {"folder": os.fspath(folder)}
-        if not rival.keeps:
-            again = {"folder": tempfile.mkdtemp(dir=folder), "workers": 0}
-        second = _start_job({**errand, **again}, ranks, options, sums)
-        numbers = {**first.numbers, **{f"second_{name}": value for name, value in second.numbers.items()}}
-        return Taken(numbers, second.points or first.points)
-
-    return take
+    errand |= {"torch": options.torch, "limit_s": options.limit_s, "folder": os.fspath(folder)}
+    first = _start_job(errand, ranks, options, sums)
+    if options.cold:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                cache.evict(path)
+    again = {} if rival.keeps else {"folder": tempfile.mkdtemp(dir=folder), "workers": 0}
+    second = _start_job(errand | again, ranks, options, sums)
+    return Taken(first | {f"second_{name}": value for name, value in second.items()})
 
 
-def _start_job(errand: dict[str, Any], ranks: int, options: Options, sums: NDArray[np.uint64]) -> Taken:
+def _start_job(errand: dict[str, Any], ranks: int, options: Options, sums: Sums) -> dict[str, float | None]:
     """Start a job once and return what it took and held; without workers, only what it took to be ready."""
     with crew_of(rank, ranks, options.timeout, **errand) as crew:
         peak = Peak(crew.pids, family=True)
@@ -172,35 +145,19 @@ def _start_job(errand: dict[str, Any], ranks: int, options: Options, sums: NDArr
         numbers: dict[str, float | None] = {
             "ready_ns": max(message["ready_ns"] for message in loaded),
             "nbytes": loaded[0]["nbytes"],
-            "handle_bytes": loaded[0]["handle_bytes"],
             "build_peak_anonymous": peak.bytes,
         }
-        points: list[tuple[float, ...]] = []
         if errand["workers"]:
             workers = [pid for message in crew.step("started") for pid in message["workers"]]
-            crew.release()
-            curve = Curve(workers, options.interval_s)
-            numbers |= _pace(crew.gather("passed", curve.poll), sums)
-            curve.sample()
-            numbers |= _held(crew, workers)
-            points = curve.points
+            numbers |= _pace(crew.step("passed"), sums)
+            totals = totals_of(family_of(crew.pids))
+            numbers |= {name: totals[name] for name in ("pss", "anonymous", "processes")}
+            numbers["worker_uss"] = statistics.median(memory_of(pid).uss for pid in workers)
         crew.dismiss()
-    return Taken(numbers, points)
+    return numbers
 
 
-def _held(crew: Crew, workers: Sequence[int]) -> dict[str, float | None]:
-    """Return what all processes of a job hold together, and the median of its workers."""
-    members = Trees(crew.pids, [f"none of {pid}" for pid in crew.pids]).members()
-    totals = totals_of(pid for tree in members for pid in tree)
-    return {
-        "pss": totals.pss,
-        "anonymous": totals.anonymous,
-        "processes": totals.processes,
-        "worker_uss": statistics.median(memory_of(pid).private for pid in workers),
-    }
-
-
-def _pace(passed: Sequence[dict[str, Any]], sums: NDArray[np.uint64]) -> dict[str, float | None]:
+def _pace(passed: Sequence[dict[str, Any]], sums: Sums) -> dict[str, float | None]:
     """Judge what was read and return how fast; raises SampleError where it is not what was written."""
     passes = [each for message in passed for each in message["passes"]]
     for read, total, _ in passes:
@@ -213,56 +170,22 @@ def _pace(passed: Sequence[dict[str, Any]], sums: NDArray[np.uint64]) -> dict[st
     }
 
 
-class Curve:
-    """The private bytes of workers over time: seconds, median, maximum.
-
-    To read them takes milliseconds per gigabyte under a lock of the process, so the pauses are ten times that.
-    """
-
-    def __init__(self, pids: Sequence[int], interval_s: float) -> None:
-        self._pids, self._interval_s = pids, interval_s
-        self._start = self._next = time.monotonic()
-        self.points: list[tuple[float, ...]] = []
-
-    def poll(self) -> None:
-        """Take a sample if it is time to."""
-        if time.monotonic() >= self._next:
-            self.sample()
-
-    def sample(self) -> None:
-        """Take a sample now."""
-        begin = time.monotonic()
-        uss = [memory_of(pid).private for pid in self._pids]
-        now = time.monotonic()
-        self.points.append((round(begin - self._start, 3), statistics.median(uss), max(uss)))
-        self._next = now + max(self._interval_s, 10 * (now - begin))
-
-
-def _built(rival: Rival, source: Source, allocator: Allocator, options: Options) -> Callable[[Attempt], Taken]:
-    variables = ["LD_PRELOAD=" + str(ctypes.util.find_library("jemalloc"))] if allocator == "jemalloc" else []
-
-    def take(attempt: Attempt) -> Taken:
-        attempt.begin()
-        errand = {"rival": rival.name, "source": source, "folder": os.fspath(attempt.folder())}
-        more = {"torch": options.torch, "allocator": allocator}
-        with crew_of(rank, 1, options.timeout, variables, **errand, **more) as crew:
-            (pid,) = crew.pids
-            if variables and not any("jemalloc" in region.path for region in proc.maps(pid)):
-                raise SampleError("failed", "jemalloc was not loaded")
-            empty, peak = memory_of(pid), Peak(crew.pids, family=True)
-            (loaded,) = crew.step("loaded", peak.poll)
-            after = memory_of(pid)
-            crew.dismiss()
-        return Taken(
-            {
-                "heap": after.anonymous - empty.anonymous,
-                "build_peak_anonymous": peak.bytes - empty.anonymous,
-                "ready_ns": loaded["ready_ns"],
-                "nbytes": loaded["nbytes"],
-            }
-        )
-
-    return take
+def _take_heap(rival: Rival, source: Source, allocator: str, options: Options, attempt: Attempt) -> Taken:
+    """Take a sample of what the allocator of a process that builds has not given back."""
+    variables = [f"LD_PRELOAD={JEMALLOC}"] if allocator == "jemalloc" else []
+    attempt.begin()
+    errand = {"rival": rival.name, "source": source, "folder": os.fspath(attempt.folder())}
+    more = {"torch": options.torch, "allocator": allocator}
+    with crew_of(rank, 1, options.timeout, variables, **errand, **more) as crew:
+        (pid,) = crew.pids
+        if variables and not any("jemalloc" in region.path for region in proc.maps(pid)):
+            raise SampleError("failed", "jemalloc was not loaded")
+        empty, peak = memory_of(pid), Peak(crew.pids, family=True)
+        (loaded,) = crew.step("loaded", peak.poll)
+        after = memory_of(pid)
+        crew.dismiss()
+    found = {"heap": after.anonymous - empty.anonymous, "build_peak_anonymous": peak.bytes - empty.anonymous}
+    return Taken(found | {name: loaded[name] for name in ("ready_ns", "nbytes")})
 
 
 COLUMNS = (
@@ -284,7 +207,6 @@ HEAP_COLUMNS = (
     ("peak, less\nstart MB", plain("build_peak_anonymous", MB)),
     ("ready\ns", plain("ready_ns", 1e9)),
 )
-OURS = "onecopy"
 
 
 def _tables(record: Record) -> Iterator[Table]:
@@ -299,41 +221,30 @@ def _tables(record: Record) -> Iterator[Table]:
 
 def _described(record: Record) -> str:
     facts = record.data
-    return (
-        f"share: {facts['rows']} rows ({facts['kind']}), {facts['pickled'] / MB:.1f} MB when pickled;"
-        f" {record.options['loader']}, {counted(record.rounds, 'round')}"
-    )
+    size = f"{facts['rows']} rows ({facts['kind']}), {facts['pickled'] / MB:.1f} MB when pickled"
+    return f"share: {size}; {counted(record.rounds, 'round')}"
 
 
-def _findings(record: Record) -> Iterator[str]:
-    """Yield, for every case of ours, what all processes hold as a multiple of the payload."""
-    for case in record.cases():
-        payload, words = record.spread(OURS, case, "nbytes"), ", ".join(case)
-        holding = [above_empty(name)(record, OURS, case) for name in ("pss", "second_pss")]
-        if payload and all(holding):
-            first, second = (f"{spread.median * MB / payload.median:.3f}" for spread in holding if spread)
-            yield f"{words}: onecopy holds {first} of its payload, {second} in the second run."
-        if handle := record.spread(OURS, case, "handle_bytes"):
-            yield f"{words}: the handle that each worker gets is {handle.high:.0f} bytes."
-        ready, again = (record.spread(OURS, case, name) for name in ("ready_ns", "second_ready_ns"))
-        if ready and again and again.median:
-            yield f"{words}: its second run is ready in 1/{ready.median / again.median:.0f} of the first."
+def _adjusted(options: Options) -> Options:
+    if options.kind == "real" and not options.file:
+        raise click.UsageError("--data real are those of a --file")
+    return replace(options, allocators=()) if options.no_heap else options
+
+
+def _limits(record: Record) -> Iterator[str]:
     wanted = record.data.get("rows", 0)
-    short = {s.row for s in record.samples if s.numbers.get("rows_read", wanted) < wanted} - {EMPTY_ROW}
+    short = {s.row for s in record.samples if s.numbers.get("rows_read", wanted) < wanted} - {EMPTY.name}
     if short:
         yield f"Stopped after {record.options['limit_s']:g} s, before all rows: {', '.join(sorted(short))}."
+    yield from cli.usual_limits(record)
 
 
 DRAWN = {"MB in all, less empty": above_empty("pss"), "MB of a worker, less empty": above_empty("worker_uss")}
 
 
-def _adjusted(options: Options) -> Options:
-    return replace(options, allocators=()) if options.no_heap else options
-
-
 SCENARIO = Scenario(
     NAME,
-    """Measure what a dataset costs in a training job: memory of all processes, of a worker over time, time to start.
+    """Measure what a dataset costs in a training job: memory of all processes and of a worker, time to start.
 
     A job is ranks with their workers, each of which reads every row and pickles it, as in "Demystify RAM usage in
     multi-process data loaders". Rows are held as a list, serialised, in files, or by onecopy; every one is compared
@@ -343,7 +254,7 @@ SCENARIO = Scenario(
     run,
     _described,
     _tables,
-    _findings,
-    by_case(DRAWN),
+    draw=by_case(DRAWN),
+    limits=_limits,
     adjust=_adjusted,
 )

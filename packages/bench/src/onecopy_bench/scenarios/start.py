@@ -9,33 +9,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
-from onecopy_bench.engine.crew import SampleError, crew_of
+from onecopy_bench.engine.crew import SampleError, crew_of, once
 from onecopy_bench.engine.machine import cache, disks
-from onecopy_bench.engine.machine.disks import Spot
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.memory import difference, disk_bytes
 from onecopy_bench.engine.pictures import by_case
 from onecopy_bench.engine.record import Absent, Case, Log, Record, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
 from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import MB, counted, number, plain, table_by_case
+from onecopy_bench.engine.tables import MB, plain, table_by_case
 from onecopy_bench.files import touch
 from onecopy_bench.files.layout import Layout, Piece
 from onecopy_bench.workers import start as worker
-from onecopy_bench.workers.start import WAYS, Way
+from onecopy_bench.workers.start import PACE, WAYS
 
 NAME = "start"
 NAMES = tuple(way.name for way in WAYS)
-WORK = "What it is: compiling of source, in one thread that holds the GIL; or waiting."
 PLACE = "'disk': where the weights are. A read-ahead such as 128K: a loop device with it (root)."
 BLOCK = 16 << 20
 """Bytes that are made up once; the file repeats them, each time with a number in front."""
@@ -47,7 +45,6 @@ class Options(Settings):
 
     size: int = cli.size("2GiB", "Of the weights.")
     work_s: float = cli.option(5.0, "Seconds of other work, by itself.", type=click.FloatRange(min=0))
-    work: str = cli.option("cpu", WORK, type=click.Choice(("cpu", "sleep")))
     piece: int = cli.size("16MiB", "Copied at once.")
     ways: tuple[str, ...] = cli.option(NAMES, "Which process reads when.", "--way", choices=NAMES)
     places: tuple[str, ...] = cli.places(("disk", "128K"), PLACE)
@@ -68,13 +65,19 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
                 absent.append(Absent(f"read-ahead of {name}", str(reason)))
         data = {"bytes": options.size, "places": {spot.name: spot.read_ahead_bytes for spot in spots}}
         head = heading(NAME, source, options, chosen, data=data, absent=absent)
-        units = _units(options) if options.work == "cpu" and spots else 0
-        checksum = touch.of_file(source, _layout(options))
+        # As much work as takes the seconds that were asked for, by a process that does nothing else.
+        units = round(options.work_s * 1e9 / once(worker, options.timeout, "started", way=PACE)["unit_ns"])
+        starts = enumerate(range(0, options.size, options.piece))
+        pieces = (Piece(str(n), at, min(options.piece, options.size - at)) for n, at in starts)
+        checksum = touch.of_file(source, Layout("bytes", options.size, tuple(pieces)))
         turns = [
-            Turn(way.name, (spot.name,), way.private * options.size, _sample(way, spot, units, checksum, options))
+            Turn(
+                way.name, (spot.name,), way.private * options.size,
+                partial(_take, way.name, str(spot.path), units, checksum, options),
+            )
             for spot in spots
             for way in chosen
-        ]
+        ]  # fmt: skip
         return rounds.run(head, turns, options, place, watch=watch, log=log)
 
 
@@ -93,50 +96,22 @@ def write(path: Path, size: int) -> None:
             raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _layout(options: Options) -> Layout:
-    """Return the pieces that are copied, for the judge of what was copied."""
-    starts = range(0, options.size, options.piece)
-    pieces = (Piece(str(n), at, min(options.piece, options.size - at)) for n, at in enumerate(starts))
-    return Layout("bytes", options.size, tuple(pieces))
-
-
-def _units(options: Options) -> int:
-    """Return how much work takes the seconds that were asked for, by a process that does nothing else."""
-    with crew_of(worker, 1, options.timeout, way=worker.PACE) as crew:
+def _take(way: str, path: str, units: int, checksum: int, options: Options, attempt: Attempt) -> Taken:
+    attempt.begin()
+    with crew_of(worker, 1, options.timeout, way=way, path=path, piece=options.piece, units=units) as crew:
+        cache.evict(path)
+        if left := cache.ask(path):
+            raise SampleError("failed", f"{left} bytes of the file stay in memory: it is not cold")
+        if left is None:
+            raise SampleError("failed", "the kernel does not report whether the file is cold")
+        read = disk_bytes(path)
         (message,) = crew.step("started")
+        read = difference(disk_bytes(path), read)
         crew.dismiss()
-    return round(options.work_s * 1e9 / int(message["unit_ns"]))
-
-
-def _sample(way: Way, spot: Spot, units: int, checksum: int, options: Options) -> Callable[[Attempt], Taken]:
-    path, seconds = str(spot.path), options.work_s if options.work == "sleep" else 0.0
-    errand: dict[str, Any] = {"way": way.name, "path": path, "piece": options.piece, "units": units, "seconds": seconds}
-
-    def take(attempt: Attempt) -> Taken:
-        attempt.begin()
-        with crew_of(worker, 1, options.timeout, **errand) as crew:
-            before, read = evicted(path), disk_bytes(path)
-            (message,) = crew.step("started")
-            read = difference(disk_bytes(path), read)
-            crew.dismiss()
-        if message["checksum"] != checksum:
-            raise SampleError("wrong data", f"copied {message['checksum']:#x}, the file has {checksum:#x}")
-        numbers = {name: float(message[name]) for name in ("total_ns", "work_ns", "wait_ns", "copy_ns")}
-        rate = options.size / numbers["copy_ns"]
-        return Taken({**numbers, "gb_per_s": rate, "read_bytes": read, "cached_before": before})
-
-    return take
-
-
-def evicted(path: str) -> int:
-    """Take a file out of memory; raises SampleError unless the kernel reports that nothing of it is left."""
-    cache.evict(path)
-    left = cache.ask(path)
-    if left is None:
-        raise SampleError("failed", "the kernel does not report whether the file is cold")
-    if left:
-        raise SampleError("failed", f"{left} bytes of the file stay in memory: it is not cold")
-    return left
+    if message["checksum"] != checksum:
+        raise SampleError("wrong data", f"copied {message['checksum']:#x}, the file has {checksum:#x}")
+    numbers = {name: float(message[name]) for name in ("total_ns", "work_ns", "wait_ns", "copy_ns")}
+    return Taken(numbers | {"gb_per_s": options.size / numbers["copy_ns"], "read_bytes": read, "cached_before": left})
 
 
 COLUMNS = (
@@ -148,7 +123,6 @@ COLUMNS = (
     ("read\nMB", plain("read_bytes", MB)),
 )
 DRAWN = {"s until everything is copied": plain("total_ns", 1e9), "GB/s of the copy": plain("gb_per_s")}
-NONE, LATE, EARLY = "none", "warm at copy", "warm early"
 
 
 def _title(record: Record, case: Case) -> str:
@@ -157,27 +131,8 @@ def _title(record: Record, case: Case) -> str:
 
 
 def _described(record: Record) -> str:
-    doing = {"cpu": "of work of one thread", "sleep": "of sleep"}[record.options["work"]]
-    return (
-        f"start: {record.data['bytes'] / MB:.1f} MB of weights, cold, beside {record.options['work_s']:g} s {doing}; "
-        f"{counted(record.rounds, 'round')}"
-    )
-
-
-def _findings(record: Record) -> Iterator[str]:
-    """Yield, for each place, what warming early saves, and how that compares with others."""
-    for case in record.cases():
-        found = {row.name: record.spread(row.name, case, "total_ns") for row in record.rows}
-        seconds = {name: spread.median / 1e9 for name, spread in found.items() if spread is not None}
-        if {NONE, LATE, EARLY} <= seconds.keys():
-            words = ", ".join(f"{name} {number(seconds[name])}" for name in (NONE, LATE, EARLY))
-            share = number(seconds[NONE] / seconds[EARLY])
-            yield f"{case[0]}: s until all is copied: {words}; {EARLY} is {share} times as fast as {NONE}."
-        others = {name: value for name, value in seconds.items() if name not in record.ours}
-        if EARLY in seconds and others:
-            best = min(others, key=others.__getitem__)
-            words = f"{EARLY} {number(seconds[EARLY])} s, the best of the others {number(others[best])} ({best})"
-            yield f"{case[0]}: {words}."
+    work = f"{record.data['bytes'] / MB:.1f} MB of weights, cold, beside {record.options['work_s']:g} s of other work"
+    return f"start: {work}; {counted(record.rounds, 'round')}"
 
 
 SCENARIO = Scenario(
@@ -191,6 +146,5 @@ SCENARIO = Scenario(
     run,
     _described,
     table_by_case(COLUMNS, _title),
-    _findings,
-    by_case(DRAWN),
+    draw=by_case(DRAWN),
 )

@@ -13,24 +13,25 @@ import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.machine import limits
 from onecopy_bench.engine.record import Case, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch
-from onecopy_bench.engine.scenario import Scenario, few_rounds
-from onecopy_bench.engine.tables import MB, MISSING, Column, Compute, Table, counted, number, of_samples, plain, table
+from onecopy_bench.engine.scenario import Scenario, cache_state, usual_limits
+from onecopy_bench.engine.tables import MB, MISSING, Column, Compute, Table, of_samples, plain, table
 from onecopy_bench.files.loaders import Job, Loader, open_nothing
-from onecopy_bench.files.sampling import above, slowest, turn
+from onecopy_bench.files.sampling import above, limited, slowest, turn
 
 NAME, NESTED = "structs", "nested"
 BUILD = "cmake --preset release && cmake --build --preset release --target bench_structs"
@@ -91,14 +92,6 @@ class Options(Settings):
     limit_s: int = cli.option(30, "Seconds after which a process stops asking.")
 
 
-def find(path: str | os.PathLike[str] | None = None) -> Path:
-    """Return the program, None: that of the checkout; FileNotFoundError says how it is built."""
-    program = BUILT if path is None else Path(path)
-    if not os.access(program, os.X_OK) or program.is_dir():
-        raise FileNotFoundError(f"no benchmark program {program.name}: in a checkout, {BUILD}; elsewhere name it")
-    return program.absolute()
-
-
 def ask(program: Path, *words: object) -> dict[str, Any]:
     """Run the program to its end and return its line of JSON; raises RuntimeError where it fails."""
     done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False)
@@ -133,33 +126,19 @@ class Files:
         path = self.folder / mode.file
         return Job(str(path.absolute()), "bytes", path.stat().st_size, ())
 
-    def loader(self, mode: Mode, fresh: int = 0, threads: int = 1, **settings: object) -> Loader:
-        """Return a row, named after its mode and its threads, or as `fresh` processes one after the other."""
+    def loader(self, mode: Mode, suffix: str, verb: str, *more: object) -> Loader:
+        """Return a row, named after its mode, that runs a verb of the program."""
         questions = (self.folder / "questions").absolute()
-        words: list[object] = ["fresh" if fresh else "open", "--questions", questions, "--mode", mode.name]
-        if fresh:
-            words += ["--count", fresh]
-        else:
-            settings = {"threads": threads, **settings}
-        words += [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
-        name = mode.name + ("-fresh" if fresh else _suffix(threads))
-        command = (str(self.program), *map(str, words))
-        return Loader(name, mode.detail, open=open_nothing, private=mode.private, command=command)
+        command = (self.program, verb, "--questions", questions, "--mode", mode.name, *more)
+        words = tuple(map(str, command))
+        return Loader(mode.name + suffix, mode.detail, open=open_nothing, private=mode.private, command=words)
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Build the files, and take all rounds.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the program is not there.
-    Unavailable
-        If there can be no control group here: the message says why.
-    RuntimeError
-        If a file changes while it is measured, or the nested values do not open.
-    """
-    program = find(options.program)
+    """Build the files, and take all rounds; raises FileNotFoundError that says how the program is built."""
+    program = Path(options.program or BUILT).absolute()
+    if not os.access(program, os.X_OK) or program.is_dir():
+        raise FileNotFoundError(f"no benchmark program {program.name}: in a checkout, {BUILD}; elsewhere name it")
     watch(Progress(0, 0, "building the index"))
     return measure(Files.build(program, place, options), options, watch, log)
 
@@ -172,7 +151,9 @@ def measure(files: Files, options: Options, watch: Watch = lambda _: None, log: 
         turns, rows = [], {}
         for mode, loader, case in _loaders(files, options, group):
             rows[loader.name] = Row(loader.name, loader.detail, size=files.job(mode).size)
-            turns.append(_turn(loader, files.job(mode), files.facts["checksum"], case, options, limit, group))
+            where: dict[str, Any] = {"case": case, "state": case[0], "processes": int(case[1])}
+            plain_turn = turn(loader, files.job(mode), files.facts["checksum"], options, **where)
+            turns.append(limited(plain_turn, [group] if group else [], limit))
         calls: dict[int, int | None] = {}
         if options.nested and limit is None:
             for count in sorted({options.nested, max(options.nested // 100, 1)}):
@@ -180,13 +161,10 @@ def measure(files: Files, options: Options, watch: Watch = lambda _: None, log: 
                 ask(files.program, "nested", "build", path, "--count", count)
                 calls[count] = _system_calls(files.program, path)
             rows[NESTED] = Row(NESTED, "values inside one another", role=NESTED)
-            turns.append(_nested_turn(files.program, path, options))
-        data = {
-            "size": files.facts["bytes"],
-            **{name: files.facts[name] for name in ("kmers", "questions", "checksum")},
-            "memory_bytes": limit,
-            "system_calls": calls,
-        }
+            take = partial(_take_nested, files.program, path)
+            turns.append(Turn(NESTED, (NESTED,), NESTED_BYTES * options.nested, take))
+        data = {"size": files.facts["bytes"], "memory_bytes": limit, "system_calls": calls}
+        data |= {name: files.facts[name] for name in ("kmers", "questions", "checksum")}
         head = heading(NAME, files.folder, options, rows.values(), data=data)
         paths = {files.job(mode).path for mode in files.modes(options.modes)}
         return rounds.run(head, turns, options, watch=watch, log=log, files=paths)
@@ -194,42 +172,23 @@ def measure(files: Files, options: Options, watch: Watch = lambda _: None, log: 
 
 def _loaders(files: Files, options: Options, group: Path | None) -> Iterator[tuple[Mode, Loader, Case]]:
     """Yield everything that a round holds: modes of the program, how they are started, and in which case."""
-    more: dict[str, Any] = {"limit_s": options.limit_s, **({} if group is None else {"group": group})}
+    more = ("--limit-s", options.limit_s, *(() if group is None else ("--group", group)), "--threads")
     for mode in files.modes(options.modes):
         for threads in options.threads if mode.name in ASKED else (1,):
             for state in ("cold",) if group is not None else ("cold", "warm"):
-                yield mode, files.loader(mode, threads=threads, **more), (state, "1")
+                yield mode, files.loader(mode, _suffix(threads), "open", *more, threads), (state, "1")
         if group is None and mode.name != "read":
             if options.processes > 1:
-                yield mode, files.loader(mode, **more), ("warm", str(options.processes))
+                yield mode, files.loader(mode, "", "open", *more, 1), ("warm", str(options.processes))
             if options.fresh:
-                yield mode, files.loader(mode, options.fresh), ("warm", "1")
+                yield mode, files.loader(mode, "-fresh", "fresh", "--count", options.fresh), ("warm", "1")
 
 
-def _turn(
-    loader: Loader, job: Job, checksum: int, case: Case, options: Options, limit: int | None, group: Path | None
-) -> Turn:
-    """Return the turn of a row in a case; a process that the kernel kills for memory is a sample that says so."""
-    state: Any = case[0]
-    plain = turn(loader, job, checksum, options, case=case, state=state, processes=int(case[1]))
-
-    def take(attempt: Attempt) -> Taken:
-        with limits.kills_explained([group] if group else [], limit):
-            return plain.take(attempt)
-
-    return replace(plain, take=take)
-
-
-def _nested_turn(program: Path, path: Path, options: Options) -> Turn:
-    """Return the turn that opens nested values, in a fresh process."""
-    names = ("count", "open_ns", "records_ns", "private_bytes", "told_private_bytes")
-
-    def take(attempt: Attempt) -> Taken:
-        attempt.begin()
-        answer = ask(program, "nested", "open", path)
-        return Taken({name: answer[name] for name in names})
-
-    return Turn(NESTED, (NESTED,), NESTED_BYTES * options.nested, take)
+def _take_nested(program: Path, path: Path, attempt: Attempt) -> Taken:
+    """Open nested values, in a fresh process."""
+    attempt.begin()
+    answer = ask(program, "nested", "open", path)
+    return Taken({name: answer[name] for name in ("count", "open_ns", "records_ns", "private_bytes")})
 
 
 def _system_calls(program: Path, path: Path) -> int | None:
@@ -243,8 +202,6 @@ def _system_calls(program: Path, path: Path) -> int | None:
 
 
 Value = float | None
-Rounds = dict[int, float]
-"""A number for each round in which there is one."""
 
 
 def _note(name: str, unit: float) -> Callable[[Sample], Value]:
@@ -276,26 +233,6 @@ TIMES: dict[str, Callable[[Sample], Value]] = {
 """Milliseconds since the process was released, by the words of a table."""
 
 AGAIN = _note("again_ns", 1e6)
-
-CLAIMS: tuple[tuple[str, str, str, Callable[[Sample], Value], str], ...] = (
-    ("copy", "map", "warm", TIMES["open\nms"], "From a warm cache, map opens {} times as fast as copy."),
-    (
-        "fread",
-        "map",
-        "warm",
-        AGAIN,
-        "Once touched, the mapped index answers {} times as fast as the heap copy of fread.",
-    ),
-    ("copy", "warm", "cold", TIMES["1,000\nanswers"], "Cold, warm has 1,000 answers {} times as soon as copy."),
-    ("copy", "read", "warm", TIMES["open\nms"], "copy takes {} times one read of the file into huge pages."),
-)
-"""Ratios in words: the row above, the row below, the cache, and what of them."""
-
-
-def values(record: Record, name: str, cache: str, processes: int, value: Callable[[Sample], Value]) -> Rounds:
-    """Return a number of each good sample of a row in a case, by round."""
-    found = {sample.round: value(sample) for sample in record.of(name, (cache, str(processes)))}
-    return {number: each for number, each in found.items() if each is not None}
 
 
 def elsewhere(suffix: str, case: Case, value: Callable[[Sample], Value]) -> Compute:
@@ -330,14 +267,10 @@ def _time_table(record: Record, cache: str, threads: int) -> Table:
 def _rate_table(record: Record) -> Table:
     """Return how many answers a second a process gives, opening included, and what it reads for them."""
     cold = ("cold", "1")
-    columns = [
-        *(
-            (f"{counted(n, 'thread')}\nanswers/s", elsewhere(_suffix(n), cold, _rate))
-            for n in record.options["threads"]
-        ),
-        ("major\nfaults", of_samples(lambda s: float(s.processes[0]["major_faults"]))),
-        ("read from\ndisk MB", of_samples(_disk)),
-    ]
+    threads = record.options["threads"]
+    columns = [(f"{counted(n, 'thread')}\nanswers/s", elsewhere(_suffix(n), cold, _rate)) for n in threads]
+    columns += [("major\nfaults", of_samples(lambda s: float(s.processes[0]["major_faults"])))]
+    columns += [("read from\ndisk MB", plain("disk_bytes", MB))]
     modes = [mode for mode in _modes(record) if mode in ASKED]
     return table(record, "Answers, opening included", cold, modes, columns)
 
@@ -370,22 +303,12 @@ def _nested_table(record: Record) -> Table:
     return table(record, f"Nested values; system calls for {sizes}: {found}", (NESTED,), [NESTED], columns)
 
 
-def _findings(record: Record) -> Iterator[str]:
-    yield from (sentence for claim in CLAIMS if (sentence := _compared(record, *claim)) is not None)
-
-
 def _limits(record: Record) -> Iterator[str]:
-    failed = {(s.row, s.state, s.reason) for s in record.samples if s.state != "ok"}
-    yield from (f"{name}: {state}: {reason}" for name, state, reason in sorted(failed))
     late = {s.row for s in record.samples if s.state == "ok" and _was_cut(s)}
     if late:
         yield f"Stopped after {record.options['limit_s']} s, before all answers: {', '.join(sorted(late))}."
-    cached = [
-        s.numbers["cached_before"] for s in record.samples if s.case[0] == "cold" and s.numbers.get("cached_before")
-    ]
-    if cached:
-        yield f"NOT cold: up to {max(cached) / MB:.1f} MB of a file were still cached."
-    yield from few_rounds(record)
+    yield from cache_state([s for s in record.samples if s.case[0] == "cold" and s.state == "ok"], {})
+    yield from usual_limits(record)
 
 
 def _described(record: Record) -> str:
@@ -393,15 +316,6 @@ def _described(record: Record) -> str:
     kmers = "" if data["kmers"] is None else f"{data['kmers']:,} k-mers, "
     rounds = counted(record.rounds, "round")
     return f"structs: {data['size'] / MB:.1f} MB, {kmers}{data['questions']:,} questions, {rounds}"
-
-
-def _compared(
-    record: Record, upper: str, lower: str, cache: str, value: Callable[[Sample], Value], words: str
-) -> str | None:
-    """Return a sentence with the median of the ratios of two rows, round by round; None where there is no pair."""
-    tops, bottoms = (values(record, name, cache, 1, value) for name in (upper, lower))
-    ratios = [tops[n] / bottoms[n] for n in tops if bottoms.get(n)]
-    return words.format(number(statistics.median(ratios))) if ratios else None
 
 
 def _modes(record: Record) -> list[str]:
@@ -416,10 +330,6 @@ def _was_cut(sample: Sample) -> bool:
     return any("answered" in each.get("notes", {}) and "checksum" not in each for each in sample.processes)
 
 
-def _disk(sample: Sample) -> Value:
-    return sample.numbers["disk_bytes"] / MB if "disk_bytes" in sample.numbers else None
-
-
 SCENARIO = Scenario(
     NAME,
     """Measure a C++ index: opened in every way, cold and warm, then asked 1, 1,000 and all questions.
@@ -432,7 +342,6 @@ SCENARIO = Scenario(
     run,
     _described,
     _tables,
-    _findings,
     limits=_limits,
     measures={"open_ms": TIMES["open\nms"], "all_ms": _all_ms, "private_mb": above("anonymous")},
 )

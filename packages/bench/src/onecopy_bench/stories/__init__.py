@@ -2,8 +2,8 @@
 
 A story is a published measurement, with its source; a scenario of `onecopy_bench` with options that fit its share of
 twenty minutes; and a reading of the samples in the words of the source. Nothing is measured here: the scenarios do
-that. `figures/` has a file for each story; `story` (what one is), `running` (all of them), `reading` and `page` (what
-is shown).
+that. `figures/` has a file for each story; `story` (what one is), `reading` (a run of them, and what is said of it) and
+`page` (what is shown).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onecopy.text import escape
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.record import Sample, lines
 from onecopy_bench.engine.rounds import Settings
-from onecopy_bench.stories import page, reading, running
+from onecopy_bench.stories import page, reading
 from onecopy_bench.stories.reading import Stories
 from onecopy_bench.stories.story import STORIES, Scale, Story
 
@@ -33,14 +33,9 @@ NARROW = 26
 
 @click.command("stories")
 @click.option(
-    "--story",
-    "names",
-    type=click.Choice(NAMES),
-    multiple=True,
-    default=NAMES,
-    show_default="all",
+    "--story", "names", type=click.Choice(NAMES), multiple=True, default=NAMES, show_default="all",
     help="Which. Repeatable.",
-)
+)  # fmt: skip
 @click.option("--rounds", type=cli.POSITIVE, help="Of each story.  [default: 3, and 1 of share]")
 @click.option("--quick", is_flag=True, help="Small data, one round: to see that it works, not for figures.")
 @HEADS["idle_wait"]
@@ -48,32 +43,15 @@ NARROW = 26
 @HEADS["folder"]
 @HEADS["json_path"]
 @click.option(
-    "-o",
-    "--output",
-    "written",
-    multiple=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="OUT",
+    "-o", "--output", "written", multiple=True, type=cli.FILE, metavar="OUT",
     help="The page as .md or .html, or its picture as .svg; more than once for several.",
-)
+)  # fmt: skip
 @HEADS["resume"]
-@click.option(
-    "--from",
-    "source",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="RECORD",
-    help="Measure nothing: show a record that there is.",
-)
+@click.option("--from", "source", type=cli.EXISTING, metavar="RECORD", help="Measure nothing: show a record.")
 def command(
-    *,
-    names: tuple[str, ...],
-    folder: str | None,
-    json_path: str | None,
-    written: tuple[Path, ...],
-    resume: bool,
-    source: Path | None,
-    **chosen: Any,
-) -> None:
+    *, names: tuple[str, ...], written: tuple[Path, ...], source: str | None,
+    folder: str | None, json_path: str | None, resume: bool, **chosen: Any,
+) -> None:  # fmt: skip
     """Measure five published stories again: mapped models, prefetched weights, decoded images, datasets, an index.
 
     Each is a scenario of `onecopy bench` with options that fit its share of 20 minutes: what was published, with its
@@ -90,7 +68,11 @@ def command(
     stories = [story for story in STORIES if story.name in names]
     if source is not None and json_path is not None:
         raise click.UsageError("--from measures nothing: there is no --json and no --resume")
-    found = measured(stories, out, Scale(**chosen)) if source is None else reading.read(source, STORIES)
+    if source is None:
+        with cli.interruptible(json_path), cli.place(out) as place, cli.bar("stories") as watch:
+            found = reading.run(stories, place, Scale(**chosen), out.log(), watch=watch, ended=tell)
+    else:
+        found = reading.read(source, STORIES)
     if json_path == "-":
         click.echo("".join(line for each in (found.heading, *found.records.values()) for line in lines(each)), nl=False)
     asked = [story for story in STORIES if found.of(story) is not None or story in stories]
@@ -101,15 +83,9 @@ def command(
         raise click.ClickException("no story could be measured")
 
 
-def measured(stories: Sequence[Story], out: cli.Out, scale: Scale) -> Stories:
-    """Run the stories in a temporary folder with a bar."""
-    with cli.interruptible(out.json_path), cli.place(out) as place, cli.bar("stories") as watch:
-        return running.run(stories, place, scale, out.log(), watch=watch, ended=tell)
-
-
 def tell(story: Story, outcome: Sample) -> None:
     """Report on stderr what became of a story."""
-    took = f"measured in {reading.duration(outcome.numbers.get('seconds', 0.0))}"
+    took = f"measured in {screen.duration(outcome.numbers.get('seconds', 0.0))}"
     words = took if outcome.state == "ok" else f"not measured: {escape(outcome.reason)}"
     click.echo(f"{story.name}: {words}", err=True)
 
@@ -131,16 +107,14 @@ def show(found: Stories, stories: Sequence[Story]) -> None:
     console = screen.out()
     if found.heading.options.get("quick"):
         screen.show_line(console, reading.QUICK, "bold")
-    titles = ("published", "the same here", "onecopy here")
-    columns = (screen.Column(""), *(screen.Column(title, right=True) for title in titles))
     rows = [
         (textwrap.fill(told.words, NARROW), *map(escape, (told.published, told.here, told.ours)))
         for told in reading.overview(found, stories)
     ]
-    screen.Grid(columns, rows).show(console)
+    screen.Grid(["", ">published", ">the same here", ">onecopy here"], rows).show(console)
     for story in stories:
         samples = found.of(story)
-        for said in [] if samples is None else [*reading.headlines(story, samples), *reading.limits(samples)]:
+        for said in [] if samples is None else [*reading.headlines(story, samples), *story.scenario.limits(samples)]:
             screen.show_line(console, f"{story.name}: {said}")
         if samples is None:
             screen.show_line(console, f"{story.name}: not measured: {found.missing(story)}")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from onecopy.cli.screen import duration
 from onecopy.text import escape
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.pictures import FAINT, INK, WIDTH
@@ -39,9 +40,16 @@ def _rendered(template: str, record: Stories, stories: Sequence[Story], **more: 
     settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
     environment = jinja2.Environment(loader=loader, autoescape=html, **settings)  # noqa: S701 - Markdown is not HTML
     environment.filters |= {"text": text, "plain": escape, "bold": bold}
-    names = {"record": record, "stories": stories, "reading": reading, "how": HOW, "nothing": reading.NOTHING}
+    names = {
+        "record": record,
+        "stories": stories,
+        "reading": reading,
+        "duration": duration,
+        "how": HOW,
+        "nothing": reading.NOTHING,
+    }
     title = f"{TITLES.get(len(stories), 'Stories')}, measured here"
-    return environment.get_template(template).render(names, title=title, **more)
+    return environment.get_template(template).render(names, title=title, duration=duration, **more)
 
 
 def bold(figure: str, best: bool) -> str:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
-from onecopy_bench.engine import machine
-from onecopy_bench.engine.machine import quiet
-from onecopy_bench.engine.record import Record, Sample
+from onecopy_bench.engine.crew import SampleError
+from onecopy_bench.engine.record import Log, Record, Sample, heading
 from onecopy_bench.engine.record import read as read_records
+from onecopy_bench.engine.rounds import Progress, Watch
 from onecopy_bench.engine.tables import Spread, number
-from onecopy_bench.stories.story import Line, Metric, Story, Telling
+from onecopy_bench.stories.story import Line, Metric, Scale, Story, Telling
 
 NAME = "stories"
 WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
@@ -108,12 +111,18 @@ class Cell(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a story comes down to, as text: published, the same here, onecopy here; "" where there is nothing."""
+    """What a story comes down to, as text: published, the same here, onecopy here; "" where there is nothing.
+
+    `said` is that in a sentence, where all was measured. `ahead` is whether the published way is the better one here,
+    and whether onecopy is: both, within 5 %.
+    """
 
     words: str
     published: str
-    here: str
-    ours: str
+    here: str = ""
+    ours: str = ""
+    said: str = ""
+    ahead: tuple[bool, bool] = (False, False)
 
 
 def amount(spread: Spread | None, unit: str) -> str:
@@ -167,52 +176,25 @@ def _is_here(story: Story, samples: Record | None, metrics: Sequence[Metric], li
 
 def told(story: Story, telling: Telling, samples: Record | None) -> Told:
     """Return what a telling says, in the words of a table."""
-    metric = story.metric(telling.metric)
-    before, after = (story.line(row).published.get(telling.metric, "") for row in (telling.before, telling.after))
-    published = f"{before} {ARROW} {after}" if before and after else before or after
+    metric, rows = story.metric(telling.metric), (telling.before, telling.after, telling.ours)
+    both = (story.line(row).published.get(telling.metric, "") for row in rows[:2])
+    published = f" {ARROW} ".join(filter(None, both))
     if samples is None:
-        return Told(telling.words, published, "", "")
-    rows = (telling.before, telling.after, telling.ours)
-    first, second, ours = (amount(story.spread(metric, samples, row), metric.unit) for row in rows)
-    here = "" if first == second == NOTHING else f"{first} {ARROW} {second}"
-    return Told(telling.words, published, here, "" if ours == NOTHING else ours)
+        return Told(telling.words, published)
+    before, after, ours = spreads = [story.spread(metric, samples, row) for row in rows]
+    first, second, last = (amount(spread, metric.unit) for spread in spreads)
+    here = f"{first} {ARROW} {second}" if before or after else ""
+    size = story.size(samples)
+    said = telling.said.format(before=first, after=second, ours=last, size=size) if all(spreads) else ""
+    theirs = min((spread.median for spread in (before, after) if spread), default=math.inf)
+    mine = ours.median if ours else math.inf
+    ahead = bool(before or after) and theirs <= TIE * mine, ours is not None and mine <= TIE * theirs
+    return Told(telling.words, published, here, last if ours else "", said, ahead)
 
 
-def ahead(story: Story, telling: Telling, samples: Record | None) -> tuple[bool, bool]:
-    """Return whether the published way is the better one here, and whether onecopy is; both are within 5 %."""
-    metric = story.metric(telling.metric)
-    rows = (telling.before, telling.after, telling.ours)
-    before, after, ours = (story.spread(metric, samples, row) if samples is not None else None for row in rows)
-    theirs = [spread.median for spread in (before, after) if spread is not None]
-    if ours is None or not theirs:
-        return bool(theirs), ours is not None
-    return min(theirs) <= TIE * ours.median, ours.median <= TIE * min(theirs)
-
-
-def headlines(story: Story, samples: Record) -> Iterator[str]:
-    """Yield the sentences of a story; none for what was not measured."""
-    for telling in story.telling:
-        metric = story.metric(telling.metric)
-        rows = {"before": telling.before, "after": telling.after, "ours": telling.ours}
-        found = {words: story.spread(metric, samples, row) for words, row in rows.items()}
-        if all(found.values()):
-            texts = {words: amount(spread, metric.unit) for words, spread in found.items()}
-            yield telling.said.format(**texts, size=story.size(samples))
-
-
-def limits(samples: Record) -> Iterator[str]:
-    """Yield what went wrong, what was not there, and how far figures can be trusted."""
-    for absent in samples.absent:
-        yield f"{absent.name}: {absent.reason}."
-    lost: dict[tuple[str, str, str], int] = {}
-    for sample in samples.samples:
-        if sample.state != "ok":
-            key = sample.row, sample.state, sample.reason
-            lost[key] = lost.get(key, 0) + 1
-    for (row, state, reason), times in lost.items():
-        yield f"{row}: {state}, {times} of its samples: {reason}."
-    if doubt := quiet.doubt(samples.samples):
-        yield doubt
+def headlines(story: Story, samples: Record) -> list[str]:
+    """Return the sentences of a story; none for what was not measured."""
+    return [found.said for telling in story.telling if (found := told(story, telling, samples)).said]
 
 
 def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:
@@ -220,19 +202,50 @@ def overview(record: Stories, stories: Sequence[Story]) -> list[Told]:
     return [told(story, telling, record.of(story)) for story in stories for telling in story.telling]
 
 
-def where(record: Stories) -> str:
-    """Return machine and day in one sentence."""
-    known = machine.known_of(record.heading.machine)
-    return f"{', '.join(known)}. Measured {record.heading.created}."
+def run(
+    stories: Sequence[Story],
+    place: Path,
+    scale: Scale,
+    log: Log | None = None,
+    *,
+    watch: Watch = lambda _: None,
+    ended: Callable[[Story, Sample], None] = lambda _, __: None,
+) -> Stories:
+    """Measure stories in their order, each in a folder in a place, and return what became of them.
 
-
-def duration(seconds: float) -> str:
-    """Return seconds in words.
-
-    Examples
-    --------
-    >>> duration(75), duration(32.4), duration(1130)
-    ('1 min 15 s', '32 s', '18 min 50 s')
+    What the log has is not measured again; it raises ValueError where it is of another machine or scale. `watch` is
+    called before each sample, `ended` after each story.
     """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    log = log or Log()
+    head = log.begin(heading(NAME, place, scale, ()))
+    found = Stories(head, {record.scenario: record for record in log.records if record.scenario != NAME})
+    for at, story in enumerate(stories, start=1):
+        if found.of(story) is not None:
+            continue
+
+        def seen(now: Progress, title: str = f"{at} of {len(stories)}, {story.name}") -> None:
+            watch(Progress(now.done, now.total, f"{title}: {now.next}"))
+
+        outcome, record = _run_one(story, place, scale, log, seen)
+        log.begin(head)
+        log.add(outcome)
+        more = {} if record is None else {record.scenario: record}
+        samples = (*found.heading.samples, outcome)
+        found = Stories(replace(found.heading, samples=samples), {**found.records, **more})
+        ended(story, outcome)
+    return found
+
+
+def _run_one(
+    story: Story, place: Path, scale: Scale, log: Log, watch: Callable[[Progress], None]
+) -> tuple[Sample, Record | None]:
+    """Run one story; what cannot be run is an outcome with the reason."""
+    start, record = time.monotonic(), None
+    sample = Sample(story.name, (), 0)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f"{story.name}-", dir=place) as folder:
+            record = story.run(Path(folder), scale, watch, log)
+    except (ModuleNotFoundError, OSError, RuntimeError, SampleError) as error:
+        reason = error.reason if isinstance(error, SampleError) else str(error)
+        return replace(sample, state="skipped", reason=reason.replace(f"{place}{os.sep}", "")), None
+    return replace(sample, numbers={"seconds": round(time.monotonic() - start, 1)}), record

@@ -74,19 +74,7 @@ class Telling:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of a story is measured.
-
-    Attributes
-    ----------
-    quick
-        Small data and one round: to see that it works, not for figures.
-    rounds
-        Instead of those of the story.
-    idle_wait
-        Seconds that each story may wait for an idle machine.
-    seed
-        Of the orders.
-    """
+    """How much of a story is measured: quickly, small data and one round; or so many rounds instead of its own."""
 
     quick: bool = False
     rounds: int | None = None
@@ -98,22 +86,10 @@ class Scale:
 class Story:
     """A story, as its file has it.
 
-    Attributes
-    ----------
-    scenario
-        What measures it, with `options`; `quick` are those that a quick run has instead.
-    name, title, problem
-        Its word on the command line, a heading, and what it is about.
-    sources
-        The first is the one that the figures of the lines are from.
-    metrics, lines, telling
-        The table: a column for each metric, a row for each line; and what it comes down to.
-    carries, changes
-        What of the result means something on another machine, and what does not.
-    command
-        The scenario by itself, with all of its options.
-    amount
-        A number of the data of the record, and what it counts: "bytes", "rows".
+    A scenario measures it with `options`; `quick` are those that a quick run has instead, `command` is that by itself.
+    The figures of the lines are from the first source. The table has a column for each metric and a row for each line;
+    `telling` is what it comes down to. `carries` and `changes` are what of the result means something on another
+    machine, and what does not. `amount` is a number of the data of the record, and what it counts.
     """
 
     scenario: Scenario

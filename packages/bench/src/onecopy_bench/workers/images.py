@@ -7,8 +7,8 @@ the sample has been measured. Decoders use as many threads as they do by themsel
 from __future__ import annotations
 
 import gc
-import importlib
 import os
+import re
 import resource
 import shutil
 import zlib
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onecopy_bench.engine import ways
-from onecopy_bench.engine.child import Steps
+from onecopy_bench.engine.child import Steps, module, prepare, used_since
 from onecopy_bench.engine.ways import named
 
 Shape = tuple[int, ...]
@@ -34,20 +34,9 @@ ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a sample is about.
+    """What a sample is about: images of one shape (rows, columns, samples) and of bytes, and how they are stitched.
 
-    Attributes
-    ----------
-    paths
-        Of the images, all of one shape and of bytes.
-    folder
-        For whatever a way writes.
-    columns
-        Images in a line of the canvas.
-    shape
-        Of an image: rows, columns, samples.
-    cap
-        Bytes of a canvas that may be in memory, for ways that have a cap.
+    Ways write into the folder; `cap` is the bytes of a canvas that may be in memory, for ways that have a cap.
     """
 
     paths: tuple[str, ...]
@@ -73,18 +62,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way(ways.Way):
-    """One way.
+    """One way: `decode` the file of a number, `stitch` all images to the canvas, and `sync` both down to the disk.
 
-    Attributes
-    ----------
-    decode
-        Given the number of a file, returns its image.
-    stitch
-        Given all of them, returns the canvas.
-    rows
-        Returns the canvas as something that can be sliced into arrays by rows.
-    sync
-        Brings images and canvas down to the disk, where they are files.
+    `rows` returns the canvas as something that can be sliced into arrays by rows.
     """
 
     decode: Callable[[Work, int], Any]
@@ -111,34 +91,20 @@ def _paste(work: Work, images: list[Any], canvas: Any) -> Any:
     return canvas
 
 
-def _tifffile(work: Work, number: int) -> Any:
-    import tifffile
-
-    return tifffile.imread(work.paths[number], key=0)
-
-
 def _pillow(work: Work, number: int) -> Any:
-    from PIL import Image
-
-    with Image.open(work.paths[number]) as image:
+    with module("PIL.Image").open(work.paths[number]) as image:
         return np.asarray(image)
 
 
-def _memmap_image(work: Work, number: int) -> Any:
-    import tifffile
+def _memmap(work: Work, name: str, shape: Shape) -> Any:
+    return np.memmap(work.place(name), np.uint8, "w+", shape=shape)
 
-    out = np.memmap(work.place(f"{number}.raw"), np.uint8, "w+", shape=work.shape)
-    with tifffile.TiffFile(work.paths[number]) as file:
+
+def _memmap_image(work: Work, number: int) -> Any:
+    out = _memmap(work, f"{number}.raw", work.shape)
+    with module("tifffile").TiffFile(work.paths[number]) as file:
         file.pages.first.asarray(out=out)
     return out
-
-
-def _heap_canvas(work: Work, images: list[Any]) -> Any:
-    return _paste(work, images, np.zeros(work.canvas, np.uint8))
-
-
-def _memmap_canvas(work: Work, images: list[Any]) -> Any:
-    return _paste(work, images, np.memmap(work.place("canvas.raw"), np.uint8, "w+", shape=work.canvas))
 
 
 def _flush(_: Work, images: list[Any], canvas: Any) -> None:
@@ -156,48 +122,18 @@ def _written(work: Work, _: list[Any], canvas: Any) -> None:
 
 
 def _zarr_canvas(work: Work, images: list[Any]) -> Any:
-    import zarr
-
-    array = zarr.create_array(
-        work.place("canvas.zarr"), shape=work.canvas, chunks=(1024, *work.shape[1:]), dtype="u1", compressors=None
-    )
+    shapes: dict[str, Any] = {"shape": work.canvas, "chunks": (1024, *work.shape[1:])}
+    array = module("zarr").create_array(work.place("canvas.zarr"), **shapes, dtype="u1", compressors=None)
     return _paste(work, images, array)
 
 
-def _sync_folder(work: Work, _: list[Any], __: Any) -> None:
-    _sync(work.folder)
-
-
-def _vips(work: Work, number: int) -> Any:
-    import pyvips
-
-    image = pyvips.Image.new_from_file(work.paths[number])
-    image.write_to_file(work.place(f"{number}.v"))
-    return pyvips.Image.new_from_file(work.place(f"{number}.v"))
-
-
-def _vips_canvas(work: Work, images: list[Any]) -> Any:
-    import pyvips
-
-    pyvips.Image.arrayjoin(images, across=work.columns).write_to_file(work.place("canvas.v"))
-    return pyvips.Image.new_from_file(work.place("canvas.v"))
-
-
-def _vips_rows(work: Work, _: Any) -> Any:
-    header = 64  # bytes, of the format .v
-    return np.memmap(work.place("canvas.v"), np.uint8, "r", header, work.canvas)
-
-
-def _open(work: Work, number: int) -> Any:
-    import onecopy as oc
-
-    return oc.images.open(work.paths[number], store=work.place("store"))
+def _vips(work: Work, image: Any, name: str) -> Any:
+    image.write_to_file(work.place(name))
+    return module("pyvips").Image.new_from_file(work.place(name))
 
 
 def _canvas(work: Work, images: list[Any]) -> Any:
-    import onecopy as oc
-
-    canvas = oc.scratch(work.canvas, "u1", dir=work.folder)
+    canvas = module("onecopy").scratch(work.canvas, "u1", dir=work.folder)
     height, width = work.shape[:2]
     for number, image in enumerate(images):
         row, column = work.origin(number)
@@ -206,13 +142,9 @@ def _canvas(work: Work, images: list[Any]) -> Any:
 
 
 def _capped_mosaic(work: Work, images: list[Any]) -> Any:
-    import onecopy_mosaic
-
     places = [work.origin(number) for number in range(len(images))]
-    tiles = [image.array for image in images]
-    shape = work.canvas[0], work.canvas[1]
-    whole = onecopy_mosaic.mosaic(tiles, places, shape=shape, max_resident=work.cap, folder=work.folder)
-    return whole.scratch
+    capped: dict[str, Any] = {"shape": work.canvas[:2], "max_resident": work.cap, "folder": work.folder}
+    return module("onecopy_mosaic").mosaic([image.array for image in images], places, **capped).scratch
 
 
 def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
@@ -220,36 +152,43 @@ def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
     _sync(work.place("store"))  # an image that can be decoded again does not wait for the disk
 
 
-def _array(_: Work, canvas: Any) -> Any:
-    return canvas.array
-
-
 _DECODERS = ("numpy", "tifffile", "imagecodecs")
 _OURS = (*_DECODERS, "onecopy.images", "onecopy.scratch_arrays")
-_HEAP: dict[str, Any] = {"stitch": _heap_canvas, "sync": _written}
-_FILES: dict[str, Any] = {"decode": _open, "rows": _array, "sync": _sync_ours, "ours": True}
+_TIFF: dict[str, Any] = {"decode": lambda work, number: module("tifffile").imread(work.paths[number], key=0)}
+_HEAP: dict[str, Any] = {
+    "stitch": lambda work, images: _paste(work, images, np.zeros(work.canvas, np.uint8)), "sync": _written
+}  # fmt: skip
+_FOLDER: dict[str, Any] = {"sync": lambda work, *_: _sync(work.folder)}
+_FILES: dict[str, Any] = {
+    "decode": lambda work, number: module("onecopy").images.open(work.paths[number], store=work.place("store")),
+    "rows": lambda _, canvas: canvas.array, "sync": _sync_ours, "ours": True,
+}  # fmt: skip
 
 WAYS = (
     Way(
-        "numpy", "tifffile.imread, numpy.zeros: the heap, in 2 MiB pages", _DECODERS, private=2.2,
-        decode=_tifffile, **_HEAP,
+        "numpy", "tifffile.imread, numpy.zeros: the heap, in 2 MiB pages", _DECODERS, private=2.2, **_TIFF, **_HEAP
     ),
     Way(
         "numpy, 4 KiB pages", "the same with NUMPY_MADVISE_HUGEPAGE=0", _DECODERS, private=2.2,
-        environment=("NUMPY_MADVISE_HUGEPAGE=0",), decode=_tifffile, **_HEAP,
+        environment=("NUMPY_MADVISE_HUGEPAGE=0",), **_TIFF, **_HEAP,
     ),
     Way(
         "numpy.memmap", "decoded into numpy.memmap(mode='w+'), the canvas as well", _DECODERS,
-        decode=_memmap_image, stitch=_memmap_canvas, sync=_flush,
+        decode=_memmap_image, sync=_flush,
+        stitch=lambda work, images: _paste(work, images, _memmap(work, "canvas.raw", work.canvas)),
     ),
     Way("Pillow", "Image.open, numpy.zeros", ("numpy", "PIL.Image"), private=3.2, decode=_pillow, **_HEAP),
     Way(
-        "pyvips", "each to a .v file, arrayjoin to another", ("numpy", "pyvips"),
-        decode=_vips, stitch=_vips_canvas, rows=_vips_rows, sync=_sync_folder,
+        "pyvips", "each to a .v file, arrayjoin to another", ("numpy", "pyvips"), **_FOLDER,
+        decode=lambda work, n: _vips(work, module("pyvips").Image.new_from_file(work.paths[n]), f"{n}.v"),
+        stitch=lambda work, images: _vips(
+            work, module("pyvips").Image.arrayjoin(images, across=work.columns), "canvas.v"
+        ),
+        rows=lambda work, _: np.memmap(work.place("canvas.v"), np.uint8, "r", 64, work.canvas),  # behind a header
     ),
     Way(
         "zarr", "tifffile.imread, a zarr array in lines of 1024 rows, not compressed", (*_DECODERS, "zarr"),
-        private=1.2, decode=_tifffile, stitch=_zarr_canvas, sync=_sync_folder,
+        private=1.2, stitch=_zarr_canvas, **_TIFF, **_FOLDER,
     ),
     Way("onecopy", "oc.images.open, oc.scratch: decoded by this process, into files", _OURS, stitch=_canvas, **_FILES),
     Way(
@@ -307,23 +246,20 @@ def _run(way: Way, work: Work, sync: bool) -> tuple[dict[str, Any], list[Any], A
     stitched = perf_counter_ns()
     if sync:
         way.sync(work, images, canvas)
-    end, after = perf_counter_ns(), resource.getrusage(resource.RUSAGE_SELF)
+    end, used = perf_counter_ns(), used_since(before)
     message = {
         "total_ns": end - start,
         "decode_ns": decoded - start,
         "stitch_ns": stitched - decoded,
         "sync_ns": end - stitched,
-        "cpu_ns": round((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e9),
-        "minor_faults": after.ru_minflt - before.ru_minflt,
-        "major_faults": after.ru_majflt - before.ru_majflt,
+        **used,
     }
     return message, images, canvas
 
 
 def _restrict(limit: int) -> None:
     """Let the kernel refuse private memory beyond what is there now and `limit` bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    now = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
+    now = int(re.findall(r"^VmData:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)[0]) << 10
     resource.setrlimit(resource.RLIMIT_DATA, (now + limit, now + limit))
 
 
@@ -343,10 +279,7 @@ def play(
         yield "written", _write(*make) if make else {}
         return
     chosen = named(WAYS, way)
-    for module in chosen.needs:
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()
+    prepare(chosen.needs)
     yield "ready", {}
     if limit is not None:
         _restrict(limit)

@@ -3,20 +3,112 @@
 from __future__ import annotations
 
 import gc
-import mmap
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onecopy_bench.engine import ways
-from onecopy_bench.engine.child import Steps
+from onecopy_bench.engine.child import Steps, module
 from onecopy_bench.engine.ways import named
-from onecopy_bench.workers.models_written import EXTERNAL, INLINE, ORT, PACKED, write
+
+INLINE, EXTERNAL, ORT, PACKED = "inline.onnx", "external.onnx", "model.ort", "packed.onnx"
+"""The files of a model's folder."""
+
+_PACKED = {
+    "session.save_external_prepacked_constant_initializers": "1",
+    "session.optimized_model_external_initializers_file_name": "packed.bin",
+    "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+}
+
+
+def _normal(random: np.random.Generator, shape: tuple[int, ...], inputs: int = 1) -> NDArray[np.float32]:
+    """Return random weights, so that outputs are about as large as inputs."""
+    return random.standard_normal(shape, np.float32) / np.float32(inputs**0.5)
+
+
+def model_of(nodes: list[Any], weights: dict[str, NDArray[Any]], first: Any, last: tuple[str, list[Any]]) -> Any:
+    """Return a model of nodes and weights, from one input to one output."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        nodes,
+        "made-up",
+        [helper.make_tensor_value_info(*first)],
+        [helper.make_tensor_value_info(last[0], TensorProto.FLOAT, last[1])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def words(rows: int = 32768, width: int = 2048, layers: int = 32) -> Any:
+    """Return a model that looks rows up and multiplies them with matrices: 256 MB of embedding, 32 times 16 MB."""
+    from onnx import TensorProto, helper
+
+    weights = {"words": _normal(np.random.default_rng(0), (rows, width))}
+    nodes, random = [helper.make_node("Gather", ["words", "ids"], ["x0"])], np.random.default_rng(0)
+    for layer in range(layers):
+        weights[f"w{layer}"] = _normal(random, (width, width), width)
+        nodes.append(helper.make_node("MatMul", [f"x{layer}", f"w{layer}"], [f"x{layer + 1}"]))
+    return model_of(nodes, weights, ("ids", TensorProto.INT64, ["batch"]), (f"x{layers}", ["batch", width]))
+
+
+def convolutions(width: int = 512, layers: int = 10) -> Any:
+    """Return a model of 3 x 3 convolutions, each followed by a Relu, on images of 16 x 16: 94 MB."""
+    from onnx import TensorProto, helper
+
+    random = np.random.default_rng(0)
+    weights, nodes, shape = {}, [], ["batch", width, 16, 16]
+    for layer in range(layers):
+        weights[f"w{layer}"] = _normal(random, (width, width, 3, 3), 9 * width)
+        nodes.append(helper.make_node("Conv", [f"x{layer}", f"w{layer}"], [f"c{layer}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{layer}"], [f"x{layer + 1}"]))
+    return model_of(nodes, weights, ("x0", TensorProto.FLOAT, shape), (f"x{layers}", shape))
+
+
+MODELS: dict[str, Callable[[], Any]] = {"words": words, "convolutions": convolutions, "words-int8": words}
+
+
+def write(name: str, folder: Path, file: str | None = None) -> None:
+    """Write a model in all its forms; ``file`` is a model of one's own."""
+    import onnx
+
+    inline = folder / INLINE
+    if file is not None:
+        shutil.copyfile(file, inline)
+    else:
+        onnx.save(MODELS[name](), inline)
+    if name == "words-int8":
+        from onnxruntime.quantization import quantize_dynamic
+
+        whole = inline.rename(folder / "whole.onnx")
+        quantize_dynamic(whole, inline)
+        whole.unlink()
+    external = folder / EXTERNAL
+    model = onnx.load(inline)
+    onnx.save(model, external, save_as_external_data=True, location="external.bin", size_threshold=1024)
+    del model
+    _convert(external, folder / ORT, {"session.save_model_format": "ORT"})
+    _convert(external, folder / PACKED, _PACKED)
+
+
+def _convert(source: Path, target: Path, entries: dict[str, str]) -> None:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.optimized_model_filepath = str(target)
+    for name, value in entries.items():
+        options.add_session_config_entry(name, value)
+    onnxruntime.InferenceSession(source, options)
+
 
 _PACKING_OFF = {"session.disable_prepacking": "1"}
 _MAPPED = {"session.use_memory_mapped_ort_model": "1"}
@@ -27,20 +119,10 @@ EMPTY = "empty"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way(ways.Way):
-    """One way to open one file of a model's folder.
+    """One way to open one file of a model's folder, given SessionOptions in which the entries are set.
 
-    Attributes
-    ----------
-    file
-        Which file of the folder.
-    open
-        Called with the file and SessionOptions; returns the session.
-    entries
-        Set in the options before.
-    packs
-        Whether kernels use packed weights: outputs are equal among those that do, and among those that do not.
-    prepare
-        Called once per machine, before anything is measured.
+    `packs` is whether kernels use packed weights: outputs are equal among those that do, and among those that do not.
+    `prepare` is called once per machine, before anything is measured.
     """
 
     file: str
@@ -51,69 +133,20 @@ class Way(ways.Way):
 
 
 def _plain(path: Path, options: Any) -> Any:
-    import onnxruntime
-
-    return onnxruntime.InferenceSession(path, options)
+    return module("onnxruntime").InferenceSession(path, options)
 
 
-def _given(method: str) -> Callable[[Path, Any], Any]:
-    """Return what gives weights of the external data to a session, as arrays of a memmap."""
-
-    def open_it(path: Path, options: Any) -> Any:
-        import onnxruntime
-
-        import onecopy as oc
-        from onecopy import _core
-
-        with oc.Mapping(path) as mapping:
-            tensors: Any = _core.parse_onnx(mapping.core)["tensors"]
-        file = np.memmap(path.parent / "external.bin", mode="r")
-        values = {}
-        for name, _, _, shape, storage, offset, nbytes, _, _ in tensors:
-            if storage == "external" and nbytes % 4 == 0:
-                array = np.frombuffer(file, np.float32, nbytes // 4, offset).reshape(shape)
-                values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
-        if method == "add_initializer":
-            for name, value in values.items():
-                options.add_initializer(name, value)
-        else:
-            options.add_external_initializers(list(values), list(values.values()))
-        session = onnxruntime.InferenceSession(path, options)
-        session.bench_holds = values
-        return session
-
-    return open_it
+def _ours(mode: str, path: Path, options: Any = None, **more: Any) -> Any:
+    return module("onecopy").onnxruntime.session(path, mode, sess_options=options, store=path.parent / "store", **more)
 
 
-def _files_in_memory(path: Path, options: Any) -> Any:
-    import onnxruntime
-
-    with (path.parent / "external.bin").open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    options.add_external_initializers_from_files_in_memory(["external.bin"], [mapped], [len(mapped)])
-    session = onnxruntime.InferenceSession(path, options)
-    session.bench_holds = mapped
+def _opened(mode: str, path: Path, options: Any) -> Any:
+    session = _ours(mode, path, options)
+    # Where no kernel packs anything, what was saved once per machine is opened as "direct".
+    wanted = {"auto": ("prepacked", "read", "direct"), "prepacked": ("prepacked", "direct")}.get(mode, (mode,))
+    if session.onecopy.mode not in wanted:
+        raise RuntimeError(f"it is {session.onecopy.mode}: {session.onecopy.reason}")
     return session
-
-
-def _ours(mode: str) -> Callable[[Path, Any], Any]:
-    def open_it(path: Path, options: Any) -> Any:
-        import onecopy as oc
-
-        session = oc.onnxruntime.session(path, mode, sess_options=options, store=path.parent / "store")  # type: ignore[arg-type]
-        # Where no kernel packs anything, what was saved once per machine is opened as "direct".
-        wanted = {"auto": ("prepacked", "read", "direct"), "prepacked": ("prepacked", "direct")}.get(mode, (mode,))
-        if session.onecopy.mode not in wanted:
-            raise RuntimeError(f"it is {session.onecopy.mode}: {session.onecopy.reason}")
-        return session
-
-    return open_it
-
-
-def _prepacked_by_us(path: Path) -> object:
-    import onecopy as oc
-
-    return oc.onnxruntime.session(path, "prepacked", wait=True, store=path.parent / "store")
 
 
 def _way(name: str, detail: str, file: str, open: Callable[[Path, Any], Any] = _plain, **more: Any) -> Way:  # noqa: A002
@@ -122,7 +155,7 @@ def _way(name: str, detail: str, file: str, open: Callable[[Path, Any], Any] = _
 
 _OFF: dict[str, Any] = {"packs": False, "entries": _PACKING_OFF}
 _UNPACKED: dict[str, Any] = {"packs": False}
-_ONCE: dict[str, Any] = {"prepare": _prepacked_by_us}
+_ONCE: dict[str, Any] = {"prepare": partial(_ours, "prepacked", wait=True)}
 
 WAYS = (
     _way("inline", ".onnx with its weights inside, as it is", INLINE),
@@ -131,24 +164,15 @@ WAYS = (
     _way("ort", ".ort, as it is", ORT),
     _way("ort, mapped", "use_memory_mapped_ort_model", ORT, entries=_MAPPED),
     _way("ort, mapped, bytes", "and use_ort_model_bytes_for_initializers", ORT, entries=_IN_PLACE),
-    _way(
-        "ort, mapped, bytes, not packed", "and disable_prepacking", ORT, entries=_IN_PLACE | _PACKING_OFF, **_UNPACKED
-    ),
-    _way("add_initializer", "OrtValues of a memmap", EXTERNAL, _given("add_initializer")),
-    _way("add_initializer, not packed", "and disable_prepacking", EXTERNAL, _given("add_initializer"), **_OFF),
-    _way("add_external_initializers", "OrtValues of a memmap", EXTERNAL, _given("add_external_initializers")),
-    _way("files in memory", "add_external_initializers_from_files_in_memory", EXTERNAL, _files_in_memory),
     _way("saved packed", "an optimised model with packed weights, saved and opened by hand", PACKED),
-    _way("onecopy read", "session(inline, 'read')", INLINE, _ours("read")),
-    _way("onecopy map", "session(inline, 'map')", INLINE, _ours("map")),
-    _way("onecopy direct", "session(external, 'direct')", EXTERNAL, _ours("direct"), **_UNPACKED),
+    _way("onecopy direct", "session(external, 'direct')", EXTERNAL, partial(_opened, "direct"), **_UNPACKED),
     _way(
-        "onecopy direct, inline", "session(inline, 'direct'): aligned once per machine", INLINE, _ours("direct"),
-        **_UNPACKED, **_ONCE,
+        "onecopy direct, inline", "session(inline, 'direct'): aligned once per machine", INLINE,
+        partial(_opened, "direct"), **_UNPACKED, **_ONCE,
     ),
-    _way("onecopy direct, ort", "session(ort, 'direct')", ORT, _ours("direct"), **_UNPACKED),
-    _way("onecopy packed", "session(inline, 'prepacked')", INLINE, _ours("prepacked"), **_ONCE),
-    _way("onecopy auto", "session(inline, 'auto')", INLINE, _ours("auto"), **_ONCE),
+    _way("onecopy direct, ort", "session(ort, 'direct')", ORT, partial(_opened, "direct"), **_UNPACKED),
+    _way("onecopy packed", "session(inline, 'prepacked')", INLINE, partial(_opened, "prepacked"), **_ONCE),
+    _way("onecopy auto", "session(inline, 'auto')", INLINE, partial(_opened, "auto"), **_ONCE),
 )  # fmt: skip
 
 
@@ -183,9 +207,7 @@ def _inputs_of(session: Any, batch: int, given: str | None) -> dict[str, Any]:
 
 
 def _options_of(way: Way, threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
+    options = module("onnxruntime").SessionOptions()
     options.intra_op_num_threads = threads
     for name, value in way.entries.items():
         options.add_session_config_entry(name, value)
@@ -212,10 +234,8 @@ def play(
         write(writes[0], Path(folder), writes[1])
         yield "opened", {}
         return
-    import onnxruntime  # noqa: F401 - before the clock starts
-
-    import onecopy.integrations.onnxruntime  # noqa: F401
-
+    module("onnxruntime")  # before the clock starts
+    module("onecopy.integrations.onnxruntime")
     gc.collect()
     yield "ready", {}
     if way == EMPTY:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
-import json
 import os
-import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onecopy_bench.engine import ways
-from onecopy_bench.engine.child import Steps
+from onecopy_bench.engine.child import Steps, module, prepare
 from onecopy_bench.engine.ways import named
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -26,55 +22,27 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process is.
-
-    Attributes
-    ----------
-    node, number
-        Of the node, and of the process on it.
-    folder
-        Of the node, for files of all its processes.
-    hosts
-        Addresses of all nodes.
-    names
-        Of the arrays that are wanted; empty: all.
-    """
+    """Where a process is: the number of the node and of the process on it, the folder of the node, and all nodes."""
 
     node: int
     number: int
     folder: Path
     hosts: tuple[str, ...]
-    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way(ways.Way):
     """`load` gets the object ("bucket/name") and the place; `private`: each process has a copy of its own.
 
-    `ray`: it needs a Ray cluster of the nodes. `parts`: it loads some arrays only, where some are wanted.
+    `ray`: it needs a Ray cluster of the nodes.
     """
 
     load: Callable[[str, Place], Arrays]
     ray: bool = False
-    parts: bool = False
 
 
-def _opened(name: str, place: Place) -> Arrays:
-    import onecopy as oc
-
-    return dict(oc.open(f"s3://{name}", names=place.names or None).items())
-
-
-def _opened_together(name: str, place: Place) -> Arrays:
-    import onecopy as oc
-
-    return dict(oc.open(f"s3://{name}", nodes=list(place.hosts)).items())
-
-
-def _opened_by_ray(name: str, _: Place) -> Arrays:
-    import onecopy as oc
-
-    return dict(oc.open(f"s3://{name}", nodes="ray").items())
+def _opened(name: str, nodes: Any = None) -> Arrays:
+    return dict(module("onecopy").open(f"s3://{name}", nodes=nodes).items())
 
 
 def _url(name: str) -> str:
@@ -82,60 +50,26 @@ def _url(name: str) -> str:
 
 
 def _read(name: str) -> bytes:
-    import fsspec
-
-    with fsspec.open(_url(name), block_size=32 << 20) as file:
+    with module("fsspec").open(_url(name), block_size=32 << 20) as file:
         return bytes(file.fs.cat_file(_url(name)))
-
-
-def _fsspec(name: str, place: Place) -> Arrays:
-    from safetensors.numpy import load
-
-    return dict(load(_read(name))) if not place.names else _ranges(name, place.names)
-
-
-def _ranges(name: str, names: tuple[str, ...]) -> Arrays:
-    """Read the header of a safetensors file, and then the ranges of some arrays."""
-    import fsspec
-    from safetensors.numpy import _TYPES
-
-    with fsspec.open(_url(name)) as file:
-        files = file.fs
-    (length,) = struct.unpack("<Q", files.cat_file(_url(name), 0, 8))
-    header = json.loads(files.cat_file(_url(name), 8, 8 + length))
-    offsets = [header[one]["data_offsets"] for one in names]
-    parts = files.cat_ranges(
-        [_url(name)] * len(names),
-        [8 + length + start for start, _ in offsets],
-        [8 + length + stop for _, stop in offsets],
-    )
-    return {
-        one: np.frombuffer(part, _TYPES[header[one]["dtype"]]).reshape(header[one]["shape"])
-        for one, part in zip(names, parts, strict=True)
-    }
 
 
 def _downloaded(name: str, place: Place) -> Arrays:
     """As `aws s3 cp` on each node, and then every process loads the file."""
-    import boto3
-    from safetensors.torch import load_file
-
     bucket, _, key = name.partition("/")
     path = place.folder / key
     if place.number == 0:
-        boto3.client("s3").download_file(bucket, key, str(path) + ".part")
+        module("boto3").client("s3").download_file(bucket, key, str(path) + ".part")
         Path(str(path) + ".part").rename(path)
     while not path.exists():
         time.sleep(0.005)
-    return {one: tensor.numpy() for one, tensor in load_file(path).items()}
+    return {one: tensor.numpy() for one, tensor in module("safetensors.torch").load_file(path).items()}
 
 
 def _runai(name: str, _: Place) -> Arrays:
     os.environ.setdefault("RUNAI_STREAMER_S3_TIMEOUT", "300")  # s; by default 16 processes on 2 CPUs fail
-    from runai_model_streamer import SafetensorsStreamer
-
     found = {}
-    with SafetensorsStreamer() as streamer:
+    with module("runai_model_streamer").SafetensorsStreamer() as streamer:
         streamer.stream_file(f"s3://{name}")
         for one, tensor in streamer.get_tensors():
             found[one] = tensor.numpy().copy()  # the buffer is used again
@@ -143,10 +77,8 @@ def _runai(name: str, _: Place) -> Arrays:
 
 
 def _tensorizer(name: str, _: Place) -> Arrays:
-    from tensorizer import TensorDeserializer
-
-    url = _url(name).replace(".safetensors", ".tensors")
-    return {one: tensor.numpy() for one, tensor in TensorDeserializer(url, device="cpu").items()}
+    found = module("tensorizer").TensorDeserializer(_url(name).replace(".safetensors", ".tensors"), device="cpu")
+    return {one: tensor.numpy() for one, tensor in found.items()}
 
 
 class _Box:
@@ -161,12 +93,10 @@ class _Box:
 
 def _ray_put(name: str, place: Place) -> Arrays:
     """One process of all nodes loads the file and puts it; the others get it from the object store of their node."""
-    import ray
-    from safetensors.numpy import load
-
+    ray = module("ray")
     if (place.node, place.number) == (0, 0):
         box = ray.remote(_Box).options(name="box", namespace="bench", num_cpus=0)
-        kept = box.remote([ray.put(load(_read(name)))])
+        kept = box.remote([ray.put(module("safetensors.numpy").load(_read(name)))])
         ray.get(kept.get.remote())
         globals()["_kept"] = kept
     while True:
@@ -182,14 +112,16 @@ _OURS = ("onecopy", "onecopy.arrays", "onecopy.remote", "obstore")
 _TORCH = ("torch", "safetensors.torch")
 
 WAYS = (
-    Way("onecopy", "oc.open(url): each node fetches once", _OURS, ours=True, load=_opened, parts=True),
+    Way("onecopy", "oc.open(url): each node fetches once", _OURS, ours=True, load=lambda name, _: _opened(name)),
     Way(
         "onecopy, together", "oc.open(url, nodes=[...]): nodes fetch different pieces, and pass them on",
-        (*_OURS, "torch", "torch.distributed"), ours=True, load=_opened_together,
+        (*_OURS, "torch", "torch.distributed"), ours=True,
+        load=lambda name, place: _opened(name, list(place.hosts)),
     ),
     Way(
         "onecopy, Ray", "oc.open(url, nodes='ray'): the same for nodes of a Ray cluster",
-        (*_OURS, "ray", "onecopy.remote.ray_nodes"), ours=True, load=_opened_by_ray, ray=True,
+        (*_OURS, "ray", "onecopy.remote.boards"), ours=True, ray=True,
+        load=lambda name, _: _opened(name, "ray"),
     ),
     Way(
         "ray.put", "one process loads and puts, all get", ("ray", "fsspec", "safetensors.numpy"),
@@ -201,7 +133,7 @@ WAYS = (
     ),
     Way(
         "fsspec + safetensors", "every process reads the object", ("fsspec", "aiohttp", "safetensors.numpy"),
-        private=1.0, load=_fsspec, parts=True,
+        private=1.0, load=lambda name, _: dict(module("safetensors.numpy").load(_read(name))),
     ),
     Way(
         "runai-model-streamer", "every process streams from S3", ("torch", "runai_model_streamer"),
@@ -213,12 +145,9 @@ WAYS = (
 
 def as_tensors(source: Path) -> None:
     """Write the same arrays in the format of tensorizer beside a file."""
-    import torch
-    from safetensors.torch import load_file
-    from tensorizer import TensorSerializer
-
-    serializer = TensorSerializer(str(source.with_suffix(".tensors")))
-    serializer.write_state_dict({name: torch.nn.Parameter(one, False) for name, one in load_file(source).items()})
+    tensors, parameter = module("safetensors.torch").load_file(source), module("torch").nn.Parameter
+    serializer = module("tensorizer").TensorSerializer(str(source.with_suffix(".tensors")))
+    serializer.write_state_dict({name: parameter(one, False) for name, one in tensors.items()})
     serializer.close()
 
 
@@ -232,19 +161,14 @@ def touched(arrays: Arrays, number: int, processes: int) -> int:
     return total % 2**63
 
 
-def play(way: str, name: str, processes: int, hosts: tuple[str, ...], names: tuple[str, ...], ray: str) -> Steps:
+def play(way: str, name: str, processes: int, hosts: tuple[str, ...], ray: str) -> Steps:
     """Load the arrays of an object, and hold them; `ray` is the address of the Ray cluster, "": none."""
     chosen = named(WAYS, way)
     node, number = (int(os.environ[variable]) for variable in ("BENCH_NODE", "BENCH_PROCESS"))
-    place = Place(node, number, Path(os.environ["BENCH_FOLDER"]), hosts, names)
-    for module in chosen.needs:
-        importlib.import_module(module)
+    place = Place(node, number, Path(os.environ["BENCH_FOLDER"]), hosts)
     if ray:
-        importlib.import_module("ray").init(
-            address=ray, _node_ip_address=hosts[node], log_to_driver=False, configure_logging=False
-        )
-    gc.collect()
-    gc.freeze()
+        module("ray").init(address=ray, _node_ip_address=hosts[node], log_to_driver=False, configure_logging=False)
+    prepare(chosen.needs)
     yield "ready", {}
     start = perf_counter_ns()
     arrays = chosen.load(name, place)

@@ -27,7 +27,7 @@ from onecopy_bench.workers.rows import COLUMNS, Kind, Source, checksum
 
 BATCH = 256
 STRETCH = 4096
-Subject = Literal["index", "batch", "key", "absent key", "next"]
+Subject = Literal["index", "batch", "key", "next"]
 Value = Any
 
 
@@ -38,18 +38,9 @@ def same(value: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question.
+    """One question: the word for it, the rows it is asked of, what `i` is, and the right answer, given the row.
 
-    Attributes
-    ----------
-    name, kind
-        The word for it, and the rows it is asked of.
-    subject
-        What `i` is.
-    pick
-        Returns the right answer, given the row.
-    whole
-        Read all rows before the memory is measured, so that a mapping is counted as a copy is.
+    `whole`: read all rows before the memory is measured, so that a mapping is counted as a copy is.
     """
 
     name: str
@@ -59,20 +50,21 @@ class Question:
     whole: bool = False
 
 
-QUESTIONS = (
-    Question("row", "coco"),
-    Question("scalar", "coco", pick=lambda row: row["category_id"]),
-    Question("leaf", "coco", pick=lambda row: row["bbox"]),
-    Question("polygon", "coco", pick=lambda row: row["segmentation"][0]),
-    Question("batch rows", "coco", "batch"),
-    Question("batch columns", "coco", "batch", lambda row: [row[name] for name in COLUMNS]),
-    Question("string", "strings", whole=True),
-    Question("pair", "pairs", whole=True),
-    Question("key", "keyed", "key", lambda row: row[1], whole=True),
-    Question("absent key", "keyed", "absent key", lambda _: None),
-    Question("import", "coco"),
-    Question("shuffle", "strings", "next"),
-)
+QUESTIONS = {
+    question.name: question
+    for question in (
+        Question("row", "coco"),
+        Question("scalar", "coco", pick=lambda row: row["category_id"]),
+        Question("leaf", "coco", pick=lambda row: row["bbox"]),
+        Question("batch rows", "coco", "batch"),
+        Question("batch columns", "coco", "batch", lambda row: [row[name] for name in COLUMNS]),
+        Question("string", "strings", whole=True),
+        Question("pair", "pairs", whole=True),
+        Question("key", "keyed", "key", lambda row: row[1], whole=True),
+        Question("import", "coco"),
+        Question("shuffle", "strings", "next"),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +80,10 @@ class Answer(Way):
 
 
 def _answer(
-    name: str, rival: str, statement: str, plain: Callable[[Any], Value] = same, arrays: bool = False
+    name: str, statement: str, rival: str = "", plain: Callable[[Any], Value] = same, arrays: bool = False
 ) -> Answer:
-    found = named(RIVALS, rival)
+    """Return how the rival of that name answers, or of the name of the answer."""
+    found = named(RIVALS, rival or name)
     ours = name.startswith("onecopy")
     return Answer(name, statement, found.needs, ours=ours, rival=found, plain=plain, arrays=arrays)
 
@@ -101,8 +94,7 @@ def numbers(value: Any) -> list[float]:
 
 
 def _columns_of(taken: Any) -> list[Value]:
-    plain = [_as_lists(taken[name]) for name in COLUMNS]
-    return [list(row) for row in zip(*plain, strict=True)]
+    return _rows_of([_as_lists(taken[name]) for name in COLUMNS])
 
 
 def _as_lists(column: Any) -> list[Any]:
@@ -116,125 +108,90 @@ def _as_lists(column: Any) -> list[Any]:
     return [_as_lists(each) if hasattr(each, "tolist") else each for each in column]
 
 
-_ROW = (
-    _answer("list", "list", "rows[i]"),
-    _answer("copy.deepcopy", "list", "deepcopy(rows[i])"),
-    _answer("pickle", "pickle", "decode(blob[at[i] : at[i + 1]])"),
-    _answer("msgspec", "msgspec", "decode(blob[at[i] : at[i + 1]])"),
-    _answer("orjson", "orjson", "decode(blob[at[i] : at[i + 1]])"),
-    _answer("pyarrow slice", "pyarrow IPC", "table.slice(i, 1).to_pylist()[0]"),
-    _answer("pyarrow scalar", "pyarrow IPC", "structs[i].as_py()"),
-    _answer("polars row", "polars", "frame.row(i, named=True)"),
-    _answer("LMDB", "LMDB", "loads(txn.get(key(i)))"),
-    _answer("sqlite", "sqlite", "loads(get(QUERY, (i,)).fetchone()[0])"),
-    _answer("NumpySerializedList", "NumpySerializedList", "rows[i]"),
-    _answer("TorchSerializedList", "TorchSerializedList", "rows[i]"),
-    _answer("HF datasets", "HF datasets", "dataset[i]"),
-    _answer("onecopy", "onecopy", "rows[i]"),
-)
-_SCALAR = (
-    _answer("list", "list", 'rows[i]["category_id"]'),
-    _answer("msgspec", "msgspec", 'decode(blob[at[i] : at[i + 1]])["category_id"]'),
-    _answer("pyarrow scalar", "pyarrow IPC", "category_id[i].as_py()"),
-    _answer("polars series", "polars", "category_id[i]"),
-    _answer("HF datasets", "HF datasets", 'dataset[i]["category_id"]'),
-    _answer("onecopy lazy", "onecopy", "lazy[i].category_id"),
-)
-_LEAF = (
-    _answer("list", "list", 'rows[i]["bbox"]'),
-    _answer("msgspec", "msgspec", 'decode(blob[at[i] : at[i + 1]])["bbox"]'),
-    _answer("pyarrow scalar", "pyarrow IPC", "bbox[i].values.to_numpy()", numbers),
-    _answer("polars series", "polars", "bbox[i].to_numpy()", numbers),
-    _answer("onecopy lazy", "onecopy", "lazy[i].bbox", numbers),
-)
-_POLYGON = (
-    _answer("list", "list", 'rows[i]["segmentation"][0]'),
-    _answer("msgspec", "msgspec", 'decode(blob[at[i] : at[i + 1]])["segmentation"][0]'),
-    _answer("pyarrow scalar", "pyarrow IPC", "segmentation[i].values[0].values.to_numpy()", numbers),
-    _answer("onecopy lazy", "onecopy", "lazy[i].segmentation[0]", numbers),
-)
-_BATCH_ROWS = (
-    _answer("list", "list", "[rows[j] for j in i]"),
-    _answer("pickle", "pickle", "[decode(blob[at[j] : at[j + 1]]) for j in i]"),
-    _answer("msgspec", "msgspec", "[decode(blob[at[j] : at[j + 1]]) for j in i]"),
-    _answer("pyarrow take", "pyarrow IPC", "table.take(i).to_pylist()", arrays=True),
-    _answer("HF datasets", "HF datasets", "dataset.__getitems__(i)"),
-    _answer("onecopy", "onecopy", "rows.__getitems__(i)"),
-)
-_BATCH_COLUMNS = (
-    _answer(
-        "list",
-        "list",
-        '[[rows[j]["bbox"] for j in i], [rows[j]["category_id"] for j in i]]',
-        lambda v: list(map(list, zip(*v, strict=True))),
-    ),
-    _answer("pyarrow take", "pyarrow IPC", "some.take(i)", _columns_of, arrays=True),
-    _answer("HF datasets", "HF datasets", "dataset[i]", _columns_of),
-    _answer(
-        "onecopy take", "onecopy table", f'rows.take(i, columns={list(COLUMNS)}, out="numpy")', _columns_of, arrays=True
-    ),
-)
-_STRING = (
-    _answer("list", "list", "rows[i]"),
-    _answer("numpy S", "numpy S", "rows[i].decode()"),
-    _answer("numpy StringDType", "numpy StringDType", "rows[i]"),
-    _answer("pyarrow large_string", "pyarrow", "rows[i].as_py()"),
-    _answer("polars series", "polars", "value[i]"),
-    _answer("NumpySerializedList", "NumpySerializedList", "rows[i]"),
-    _answer("TorchSerializedList", "TorchSerializedList", "rows[i]"),
-    _answer("HF datasets", "HF datasets", 'dataset[i]["value"]'),
-    _answer("onecopy", "onecopy", "rows[i]"),
-)
-_PAIR = (
-    _answer("list", "list", "rows[i]"),
-    _answer("TorchSerializedList", "TorchSerializedList", "rows[i]"),
-    _answer("onecopy", "onecopy", "rows[i]"),
-)
-_KEY = (
-    _answer("dict", "dict", "rows[i]"),
-    _answer("LMDB", "LMDB", "loads(txn.get(i.encode()))"),
-    _answer("sqlite", "sqlite", "loads(get(QUERY, (i,)).fetchone()[0])"),
-    _answer("onecopy", "onecopy dict", "rows[i]"),
-)
-_ABSENT_KEY = (
-    _answer("dict", "dict", "rows.get(i)"),
-    _answer("LMDB", "LMDB", "txn.get(i.encode())"),
-    _answer("sqlite", "sqlite", "get(QUERY, (i,)).fetchone()"),
-    _answer("onecopy", "onecopy dict", "rows.get(i)"),
-)
-
-
 def _first_row(found: Any) -> Any:
     return (found.to_pylist() if hasattr(found, "to_pylist") else found.to_dicts())[0]
 
 
+def _rows_of(columns: Any) -> list[Value]:
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+_DECODED = "decode(blob[at[i] : at[i + 1]])"
 _TABLES = {"pyarrow.json", "polars ndjson"}
-_IMPORT = tuple(
-    _answer(one.name, one.name, "rows.slice(i, 1)", _first_row)
-    if one.name in _TABLES
-    else _answer(one.name, one.name, "rows[i]")
-    for one in IMPORTS
-)
 ANSWERS: dict[str, tuple[Answer, ...]] = {
-    "row": _ROW,
-    "scalar": _SCALAR,
-    "leaf": _LEAF,
-    "polygon": _POLYGON,
-    "batch rows": _BATCH_ROWS,
-    "batch columns": _BATCH_COLUMNS,
-    "string": _STRING,
-    "pair": _PAIR,
-    "key": _KEY,
-    "absent key": _ABSENT_KEY,
-    "import": _IMPORT,
-    "shuffle": tuple(_answer(one.name, one.name, "next(following)", int) for one in SAMPLERS),
-}
+    "row": (
+        _answer("list", "rows[i]"),
+        _answer("copy.deepcopy", "deepcopy(rows[i])", "list"),
+        _answer("pickle", _DECODED),
+        _answer("msgspec", _DECODED),
+        _answer("orjson", _DECODED),
+        _answer("pyarrow slice", "table.slice(i, 1).to_pylist()[0]", "pyarrow IPC"),
+        _answer("pyarrow scalar", "structs[i].as_py()", "pyarrow IPC"),
+        _answer("polars row", "frame.row(i, named=True)", "polars"),
+        _answer("LMDB", "loads(txn.get(key(i)))"),
+        _answer("sqlite", "loads(get(QUERY, (i,)).fetchone()[0])"),
+        _answer("NumpySerializedList", "rows[i]"),
+        _answer("TorchSerializedList", "rows[i]"),
+        _answer("HF datasets", "dataset[i]"),
+        _answer("onecopy", "rows[i]"),
+    ),
+    "scalar": (
+        _answer("list", 'rows[i]["category_id"]'),
+        _answer("msgspec", f'{_DECODED}["category_id"]'),
+        _answer("pyarrow scalar", "category_id[i].as_py()", "pyarrow IPC"),
+        _answer("polars series", "category_id[i]", "polars"),
+        _answer("HF datasets", 'dataset[i]["category_id"]'),
+        _answer("onecopy lazy", "lazy[i].category_id", "onecopy"),
+    ),
+    "leaf": (
+        _answer("list", 'rows[i]["bbox"]'),
+        _answer("msgspec", f'{_DECODED}["bbox"]'),
+        _answer("pyarrow scalar", "bbox[i].values.to_numpy()", "pyarrow IPC", numbers),
+        _answer("polars series", "bbox[i].to_numpy()", "polars", numbers),
+        _answer("onecopy lazy", "lazy[i].bbox", "onecopy", numbers),
+    ),
+    "batch rows": (
+        _answer("list", "[rows[j] for j in i]"),
+        _answer("pickle", "[decode(blob[at[j] : at[j + 1]]) for j in i]"),
+        _answer("msgspec", "[decode(blob[at[j] : at[j + 1]]) for j in i]"),
+        _answer("pyarrow take", "table.take(i).to_pylist()", "pyarrow IPC", arrays=True),
+        _answer("HF datasets", "dataset.__getitems__(i)"),
+        _answer("onecopy", "rows.__getitems__(i)"),
+    ),
+    "batch columns": (
+        _answer("list", '[[rows[j]["bbox"] for j in i], [rows[j]["category_id"] for j in i]]', plain=_rows_of),
+        _answer("pyarrow take", "some.take(i)", "pyarrow IPC", _columns_of, arrays=True),
+        _answer("HF datasets", "dataset[i]", plain=_columns_of),
+        _answer(
+            "onecopy take", f'rows.take(i, columns={list(COLUMNS)}, out="numpy")', "onecopy table", _columns_of,
+            arrays=True,
+        ),
+    ),
+    "string": (
+        _answer("list", "rows[i]"),
+        _answer("numpy S", "rows[i].decode()"),
+        _answer("numpy StringDType", "rows[i]"),
+        _answer("pyarrow large_string", "rows[i].as_py()", "pyarrow"),
+        _answer("polars series", "value[i]", "polars"),
+        _answer("NumpySerializedList", "rows[i]"),
+        _answer("TorchSerializedList", "rows[i]"),
+        _answer("HF datasets", 'dataset[i]["value"]'),
+        _answer("onecopy", "rows[i]"),
+    ),
+    "pair": tuple(_answer(name, "rows[i]") for name in ("list", "TorchSerializedList", "onecopy")),
+    "key": (
+        _answer("dict", "rows[i]"),
+        _answer("LMDB", "loads(txn.get(i.encode()))"),
+        _answer("sqlite", "loads(get(QUERY, (i,)).fetchone()[0])"),
+        _answer("onecopy", "rows[i]", "onecopy dict"),
+    ),
+    "import": tuple(
+        _answer(one.name, "rows.slice(i, 1)", plain=_first_row) if one.name in _TABLES else _answer(one.name, "rows[i]")
+        for one in IMPORTS
+    ),
+    "shuffle": tuple(_answer(one.name, "next(following)", plain=int) for one in SAMPLERS),
+}  # fmt: skip
 """The ways to answer each question, by its name."""
-
-
-def question_named(name: str) -> Question:
-    """Return the question of that name."""
-    return next(question for question in QUESTIONS if question.name == name)
 
 
 def draw(source: Source, draws: int, seed: int) -> list[int]:
@@ -242,14 +199,13 @@ def draw(source: Source, draws: int, seed: int) -> list[int]:
     return random.Random(seed).sample(range(source.count), min(draws, source.count))  # noqa: S311
 
 
-def subjects(question: Question, positions: Sequence[int], count: int, *, arrays: bool = False) -> list[Any]:
+def subjects(question: Question, positions: Sequence[int], *, arrays: bool = False) -> list[Any]:
     """Return what `i` is, one after the other."""
     if question.subject == "batch":
         found = [list(positions[at : at + BATCH]) for at in range(0, len(positions), BATCH)]
         return [np.array(each) for each in found] if arrays else found
-    if question.subject in {"key", "absent key"}:
-        first = count if question.subject == "absent key" else 0
-        return [f"train2017/{first + position:012d}.jpg" for position in positions]
+    if question.subject == "key":
+        return [f"train2017/{position:012d}.jpg" for position in positions]
     return list(positions)
 
 
@@ -273,7 +229,7 @@ def judged(question: Question, answer: Answer, answers: Sequence[Any], positions
 
 def play(question: str, answer: str, source: Source, folder: str, draws: int, repeats: int, seed: int) -> Steps:
     """Make the rows ready; then judge every answer once, and time the statement over all of them, again and again."""
-    asks, answers = question_named(question), named(ANSWERS[question], answer)
+    asks, answers = QUESTIONS[question], named(ANSWERS[question], answer)
     rival = answers.rival
     for name in rival.needs:
         importlib.import_module(name)
@@ -285,7 +241,7 @@ def play(question: str, answer: str, source: Source, folder: str, draws: int, re
     positions, count = draw(source, draws, seed), source.count
     taken: list[Any] = []
     names = {**rival.names(rows), "keep": taken.append}
-    names["asked"] = subjects(asks, positions, count, arrays=answers.arrays)
+    names["asked"] = subjects(asks, positions, arrays=answers.arrays)
     Timer(f"for i in asked: keep({answers.detail})", globals=names).timeit(1)
     found = judged(asks, answers, taken, positions, count)
     taken.clear()
@@ -293,6 +249,6 @@ def play(question: str, answer: str, source: Source, folder: str, draws: int, re
     ns = [1e9 * seconds / len(positions) for seconds in timer.repeat(repeats, 1)]
     if asks.whole and rival.keeps:
         for at in range(0, count, STRETCH):  # a list of all that is asked would be counted too
-            stretch = subjects(asks, range(at, min(at + STRETCH, count)), count)
+            stretch = subjects(asks, range(at, min(at + STRETCH, count)))
             Timer(f"for i in asked: {answers.detail}", globals={**names, "asked": stretch}).timeit(1)
     yield "measured", {"ns": ns, "answer": found}

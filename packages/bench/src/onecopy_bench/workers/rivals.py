@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import fcntl
 import gc
-import importlib
 import json
 import multiprocessing
 import os
@@ -25,20 +24,20 @@ import struct
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.connection import Client, Listener
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onecopy.workers import READERS
 from onecopy_bench.engine import ways
-from onecopy_bench.files.loaders import module
+from onecopy_bench.engine.child import module
 from onecopy_bench.workers.rows import COLUMNS, Source
 
 EMPTY_ROWS = 10
@@ -54,12 +53,10 @@ DOCUMENT, LINES = "rows.json", "rows.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival(ways.Way):
-    """One way to hold rows.
+    """One way to hold rows: `ready` returns them, given the source and a folder; `names` what statements call by name.
 
     Attributes
     ----------
-    ready
-        Called with the source and a folder; returns the rows.
     keeps
         Whether a later process finds what this one has put into the folder.
     alone
@@ -67,8 +64,6 @@ class Rival(ways.Way):
     builds, leaks, copied
         Memory and files while rows are made ready; private memory of a forked worker, and of one that is started anew,
         as multiples of the pickled rows: so that no sample exhausts the machine.
-    names
-        Returns what statements call by name, given the rows.
     """
 
     ready: Callable[[Source, Path], Any]
@@ -114,7 +109,7 @@ class TorchSerializedList(SerializedList):
 
     def __init__(self, rows: Iterable[Any]) -> None:
         super().__init__(rows)
-        torch = importlib.import_module("torch")
+        torch = module("torch")
         self._ends, self._bytes = torch.from_numpy(self._ends), torch.from_numpy(self._bytes)
 
     def __getitem__(self, index: int) -> Any:
@@ -150,29 +145,9 @@ def _frozen(source: Source, _: Path) -> list[Any]:
     return rows
 
 
-def _empty(source: Source, _: Path) -> list[Any]:
-    return [row for row, _ in zip(source.rows(), range(EMPTY_ROWS), strict=False)]
-
-
 def _with_msgspec(source: Source, _: Path) -> Packed:
-    msgpack = importlib.import_module("msgspec.msgpack")
+    msgpack = module("msgspec.msgpack")
     return Packed(source.rows(), msgpack.Encoder().encode, msgpack.Decoder().decode)
-
-
-def _with_orjson(source: Source, _: Path) -> Packed:
-    orjson = importlib.import_module("orjson")
-    return Packed(source.rows(), orjson.dumps, orjson.loads)
-
-
-def _string_array(source: Source, _: Path) -> Any:
-    strings = np.empty(source.count, np.dtypes.StringDType())
-    for i, row in enumerate(source.rows()):
-        strings[i] = row
-    return strings
-
-
-def _bytes_array(source: Source, _: Path) -> Any:
-    return np.fromiter((row.encode() for row in source.rows()), "S26", source.count)
 
 
 def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
@@ -187,51 +162,53 @@ def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
     return place
 
 
-def kept(build: Callable[[Source, Path], None], rows: Callable[[Path], Any]) -> Callable[[Source, Path], Any]:
-    """Return the function that makes rows ready from one that builds and one that opens."""
+class Format(NamedTuple):
+    """How rows are kept in files: `get` returns the row at an index, given what `open` returned for a folder."""
 
-    def ready(source: Source, folder: Path) -> Any:
-        found: Rows = rows(built_once(folder, lambda place: build(source, place)))
-        found.look()
-        return found
+    build: Callable[[Source, Path], None]
+    open: Callable[[Path], Any]
+    count: Callable[[Any], int]
+    get: Callable[[Any, Any], Any]
+    names: Callable[[Any], dict[str, Any]]
 
-    return ready
 
+class Kept:
+    """What a folder holds in one of the `FORMATS`, opened by the first reading of each process."""
 
-class Rows:
-    """What a path holds, opened by the first reading of each process; `_open` returns what `opened` is."""
-
-    def __init__(self, place: Path, length: int = 0) -> None:
-        self.place = place
-        self._length = length
-        self._opened: Any = None
+    def __init__(self, format: str, place: Path, length: int = 0) -> None:  # noqa: A002
+        self.format, self.place = format, place
+        self._length, self._opened = length, None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.place, self._length)
+        return Kept, (self.format, self.place, self._length)
 
     def __len__(self) -> int:
         return self._length
 
-    def _open(self) -> Any:
-        raise NotImplementedError
-
-    def _count(self, opened: Any) -> int:
-        raise NotImplementedError
-
     def open(self) -> Any:
         """Return what is open in this process."""
         if self._opened is None:
-            self._opened = self._open()
+            self._opened = FORMATS[self.format].open(self.place)
         return self._opened
 
-    def look(self) -> None:
-        """Open it, count, and close it again: LMDB must not be open where workers are forked."""
-        self._length = self._count(self._open())
+    def __getitem__(self, index: object) -> Any:
+        return FORMATS[self.format].get(self.open(), index)
+
+    def names(self) -> dict[str, Any]:
+        """Return what statements call by name."""
+        return {"rows": self, **FORMATS[self.format].names(self.open())}
 
     @property
     def nbytes(self) -> int:
         """Bytes of the files, as the disk counts them."""
         return sum(path.stat().st_blocks * 512 for path in self.place.rglob("*") if path.is_file())
+
+
+def _kept(format: str, source: Source, folder: Path) -> Kept:  # noqa: A002
+    """Build rows in a folder, or find them there; count them, and close them: LMDB must not be open at a fork."""
+    chosen = FORMATS[format]
+    place = built_once(folder, lambda place: chosen.build(source, place))
+    return Kept(format, place, chosen.count(chosen.open(place)))
 
 
 def _as_dict(row: Any) -> dict[str, Any]:
@@ -241,140 +218,75 @@ def _as_dict(row: Any) -> dict[str, Any]:
     return {str(i): value for i, value in enumerate(row)} if isinstance(row, tuple) else {"value": row}
 
 
-def _from_dict(kind: str) -> Callable[[dict[str, Any]], Any]:
-    """Return what makes a row of a kind from its dict."""
+def _row_of(place: Path) -> Callable[[dict[str, Any]], Any]:
+    """Return what makes a row of the kind of a table from its dict."""
+    kind = (place / "kind").read_text()
     if kind == "pairs":
         return lambda found: tuple(found.values())
     return (lambda found: found["value"]) if kind == "strings" else lambda found: found
 
 
-class Table(Rows):
-    """A table; `opened` is the table and what makes a row from a dict."""
-
-    def _count(self, opened: Any) -> int:
-        return len(opened[0])
-
-    def _row_of(self) -> Callable[[dict[str, Any]], Any]:
-        return _from_dict((self.place / "kind").read_text())
-
-
-class Arrow(Table):
-    """An Arrow IPC file, mapped."""
-
-    def _open(self) -> Any:
-        pa = importlib.import_module("pyarrow")
-        return pa.ipc.open_file(pa.memory_map(os.fspath(self.place / "rows.arrow"))).read_all(), self._row_of()
-
-    def __getitem__(self, index: int) -> Any:
-        table, row_of = self.open()
-        return row_of(table.slice(index, 1).to_pylist()[0])
-
-    def names(self) -> dict[str, Any]:
-        """Return what statements call by name."""
-        pa, (table, _) = importlib.import_module("pyarrow"), self.open()
-        whole = table.combine_chunks()
-        structs = pa.chunked_array(whole.to_struct_array().chunks)
-        columns = {name: whole.column(name) for name in whole.column_names}
-        some = whole.select([name for name in COLUMNS if name in columns])
-        return {"rows": self, "table": whole, "some": some, "structs": structs, **columns}
-
-
 def _build_arrow(source: Source, place: Path) -> None:
-    pa = importlib.import_module("pyarrow")
+    pa = module("pyarrow")
     (place / "kind").write_text(source.kind)
     table = pa.Table.from_pylist([_as_dict(row) for row in source.rows()])
     with pa.OSFile(os.fspath(place / "rows.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table.combine_chunks())
 
 
-class Hugging(Table):
-    """A folder of `datasets`."""
-
-    def _open(self) -> Any:
-        return _datasets().load_from_disk(os.fspath(self.place / "dataset")), self._row_of()
-
-    def __getitem__(self, index: int) -> Any:
-        dataset, row_of = self.open()
-        return row_of(dataset[index])
-
-    def names(self) -> dict[str, Any]:
-        """Return what statements call by name."""
-        return {"rows": self, "dataset": self.open()[0]}
+def _open_arrow(place: Path) -> Any:
+    pa = module("pyarrow")
+    return pa.ipc.open_file(pa.memory_map(os.fspath(place / "rows.arrow"))).read_all(), _row_of(place)
 
 
-def _build_hugging(source: Source, place: Path) -> None:
-    datasets = _datasets()
-    (place / "kind").write_text(source.kind)
-    if source.kind == "strings":  # a dict for each would be most of the memory
-        dataset = datasets.Dataset.from_dict({"value": list(source.rows())})
-    else:
-        dataset = datasets.Dataset.from_list([_as_dict(row) for row in source.rows()])
-    dataset.save_to_disk(os.fspath(place / "dataset"))
+def _arrow_names(opened: Any) -> dict[str, Any]:
+    whole = opened[0].combine_chunks()
+    columns = {name: whole.column(name) for name in whole.column_names}
+    structs = module("pyarrow").chunked_array(whole.to_struct_array().chunks)
+    some = whole.select([name for name in COLUMNS if name in columns])
+    return {"table": whole, "some": some, "structs": structs, **columns}
 
 
 def _datasets() -> Any:
     """Return the module, without progress bars and without the network."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    datasets = importlib.import_module("datasets")
+    datasets = module("datasets")
     datasets.disable_progress_bars()
     return datasets
 
 
-class Lmdb(Rows):
-    """Pickles in LMDB, one transaction for all reading of a process; `opened` is the transaction."""
+def _build_hugging(source: Source, place: Path) -> None:
+    (place / "kind").write_text(source.kind)
+    kind = _datasets().Dataset
+    if source.kind == "strings":  # a dict for each would be most of the memory
+        dataset = kind.from_dict({"value": list(source.rows())})
+    else:
+        dataset = kind.from_list([_as_dict(row) for row in source.rows()])
+    dataset.save_to_disk(os.fspath(place / "dataset"))
 
-    def _open(self) -> Any:
-        lmdb = importlib.import_module("lmdb")
-        path = os.fspath(self.place / "rows.lmdb")
-        return lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False).begin(buffers=True)
 
-    def _count(self, opened: Any) -> int:
-        return int(opened.stat()["entries"])
-
-    def __getitem__(self, index: int) -> Any:
-        return pickle.loads(self.open().get(_KEY(index)))  # noqa: S301 - written by this run
-
-    def names(self) -> dict[str, Any]:
-        """Return what statements call by name."""
-        return {"rows": self, "txn": self.open(), "key": _KEY, "loads": pickle.loads}
+def _open_hugging(place: Path) -> Any:
+    return _datasets().load_from_disk(os.fspath(place / "dataset")), _row_of(place)
 
 
 def _build_lmdb(source: Source, place: Path) -> None:
-    lmdb = importlib.import_module("lmdb")
     path = os.fspath(place / "rows.lmdb")
-    with lmdb.open(path, subdir=False, map_size=(1 << 30) + 8 * source.pickled, lock=False) as env:
-        items = _items(source)
+    with module("lmdb").open(path, subdir=False, map_size=(1 << 30) + 8 * source.pickled, lock=False) as env:
+        keyed = source.kind == "keyed"  # keys in their order
+        rows = ((key.encode(), value) for key, value in source.rows()) if keyed else enumerate(source.rows())
+        items = ((key if keyed else _KEY(key), pickle.dumps(row, 5)) for key, row in rows)
         while batch := list(islice(items, BATCH)):
             with env.begin(write=True) as txn:
                 txn.cursor().putmulti(batch, append=True)
 
 
-def _items(source: Source) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys, in their order, and pickles; those of keyed rows are their own."""
-    if source.kind == "keyed":
-        return ((key.encode(), pickle.dumps(value, 5)) for key, value in source.rows())
-    return ((_KEY(i), pickle.dumps(row, 5)) for i, row in enumerate(source.rows()))
+def _open_lmdb(place: Path) -> Any:
+    """Return one transaction for all reading of a process."""
+    path = os.fspath(place / "rows.lmdb")
+    return module("lmdb").open(path, subdir=False, readonly=True, lock=False, readahead=False).begin(buffers=True)
 
 
-class Sqlite(Rows):
-    """Pickles in sqlite, mapped; `opened` is the connection."""
-
-    QUERY = "SELECT value FROM rows WHERE key = ?"
-
-    def _open(self) -> Any:
-        connection = sqlite3.connect(f"file:{self.place}/rows.sqlite?mode=ro&immutable=1", uri=True)
-        connection.execute(f"PRAGMA mmap_size = {1 << 40}")
-        return connection
-
-    def _count(self, opened: Any) -> int:
-        return int(opened.execute("SELECT count(*) FROM rows").fetchone()[0])
-
-    def __getitem__(self, key: object) -> Any:
-        return pickle.loads(self.open().execute(self.QUERY, (key,)).fetchone()[0])  # noqa: S301 - written by this run
-
-    def names(self) -> dict[str, Any]:
-        """Return what statements call by name."""
-        return {"rows": self, "get": self.open().execute, "QUERY": self.QUERY, "loads": pickle.loads}
+QUERY = "SELECT value FROM rows WHERE key = ?"
 
 
 def _build_sqlite(source: Source, place: Path) -> None:
@@ -388,25 +300,51 @@ def _build_sqlite(source: Source, place: Path) -> None:
     connection.close()
 
 
+def _open_sqlite(place: Path) -> Any:
+    connection = sqlite3.connect(f"file:{place}/rows.sqlite?mode=ro&immutable=1", uri=True)
+    connection.execute(f"PRAGMA mmap_size = {1 << 40}")
+    return connection
+
+
+FORMATS = {
+    "arrow": Format(
+        _build_arrow, _open_arrow, lambda opened: len(opened[0]),
+        lambda opened, index: opened[1](opened[0].slice(index, 1).to_pylist()[0]), _arrow_names,
+    ),
+    "datasets": Format(
+        _build_hugging, _open_hugging, lambda opened: len(opened[0]),
+        lambda opened, index: opened[1](opened[0][index]), lambda opened: {"dataset": opened[0]},
+    ),
+    "lmdb": Format(
+        _build_lmdb, _open_lmdb, lambda txn: int(txn.stat()["entries"]),
+        lambda txn, index: pickle.loads(txn.get(_KEY(index))),  # noqa: S301 - written by this run
+        lambda txn: {"txn": txn, "key": _KEY, "loads": pickle.loads},
+    ),
+    "sqlite": Format(
+        _build_sqlite, _open_sqlite,
+        lambda connection: int(connection.execute("SELECT count(*) FROM rows").fetchone()[0]),
+        lambda connection, key: pickle.loads(connection.execute(QUERY, (key,)).fetchone()[0]),  # noqa: S301
+        lambda connection: {"get": connection.execute, "QUERY": QUERY, "loads": pickle.loads},
+    ),
+}  # fmt: skip
+
+
 def _frame(source: Source, _: Path) -> Any:
     strings = source.kind == "strings"
     rows: Any = {"value": list(source.rows())} if strings else [_as_dict(row) for row in source.rows()]
-    return importlib.import_module("polars").DataFrame(rows)
+    return module("polars").DataFrame(rows)
 
 
-def _frame_names(rows: Any) -> dict[str, Any]:
-    return {"rows": rows, "frame": rows, **{name: rows[name] for name in rows.columns}}
-
-
-def _large_strings(source: Source, _: Path) -> Any:
-    pa = importlib.import_module("pyarrow")
-    return pa.array(source.rows(), pa.large_string(), size=source.count)
+def _columns(frame: Any) -> dict[str, Any]:
+    return {"rows": frame, "frame": frame, **{name: frame[name] for name in frame.columns}}
 
 
 def _led(source: Source, folder: Path) -> Any:
     """Build the tensor and answer the other ranks, or take a handle from the rank that does."""
     multiprocessing.current_process().authkey = RANKS  # which torch hands descriptors over with
-    if not _is_first(folder):
+    try:
+        (folder / "led").touch(exist_ok=False)
+    except FileExistsError:
         while not (folder / ADDRESS).exists():
             time.sleep(0.001)
         with Client((folder / ADDRESS).read_text(), authkey=RANKS) as leader:
@@ -426,16 +364,6 @@ def _answer(listener: Listener, rows: Any) -> None:
             other.send_bytes(ForkingPickler.dumps(rows))
 
 
-def _is_first(folder: Path) -> bool:
-    """Return whether no other rank has been here."""
-    descriptor = os.open(folder / "led", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX)
-        return os.read(descriptor, 1) == b"" and os.write(descriptor, b".") == 1
-    finally:
-        os.close(descriptor)
-
-
 def write_json(source: Source, folder: Path) -> None:
     """Write both files, row by row."""
     with (folder / DOCUMENT).open("w") as document, (folder / LINES).open("w") as lines:
@@ -450,7 +378,7 @@ def _by(package: str, function: str, lines: bool = False) -> Callable[[Source, P
     """Return what loads the document by a function of bytes, or the lines by a function of a path."""
 
     def load(_: Source, folder: Path) -> Any:
-        call = getattr(importlib.import_module(package), function)
+        call = getattr(module(package), function)
         return call(folder / LINES if lines else (folder / DOCUMENT).read_bytes())
 
     return load
@@ -460,24 +388,12 @@ class Indices:
     """An iterator whose first value is known."""
 
     def __init__(self, values: Iterable[Any]) -> None:
-        self._values = iter(values)
-        self._first: Any = [next(self._values)]
+        rest = iter(values)
+        self.following = chain([next(rest)], rest)
 
-    def __len__(self) -> int:
-        return 0
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from self._first
-        yield from self._values
-
-
-def _begun(values: Callable[[int], Iterable[Any]]) -> Callable[[Source, Path], Indices]:
-    """Return what makes ready: the number of indices is the count of the source."""
-    return lambda source, _: Indices(values(source.count))
-
-
-def _torch_sampler(count: int) -> Iterable[int]:
-    return importlib.import_module("torch.utils.data").RandomSampler(range(count))  # type: ignore[no-any-return]
+    def names(self) -> dict[str, Any]:
+        """Return what statements call by name."""
+        return {"rows": self, "following": self.following}
 
 
 def _shuffled_list(count: int) -> Iterable[int]:
@@ -486,44 +402,35 @@ def _shuffled_list(count: int) -> Iterable[int]:
     return indices
 
 
-def _our_shuffle(count: int) -> Iterable[int]:
-    return module("onecopy.shuffle").Shuffle(count, seed=0)  # type: ignore[no-any-return]
-
-
-def _following(rows: Indices) -> dict[str, Any]:
-    return {"rows": rows, "following": iter(rows)}
-
-
 def _import_json(_: Source, folder: Path) -> Any:
     module("onecopy.records").import_json(folder / DOCUMENT, folder / "rows.oc")
     return module("onecopy").open_records(folder / "rows.oc")
 
 
-def _by_key(source: Source, folder: Path) -> Any:
-    return module("onecopy").share(source.rows, key="the rows", store=folder / "store")
+def _share(rows: Callable[[], Any], **options: Any) -> Any:
+    return module("onecopy").share(rows, **options)
 
 
-def _dict_by_key(source: Source, folder: Path) -> Any:
-    return module("onecopy").share(lambda: dict(source.rows()), key="the rows", store=folder / "store")
-
-
-def _lazy(rows: Any) -> dict[str, Any]:
-    return {"rows": rows, "lazy": rows.lazy}
+def _shuffling(make: Callable[[int], Iterable[Any]]) -> dict[str, Any]:
+    """Return how so many indices as the source has rows are made ready."""
+    return {"ready": lambda source, _: Indices(make(source.count)), "names": Indices.names}
 
 
 _OBJECTS: dict[str, Any] = {"builds": 5.0, "leaks": 3.6, "copied": 5.0}
 _MODULES = ("onecopy", "onecopy.store", *READERS)
 """With a preloading fork server: what `onecopy.workers.preload` adds to it, and the store."""
 _OURS: dict[str, Any] = {"ours": True, "builds": 2.0}
-_ROWS: dict[str, Any] = _OURS | {"keeps": True, "ready": _by_key, "names": _lazy}
-_INDICES: dict[str, Any] = {"names": _following}
-"""`builds` is a multiple of 8 bytes per index."""
+_LAZY: dict[str, Any] = {"names": lambda rows: {"rows": rows, "lazy": rows.lazy}}
+_ROWS: dict[str, Any] = {
+    **_OURS, **_LAZY, "keeps": True,
+    "ready": lambda source, folder: _share(source.rows, key="the rows", store=folder / "store"),
+}  # fmt: skip
+_KEPT: dict[str, Any] = {"keeps": True, "names": Kept.names}
 
 SHARED = (
     Rival("onecopy", "share(..., key)", _MODULES, **_ROWS),
     Rival(
-        "onecopy, no key", "share(...)", _MODULES, ready=lambda source, _: module("onecopy").share(source.rows),
-        names=_lazy, **_OURS,
+        "onecopy, no key", "share(...)", _MODULES, ready=lambda source, _: _share(source.rows), **_OURS, **_LAZY
     ),
     Rival(
         "list", "a list of objects", ready=lambda source, _: list(source.rows()), **_OBJECTS,
@@ -539,18 +446,13 @@ SHARED = (
         ready=lambda source, _: TorchSerializedList(list(source.rows())),
     ),
     Rival("torch handle", "one tensor, a handle for each rank", ("torch",), ready=_led, alone=True),
+    Rival("LMDB", "pickles in LMDB", ("lmdb",), ready=partial(_kept, "lmdb"), builds=2.0, **_KEPT),
+    Rival("pyarrow IPC", "a mapped Arrow file", ("pyarrow",), ready=partial(_kept, "arrow"), **_KEPT),
+    Rival("HF datasets", "load_from_disk", ("datasets",), ready=partial(_kept, "datasets"), **_KEPT),
     Rival(
-        "LMDB", "pickles in LMDB", ("lmdb",), ready=kept(_build_lmdb, Lmdb), keeps=True, builds=2.0, names=Lmdb.names
+        "empty", f"a list of {EMPTY_ROWS} rows", builds=0.0,
+        ready=lambda source, _: list(islice(source.rows(), EMPTY_ROWS)),
     ),
-    Rival(
-        "pyarrow IPC", "a mapped Arrow file", ("pyarrow",), ready=kept(_build_arrow, Arrow), keeps=True,
-        names=Arrow.names,
-    ),
-    Rival(
-        "HF datasets", "load_from_disk", ("datasets",), ready=kept(_build_hugging, Hugging), keeps=True,
-        names=Hugging.names,
-    ),
-    Rival("empty", f"a list of {EMPTY_ROWS} rows", ready=_empty, builds=0.0),
 )  # fmt: skip
 """What `bench share` compares; the last is subtracted from the others."""
 EMPTY = SHARED[-1]
@@ -564,7 +466,7 @@ IMPORTS = (
         ready=_by("pyarrow.json", "read_json", lines=True),
     ),
     Rival(
-        "polars ndjson", "read_ndjson of lines", ("polars",), builds=4.0, names=_frame_names,
+        "polars ndjson", "read_ndjson of lines", ("polars",), builds=4.0, names=_columns,
         ready=_by("polars", "read_ndjson", lines=True),
     ),
     Rival(
@@ -574,16 +476,19 @@ IMPORTS = (
 """A JSON file of annotations, loaded in every way: the file lies in the folder, and the rows come from it alone."""
 
 SAMPLERS = (
-    Rival("onecopy Shuffle", "Shuffle(n)", ("onecopy.shuffle",), ready=_begun(_our_shuffle), builds=0.0, **_INDICES),
     Rival(
-        "torch RandomSampler", "RandomSampler(n)", ("torch.utils.data",), ready=_begun(_torch_sampler), builds=6.0,
-        **_INDICES,
+        "onecopy Shuffle", "Shuffle(n)", ("onecopy.shuffle",), builds=0.0,
+        **_shuffling(lambda count: module("onecopy.shuffle").Shuffle(count, seed=0)),
     ),
     Rival(
-        "numpy permutation", "default_rng(0).permutation(n)", builds=1.0, **_INDICES,
-        ready=_begun(lambda count: np.random.default_rng(0).permutation(count)),
+        "torch RandomSampler", "RandomSampler(n)", ("torch.utils.data",), builds=6.0,
+        **_shuffling(lambda count: module("torch.utils.data").RandomSampler(range(count))),
     ),
-    Rival("random.shuffle", "a shuffled list", ready=_begun(_shuffled_list), builds=5.0, **_INDICES),
+    Rival(
+        "numpy permutation", "default_rng(0).permutation(n)", builds=1.0,
+        **_shuffling(lambda count: np.random.default_rng(0).permutation(count)),
+    ),
+    Rival("random.shuffle", "a shuffled list", builds=5.0, **_shuffling(_shuffled_list)),
 )  # fmt: skip
 
 RIVALS = (
@@ -595,15 +500,30 @@ RIVALS = (
         ready=lambda source, _: Packed(source.rows(), partial(pickle.dumps, protocol=5), pickle.loads),
     ),
     Rival("msgspec", "msgpack in one bytes object", ("msgspec.msgpack",), ready=_with_msgspec, names=Packed.names),
-    Rival("orjson", "JSON in one bytes object", ("orjson",), ready=_with_orjson, names=Packed.names),
-    Rival("numpy S", "an array of 26 bytes each", ready=_bytes_array),
-    Rival("numpy StringDType", "an array of strings", ready=_string_array),
+    Rival(
+        "orjson", "JSON in one bytes object", ("orjson",), names=Packed.names,
+        ready=lambda source, _: Packed(source.rows(), module("orjson").dumps, module("orjson").loads),
+    ),
+    Rival(
+        "numpy S", "an array of 26 bytes each",
+        ready=lambda source, _: np.fromiter((row.encode() for row in source.rows()), "S26", source.count),
+    ),
+    Rival(
+        "numpy StringDType", "an array of strings",
+        ready=lambda source, _: np.fromiter(source.rows(), np.dtypes.StringDType(), source.count),
+    ),
     Rival("dict", "a dict of objects", ready=lambda source, _: dict(source.rows())),
     Rival(
-        "onecopy dict", "share(dict, key)", (*_MODULES, "onecopy.records"), ours=True, ready=_dict_by_key, keeps=True
+        "onecopy dict", "share(dict, key)", (*_MODULES, "onecopy.records"), ours=True, keeps=True,
+        ready=lambda source, folder: _share(
+            lambda: dict(source.rows()), key="the rows", store=folder / "store"
+        ),
     ),
     Rival("onecopy table", "share(..., key)", (*_MODULES, "onecopy.records"), **_ROWS),
-    Rival("sqlite", "pickles in sqlite", ready=kept(_build_sqlite, Sqlite), keeps=True, builds=2.0, names=Sqlite.names),
-    Rival("polars", "a DataFrame", ("polars",), ready=_frame, names=_frame_names),
-    Rival("pyarrow", "large_string", ("pyarrow",), ready=_large_strings),
+    Rival("sqlite", "pickles in sqlite", ready=partial(_kept, "sqlite"), builds=2.0, **_KEPT),
+    Rival("polars", "a DataFrame", ("polars",), ready=_frame, names=_columns),
+    Rival(
+        "pyarrow", "large_string", ("pyarrow",),
+        ready=lambda source, _: module("pyarrow").array(source.rows(), "large_string", size=source.count),
+    ),
 )  # fmt: skip

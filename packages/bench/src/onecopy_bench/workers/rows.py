@@ -34,7 +34,6 @@ Kind = Literal["coco", "real", "pairs", "strings", "keyed"]
 COCO_ROWS = 860_001
 """The annotations of COCO train2017."""
 
-COCO_FILE = "instances_train2017_mini.json"
 CHUNK = 1000
 
 COLUMNS = ("bbox", "category_id")
@@ -69,61 +68,25 @@ def coco(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
         }
 
 
-def real(count: int, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """Yield the annotations of a COCO file, from the beginning again at its end."""
-    return islice(cycle(json.loads(Path(path).read_text())["annotations"]), count)
-
-
-def strings(count: int) -> Iterator[str]:
-    """Yield paths of 26 characters.
+def rows_of(kind: Kind, count: int, file: str | os.PathLike[str] | None = None) -> Iterator[Any]:
+    """Yield rows of a kind; "real" are those of a COCO file, from the beginning again at its end.
 
     Examples
     --------
-    >>> [len(path) for path in strings(2)], next(strings(1))
-    ([26, 26], 'train2017/000000000000.jpg')
+    >>> [list(rows_of(kind, 1)) for kind in ("strings", "pairs")]
+    [['train2017/000000000000.jpg'], [('train2017/000000000000.jpg', 864)]]
     """
-    return (f"train2017/{i:012d}.jpg" for i in range(count))
-
-
-def pairs(count: int, seed: int = 0) -> Iterator[tuple[str, int]]:
-    """Yield paths with labels."""
-    chance = random.Random(seed)  # noqa: S311 - data, not a secret
-    return ((path, chance.randrange(1000)) for path in strings(count))
-
-
-def keyed(count: int, seed: int = 0) -> Iterator[tuple[str, tuple[int, int, int]]]:
-    """Yield paths with what a dict holds for them: a label, a width, a height."""
-    chance = random.Random(seed)  # noqa: S311 - data, not a secret
-    draw = chance.randrange
-    return ((path, (draw(1000), draw(32, 641), draw(32, 641))) for path in strings(count))
-
-
-def rows_of(kind: Kind, count: int, file: str | os.PathLike[str] | None = None) -> Iterator[Any]:
-    """Yield rows of a kind; "real" needs its file."""
+    if kind == "coco":
+        return coco(count)
     if kind == "real":
-        return real(count, file or find_coco())
-    makers: dict[str, Callable[[int], Iterator[Any]]] = {
-        "coco": coco,
-        "pairs": pairs,
-        "strings": strings,
-        "keyed": keyed,
-    }
-    return makers[kind](count)
-
-
-def find_coco() -> Path:
-    """Return the real annotations: in $ONECOPY_TEST_DATA, or beside the checkout.
-
-    Raises
-    ------
-    FileNotFoundError
-        If they are not there.
-    """
-    data = os.environ.get("ONECOPY_TEST_DATA") or Path(__file__).parents[6] / "shared/data"
-    path = Path(data, "coco", COCO_FILE)
-    if not path.exists():
-        raise FileNotFoundError(f"no {COCO_FILE} in coco/ of $ONECOPY_TEST_DATA: name a COCO file")
-    return path
+        return islice(cycle(json.loads(Path(file or "").read_text())["annotations"]), count)
+    draw = random.Random(0).randrange  # noqa: S311 - data, not a secret
+    make: Callable[[str], Any] = {
+        "strings": lambda path: path,
+        "pairs": lambda path: (path, draw(1000)),
+        "keyed": lambda path: (path, (draw(1000), draw(32, 641), draw(32, 641))),
+    }[kind]
+    return (make(f"train2017/{i:012d}.jpg") for i in range(count))
 
 
 def checksum(position: int, row: Any) -> int:
@@ -133,16 +96,9 @@ def checksum(position: int, row: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows in a file.
+    """Rows in a file: pickles of `CHUNK` rows each; `pickled` is the bytes of all rows, each pickled alone.
 
-    Attributes
-    ----------
-    path
-        Pickles of `CHUNK` rows each; beside it, with the suffix .sums.npy, the sums of the checksums up to each row.
-    kind, count
-        What they are, and how many.
-    pickled
-        Bytes of all rows, each pickled alone.
+    Beside it, with the suffix .sums.npy, are the sums of the checksums up to each row.
     """
 
     path: str

@@ -7,11 +7,9 @@ that is used again, as an upload to a device has it. Checksums are computed outs
 
 from __future__ import annotations
 
-import gc
-import importlib
 import mmap
+import statistics
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -20,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import onecopy as oc
 from onecopy_bench.engine import ways
-from onecopy_bench.engine.child import Steps
+from onecopy_bench.engine.child import Steps, prepare
 from onecopy_bench.engine.ways import named
 from onecopy_bench.files import touch
 
@@ -40,34 +39,18 @@ class Way(ways.Way):
     wait: Callable[[Any], NDArray[np.uint8]]
 
 
-def _mapped(path: str) -> Any:
-    import onecopy as oc
-
-    return oc.Mapping(path)
-
-
 def _view(mapping: Any) -> NDArray[np.uint8]:
     return np.frombuffer(mapping.view(), np.uint8)
 
 
-def _warm_now(mapping: Any) -> NDArray[np.uint8]:
-    import onecopy as oc
-
-    oc.warm(mapping)
-    return _view(mapping)
-
-
-def _warm_early(path: str) -> Any:
-    import onecopy as oc
-
-    mapping = oc.Mapping(path)
-    return mapping, oc.warm(mapping, wait=False)
-
-
-def _waited_for(begun: Any) -> NDArray[np.uint8]:
-    mapping, job = begun
+def _warmed(mapping: Any, job: Any) -> NDArray[np.uint8]:
     job.wait()
     return _view(mapping)
+
+
+def _warming(path: str) -> Any:
+    mapping = oc.Mapping(path)
+    return mapping, oc.warm(mapping, wait=False)
 
 
 def _willneed(path: str) -> mmap.mmap:
@@ -78,44 +61,40 @@ def _willneed(path: str) -> mmap.mmap:
     return mapped
 
 
-def _cat(path: str) -> Any:
-    return path, subprocess.Popen(("cat", path), stdout=subprocess.DEVNULL)
-
-
-def _memmap(begun: Any) -> NDArray[np.uint8]:
-    path, _ = begun  # the process is not waited for
-    return np.memmap(path, mode="r")
-
-
-def _fromfile(path: str) -> NDArray[np.uint8]:
-    return np.fromfile(path, np.uint8)
-
-
 WAYS = (
-    Way("none", "mapped; copying reads it", ours=True, begin=_mapped, wait=_view),
-    Way("warm at copy", "warm, when the work is done", ours=True, begin=_mapped, wait=_warm_now),
+    Way("none", "mapped; copying reads it", ours=True, begin=oc.Mapping, wait=_view),
     Way(
-        "warm early", "warm(wait=False) before the work, wait() after it", ours=True,
-        begin=_warm_early, wait=_waited_for,
+        "warm at copy", "warm, when the work is done", ours=True, begin=oc.Mapping,
+        wait=lambda mapping: _warmed(mapping, oc.warm(mapping, wait=False)),
     ),
     Way(
-        "warm early, no wait", "the same, and copied while it may still be read", ours=True,
-        begin=_warm_early, wait=lambda begun: _view(begun[0]),
+        "warm early", "warm(wait=False) before the work, wait() after it", ours=True, begin=_warming,
+        wait=lambda begun: _warmed(*begun),
+    ),
+    Way(
+        "warm early, no wait", "the same, and copied while it may still be read", ours=True, begin=_warming,
+        wait=lambda begun: _view(begun[0]),
     ),
     Way(
         "willneed", "madvise(MADV_WILLNEED) of all before the work",
         begin=_willneed, wait=lambda mapped: np.frombuffer(mapped, np.uint8),
     ),
-    Way("fromfile", "numpy.fromfile when the work is done", private=1.0, begin=str, wait=_fromfile),
-    Way("cat early", "cat FILE > /dev/null before the work, numpy.memmap after it", begin=_cat, wait=_memmap),
+    Way(
+        "fromfile", "numpy.fromfile when the work is done", private=1.0, begin=str,
+        wait=lambda path: np.fromfile(path, np.uint8),
+    ),
+    Way(
+        "cat early", "cat FILE > /dev/null before the work, numpy.memmap after it",
+        begin=lambda path: (path, subprocess.Popen(("cat", path), stdout=subprocess.DEVNULL)),
+        wait=lambda begun: np.memmap(begun[0], mode="r"),  # the process is not waited for
+    ),
 )  # fmt: skip
 
 
-def work(units: int, seconds: float) -> None:
+def work(units: int) -> None:
     """Do the rest of a start."""
     for _ in range(units):
         compile(SOURCE, "<work>", "exec")
-    time.sleep(seconds)
 
 
 def pace(seconds: float = 0.5) -> int:
@@ -123,9 +102,9 @@ def pace(seconds: float = 0.5) -> int:
     times: list[int] = []
     while not times or sum(times) < seconds * 1e9:
         start = perf_counter_ns()
-        work(1, 0)
+        work(1)
         times.append(perf_counter_ns() - start)
-    return sorted(times)[len(times) // 2]
+    return statistics.median_low(times)
 
 
 def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, int, int]:
@@ -142,14 +121,11 @@ def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, 
     return copying, reading, touch.combine(sums)
 
 
-def play(way: str, path: str = "", piece: int = 1, units: int = 0, seconds: float = 0.0) -> Steps:
-    """Start once: work for some units and seconds, copy a piece at a time, and hold the weights."""
-    for module in ("onecopy.files", "onecopy.page_cache"):  # before the clock starts
-        importlib.import_module(module)
+def play(way: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
+    """Start once: work for some units, copy a piece at a time, and hold the weights."""
     copied(np.zeros(1 << 16, np.uint8), np.ones(1 << 15, np.uint8))
-    work(1, 0)
-    gc.collect()
-    gc.freeze()
+    work(1)
+    prepare(("onecopy.files", "onecopy.page_cache"))
     yield "ready", {}
     if way == PACE:
         yield "started", {"unit_ns": pace()}
@@ -159,19 +135,11 @@ def play(way: str, path: str = "", piece: int = 1, units: int = 0, seconds: floa
     start = perf_counter_ns()
     begun = chosen.begin(path)
     at_work = perf_counter_ns()
-    work(units, seconds)
+    work(units)
     at_need = perf_counter_ns()
     weights = chosen.wait(begun)
     at_copy = perf_counter_ns()
     copying, reading, checksum = copied(weights, buffer)
-    yield (
-        "started",
-        {
-            "total_ns": perf_counter_ns() - start - reading,
-            "work_ns": at_need - at_work,
-            "wait_ns": at_copy - at_need,
-            "copy_ns": copying,
-            "checksum": checksum,
-        },
-    )
+    times = {"work_ns": at_need - at_work, "wait_ns": at_copy - at_need, "copy_ns": copying}
+    yield "started", {"total_ns": perf_counter_ns() - start - reading, **times, "checksum": checksum}
     del begun, weights

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from onecopy.cli.reports import has_folder
 from onecopy.text import escape
 from onecopy_monitor.pictures import THEMES, draw
 from onecopy_monitor.recording import Recording, read_recording
@@ -26,7 +27,7 @@ def check_output(path: str) -> None:
     """Raise click.BadParameter if the path has another suffix than `ENDINGS`, or if its folder is missing."""
     if not path.lower().endswith(ENDINGS):
         raise click.BadParameter(f"{path!r} must end in {', '.join(ENDINGS)}", param_hint="-o")
-    if not has_folder(path):
+    if not Path(path).absolute().parent.is_dir():
         raise click.BadParameter(f"no folder for {path!r}", param_hint="-o")
 
 

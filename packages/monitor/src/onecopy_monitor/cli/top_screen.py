@@ -11,7 +11,7 @@ from rich.text import Text
 from onecopy.cli import screen
 from onecopy.cli.screen import share
 from onecopy.memory.proc import label_of
-from onecopy.text import escape, significant, size
+from onecopy.text import counted, escape, significant, size
 from onecopy_monitor.history import History, trend
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _heading(snapshot: Snapshot, width: int, interval: float | None, own: float 
     right = f"own cost {significant(100 * (cost.share if own is None else own))} % of a CPU"
     if interval is not None:
         right = f"every {significant(interval)} s   {right}"
-    left = f"{len(snapshot.processes)} process{'' if len(snapshot.processes) == 1 else 'es'}"
+    left = counted(len(snapshot.processes), "process", "processes")
     space = " " * max(width - cell_len(left) - cell_len(right), 3)
     kinds = {
         "anonymous": total.anonymous,
@@ -149,7 +149,7 @@ def _basis(snapshot: Snapshot) -> str:
 def _processes(snapshot: Snapshot, view: View, width: int) -> Text:
     wide = width >= WIDE
     more, last = (">SHMEM >SWAP", ">CPU") if wide else ("", "")
-    grid = screen.Grid.of(f">PID NAME >SHARE >ANON >FILE {more} >RSS >MIN/s >MAJ/s {last} TREND")
+    grid = screen.Grid(f">PID NAME >SHARE >ANON >FILE {more} >RSS >MIN/s >MAJ/s {last} TREND")
     for depth, one in view.ordered(snapshot.processes)[: view.limit]:
         rates = view.history.rates(one)
         label = view.label(one) + (" (zombie)" if one.state == "Z" else "")
@@ -173,7 +173,7 @@ def _processes(snapshot: Snapshot, view: View, width: int) -> Text:
 def _files(snapshot: Snapshot, view: View, width: int) -> Text:
     wide = width >= WIDE
     huge, dropped = (">HUGE", ">DROPPED") if wide else ("", "")
-    grid = screen.Grid.of(f"BIG_FILES >SIZE RESIDENT {huge} >DIRTY {dropped} SHARED_BY")
+    grid = screen.Grid(f"BIG_FILES >SIZE RESIDENT {huge} >DIRTY {dropped} SHARED_BY")
     for one in snapshot.files[: view.limit]:
         saves = f", saves {size(one.saves)}" if one.saves >= 1 << 20 else ""
         cells = [

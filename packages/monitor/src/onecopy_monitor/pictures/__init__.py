@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy.arguments import path_text
-from onecopy.atomic_files import path_beside, remove, replace
 from onecopy.text import escape
 from onecopy_monitor.pictures.figures import COLOURS, DARK, LIGHT, THEMES, frames_of, png_of, svg_of
 from onecopy_monitor.pictures.panels import picture_of
@@ -76,16 +75,17 @@ def draw(
     name = path_text(path)
     content = drawn(runs, os.path.splitext(name)[1], title=title, theme=theme, processes=processes)  # noqa: PTH122
     target = Path(os.path.realpath(name))
-    beside = target if target.exists() and not target.is_file() else path_beside(target)  # /dev/stdout is a target too
+    beside = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
     try:
-        beside.write_bytes(content)
-        if beside != target:
-            replace(beside, target, overwrite=True)
+        if target.exists() and not target.is_file():  # /dev/stdout
+            target.write_bytes(content)
+        else:
+            beside.write_bytes(content)
+            beside.replace(target)
     except OSError as error:  # adds the path, which the error of a full disk does not have
         raise OSError(error.errno, error.strerror, name) from None
     finally:
-        if beside != target:
-            remove(beside)
+        beside.unlink(missing_ok=True)
 
 
 def drawn(

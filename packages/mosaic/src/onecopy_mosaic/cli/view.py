@@ -12,6 +12,7 @@ import click
 from onecopy import images
 from onecopy.cli import screen
 from onecopy.cli.images import opened
+from onecopy_mosaic.atomic_files import path_beside, remove
 from onecopy_mosaic.cli.stitch import VIEW
 from onecopy_mosaic.thumbnails import thumbnail
 
@@ -42,12 +43,12 @@ def view(*, path: str, target: str | None, max_side: int, level: int | None, no_
         raise click.ClickException("a PNG file is written by Pillow: pip install 'onecopy[images]'") from None
     array = pixels_of(path, max_side, level)
     small = thumbnail(array, max_side, stretch=not no_stretch)
-    beside = Path(f"{target}.{os.getpid()}.part")
+    beside = path_beside(Path(target))
     try:
         Pictures.fromarray(small).save(beside, "PNG")
         beside.replace(target)
     finally:
-        beside.unlink(missing_ok=True)
+        remove(beside)
     screen.show_line(
         screen.out(), f"{target}: {small.shape[1]} x {small.shape[0]} pixels of {array.shape[1]} x {array.shape[0]}"
     )

@@ -16,28 +16,73 @@ from pathlib import Path
 from typing import Any
 
 from onecopy.memory import cgroup
-from onecopy_bench.engine.machine import kernel
 
-LOADERS = ("safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer")
-HOLDERS = ("pyarrow", "datasets", "lmdb", "msgspec", "orjson", "polars")
-WATCHERS = ("psutil",)
-PACKAGES = ("onecopy", "numpy", *LOADERS, *HOLDERS, *WATCHERS)
+ROOT = Path("/")
+
+
+def disk_counters(device: int, *, root: Path = ROOT) -> tuple[int, int] | None:
+    """Return the bytes that a disk or partition (an ``st_dev``) has read and written since boot, for all processes.
+
+    None for file systems without a single block device: tmpfs, overlayfs, btrfs, network file systems.
+
+    >>> disk = disk_counters(Path("/").stat().st_dev)
+    >>> disk is None or disk[0] >= 0
+    True
+    """
+    path = Path(root, f"sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+    if not path.exists():
+        return None
+    words = path.read_text().split()
+    return int(words[2]) * 512, int(words[6]) * 512  # in sectors of 512 bytes, whatever the disk
+
+
+def read_ahead(device: int, *, root: Path = ROOT) -> int | None:
+    """Return the readahead of a device (an ``st_dev``) in bytes; None if the kernel does not report it.
+
+    >>> ahead = read_ahead(Path("/").stat().st_dev)
+    >>> ahead is None or ahead % 1024 == 0
+    True
+    """
+    name = f"{os.major(device)}:{os.minor(device)}"
+    # The setting belongs to the disk; a partition is a link into the folder of its disk.
+    for place in (f"class/bdi/{name}", f"dev/block/{name}/queue", f"dev/block/{name}/../queue"):
+        path = Path(root, "sys", place, "read_ahead_kb")
+        if path.exists():
+            return int(path.read_text()) * 1024
+    return None
+
+
+def memory_of_machine() -> dict[str, int]:
+    """Return the lines of ``/proc/meminfo`` in bytes.
+
+    >>> memory = memory_of_machine()
+    >>> 0 < memory["MemFree"] < memory["MemTotal"]
+    True
+    """
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    return {name.rstrip(":"): int(number) << 10 for name, number, *unit in lines if unit == ["kB"]}
+
+
+PACKAGES = (
+    "onecopy", "numpy", "safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer", "pyarrow",
+    "datasets", "lmdb", "msgspec", "orjson", "polars", "psutil",
+)  # fmt: skip
 
 
 def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what is known about this machine and the device that holds `path`."""
-    device = Path(path).stat().st_dev
+    device, cpus = Path(path).stat().st_dev, _read("/proc/cpuinfo")
     return {
         "kernel": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
-        "cpu": cpu_model(_read("/proc/cpuinfo") or ""),
+        "cpu": _found(r"^(?:model name|Processor|cpu model)\s*:\s*(.+?)\s*$", cpus),
         "cores": os.cpu_count(),
         "cores_usable": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "hypervisor": "hypervisor" in (_read("/proc/cpuinfo") or "").split(),
-        "file_system": file_system(_read("/proc/self/mountinfo") or "", device),
-        "read_ahead_bytes": kernel.read_ahead(device),
-        "thp": chosen(_read("/sys/kernel/mm/transparent_hugepage/enabled") or ""),
+        "hypervisor": "hypervisor" in cpus.split(),
+        "file_system": file_system(_read("/proc/self/mountinfo"), device),
+        "read_ahead_bytes": read_ahead(device),
+        "thp": _found(r"\[(\w+)\]", _read("/sys/kernel/mm/transparent_hugepage/enabled")),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
     }
@@ -60,12 +105,6 @@ def known_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(fact) for fact in known if fact)
 
 
-def cpu_model(cpuinfo: str) -> str | None:
-    """Return the name of the first CPU in the text of /proc/cpuinfo."""
-    found = re.search(r"^(?:model name|Processor|cpu model)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    return found.group(1).strip() if found else None
-
-
 def file_system(mountinfo: str, device: int) -> str | None:
     """Return the type of the file system with that device number from the text of mountinfo.
 
@@ -78,16 +117,15 @@ def file_system(mountinfo: str, device: int) -> str | None:
     return next((mount.fs_type for mount in mounts if mount.device == device), None)
 
 
-def chosen(text: str) -> str | None:
-    """Return the word in brackets of a kernel switch such as `always [madvise] never`."""
-    found = re.search(r"\[(\w+)\]", text)
+def _found(pattern: str, text: str) -> str | None:
+    found = re.search(pattern, text, re.MULTILINE)
     return found.group(1) if found else None
 
 
-def _read(path: str | os.PathLike[str]) -> str | None:
+def _read(path: str) -> str:
     with contextlib.suppress(OSError):
         return Path(path).read_text()
-    return None
+    return ""
 
 
 def _version(package: str) -> str | None:

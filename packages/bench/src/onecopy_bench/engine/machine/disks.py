@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from onecopy_bench.engine.machine import kernel
+from onecopy_bench.engine import machine
 from onecopy_bench.engine.machine.limits import Unavailable, undisturbed
 
 CHUNK = 16 << 20
@@ -25,19 +25,7 @@ CHUNK = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A file where it is measured.
-
-    Attributes
-    ----------
-    name, detail
-        What is special there.
-    path, size, read_ahead_bytes
-        The file, and what the kernel reports of it.
-    device_bytes_per_s, memory_bytes
-        The limit of a throttled disk, and of a control group; None without one.
-    groups
-        The control groups that processes join.
-    """
+    """A file where it is measured, and what is special there: limits, and the control groups that processes join."""
 
     name: str
     detail: str
@@ -52,7 +40,7 @@ class Spot:
 def here(source: Path) -> Spot:
     """Return a file where it is."""
     status = source.stat()
-    return Spot("disk", "where the file is", source, status.st_size, kernel.read_ahead(status.st_dev))
+    return Spot("disk", "where the file is", source, status.st_size, machine.read_ahead(status.st_dev))
 
 
 def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -> Spot:
@@ -65,7 +53,7 @@ def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -
     size = source.stat().st_size
     copied = stack.enter_context(loop_disk(source.parent, size, read_ahead)) / source.name
     copy(source, copied, size)
-    actual = kernel.read_ahead(copied.stat().st_dev)
+    actual = machine.read_ahead(copied.stat().st_dev)
     if actual != read_ahead:
         raise Unavailable(f"a read-ahead of {read_ahead} bytes was asked for, the kernel made it {actual}")
     return Spot(f"{read_ahead >> 10}K", "a loop device", copied, size, actual)
@@ -75,12 +63,7 @@ def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -
 def loop_disk(folder: Path, size: int, read_ahead: int) -> Iterator[Path]:
     """Make an empty file system with space for `size` bytes; yields where it is mounted, raises Unavailable.
 
-    Parameters
-    ----------
-    folder
-        Where the image lies while the disk exists: on the disk that is to be measured.
-    read_ahead
-        Bytes that the kernel reads ahead on the device, a multiple of 1024.
+    The image lies in a folder of the disk that is to be measured; `read_ahead` is a multiple of 1024 bytes.
     """
     if os.geteuid() != 0:
         raise Unavailable("a loop device needs root")

@@ -36,27 +36,17 @@ class Limit:
 
 def memory(nbytes: int) -> Limit:
     """Limit what processes and the page cache they fill may take; nothing is swapped out."""
-    return Limit(
-        {1: "memory", 2: "memory"},
-        {
-            1: (("memory.limit_in_bytes", str(nbytes)),),
-            2: (("memory.swap.max", "0"), ("memory.max", str(nbytes))),
-        },
-    )
+    v1, v2 = (("memory.limit_in_bytes", str(nbytes)),), (("memory.swap.max", "0"), ("memory.max", str(nbytes)))
+    return Limit({1: "memory", 2: "memory"}, {1: v1, 2: v2})
 
 
 def reading(device: int, bytes_per_s: int, requests_per_s: int) -> Limit:
     """Limit how fast a disk (an ``st_dev``) is read: what a network volume does to a virtual machine."""
     disk = f"{os.major(device)}:{os.minor(device)}"
+    v1 = {"bps": bytes_per_s, "iops": requests_per_s}
+    lines = tuple((f"blkio.throttle.read_{name}_device", f"{disk} {number}") for name, number in v1.items())
     return Limit(
-        {1: "blkio", 2: "io"},
-        {
-            1: (
-                ("blkio.throttle.read_bps_device", f"{disk} {bytes_per_s}"),
-                ("blkio.throttle.read_iops_device", f"{disk} {requests_per_s}"),
-            ),
-            2: (("io.max", f"{disk} rbps={bytes_per_s} riops={requests_per_s}"),),
-        },
+        {1: "blkio", 2: "io"}, {1: lines, 2: (("io.max", f"{disk} rbps={bytes_per_s} riops={requests_per_s}"),)}
     )
 
 
@@ -105,14 +95,11 @@ def _make(folder: Path, lines: tuple[tuple[str, str], ...]) -> None:
 
 def _remove(folder: Path) -> None:
     for _ in range(50):  # a child that was just reaped may still be on its way out of the group
-        try:
+        with contextlib.suppress(OSError):
             folder.rmdir()
-        except FileNotFoundError:
+        if not folder.exists():
             return
-        except OSError:
-            time.sleep(0.05)
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+        time.sleep(0.05)
 
 
 def parent_of(controller: dict[int, str], *, root: Path = Path("/")) -> tuple[int, Path]:
@@ -120,46 +107,35 @@ def parent_of(controller: dict[int, str], *, root: Path = Path("/")) -> tuple[in
     proc = root / "proc"
     mounts = cgroup.parse_mountinfo((proc / "self/mountinfo").read_text("utf-8", "surrogateescape"))
     membership = cgroup.parse_membership((proc / "self/cgroup").read_text())
-    for version, own in ((1, membership.get(controller[1])), (2, membership.get(""))):
+    for version, kind, own in ((1, "cgroup", membership.get(controller[1])), (2, "cgroup2", membership.get(""))):
         for mount in mounts:
-            mine = mount.fs_type == "cgroup2" if version == 2 else controller[1] in mount.options
-            if own is None or not mine or not mount.fs_type.startswith("cgroup"):
-                continue
-            if not Path(own).is_relative_to(mount.root):
+            mine = mount.fs_type == kind and (version == 2 or controller[1] in mount.options)
+            if own is None or not mine or not Path(own).is_relative_to(mount.root):
                 continue
             top = Path(root, mount.mount_point.lstrip("/"))
             place = top / Path(own).relative_to(mount.root)
-            levels = [place] if version == 1 else [at for at in (place, *place.parents) if at.is_relative_to(top)]
-            for level in levels:
-                if version == 1 or _hands_down(level, controller[2]):
-                    return version, level
+            if version == 1:
+                return 1, place
+            for level in (place, *place.parents):
+                handed = level / "cgroup.subtree_control"
+                if level.is_relative_to(top) and handed.exists() and controller[2] in handed.read_text().split():
+                    return 2, level
     raise Unavailable(f"no control group here hands down the controller {controller[2]!r}")
-
-
-def _hands_down(level: Path, controller: str) -> bool:
-    with contextlib.suppress(OSError):
-        return controller in Path(level, "cgroup.subtree_control").read_text().split()
-    return False
 
 
 @contextlib.contextmanager
 def kills_explained(groups: Iterable[Path], nbytes: int | None) -> Iterator[None]:
     """Say of a crash in the block that the kernel killed the process for memory, where one of the groups says so."""
-    known = {group: out_of_memory_kills(group) or 0 for group in groups}
+    known = {group: out_of_memory_kills(group) for group in groups}
     try:
         yield
     except SampleError as failure:
-        if failure.state == "crashed" and any((out_of_memory_kills(g) or 0) > kills for g, kills in known.items()):
+        if failure.state == "crashed" and any(out_of_memory_kills(g) > kills for g, kills in known.items()):
             reason = f"{OUT_OF_MEMORY} at the limit of {(nbytes or 0) / 1e6:.1f} MB"
             raise SampleError("crashed", reason) from failure
         raise
 
 
-def out_of_memory_kills(folder: Path) -> int | None:
-    """Return how many processes of a group the kernel has killed for memory; None where it does not count."""
-    for name in ("memory.events", "memory.oom_control"):
-        with contextlib.suppress(OSError):
-            words = Path(folder, name).read_text().split()
-            if "oom_kill" in words:
-                return int(words[words.index("oom_kill") + 1])
-    return None
+def out_of_memory_kills(folder: Path) -> int:
+    """Return how many processes of a group the kernel has killed for memory; 0 where it does not count."""
+    return cgroup.kills(folder) or 0

@@ -1,0 +1,70 @@
+"""`Group`: verbs of modules that are imported when they run, of this distribution and, by entry points, of others."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+class Group(click.Group):
+    """A group whose help has full sentences, and imports no verb for them.
+
+    Parameters
+    ----------
+    modules
+        Verbs that are the `command` of a module: names to the module and a description.
+    entry_points
+        Name of the group of entry points of further verbs; "": there are none.
+    packaged
+        Verbs that other distributions of this project add by entry points: names to the distribution and a description.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        modules: dict[str, tuple[str, str]] | None = None,
+        entry_points: str = "",
+        packaged: dict[str, tuple[str, str]] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(*args, **settings)
+        self._modules, self._entry_points, self._packaged = modules or {}, entry_points, packaged or {}
+
+    def _installed(self) -> dict[str, EntryPoint]:
+        """Return the verbs that installed distributions add, by name."""
+        from importlib.metadata import entry_points
+
+        return {one.name: one for one in entry_points(group=self._entry_points)} if self._entry_points else {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the verbs that are installed."""
+        found = self._installed()
+        known = [name for name in self._packaged if name in found]
+        return [*self._modules, *super().list_commands(ctx), *known, *(name for name in found if name not in known)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb; UsageError for one of a distribution of this project that is not installed."""
+        if (command := super().get_command(ctx, cmd_name)) is not None:
+            return command
+        if cmd_name in self._modules:
+            command = importlib.import_module(self._modules[cmd_name][0]).command
+        elif (entry := self._installed().get(cmd_name)) is not None:
+            command = entry.load()
+        elif cmd_name in self._packaged:
+            distribution = self._packaged[cmd_name][0]
+            raise click.UsageError(f"{cmd_name} needs another distribution: pip install {distribution}", ctx)
+        assert isinstance(command, click.Command | None)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and descriptions of the verbs."""
+        words = {name: one.dist.metadata["Summary"] if one.dist else "" for name, one in self._installed().items()}
+        words |= {name: text for name, (_, text) in (self._packaged | self._modules).items()}
+        words |= {name: command.get_short_help_str(1000) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words[name]) for name in self.list_commands(ctx)])

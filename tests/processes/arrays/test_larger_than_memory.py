@@ -1,0 +1,196 @@
+"""Files of twice the memory of a control group: what reads them whole keeps little of them in the page cache.
+
+Another file was cached in the group before, and has to stay there: the kernel would drop it first.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from tests.support.children import call_in_child
+from tests.support.fuse_disk import fuse_disk
+from tests.support.fuse_models import skip_without_fuse
+from tests.support.memory_group import NoMemoryGroupError, memory_group
+
+import onecopy as oc
+from onecopy.cli.convert import convert
+from onecopy.page_cache import residency
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+GROUP, LARGE, OTHER = 256 * MIB, 512 * MIB, 64 * MIB
+WINDOW = 64 * MIB
+SLACK = 64 * MIB
+"""What the kernel reads ahead of what it is asked for."""
+
+
+class Files(NamedTuple):
+    large: Path
+    other: Path
+    target: Path
+
+
+class Seen(NamedTuple):
+    answer: Any
+    peak: int
+    """Bytes of the large file in the page cache, at most."""
+    other: float
+    """The part of the other file that was left in the page cache."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
+    folder = tmp_path_factory.mktemp("larger than memory")
+    files = Files(folder / "large.oc", folder / "other.oc", folder / "target.oc")
+    rng = np.random.default_rng(5)
+    block = rng.integers(0, 255, (256, 32 << 10), np.uint8)
+    oc.save(files.large, {f"a{i}": block + np.uint8(i) for i in range(LARGE // block.nbytes)})
+    oc.save(files.other, {"other": np.ones(OTHER, np.uint8)})
+    yield files
+    for path in files:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def highest_cached(path: Path) -> Iterator[list[int]]:
+    """Sample how much of a file is in the page cache; give a list with the maximum so far."""
+    highest, ended = [0], threading.Event()
+
+    def sample() -> None:
+        with oc.open(path) as file:
+            while not ended.is_set():
+                highest[0] = max(highest[0], file.residency().cached or 0)
+                time.sleep(0.002)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield highest
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.fixture
+def in_group(files: Files) -> Callable[[Callable[[Files], Any]], Seen]:
+    """Give a function that calls work(files) in a child, in the group, where the other file is cached."""
+
+    def run(work: Callable[[Files], Any]) -> Seen:
+        def child(enter: Callable[[], None]) -> Any:
+            enter()
+            oc.warm(files.other)
+            with highest_cached(files.large) as highest:
+                answer = work(files)
+            left = residency(files.other)
+            assert left.cached is not None
+            return Seen(answer, highest[0], left.cached / left.bytes)
+
+        oc.evict([files.large, files.other])
+        with memory_group(GROUP) as enter:
+            seen: Seen = call_in_child(lambda: child(enter))
+            return seen
+
+    try:
+        with memory_group(GROUP):
+            pass
+    except NoMemoryGroupError as error:
+        pytest.skip(str(error))
+    return run
+
+
+def sums(path: Path) -> dict[str, int]:
+    with oc.open(path) as file:
+        return {name: int(array.sum(dtype=np.int64)) for name, array in file.items()}
+
+
+def verify(files: Files) -> int:
+    with oc.open(files.large) as file:
+        return file.verify().bytes
+
+
+def stream(files: Files) -> int:
+    with oc.open(files.large) as file:
+        return sum(array.nbytes for _, _, array in file.stream(window=WINDOW))
+
+
+def stream_slowly(files: Files) -> int:
+    with oc.open(files.large) as file:
+        return sum((time.sleep(0.005), array.nbytes)[1] for _, _, array in file.stream(window=WINDOW))
+
+
+def save(files: Files) -> int:
+    with oc.open(files.large) as file:
+        oc.save(files.target, file)
+        return file.nbytes
+
+
+def convert_file(files: Files) -> int:
+    report = convert(
+        os.fspath(files.large), os.fspath(files.target), pattern="*", unknown="error", drop_tied=False, align=None
+    )
+    nbytes: int = report["nbytes"]
+    return nbytes
+
+
+@pytest.mark.parametrize(
+    ("work", "window"),
+    [(verify, 0), (stream, WINDOW), (stream_slowly, WINDOW), (save, GROUP // 2), (convert_file, GROUP // 2)],
+)
+def test_a_file_of_twice_the_memory_displaces_no_other(in_group, files, work, window):
+    seen = in_group(work)
+    assert seen.answer == LARGE
+    assert seen.peak <= window + SLACK
+    assert seen.other >= 0.95
+    if files.target.exists():
+        assert residency(files.target).cached <= SLACK
+        assert sums(files.target) == sums(files.large)
+        files.target.unlink()
+
+
+def test_plain_reading_displaces_the_other(in_group):
+    """What the tests above would see without a window: the group is too small for both files."""
+    seen = in_group(lambda files: sums(files.large))
+    assert seen.peak > WINDOW + SLACK
+    assert seen.other < 0.95
+
+
+def test_a_verification_finds_damage_in_a_file_of_twice_the_memory(in_group, files):
+    at = LARGE // 2 + 12345
+    with files.large.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+    try:
+        with pytest.raises(oc.ChecksumError) as error:
+            in_group(verify)
+        (block,) = error.value.blocks
+        assert block.offset <= at < block.offset + block.length
+    finally:
+        with files.large.open("r+b") as file:
+            file.seek(at)
+            file.write(byte)
+
+
+def test_a_verification_of_a_remote_file_releases_what_it_has_read(in_group, files, tmp_path):
+    skip_without_fuse(tmp_path / "fuse")
+
+    def work(enter: Callable[[], None]) -> tuple[int, int, int]:
+        with fuse_disk(tmp_path / "fuse", files.large.parent, request_size=MIB) as faults:
+            path = tmp_path / "fuse" / files.large.name
+            enter()
+            with highest_cached(path) as highest, oc.open(path) as file:
+                return file.verify().bytes, highest[0], faults.bytes
+
+    with memory_group(GROUP) as enter:
+        verified, peak, served = call_in_child(lambda: work(enter))
+    assert verified == LARGE
+    assert peak <= SLACK
+    assert served <= 1.1 * LARGE

@@ -1,0 +1,231 @@
+"""Memory limits: what does not fit into a control group is an error with the numbers, and no process is ever killed."""
+
+import contextlib
+import errno
+import os
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.children import ChildAnswerError, ChildKilledError
+from tests.support.limited_program import MIB, NUMBERS, Run, write_files
+from tests.support.memory_group import NoMemoryGroupError, enter, limited, memory_groups
+from tests.support.rounds import rounds
+
+import onecopy as oc
+from onecopy.errors import NotEnoughMemory
+from onecopy.memory import container
+from onecopy.memory.cgroup import charged_to, kills
+from onecopy.memory.proc import maps
+from onecopy.page_cache import expect_memory
+from onecopy.scratch_arrays import alloc
+from onecopy_mosaic import mosaic
+
+pytestmark = pytest.mark.processes
+
+LIMITS = (48, 64, 96)
+"""MiB. Any read of a file can end a process that leaves less than two windows of read-ahead, here 16 MiB: the heap of a
+test session, copied on write, is up to 20 MiB."""
+SIZES = [8, 16, 32, 48, 64, 96, 128, 192, 256]
+"""MiB of the files: up to four times a limit."""
+FIRST_SEED = int(os.environ.get("ONECOPY_FIRST_SEED", "0"))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[int, Path]:
+    return write_files(tmp_path_factory.mktemp("files"), SIZES)
+
+
+@contextlib.contextmanager
+def group_of(limit: int) -> Iterator[Path]:
+    try:
+        with limited(limit) as group:
+            yield group
+    except NoMemoryGroupError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_no_random_sequence_of_operations_in_a_small_group_is_killed(files, tmp_path, in_child, monkeypatch) -> None:
+    outcomes: Counter[tuple[str, str]] = Counter()
+    killed = []
+    for seed in range(FIRST_SEED, FIRST_SEED + rounds(20)):
+        limit = random.Random(seed).choice(LIMITS) * MIB
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        monkeypatch.setenv("ONECOPY_CACHE", str(folder / "cache"))
+        with group_of(limit) as group:
+            run = Run(seed, files, folder, limit)
+            try:
+                found = in_child(lambda group=group, run=run: (enter(group), run.all())[1])
+            except (ChildKilledError, ChildAnswerError) as error:
+                found = []
+                killed.append(f"seed {seed}, limit {limit}: {error}: {run.log.read_text()}")
+            except Exception as error:
+                error.add_note(f"seed {seed}, limit {limit}: {run.log.read_text()}")
+                raise
+            if found and kills(group):
+                killed.append(f"seed {seed}, limit {limit}: a child: {found}")
+        shutil.rmtree(folder)
+        outcomes.update((operation, outcome) for operation, outcome, _ in found)
+    print(
+        *(f"{count:6} {operation} {outcome}" for (operation, outcome), count in sorted(outcomes.items())),
+        *killed,
+        sep="\n",
+    )
+    assert not killed
+
+
+def large_arrays(_: Path, folder: Path) -> object:
+    return alloc((96, MIB), "u1", heap_below="1 TB")
+
+
+def a_copy(path: Path, folder: Path) -> object:
+    return oc.open(path, mode="copy")
+
+
+def a_file_in_memory(path: Path, folder: Path) -> object:
+    return oc.save("/dev/shm/made.safetensors", oc.open(path))
+
+
+def an_object_in_memory(path: Path, folder: Path) -> object:
+    return oc.share_object(lambda: dict(oc.open(path)), "an object", store=oc.Store(place="memory"))
+
+
+def scratch_in_memory(_: Path, folder: Path) -> object:
+    return oc.scratch((96, MIB), "u1", "/dev/shm", anywhere=True)
+
+
+def a_mosaic_of_large_tiles(path: Path, folder: Path) -> object:
+    return mosaic([path.with_suffix(".tif")] * 2, [(0, 0), (9, 9)], folder=folder)
+
+
+def an_image_decoded_at_once(path: Path, folder: Path) -> object:
+    image = folder / "large.png"  # written by a process of no group
+    return oc.images.open(image, store=folder / "store")
+
+
+def writes_to_all(path: Path, folder: Path) -> None:
+    with oc.open(path, private=True) as file:
+        assert f"bytes end the process (limited by the control group {container().limited_by})" in file.mode_reason  # type: ignore[union-attr]
+        expect_memory(sum(entry.nbytes for entry in file.entries), "write to", str(path))
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        large_arrays,
+        a_copy,
+        a_file_in_memory,
+        an_object_in_memory,
+        scratch_in_memory,
+        a_mosaic_of_large_tiles,
+        an_image_decoded_at_once,
+        writes_to_all,
+    ],
+)
+def test_what_does_not_fit_into_the_group_is_a_memory_error_with_the_numbers(files, tmp_path, in_child, work) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    pillow.fromarray(np.zeros((8000, 6000), np.uint8)).save(tmp_path / "large.png")
+    path = files[256]
+
+    def refused() -> tuple[str, int | None]:
+        enter(group)
+        with pytest.raises(MemoryError) as raised:
+            work(path, tmp_path)
+        assert isinstance(raised.value, NotEnoughMemory)
+        return str(raised.value), raised.value.errno
+
+    with group_of(48 * MIB) as group:
+        text, number = in_child(refused)
+        assert NUMBERS.search(text), text
+        assert str(group) in text
+        assert number == errno.ENOMEM
+        assert kills(group) == 0
+    assert not list(Path("/dev/shm").glob("made*"))
+
+
+def test_pages_that_a_group_could_never_drop_are_not_locked(files, in_child) -> None:
+    def pin() -> Any:
+        enter(group)
+        with oc.open(files[256]) as file:
+            report = oc.pin(file)
+            return report.pinned, report.outcome, report.reason
+
+    with group_of(48 * MIB) as group:
+        pinned, outcome, reason = in_child(pin)
+        assert kills(group) == 0
+    assert (pinned, outcome) == (0, "refused")
+    assert NUMBERS.search(reason)
+
+
+def test_what_is_locked_already_is_not_counted_again(files, in_child) -> None:
+    def pin_twice() -> list[int]:
+        enter(group)
+        with oc.open(files[16]) as file:
+            return [oc.pin(file).pinned for _ in range(2)]
+
+    with group_of(48 * MIB) as group:
+        first, again = in_child(pin_twice)
+        assert kills(group) == 0
+    assert first == again > 16 * MIB
+
+
+def test_small_parts_of_a_large_file_can_be_written_in_a_small_group(files, in_child) -> None:
+    def write() -> float:
+        enter(group)
+        with oc.open(files[256], private=True) as file:
+            file["part.3"][:1024] += 1  # 4 MiB
+            return float(file["part.3"][1023, 1])
+
+    with group_of(48 * MIB) as group:
+        assert in_child(write) == np.float32(float(3 * 8192 * 1024 + 1023 * 1024 + 1)) + 1
+
+
+def test_the_group_that_reads_a_file_first_pays_and_explain_says_so(files, in_child) -> None:
+    path, size = files[64], files[64].stat().st_size
+
+    def usage(work: Callable[[], object]) -> tuple[int, object]:
+        before = container()
+        answer, after = work(), container()
+        assert before is not None
+        assert after is not None
+        return (after.usage or 0) - (before.usage or 0), answer
+
+    def warm() -> object:
+        groups["warmer"]()
+        oc.evict(path)
+        return usage(lambda: oc.warm(path).complete)
+
+    def read() -> object:
+        groups["reader"]()
+        with oc.open(path) as file:
+            return usage(lambda: (sum(float(file[name][:, ::512].sum()) for name in file), str(oc.explain(file)))[1])
+
+    try:
+        with memory_groups(400 * MIB, "warmer", "reader") as groups:
+            paid, complete = in_child(warm)
+            if not complete:
+                pytest.skip("the kernel drops pages before they are used")
+            shared, text = in_child(read)
+            hidden = in_child(charges_of_libraries, uid=65534)
+    except NoMemoryGroupError as error:
+        pytest.skip(str(error))
+    assert paid > size * 0.9
+    assert shared < size * 0.2
+    assert "/warmer" in text or "not known without root" in text
+    assert "/reader" not in text
+    assert hidden is None
+
+
+def charges_of_libraries() -> object:
+    regions = [region for region in maps(os.getpid()) if region.inode]
+    return charged_to(os.getpid(), [(region.start, region.end - region.start) for region in regions])
