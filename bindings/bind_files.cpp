@@ -121,11 +121,13 @@ void bind_files(nb::module_& module) {
 
   module.def(
       "take_snapshot",
-      [](int fd, const std::string& name) {
+      [](int fd, const std::string& name, bool drop_source) {
         const ReleaseGil release;
-        return MappingHandle(make_shared<const Mapping>(take_snapshot(fd, name)));
+        return MappingHandle(make_shared<const Mapping>(take_snapshot(fd, name, 0, drop_source)));
       },
-      nb::arg("fd"), nb::arg("name"), "A copy of an open file in sealed memory; moves the position of the descriptor.");
+      nb::arg("fd"), nb::arg("name"), nb::kw_only(), nb::arg("drop_source") = false,
+      "A copy of an open file in sealed memory; moves the position of the descriptor. `drop_source`: out of the page "
+      "cache as it is copied.");
   module.def("copy_contents", &copy_contents, nb::arg("source"), nb::arg("target"), nb::arg("size"), nb::arg("name"),
              nb::arg("threads") = 0, nb::call_guard<ReleaseGil>(),
              "Copy bytes of an open file into another; TimeoutError if its server does not answer.");

@@ -119,7 +119,12 @@ void bind_store(nb::module_& module) {
       .def("list", &Store::list, Release())
       .def("prune", &prune_store, nb::kw_only(), nb::arg("max_age").none(), nb::arg("max_bytes").none(),
            nb::arg("missing_source"), nb::arg("keys"), nb::arg("everything"), nb::arg("dry_run"));
-  module.def("open_store", &Store::open, nb::arg("folder"), Release());
+  module.def(
+      "open_store",
+      [](const std::filesystem::path& folder, bool shared, std::optional<std::uint64_t> owner) {
+        return Store::open(folder, {.owner = owner, .shared = shared});
+      },
+      nb::arg("folder"), nb::kw_only(), nb::arg("shared") = false, nb::arg("owner").none() = nb::none(), Release());
   module.def(
       "default_folder",
       [](bool memory) {

@@ -15,7 +15,7 @@ from mkdocs.structure.files import File
 DOCS = Path("docs")
 RECORDS = Path("packages/bench/results")
 STORIES_LINK = re.compile(r"^\[[^\]]*\]\(\.\./(packages/bench/results/[^)]*/stories\.md)\)\.?$", re.MULTILINE)
-OUTSIDE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:packages|include|tests)/[^)]+)\)")
+OUTSIDE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:packages|include|tests|examples)/[^)]+|[A-Z]+\.md)\)")
 
 
 def on_config(config: Any) -> Any:

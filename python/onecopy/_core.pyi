@@ -51,9 +51,9 @@ class Mapping:
     @property
     def nbytes(self) -> int: ...
 
-def take_snapshot(fd: int, name: str) -> Mapping:
+def take_snapshot(fd: int, name: str, *, drop_source: bool = False) -> Mapping:
     """
-    A copy of an open file in sealed memory; moves the position of the descriptor.
+    A copy of an open file in sealed memory; moves the position of the descriptor. `drop_source`: out of the page cache as it is copied.
     """
 
 def copy_contents(source: int, target: int, size: int, name: str, threads: int = 0) -> None:
@@ -173,7 +173,7 @@ class Store:
         dry_run: bool,
     ) -> PruneReport: ...
 
-def open_store(folder: str | os.PathLike) -> Store: ...
+def open_store(folder: str | os.PathLike, *, shared: bool = False, owner: int | None = None) -> Store: ...
 def default_folder(*, memory: bool) -> tuple[str, str, str]:
     """(path, why, why not the usual one)"""
 

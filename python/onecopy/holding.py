@@ -1,53 +1,66 @@
-"""`Hold` keeps files in memory: it maps and locks them, and reads back what the kernel evicted.
+"""`Hold` keeps files in memory: pages of the files themselves, or copies under names, which others open by "hold:NAME".
 
 The kernel evicts page cache when memory is short, when a backup reads the disk, or when the last process of a container
 ends; the next worker that starts waits for the disk again. A `Hold` checks its files when `refresh` is called, and
-warms missing pages within a budget. ``onecopy warm --hold`` calls it in a loop.
+warms missing pages within a budget. ``onecopy hold`` calls it in a loop.
 
-    with Hold(["encoder.safetensors", "decoder.safetensors"], max_bytes="12 GiB") as hold:
+    with Hold(["decoder.safetensors"], names={"encoder": "encoder.safetensors"}, max_bytes="12 GiB") as hold:
         while not stop.wait(10):
             for change in hold.refresh():
                 log.info("%s: %s", change.path, change.reason)
 
-**The budget** is assigned in the order of the files: each gets what is left, from its first byte on. As many of these
-bytes are locked as RLIMIT_MEMLOCK allows; the kernel may evict the others, and the next `refresh` reads them back.
+**The budget** is assigned in the order of the files, names first: each gets what is left, from its first byte on. As
+many of these bytes are locked as RLIMIT_MEMLOCK allows; the kernel may evict the others, and the next `refresh` reads
+them back.
 
 **Changed files.** If a path leads to a new file, that one is held instead. A file that was truncated, written in place
 or removed is released, and held again when two refreshes in a row find it unchanged. These are no exceptions: `refresh`
 reports a `Change`.
 
+**Names.** What is held under a name is a copy in sealed memory, a *generation*: it stays as it is when the file is
+written, replaced or removed. When two refreshes in a row find another file, that becomes the next generation: new users
+of the name get it, and the one before leaves memory with its last user. Only processes of this user can open a name.
+
 **When not to use it.** For files that a living process maps and reads all the time: they stay in memory without it. If
 memory is always short: the hold and other processes would evict each other's pages; give a budget that fits.
 
-**Ownership and threads.** A `Hold` has no thread. Its methods are for one thread at a time. Locks and mappings end with
-`close` or with the process; pages stay in the page cache until memory is needed. A forked child has no locks.
+**Ownership and threads.** A `Hold` has no thread. Its methods are for one thread at a time. Locks, names and mappings
+end with `close` or with the process, however it ends; pages of files stay in the page cache until memory is needed. A
+forked child has no locks; names stay taken until it has ended too.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import mmap
 import os
 import resource
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy.arguments import byte_count, non_negative
+from onecopy import snapshots
+from onecopy.arguments import byte_count, non_negative, path_text
 from onecopy.files import Closeable, Mapping
+from onecopy.identity import file_identity
 from onecopy.memory import proc
-from onecopy.page_cache import available_memory, pin, residency, unpin, warm
+from onecopy.page_cache import available_memory, expect_memory, pin, residency, unpin, warm
 from onecopy.sources import files_of
+from onecopy.store import Store
 from onecopy.text import counted
 from onecopy.text import size as in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Mapping as Dict
 
-    from onecopy.files import Identity
     from onecopy.sources import Named
 
 __all__ = ["Change", "Hold", "What"]
 
-What: TypeAlias = Literal["held", "warmed", "short", "replaced", "lost"]
+What: TypeAlias = Literal["held", "warmed", "short", "replaced", "kept", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +74,18 @@ class Change:
     what
         "held": the planned bytes are in memory for the first time. "warmed": evicted bytes were read back. "short":
         less than planned is in memory. "replaced": the path leads to a new file, which is held now. "lost": the file
-        was truncated, written in place, removed or is unreadable; it is released until it stops changing.
+        was truncated, written in place, removed or is unreadable; it is released until it stops changing, and what has
+        a name is not in memory yet. "kept": the same of a file that has a name: its generation stays.
     reason
         A sentence that explains the change.
     size, wanted, resident, locked
         Bytes of the file, planned bytes, bytes in memory (None if the kernel does not report it), and locked bytes.
     filled
         Bytes that this refresh read from the disk.
+    name
+        The name under which the file is held; empty: none.
+    generation
+        Number of copies of this file that were made under the name; 0 without a name.
     """
 
     path: str
@@ -78,6 +96,8 @@ class Change:
     resident: int | None
     locked: int
     filled: int = 0
+    name: str = ""
+    generation: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -85,9 +105,11 @@ class _File:
     """A path, its mapping, and the bytes of it that are held."""
 
     path: str
+    name: _Name | None = None
     mapping: Mapping | None = None
-    seen: Identity | None = None
-    """Identity of the file at the last refresh, if it is not mapped."""
+    """Of the file, or of the generation of a name."""
+    seen: tuple[int, ...] | None = None
+    """Identity of the file at the last refresh, if it is not mapped, or has a name."""
     wanted: int = 0
     resident: int | None = 0
     locked: int = 0
@@ -99,12 +121,75 @@ class _File:
         return 0 if self.mapping is None else self.mapping.nbytes
 
     def change(self, what: What, reason: str, filled: int = 0) -> Change:
-        return Change(self.path, what, reason, self.size, self.wanted, self.resident, self.locked, filled)
+        name, generation = ("", 0) if self.name is None else (self.name.name, self.name.generation)
+        return Change(
+            self.path, what, reason, self.size, self.wanted, self.resident, self.locked, filled, name, generation
+        )
 
     def release(self) -> None:
         if self.mapping is not None:
             self.mapping.close()  # releases the locks too
         self.mapping, self.wanted, self.resident, self.locked = None, 0, 0, 0
+
+
+class _Name(Closeable):
+    """A name that this process has: a lock, and a link to a descriptor that others open.
+
+    The descriptor keeps its number: a new generation replaces what it refers to, in one step of the kernel.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.generation, self._process = name, 0, os.getpid()
+        self._link = Path(snapshots.link_of(name))
+        self.made_of: tuple[int, ...] = ()
+        """Identity of the file that the generation is a copy of."""
+        folder = Path(Store(place="memory").folder, snapshots.HOLDS)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._lock_path = folder / f".{name}"
+        self._lock = self._descriptor = -1
+        try:
+            while not self._has_lock():
+                pass  # the file was removed before it was locked
+            # Empty and not sealed: there is no generation yet.
+            self._descriptor = os.memfd_create(snapshots.HELD_NAME + name, os.MFD_CLOEXEC)
+            new = folder / f".{name}.{os.getpid()}"
+            new.unlink(missing_ok=True)
+            new.symlink_to(f"/proc/{os.getpid()}/fd/{self._descriptor}")
+            new.replace(self._link)
+        except BlockingIOError:
+            self.close()
+            holder = "another process"
+            with suppress(OSError, IndexError):
+                holder = f"process {os.readlink(self._link).split('/')[2]}"  # noqa: PTH115 - text
+            raise OSError(errno.EBUSY, f"{holder} holds this name", f"hold:{name}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _has_lock(self) -> bool:
+        """Lock the file of the name; BlockingIOError if another process has it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(self._lock), self._lock_path.lstat())
+        return False
+
+    def lead_to(self, generation: Mapping, made_of: tuple[int, ...]) -> None:
+        os.dup2(generation.fileno(), self._descriptor, inheritable=False)
+        self.generation, self.made_of = self.generation + 1, made_of
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            if os.getpid() == self._process:
+                for path in (self._link, self._lock_path):  # before the lock is released
+                    with suppress(OSError):
+                        path.unlink()
+            os.close(self._descriptor)
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._descriptor = self._lock = -1
 
 
 class Hold(Closeable):
@@ -115,9 +200,12 @@ class Hold(Closeable):
     paths
         Files, folders of models, or URLs, in the order in which they get the budget; the files that an index or a model
         names follow it. Duplicates count once.
+    names
+        Names, each with the file of which a copy is held under it, whole or not at all; ``oc.open("hold:NAME")`` opens
+        the newest one. Names are letters, digits and "_-.".
     max_bytes
         Maximum bytes of all files in memory, as a number or text such as "12 GiB"; None: half of the available memory
-        of the machine or control group.
+        of the machine or control group. While users of an older generation live, that counts in addition.
     pin
         Maximum bytes to lock; None: as many as RLIMIT_MEMLOCK allows (for root, the whole budget), 0: none.
     threads, huge
@@ -126,7 +214,10 @@ class Hold(Closeable):
     Raises
     ------
     OSError
-        A path cannot be opened; ``filename`` has it. Later, `refresh` reports such a path as "lost".
+        A path cannot be opened; ``filename`` has it. Later, `refresh` reports such a path as "lost". EBUSY: another
+        process holds a name; the message has its process id.
+    ValueError
+        A name has other characters.
 
     Examples
     --------
@@ -142,8 +233,9 @@ class Hold(Closeable):
 
     def __init__(
         self,
-        paths: Iterable[Named],
+        paths: Iterable[Named] = (),
         *,
+        names: Dict[str, str | os.PathLike[str]] | None = None,
         max_bytes: int | str | None = None,
         pin: int | None = None,
         threads: int | None = None,
@@ -158,10 +250,13 @@ class Hold(Closeable):
         """Maximum bytes of all files in memory."""
         self._pin = None if pin is None else non_negative("pin", pin)
         self._threads, self._huge = threads, huge
-        self._files = [_File(path) for path in dict.fromkeys(file for path in paths for file in files_of(path))]
+        self._files: list[_File] = []
         try:
-            for file in self._files:
-                file.mapping = Mapping(file.path)
+            for name, path in (names or {}).items():
+                with Mapping(path):  # an error now, not at the first refresh
+                    self._files.append(_File(path_text(path), _Name(name)))
+            for text in dict.fromkeys(file for path in paths for file in files_of(path)):
+                self._files.append(_File(text, mapping=Mapping(text)))
         except BaseException:
             self.close()
             raise
@@ -193,8 +288,15 @@ class Hold(Closeable):
         It waits for the disk if pages are missing: the first refresh takes as long as `onecopy.warm` of all files.
         After KeyboardInterrupt, the next refresh continues.
         """
-        changes = [change for file in self._files if (change := _compared(file)) is not None]
-        self._plan()
+        changes, left = [], self.max_bytes
+        for file in self._files:
+            found = _compared(file) if file.name is None else _renewed(file, file.name, left)
+            changes += [] if found is None else [found]
+            file.wanted = file.size if file.size <= left else left // mmap.PAGESIZE * mmap.PAGESIZE
+            left -= file.wanted
+            if file.mapping is not None and file.locked > file.wanted:
+                unpin(file.mapping)
+                file.locked = 0
         lockable = self.max_bytes if self._pin is None else self._pin
         for file in self._files:
             if file.mapping is not None and (change := self._fill(file, file.mapping, lockable)) is not None:
@@ -203,20 +305,12 @@ class Hold(Closeable):
         return changes
 
     def close(self) -> None:
-        """Release all files; their pages stay in memory until it is needed. Closing twice has no effect."""
+        """Release all files; pages of files stay in memory until it is needed. Closing twice has no effect."""
         for file in self._files:
             file.release()
+            if file.name is not None:
+                file.name.close()
         self._files = []
-
-    def _plan(self) -> None:
-        """Assign each file its part of the budget, and unlock files whose part has shrunk."""
-        left = self.max_bytes
-        for file in self._files:
-            file.wanted = file.size if file.size <= left else left // mmap.PAGESIZE * mmap.PAGESIZE
-            left -= file.wanted
-            if file.mapping is not None and file.locked > file.wanted:
-                unpin(file.mapping)
-                file.locked = 0
 
     def _fill(self, file: _File, mapping: Mapping, lockable: int) -> Change | None:
         part = [(0, file.wanted)]
@@ -232,6 +326,8 @@ class Hold(Closeable):
                 file.locked = _lock(mapping, file.locked, min(file.wanted, lockable))
         except OSError as error:  # DataLost: the file was truncated during this call
             return _lost(file, error.strerror or str(error))
+        if file.reported is not None and file.reported[0] == "kept":
+            return None
         if file.wanted < file.size and not reason:
             reason = f"the budget of {in_words(self.max_bytes)} ends here"
         what: What = "short" if short else "held" if file.reported is None else "warmed"
@@ -274,12 +370,39 @@ def _compared(file: _File) -> Change | None:
     return file.change("replaced", "the path leads to another file") if replaced else None
 
 
-def _lost(file: _File, reason: str, seen: Identity | None = None) -> Change | None:
-    """Release a file; the same reason is not reported twice."""
+def _renewed(file: _File, name: _Name, left: int) -> Change | None:
+    """Compare the path with the file that was copied; copy it, within `left` bytes, if it is another one at rest."""
+    try:
+        now = file_identity(file.path)[0]
+        known, file.seen = file.seen, now
+        if now == name.made_of:
+            return None
+        if known not in (None, now):
+            return None  # it may be partly written: wait for the next refresh
+        if now.nbytes > left:
+            return _lost(file, f"{in_words(now.nbytes)} exceed what is left of the budget, {in_words(left)}")
+        expect_memory(now.nbytes, "copy", file.path)
+        copied, made_of = snapshots.copy(file.path, name.name)
+        generation = Mapping.from_descriptor(copied.fileno(), file.path)
+        copied.close()
+    except (OSError, MemoryError, snapshots.NoSnapshot) as error:
+        return _lost(file, getattr(error, "strerror", None) or str(error))
+    name.lead_to(generation, made_of)
+    replaced = file.mapping is not None
     file.release()
-    file.seen = seen
-    known, file.reported = file.reported, ("lost", reason, 0, 0)
-    return None if known == file.reported else file.change("lost", reason)
+    file.mapping, file.reported = generation, None
+    return file.change("replaced", "the file was replaced or written") if replaced else None
+
+
+def _lost(file: _File, reason: str, seen: tuple[int, ...] | None = None) -> Change | None:
+    """Release a file, but not the generation of a name; the same reason is not reported twice."""
+    kept = file.name is not None and file.mapping is not None
+    if file.name is None:
+        file.release()
+        file.seen = seen
+    what: What = "kept" if kept else "lost"
+    known, file.reported = file.reported, (what, reason, 0, 0)
+    return None if known == file.reported else file.change(what, reason)
 
 
 def _lock(mapping: Mapping, locked: int, wanted: int) -> int:

@@ -4,7 +4,8 @@ A mapping of a file is no copy of it: a write to the file changes what is mapped
 file was truncated ends. What must behave as if the file had been read, such as ``numpy.load`` under ``onecopy run``,
 maps a snapshot instead. `take` returns one of three:
 
-* The file itself, if it cannot be written where it is: on a read-only mount, or with the flags immutable or verity.
+* The file itself, if it cannot be written where it is: on a read-only mount, with the flags immutable or verity, or
+  what `onecopy hold` has in memory.
 * A sealed memory file of the process that `KEEPER` names (`onecopy.runs.keeper`), which all processes of the run map.
 * An artefact of the default store, on disk: without such a process, or if the file has more than half of the memory
   that may be used. File systems with reflinks share its blocks with the file.
@@ -15,11 +16,16 @@ last of these times: not within the clock's granularity after a write, after a w
 after dirty pages were written back, which makes the kernel notice the next write through a mapping. File systems that
 do not date writes in this way are refused (`NoSnapshot`).
 
+**Names.** `copy` makes a snapshot for `onecopy hold NAME=FILE`, and `held` opens the one that a name leads to: the link
+``holds/NAME`` in the default store in memory leads to a descriptor of the process that holds it. The kernel lets only
+processes of that user follow it, and only as long as that process lives.
+
 **Threads.** All functions may be called from any thread.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -38,13 +44,19 @@ from onecopy.variables import KEEPER, MAP_WRITABLE
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["NoSnapshot", "Snapshot", "fits_in_memory", "handle_of", "take"]
+__all__ = ["NoSnapshot", "Snapshot", "copy", "fits_in_memory", "handle_of", "held", "is_sealed", "take"]
 
 GET, GET_REMOTE, MAKE, HAVE, MADE = b"get ", b"far ", b"make", b"have", b"made"
 """Messages between a process and the keeper: see `onecopy.runs.keeper`."""
 MEMORY_NAME = "onecopy:"
 """How the names of memory files with snapshots begin; the path of the file follows."""
+HELD_NAME = "onecopy-hold:"
+"""How the names of memory files of `onecopy hold` begin; the name follows."""
+HOLDS = "holds"
+"""Name of the folder with the links to them, in the default store in memory."""
 
+_GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
+_MARKS = str.maketrans("_-.", "aaa")
 _REMOTE_NS = 60_000_000_000
 _GET_FLAGS = 0x80086601
 _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
@@ -111,25 +123,110 @@ def take(file: str | int) -> Snapshot:
     """
     name = file if isinstance(file, str) else f"/proc/self/fd/{file}"
     # A descriptor of its own: its position is not shared with the caller's.
-    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = _open(name)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NoSnapshot("not a regular file")
         path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
         source = _Source(descriptor, path, _core.is_remote(descriptor))
         identity = source.now()
         if _cannot_be_written(descriptor, source.is_remote):
             return Snapshot(descriptor, path, identity, "file")
-        if source.is_remote and not 0 < identity.changed < time.time_ns() - _REMOTE_NS:
-            raise NoSnapshot("changed less than a minute ago, by the clock of its server, or its time is not known")
-        if not source.is_remote and (reason := _core.why_writes_are_undated(descriptor)):
-            raise NoSnapshot(f"{reason}: its contents cannot be identified")
+        _expect_dated(source, identity)
         taken = _of_keeper(source, identity) or _of_store(source, identity)
     except BaseException:
         os.close(descriptor)
         raise
     os.close(descriptor)
     return taken
+
+
+def copy(path: str, name: str) -> tuple[_core.Mapping, FileIdentity]:
+    """Copy a file into sealed memory of this process, for the name of a holder; return it with the file's identity.
+
+    The pages of the file leave the page cache as they are copied, unless a process maps them.
+
+    Raises
+    ------
+    NoSnapshot, OSError
+        As raised by `take`.
+    MemoryError
+        There is too little memory.
+    """
+    descriptor = _open(path)
+    try:
+        source = _Source(descriptor, path, _core.is_remote(descriptor))
+        identity = source.now()
+        _expect_dated(source, identity)
+        return _sealed(source, HELD_NAME + name, identity, drop_source=True), identity
+    finally:
+        os.close(descriptor)
+
+
+def held(name: str) -> tuple[str, _core.FileHandle]:
+    """Return the path of the memory that a process holds under a name (`onecopy hold NAME=FILE`), and the open memory.
+
+    The path leads to the newest generation, as long as that process lives; the open memory stays what it is.
+
+    Raises
+    ------
+    FileNotFoundError
+        No process of this user holds the name, or it has ended.
+    BlockingIOError
+        The process that holds the name has not read the file yet.
+    PermissionError
+        The process has capabilities that this one lacks.
+    """
+    path, process = link_of(name), ""
+    try:
+        process = os.readlink(path).split("/")[2]  # noqa: PTH115 - text
+        descriptor = _open(path)
+    except (FileNotFoundError, NoSnapshot):
+        gone = f"process {process}, which held it, has ended" if process else "no process holds it"
+        advice = "`onecopy hold NAME=FILE` holds a file, for processes of the same user and PID namespace"
+        raise FileNotFoundError(errno.ENOENT, f"{gone}; {advice}", f"hold:{name}") from None
+    except PermissionError:
+        reason = f"process {process}, which holds it, has another user or capabilities that this process lacks"
+        raise PermissionError(errno.EACCES, reason, f"hold:{name}") from None
+    handle = _core.FileHandle(descriptor)
+    label = os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")  # noqa: PTH115
+    # The number of a process that has ended may be that of another one.
+    if label != f"/memfd:{HELD_NAME}{name}" or os.fstat(descriptor).st_uid != os.geteuid():
+        raise FileNotFoundError(errno.ENOENT, f"process {process}, which held it, has ended", f"hold:{name}")
+    if not is_sealed(descriptor):
+        reason = f"process {process} has not read the file yet; its output has the reason if it cannot"
+        raise BlockingIOError(errno.EAGAIN, reason, f"hold:{name}")
+    return path, handle
+
+
+def link_of(name: str) -> str:
+    """Return the path of the link to what is held under a name; ValueError if that is no name."""
+    if not (name.isascii() and name.translate(_MARKS).isalnum() and name[0] not in "-." and len(name) <= 100):
+        raise ValueError(f"not a name: {name!r}; names are letters, digits and '_-.', and begin with none of '-.'")
+    return os.path.join(_core.default_folder(memory=True)[0], HOLDS, name)  # noqa: PTH118
+
+
+def is_sealed(memory: int) -> bool:
+    """Return whether a descriptor is that of memory which no process can change."""
+    try:
+        return fcntl.fcntl(memory, _GET_SEALS) & _SEALS == _SEALS
+    except OSError:
+        return False
+
+
+def _open(path: str) -> int:
+    """Open a regular file; NoSnapshot for another one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise NoSnapshot("not a regular file")
+
+
+def _expect_dated(source: _Source, identity: FileIdentity) -> None:
+    """Raise NoSnapshot if the times of a file do not show each write to it."""
+    if source.is_remote and not 0 < identity.changed < time.time_ns() - _REMOTE_NS:
+        raise NoSnapshot("changed less than a minute ago, by the clock of its server, or its time is not known")
+    if not source.is_remote and (reason := _core.why_writes_are_undated(source.descriptor)):
+        raise NoSnapshot(f"{reason}: its contents cannot be identified")
 
 
 _PLACES = {
@@ -149,7 +246,7 @@ def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
 
 
 def _cannot_be_written(descriptor: int, is_remote: bool) -> bool:
-    if os.environ.get(MAP_WRITABLE) == "1":
+    if os.environ.get(MAP_WRITABLE) == "1" or is_sealed(descriptor):
         return True
     if is_remote:  # others may write it on its server, and to map it is slow
         return False
@@ -191,23 +288,33 @@ def _of_keeper(source: _Source, identity: FileIdentity) -> Snapshot | None:
 
 def _made(keeper: socket.socket, source: _Source, identity: FileIdentity) -> Snapshot | None:
     """Make a snapshot in memory and give it to the keeper; None if there is too little memory."""
-    _settle(source, identity)
     name = MEMORY_NAME + source.path
     try:
-        memory = _core.take_snapshot(source.descriptor, name[-200:] if len(source.path) > 200 else name)
+        memory = _sealed(source, name[-200:] if len(source.path) > 200 else name, identity)
     except MemoryError:
         return None
-    except TimeoutError as error:  # nothing else will be answered either
-        raise TimeoutError(error.errno, error.strerror, source.path) from None
-    except OSError as error:
-        raise NoSnapshot(f"a snapshot cannot be made: {error}") from None
     try:
-        if source.now() != identity:
-            raise NoSnapshot("changed while a snapshot was made")
         socket.send_fds(keeper, [MADE], [memory.fileno()])
         return Snapshot(os.dup(memory.fileno()), source.path, identity, "memory")
     finally:
         memory.close()
+
+
+def _sealed(source: _Source, name: str, identity: FileIdentity, *, drop_source: bool = False) -> _core.Mapping:
+    """Copy a file into sealed memory, when it is at rest; MemoryError if there is too little."""
+    _settle(source, identity)
+    try:
+        memory = _core.take_snapshot(source.descriptor, name, drop_source=drop_source)
+    except MemoryError:
+        raise
+    except TimeoutError as error:  # nothing else will be answered either
+        raise TimeoutError(error.errno, error.strerror, source.path) from None
+    except OSError as error:
+        raise NoSnapshot(f"a snapshot cannot be made: {error}") from None
+    if source.now() != identity:
+        memory.close()
+        raise NoSnapshot("changed while a snapshot was made")
+    return memory
 
 
 def fits_in_memory(nbytes: int) -> bool:

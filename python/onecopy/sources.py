@@ -1,4 +1,4 @@
-"""What a caller names, as the file to open and the kind of copy of it: a path, a URL, a folder of a model, an artefact.
+"""What a caller names, as the file to open and the kind of copy: a path, a URL, an artefact, what a process holds.
 
 `resolve` is the only place that asks whether a path is a URL; what it returns is a local file. `How` is how files are
 opened: mapped, from a snapshot, or copied.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["AS_REQUESTED", "How", "Named", "file_of", "files_of", "in_folder", "resolve", "url_of"]
 
 Named: TypeAlias = "str | os.PathLike[str] | Artefact"
-"""What a caller may name: a path, a URL, or an artefact of a store."""
+"""What a caller may name: a path, a URL, an artefact of a store, or "hold:NAME", what `onecopy hold` has in memory."""
 
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 """Names of the files that are fetched of a folder behind a URL: the configuration, the tokenizer and the weights."""
@@ -40,7 +40,7 @@ def url_of(named: Named) -> str:
 
 
 def resolve(named: Named, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle | None]:
-    """Return the path of the local file that a caller named, and the open file of an artefact, or None.
+    """Return the path of the local file that a caller named, and the open file of an artefact or a holder, or None.
 
     A URL is fetched once per machine, with the files that it names; of one that ends with "/", the `MODEL_FILES`. An
     artefact is opened by its open file even if its path was removed or replaced since.
@@ -48,7 +48,7 @@ def resolve(named: Named, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle
     Parameters
     ----------
     named
-        A path, a URL, or an `Artefact` of a `Store`.
+        A path, a URL, an `Artefact` of a `Store`, or "hold:NAME".
     nodes
         Nodes with which a URL is fetched: see `onecopy.remote.fetch`.
 
@@ -56,8 +56,10 @@ def resolve(named: Named, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle
     ------
     OSError, FileChanged, FormatError, ModuleNotFoundError
         As raised by `onecopy.remote.fetch`.
+    FileNotFoundError, BlockingIOError, PermissionError
+        No process of this user holds the name, or it has not read the file yet, or this process must not use it.
     ValueError
-        The path contains a NUL byte; or there are `nodes`, but no URL.
+        The path contains a NUL byte; the name is none; or there are `nodes`, but no URL.
     """
     if isinstance(named, str) and "://" in named and is_url(named):
         from onecopy import remote  # here, because it loads the store
@@ -65,6 +67,10 @@ def resolve(named: Named, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle
         return os.fspath(remote.fetch(named, names=MODEL_FILES, nodes=nodes)), None
     if nodes is not None:
         raise ValueError("nodes is for URLs that are opened whole: without names")
+    if isinstance(named, str) and named.startswith("hold:"):
+        from onecopy import snapshots
+
+        return snapshots.held(named[5:])
     return path_text(named), getattr(named, "handle", None)
 
 

@@ -33,8 +33,12 @@ os::Fd create(const std::string& name, std::uint64_t size) {
 class Copier {
  public:
   // In the page cache a process that maps a file of a disk may need it; of a server's file the memory file is for all.
-  Copier(int from, os::Fd into, std::uint64_t size)
-      : reader_(from, is_remote(from) ? Leaves::nothing : Leaves::read), into_(std::move(into)), size_(size) {}
+  // `drop`: out of the page cache, also what was there before.
+  Copier(int from, os::Fd into, std::uint64_t size, bool drop)
+      : reader_(from, drop || is_remote(from) ? Leaves::nothing : Leaves::read),
+        into_(std::move(into)),
+        size_(size),
+        drop_(drop) {}
 
   std::uint64_t pieces() const noexcept { return (size_ + reader_.piece() - 1) / reader_.piece(); }
   unsigned threads() const noexcept { return reader_.threads(); }
@@ -43,7 +47,7 @@ class Copier {
     const ByteRange range{number * reader_.piece(), std::min(reader_.piece(), size_ - number * reader_.piece())};
     const bool is_new = reader_.bring_in(range);
     const int failed = copy_in_steps(range);
-    if (is_new) reader_.let_go(range);
+    if (is_new || drop_) reader_.let_go(range);
     int none = 0;
     if (failed != 0 && error_.compare_exchange_strong(none, failed)) failed_at_ = range.offset;
     return failed == 0;
@@ -67,6 +71,7 @@ class Copier {
   Reader reader_;
   os::Fd into_;
   std::uint64_t size_;
+  bool drop_;
   std::atomic<int> error_{0};
   std::uint64_t failed_at_ = 0;
 };
@@ -81,24 +86,28 @@ void expect_dated_writes(int fd, std::uint64_t size, const std::string& name) {
   (void)os::will_need(fd, {0, std::uint64_t{128} << 20U});  // while memory is reserved
 }
 
-}  // namespace
-
-void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads) {
+void copy(int from, int into, std::uint64_t size, const std::string& name, unsigned threads, bool drop) {
   auto own = os::duplicate(into);
   check(own.error, "duplicate a descriptor of", name);
-  const auto copier = std::make_shared<Copier>(from, std::move(own.value), size);
+  const auto copier = std::make_shared<Copier>(from, std::move(own.value), size, drop);
   const auto watched =
       watch_pieces(copier->pieces(), threads != 0 ? threads : copier->threads(), copier, read_patience());
   throw_if_stopped(watched, "copy", name);
   if (copier->error() != 0) throw_read_error("copy", name, copier->error(), copier->failed_at());
 }
 
-Mapping take_snapshot(int fd, std::string name, unsigned threads) {
+}  // namespace
+
+void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads) {
+  copy(from, into, size, name, threads, false);
+}
+
+Mapping take_snapshot(int fd, std::string name, unsigned threads, bool drop_source) {
   const auto facts = os::facts_of(fd);
   check(facts.error, "stat", name);
   if (!is_remote(fd)) expect_dated_writes(fd, facts.value.size, name);
   os::Fd memory = create(name, facts.value.size);
-  copy_contents(fd, memory.get(), facts.value.size, name, threads);
+  copy(fd, memory.get(), facts.value.size, name, threads, drop_source);
   check(os::seal(memory.get()), "seal", name);
   // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
   if (auto reader = os::reopen_read(memory.get())) memory = std::move(reader.value);

@@ -136,7 +136,7 @@ std::optional<About> read_about_of(const File& file, const std::string& key) {
 void write_about(const File& file, const About& about) {
   const std::string text = to_text(about);
   AtomicWriter writer(Target(file.folder.descriptor(), file.path()), text.size(),
-                      {.durable = about.boot.empty(), .owner_only = true});
+                      {.durable = about.boot.empty(), .permissions = 0600U | file.folder.readers()});
   writer.write(std::as_bytes(std::span(text)));
   writer.commit();
 }

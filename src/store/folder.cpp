@@ -11,6 +11,8 @@ namespace fs = std::filesystem;
 
 constexpr unsigned of_others = 0077;
 constexpr unsigned written_by_others = 0022;
+constexpr unsigned private_folder = 0700;
+constexpr unsigned shared_folder = 0750;
 
 std::string octal(unsigned permissions) {
   std::string text;
@@ -18,9 +20,9 @@ std::string octal(unsigned permissions) {
   return "0" + text;
 }
 
-std::string belongs_to_another(const os::FileFacts& facts) {
-  return "it belongs to user " + std::to_string(facts.owner) + ", but this process runs as user " +
-         std::to_string(os::user_id());
+std::string belongs_to_another(const os::FileFacts& facts, std::uint64_t owner) {
+  return "it belongs to user " + std::to_string(facts.owner) + ", " +
+         (owner == os::user_id() ? "but this process runs as user " : "not to user ") + std::to_string(owner);
 }
 
 struct Refusal {
@@ -29,11 +31,14 @@ struct Refusal {
 };
 
 // Why a folder is none of ours; code 0: it is.
-Refusal refusal_of(const os::FileFacts& facts) {
+Refusal refusal_of(const os::FileFacts& facts, const StoreUsers& users) {
+  const auto owner = users.owner.value_or(os::user_id());
   if (facts.kind == os::FileKind::link) return {ELOOP, "it is a symbolic link; give the folder itself"};
   if (facts.kind != os::FileKind::folder) return {ENOTDIR, "it is not a folder"};
-  if (facts.owner != os::user_id()) return {EACCES, belongs_to_another(facts)};
-  if ((facts.permissions & of_others) != 0)
+  if (facts.owner != owner) return {EACCES, belongs_to_another(facts, owner)};
+  if (users.shared && (facts.permissions & written_by_others) != 0)
+    return {EACCES, "other users may write it (mode " + octal(facts.permissions) + "); chmod go-w forbids that"};
+  if (!users.shared && (facts.permissions & of_others) != 0)
     return {EACCES,
             "other users have access to it (mode " + octal(facts.permissions) + "); chmod 700 makes it private"};
   return {};
@@ -49,13 +54,13 @@ Refusal refusal_of(const os::FileFacts& facts) {
 }
 
 // And those above it, whatever the umask: a cache folder that others may write can be exchanged by them.
-void make(const fs::path& folder) {
-  const int error = os::create_folder(folder.string());
+void make(const fs::path& folder, unsigned permissions) {
+  const int error = os::create_folder(folder.string(), permissions);
   if (error == 0 || error == EEXIST) return;
   const auto above = folder.parent_path();
   if (error != ENOENT || above == folder || above.empty()) refuse_folder(folder, error);
-  make(above);
-  const int again = os::create_folder(folder.string());
+  make(above, private_folder);
+  const int again = os::create_folder(folder.string(), permissions);
   if (again != 0 && again != EEXIST) refuse_folder(folder, again);
 }
 
@@ -66,28 +71,28 @@ void expect_ours(const File& file, const os::FileFacts& facts) {
   if (facts.kind == os::FileKind::link) refuse(ELOOP, "it is a symbolic link, not a file of the store");
   if (facts.kind == os::FileKind::folder) refuse(EISDIR, "it is a folder, not a file of the store");
   if (facts.kind != os::FileKind::regular) refuse(EEXIST, "it is a FIFO, socket or device, not a file of the store");
-  if (facts.owner != os::user_id()) refuse(EACCES, belongs_to_another(facts));
+  if (const auto owner = file.folder.owner(); facts.owner != owner) refuse(EACCES, belongs_to_another(facts, owner));
 }
 
 }  // namespace
 
-Folder Folder::open(const fs::path& path) {
+Folder Folder::open(const fs::path& path, const StoreUsers& users) {
   auto opened = os::open_no_link(path.string());
-  if (opened.error == ENOENT) {
-    make(path);
+  if (opened.error == ENOENT && users.owner.value_or(os::user_id()) == os::user_id()) {
+    make(path, users.shared ? shared_folder : private_folder);
     opened = os::open_no_link(path.string());
   }
   // For another user's folder the error names the owner, not the failed open.
   const auto facts = opened ? os::facts_of(opened.value.get()) : os::facts_of_entry(path.string());
   if (!facts) refuse_folder(path, opened ? facts.error : opened.error);
-  if (auto refusal = refusal_of(facts.value); refusal.code != 0) refuse_folder(path, std::move(refusal));
+  if (auto refusal = refusal_of(facts.value, users); refusal.code != 0) refuse_folder(path, std::move(refusal));
   if (!opened) refuse_folder(path, opened.error);
-  return {std::move(opened.value), path};
+  return {std::move(opened.value), path, facts.value};
 }
 
 std::string why_not_ours(const fs::path& path) {
   const auto facts = os::facts_of_entry(path.string());
-  return facts ? refusal_of(facts.value).why : std::string();
+  return facts ? refusal_of(facts.value, {}).why : std::string();
 }
 
 os::Result<os::FileFacts> facts_of_ours(const File& file) {

@@ -9,25 +9,35 @@
 #include <string>
 #include <utility>
 
+#include "onecopy/store/store.hpp"
 #include "os/os.hpp"
 
 namespace onecopy::store {
 
 class Folder {
  public:
-  // Creates the folder and its parents with mode 0700 where they are missing. Throws OsError unless it is a folder, not
-  // a symbolic link, owned by this user, without access for other users.
-  static Folder open(const std::filesystem::path& path);
+  // Creates the folder and its parents with mode 0700 where they are missing (a shared one with 0750, as the umask
+  // permits). Throws OsError unless it is a folder, not a symbolic link, owned by this user, without access for other
+  // users; with `users`, owned by that user, or such that others may read it and not write.
+  static Folder open(const std::filesystem::path& path, const StoreUsers& users = {});
 
   int descriptor() const noexcept { return fd_->get(); }
   const std::filesystem::path& path() const noexcept { return path_; }
+  std::uint64_t owner() const noexcept { return owner_; }
+  bool is_own() const noexcept { return owner_ == os::user_id(); }
+  unsigned readers() const noexcept { return readers_; }  // 040 if its group may read it, 04 if all may
 
  private:
-  Folder(os::Fd fd, std::filesystem::path path)
-      : fd_(std::make_shared<const os::Fd>(std::move(fd))), path_(std::move(path)) {}
+  Folder(os::Fd fd, std::filesystem::path path, const os::FileFacts& facts)
+      : fd_(std::make_shared<const os::Fd>(std::move(fd))),
+        path_(std::move(path)),
+        owner_(facts.owner),
+        readers_(facts.permissions & 0044U) {}
 
   std::shared_ptr<const os::Fd> fd_;
   std::filesystem::path path_;
+  std::uint64_t owner_;
+  unsigned readers_;
 };
 
 // Why Folder::open would refuse a path; empty: it would not, or the path does not exist.
@@ -42,7 +52,7 @@ struct File {
   std::filesystem::path path() const { return folder.path() / name; }  // for messages
 };
 
-// The facts of a regular file of this user; none if it does not exist. Throws OsError for anything else.
+// The facts of a regular file of the owner of its folder; none if it does not exist. Throws OsError for anything else.
 os::Result<os::FileFacts> facts_of_ours(const File& file);
 
 // Whether no other user could have changed the file: none may write it, and it has no second name.

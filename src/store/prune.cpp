@@ -119,7 +119,7 @@ PruneReport prune(const Store& store, const PruneOptions& options) {
   std::vector<Artefact> stay;
   std::vector<Artefact> go;
   const auto now = now_ns();
-  const auto folder = onecopy::store::Folder::open(store.folder());
+  const auto folder = onecopy::store::Folder::open(store.folder(), store.users());
   const auto claim = options.max_bytes && !options.dry_run ? claim_prune(folder) : std::nullopt;
   for (auto& artefact : onecopy::store::list(folder)) {
     if (artefact.state == ArtefactState::foreign || artefact.state == ArtefactState::building) continue;

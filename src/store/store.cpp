@@ -43,7 +43,7 @@ std::optional<Artefact> attach(const Files& files, const std::string& key) {
   const auto about = store::read_about_of(files.about, key);
   if (!about) return std::nullopt;
   auto fd = store::open_as_built(*about, files.artefact);
-  if (!fd || !store::settle_if_old(files, *about, fd)) return std::nullopt;
+  if (!fd || (files.about.folder.is_own() && !store::settle_if_old(files, *about, fd))) return std::nullopt;
   store::record_use(files);
   return opened(store::described(*about, files), std::move(fd));
 }
@@ -111,7 +111,9 @@ os::Fd open_built(const Files& files, const std::string& boot) {
   auto fd = os::open_no_link(files.artefact.at());
   if (!fd) throw OsError("open", files.artefact.path().string(), fd.error);
   const auto facts = os::facts_of(fd.value.get());
-  const int error = facts ? os::set_permissions(fd.value.get(), facts.value.permissions & 0700U) : facts.error;
+  const int error =
+      facts ? os::set_permissions(fd.value.get(), (facts.value.permissions & 0700U) | files.artefact.folder.readers())
+            : facts.error;
   if (error != 0) throw OsError("set the mode of", files.artefact.path().string(), error);
   if (boot.empty()) store::flush_artefact(fd.value, files.artefact);
   return std::move(fd.value);
@@ -210,12 +212,12 @@ void mark_if_artefact(int fd) {
   if (name && store::parts_of(name.value).suffix == store::artefact_suffix) (void)os::mark_in_use(fd);
 }
 
-Store Store::open(const fs::path& folder) {
+Store Store::open(const fs::path& folder, const StoreUsers& users) {
   if (folder.empty()) throw OsError("use as a store", "", ENOENT);
   auto whole = fs::absolute(folder).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();  // "/a/b/": lstat would follow what b leads to
-  (void)Folder::open(whole);
-  return Store(std::move(whole));
+  (void)Folder::open(whole, users);
+  return {std::move(whole), users};
 }
 
 fs::path Store::path(const std::string& key) const {
@@ -224,7 +226,7 @@ fs::path Store::path(const std::string& key) const {
 
 std::optional<Artefact> Store::find(const std::string& key) const {
   const auto start = Clock::now();
-  auto artefact = attach(store::files_of(Folder::open(folder_), store::digest_of(key)), key);
+  auto artefact = attach(store::files_of(Folder::open(folder_, users_), store::digest_of(key)), key);
   if (!artefact) return std::nullopt;
   artefact->seconds = seconds_since(start);
   artefact->reason = "attached to an earlier build";
@@ -235,8 +237,8 @@ Artefact Store::get_or_build(const std::string& key, const Build& build, const B
   const auto digest = store::digest_of(key);
   Patience patience(options);
   for (;;) {
-    const auto files =
-        store::files_of(Folder::open(folder_), digest);  // opened again: the folder may have been removed meanwhile
+    const auto files = store::files_of(Folder::open(folder_, users_),
+                                       digest);  // opened again: the folder may have been removed meanwhile
     if (auto found = attach(files, key)) {
       remove_stale_claim(files, key);
       return attached(std::move(*found), patience);

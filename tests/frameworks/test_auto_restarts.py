@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 WORKERS = 3
 SERVER = [*RUN, *PYTHON, *GUNICORN, "-w", str(WORKERS), "app:app"]
-HOLD = [*PYTHON, "-m", "onecopy", "warm", "--hold", "--json"]
+HOLD = [*PYTHON, "-m", "onecopy", "hold", "--json"]
 
 
 @pytest.fixture

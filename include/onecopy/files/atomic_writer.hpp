@@ -22,8 +22,8 @@ namespace onecopy {
 class Target;
 
 struct WriteOptions {
-  bool durable = true;      // false: after a power cut the new file may be complete, empty, or contain zeros
-  bool owner_only = false;  // mode 0600; false: as the umask permits
+  bool durable = true;       // false: after a power cut the new file may be complete, empty, or contain zeros
+  unsigned permissions = 0;  // such as 0600; 0: as the umask permits
 };
 
 class AtomicWriter final : public FileWriter {

@@ -12,8 +12,10 @@ namespace onecopy {
 // can be passed to other processes. First waits for a write(2) that has begun, and writes dirty pages of the file back,
 // so that every later write to it, also through a mapping that a process has now, changes the time of its last change.
 // The caller has checked that so much memory may be used: Linux overcommits, and would end processes instead. Throws
-// OsError: ENOTSUP where the system has no sealed memory files; DataLost where the file became shorter.
-Mapping take_snapshot(int fd, std::string name, unsigned threads = 0);
+// OsError: ENOTSUP where the system has no sealed memory files; DataLost where the file became shorter. With
+// `drop_source`, pages of the file leave the page cache as they are copied, unless a process maps them: there is then
+// one copy in memory, not two.
+Mapping take_snapshot(int fd, std::string name, unsigned threads = 0, bool drop_source = false);
 
 // Copies `size` bytes of an open file into another one, with several threads. Files of a network or user-space file
 // system are read in as many requests at a time as they can use, and do not stay in the page cache. Throws OsError:

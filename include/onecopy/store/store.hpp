@@ -18,7 +18,8 @@
 // folder must be private: mode 0700, no symbolic link, owned by this user; any other folder is refused. Each call opens
 // the folder, checks the opened folder, and works relative to it; the files that it returns are open and owned by this
 // user. A process that may replace the folder can therefore hide an artefact, but cannot substitute another file for
-// it.
+// it. With StoreUsers, others may read the folder, or it belongs to another user whom the caller trusts; the same
+// checks hold for that user.
 //
 // Threads: any; a Store holds only a path and may be copied, forked and kept.
 #pragma once
@@ -55,16 +56,26 @@ struct BuildOptions {
   bool durable = true;
 };
 
+// Which users a folder is for. The default is this user alone.
+struct StoreUsers {
+  std::optional<std::uint64_t> owner;  // the user that the folder and its files must belong to; none: this one
+  bool shared = false;                 // others may read the folder; none may write it
+};
+
 using Build = std::function<void(const std::filesystem::path&)>;
 
 class Store {
  public:
   // Creates the folder and its parents where they are missing. Throws OsError (the folder belongs to another user,
-  // others have access to it, it is a symbolic link).
-  static Store open(const std::filesystem::path& folder);
+  // others have access to it, it is a symbolic link). Of a folder of another user, only `find` may be called, and the
+  // folder is not created.
+  static Store open(const std::filesystem::path& folder, const StoreUsers& users = {});
 
   const std::filesystem::path& folder() const& noexcept ONECOPY_LIFETIMEBOUND { return folder_; }
   const std::filesystem::path& folder() const&& = delete;
+
+  const StoreUsers& users() const& noexcept ONECOPY_LIFETIMEBOUND { return users_; }
+  const StoreUsers& users() const&& = delete;
 
   // The path of the artefact of a key, whether or not it exists.
   std::filesystem::path path(const std::string& key) const;
@@ -81,9 +92,10 @@ class Store {
   std::vector<Artefact> list() const;
 
  private:
-  explicit Store(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  Store(std::filesystem::path folder, const StoreUsers& users) : folder_(std::move(folder)), users_(users) {}
 
   std::filesystem::path folder_;
+  StoreUsers users_;
 };
 
 // For build functions: reports the number of bytes written so far to the waiting processes. Applies to the innermost

@@ -51,7 +51,9 @@ def open(  # noqa: A001 - as `onecopy.open`
         the only such file of another name. Or an `Artefact` of a `Store`, which is opened even if its path was removed
         or replaced since. Or a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is fetched once per machine
         into the default store, with all files that it names (`onecopy.remote.fetch`; needs ``pip install
-        'onecopy[remote]'``); one that ends with "/" is a folder.
+        'onecopy[remote]'``); one that ends with "/" is a folder. Or "hold:NAME": the newest generation of what a
+        process of this user has in memory (``onecopy hold NAME=FILE``); `ArrayFile.changed` says when there is a newer
+        one, or that process has ended.
     mode
         "map": arrays are pages of the page cache, shared by all processes and read from disk when first accessed.
         "snapshot": the contents that the file has now, which no later write changes, copied once per machine: into

@@ -69,6 +69,13 @@ _MAX_INTERVAL = 366 * 86_400.0
 FILES = click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 """The argument of verbs for one or several files."""
 
+HUGE = click.option(
+    "--huge/--no-huge",
+    default=None,
+    help="Use huge pages, or not; default: if a file is at most half of the available memory.",
+)
+"""The option of verbs that bring files into memory."""
+
 
 def names(help_text: str, **settings: Any) -> Callable[[_Command], _Command]:
     """Return the option `--names`, a pattern of the shell that names must match, as the argument `pattern`."""

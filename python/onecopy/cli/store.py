@@ -31,7 +31,8 @@ SOURCES = {None: "-", True: "present", False: "gone or changed"}
 def which(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that select the stores."""
     place = click.option("--place", type=click.Choice(PLACES), help="Only the default folder on disk, or in memory.")
-    return place(options.folder("This folder instead.")(function))
+    shared = click.option("--shared", is_flag=True, help="FOLDER is shared by users: what this user has built in it.")
+    return place(options.folder("This folder instead.")(shared(function)))
 
 
 def folders(folder: str | None, place: Place | None) -> list[Path]:
@@ -43,9 +44,10 @@ def folders(folder: str | None, place: Place | None) -> list[Path]:
     return [default_folder(one)[0] for one in (PLACES if place is None else (place,))]
 
 
-def stores(meant: Sequence[Path]) -> list[Store]:
+def stores(meant: Sequence[Path], *, shared: bool) -> list[Store]:
     """Return the stores of the folders that exist."""
-    return [Store(folder) for folder in meant if folder.is_symlink() or folder.exists()]
+    trust = () if shared else None
+    return [Store(folder, trust=trust) for folder in meant if folder.is_symlink() or folder.exists()]
 
 
 def as_dicts(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
@@ -97,7 +99,7 @@ def command() -> None:
 @which
 @click.option("--long", "whole", is_flag=True, help="Show full keys, as prune --key takes them.")
 @options.as_json()
-def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -> None:
+def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as_json: bool) -> None:
     """List artefacts by last use; unfinished builds have a state (building, partial, stale claim).
 
     Keys are shown without folders, sizes, times, inodes and entity tags; --long shows them in full. Below the table is
@@ -105,7 +107,7 @@ def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -
     the file system, or unlimited; the default is 25%.
     """
     meant = folders(folder, place)
-    found = stores(meant)
+    found = stores(meant, shared=shared)
     artefacts = [artefact for store in found for artefact in store.ls()]
     if as_json:
         options.show_json(as_dicts(artefacts))
@@ -116,7 +118,8 @@ def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -
         str(store.folder): " (size unlimited)" if store.max_bytes is None else f" (at most {size(store.max_bytes)})"
         for store in found
     }
-    where = (f"{one}{limits.get(str(one), '')}" for one in meant)
+    names = [store.folder for store in found] if shared else meant
+    where = (f"{one}{limits.get(str(one), '')}" for one in names)
     screen.show_line(screen.out(), f"{total(artefacts)} in {' and '.join(where)}")
 
 
@@ -139,7 +142,9 @@ def ls(*, folder: str | None, place: Place | None, whole: bool, as_json: bool) -
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Remove without a confirmation.")
 @options.as_json("JSON on stdout; needs --yes or --dry-run.")
-def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, as_json: bool, **chosen: Any) -> None:
+def prune(
+    *, folder: str | None, place: Place | None, shared: bool, dry_run: bool, yes: bool, as_json: bool, **chosen: Any
+) -> None:
     """Remove the artefacts that the options select, and files of abandoned builds.
 
     Without such an option, only files of abandoned builds are removed. Builds that are running are never removed.
@@ -147,7 +152,7 @@ def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, 
     """
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json cannot ask for a confirmation: add --yes or --dry-run")
-    found = stores(folders(folder, place))
+    found = stores(folders(folder, place), shared=shared)
     if not yes:
         removed = [artefact for store in found for artefact in store.prune(**chosen, dry_run=True).removed]
         if not as_json and removed:
@@ -168,12 +173,12 @@ def prune(*, folder: str | None, place: Place | None, dry_run: bool, yes: bool, 
 @command.command("path")
 @click.argument("key")
 @which
-def path(*, key: str, folder: str | None, place: Place | None) -> None:
+def path(*, key: str, folder: str | None, place: Place | None, shared: bool) -> None:
     """Print the path of the artefact of KEY. If there is none: the path that it would have, with exit status 1."""
     meant = folders(folder, place)
-    for store in stores(meant):
+    for store in stores(meant, shared=shared):
         if (artefact := store.find(key)) is not None:
             click.echo(str(artefact.path))
             return
-    click.echo(str(Store(meant[0]).path(key)))
+    click.echo(str(Store(meant[0], trust=() if shared else None).path(key)))
     raise click.exceptions.Exit(1)

@@ -220,8 +220,9 @@ def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | N
         spool = store.folder if store.place == "disk" else None
         report = store.get_or_build(key, lambda path: job.build(spool).save(str(path)), source=source)
     if report.built and job.codec == "pickle":
-        _remove_ended_jobs(Store(report.path.parent))
-    # Unpickles only if this call has codec="pickle", and the file, which belongs to this user, is marked with it.
+        _remove_ended_jobs(store if store.trust is not None else Store(report.path.parent))
+    # Unpickles only if this call has codec="pickle", and the file, which belongs to this user (or one that the caller
+    # trusts), is marked with it.
     shared = of_path(str(report.path), trusted=job.codec == "pickle", handle=report.handle)
     return shared, report.without_handle()
 

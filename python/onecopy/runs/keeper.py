@@ -13,7 +13,6 @@ first, when there are many, or when a new one would not fit into half of the mem
 
 from __future__ import annotations
 
-import fcntl
 import hmac
 import os
 import selectors
@@ -27,14 +26,13 @@ from typing import TYPE_CHECKING
 from onecopy import _core
 from onecopy.identity import FileIdentity, file_identity
 from onecopy.memory import proc
-from onecopy.snapshots import GET, GET_REMOTE, HAVE, MADE, MAKE, MEMORY_NAME, fits_in_memory
+from onecopy.snapshots import GET, GET_REMOTE, HAVE, MADE, MAKE, MEMORY_NAME, fits_in_memory, is_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_KEPT = 400
 """Snapshots that are kept, each with a descriptor."""
-_GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
 _Key = tuple[int, FileIdentity]
 
 
@@ -150,7 +148,7 @@ class Keeper:
 
     def _made(self, connection: socket.socket, memory: int) -> None:
         key = next((key for key, kept in self._kept.items() if kept.maker is connection), None)
-        if key is None or not _is_sealed(memory) or os.fstat(memory).st_size != key[1].nbytes:
+        if key is None or not is_sealed(memory) or os.fstat(memory).st_size != key[1].nbytes:
             return self._drop(connection)
         kept = self._kept[key]
         kept.memory, kept.maker = os.dup(memory), None
@@ -208,13 +206,6 @@ class Keeper:
 
     def _release(self, key: _Key) -> None:
         os.close(self._kept.pop(key).memory)
-
-
-def _is_sealed(memory: int) -> bool:
-    try:
-        return fcntl.fcntl(memory, _GET_SEALS) & _SEALS == _SEALS
-    except OSError:
-        return False
 
 
 def _mapped_inodes() -> set[int]:

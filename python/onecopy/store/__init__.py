@@ -17,7 +17,8 @@ process does not block others. `Store.ls` lists the files that killed builders l
 prune never removes files that are being built, and processes that have a removed file mapped keep its pages.
 
 **When not to use it.** Between machines: the folder must be on a disk of this machine or in memory, because locks of
-network file systems are not reliable. Between users: the folder belongs to one user.
+network file systems are not reliable. Between users: the folder belongs to one user, unless each of them names those
+whose artefacts it uses (`Store.trust`).
 
 **Threads and forks.** All methods are thread-safe. A Store can be pickled and used in forked children; a child that was
 forked during a build does not own that build.
@@ -27,6 +28,8 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
@@ -262,7 +265,7 @@ class Store:
         ``$XDG_CACHE_HOME/onecopy``, else ``~/.cache/onecopy`` if it can be written, or ``/var/tmp/onecopy-<uid>`` if
         there is none or it is on a network file system. None with ``place="memory"``: ``/dev/shm/onecopy-<uid>``. If
         the last two names are taken by another user, ``onecopy-<uid>-1`` or the next free number is used; `reason` and
-        a warning of the logger "onecopy" report that.
+        a warning of the logger "onecopy" report that. With `trust`: a folder that several users share.
     place
         Which of the two default folders is used if `folder` is None: "disk" or "memory".
     where
@@ -279,6 +282,14 @@ class Store:
         Size of the store from which on a build removes the least recently used artefacts, until the rest is at most
         that large: a number of bytes, text such as "50 GiB", "10%" of the file system, or "unlimited". An artefact that
         a process has open or mapped through onecopy is never removed for it. None: ``$ONECOPY_MAX_BYTES``, else "25%".
+    trust
+        None: no other user has access to the folder. Otherwise, names or ids of users whose artefacts are used too, as
+        if this user had built them: files that these users can change, and pickles that run as this user. `folder` has
+        a folder for each user then, named by the user's id, in which only that user may write and which its group may
+        read (mode 0750, as the umask permits); this user builds in its own, which is `Store.folder`, and `ls`,
+        `prune` and `max_bytes` are for that one. An empty list: others may use what this user builds, and it uses
+        nothing of theirs. `folder` must exist, belong to root, this user or one of these, and be sticky (``chmod +t``)
+        if others may write it.
     timeout
         Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else until the builder ends.
     on_wait
@@ -290,7 +301,7 @@ class Store:
     OSError
         The folder cannot be used; ``strerror`` has the reason.
     ValueError
-        An option has an invalid value.
+        An option has an invalid value, or there is no user of a name in `trust`.
 
     Examples
     --------
@@ -311,17 +322,24 @@ class Store:
         where: Where = "here",
         durable: bool = True,
         max_bytes: int | str | None = None,
+        trust: Iterable[str | int] | None = None,
         timeout: float | None = None,
         on_wait: OnWait = "announce",
     ) -> None:
         self._set(where, timeout, max_bytes, durable=durable, on_wait=on_wait)
         _check_place(place)
+        self.trust = None if trust is None else _user_ids(trust)
+        """Ids of the users whose artefacts are used too; None: the folder is for this user alone."""
+        if folder is None and trust is not None:
+            raise ValueError("trust needs a folder that the users share")
         if folder is None:
             chosen, reason = default_folder(place)
             path = os.fspath(chosen)
         else:
             path, reason = path_text(folder), "it was given by the caller"
-        self._core = _core.open_store(path)
+        if self.trust is not None:
+            path = _own_folder_in(path, self.trust)
+        self._core = _core.open_store(path, shared=self.trust is not None)
         self.folder = Path(self._core.folder)
         """Absolute path of the folder."""
         self.reason = reason
@@ -413,6 +431,8 @@ class Store:
             if call is None
             else lambda pid, since, size, waited: call(Waiting(key, pid, since / 1e9, size, waited))
         )
+        if self.trust and (of_another := self.find(key)) is not None:
+            return of_another
         timeout = self.timeout
         if timeout is None:
             timeout = _limited_seconds("ONECOPY_TIMEOUT", os.environ.get("ONECOPY_TIMEOUT"))
@@ -440,6 +460,10 @@ class Store:
     def find(self, key: str) -> Artefact | None:
         """Return the artefact of a key and record its use; None if it does not exist or was modified."""
         found = self._core.find(key)
+        for user in self.trust or ():
+            if found is None:
+                with suppress(OSError, ValueError):  # no folder, or one that is not of this user alone, or damaged
+                    found = _core.open_store(str(self.folder.parent / str(user)), shared=True, owner=user).find(key)
         return None if found is None else self._artefact(found)
 
     def path(self, key: str) -> Path:
@@ -516,17 +540,46 @@ class Store:
             handle=found.handle,
         )
 
-    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, bool, dict[str, Any]]]:
-        return _unpickle, (os.fspath(self.folder), self.is_default, self.options())
+    def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
+        return reopened, (os.fspath(self.folder), self.trust, self.is_default, self.options())
 
     def __repr__(self) -> str:
         return f"<onecopy.Store {os.fspath(self.folder)!r}, {self.place}>"
 
 
-def _unpickle(folder: str, is_default: bool, options: dict[str, Any]) -> Store:
-    store = Store(folder, **options)
+def reopened(folder: str, trust: Iterable[int] | None, is_default: bool, options: dict[str, Any]) -> Store:
+    """Return the store with these attributes, for another process."""
+    store = Store(folder if trust is None else Path(folder).parent, trust=trust, **options)
     store.is_default = is_default
     return store
+
+
+def _own_folder_in(shared: str, trust: tuple[int, ...]) -> str:
+    """Return the path of the folder of this user in a shared one, in which no other user may exchange folders."""
+    found = os.lstat(shared)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder, or a symbolic link to one", shared)
+    if found.st_uid not in (0, os.geteuid(), *trust):
+        raise PermissionError(errno.EACCES, f"it belongs to user {found.st_uid}, who is not trusted", shared)
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        reason = f"others may rename folders in it (mode {found.st_mode & 0o7777:o}); chmod +t forbids that"
+        raise PermissionError(errno.EACCES, reason, shared)
+    return os.path.join(shared, str(os.geteuid()))  # noqa: PTH118 - text
+
+
+def _user_ids(users: Iterable[str | int]) -> tuple[int, ...]:
+    """Return the ids of users in their order, without this one; ValueError for a name of no user."""
+    import pwd
+
+    if isinstance(users, str):
+        raise TypeError(f"trust must be a list of users: [{users!r}]")
+    found = dict[int, None]()
+    for user in users:
+        try:
+            found[user if isinstance(user, int) else pwd.getpwnam(user).pw_uid] = None
+        except KeyError:
+            raise ValueError(f"trust: there is no user {user!r}") from None
+    return tuple(user for user in found if user != os.geteuid())
 
 
 def default_folder(place: Place = "disk") -> tuple[Path, str]:

@@ -19,7 +19,7 @@ struct AtomicWriter::State {
       : target(std::move(place)), size(bytes), options(how), stage(bytes) {
     target.sweep();
     file = target.create();
-    if (options.owner_only) (void)os::set_permissions(file.fd.get(), owner_only);
+    if (options.permissions != 0) (void)os::set_permissions(file.fd.get(), options.permissions);
     const auto system = os::file_system_of(file.fd.get());
     if (system && system.value.storage == os::Storage::memory) expect_space_in_memory();
     const int error = reserve(file.fd.get(), size, size);
@@ -79,7 +79,9 @@ struct AtomicWriter::State {
     if (options.durable) target.flush_folder();
   }
 
-  unsigned permissions() const { return options.owner_only ? owner_only : os::permissions_of_new_files(); }
+  unsigned permissions() const {
+    return options.permissions != 0 ? options.permissions : os::permissions_of_new_files();
+  }
 
   // For good: after a failed write or flush the kernel would let the next one succeed, without what was lost.
   void abandon() noexcept {
@@ -95,8 +97,6 @@ struct AtomicWriter::State {
   [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const {
     target.fail(operation, error, std::move(detail));
   }
-
-  static constexpr unsigned owner_only = 0600;
 
   std::uint64_t under_way = 0;  // up to here the device has been asked to write
   std::uint64_t released = 0;   // up to here nothing is in the page cache

@@ -175,8 +175,8 @@ int remove_file(const Name& name) noexcept {
   return error_of([&] { return ::unlinkat(name.folder, name.text.c_str(), 0); });
 }
 
-int create_folder(const std::string& path) noexcept {
-  return error_of([&] { return ::mkdir(path.c_str(), 0700); });
+int create_folder(const std::string& path, unsigned permissions) noexcept {
+  return error_of([&] { return ::mkdir(path.c_str(), static_cast<mode_t>(permissions)); });
 }
 
 int why_not_writable(const std::string& folder) noexcept {

@@ -62,7 +62,7 @@ TEST_CASE("functions that do not follow a symbolic link report it") {
   CHECK(facts_of_entry(link).value.kind == FileKind::link);
   CHECK(facts_of_entry((folder / "file").string()).value.owner == user_id());
   CHECK(open_existing((folder / "none").string()).error == ENOENT);
-  CHECK(create_folder((folder / "private").string()) == 0);
+  CHECK(create_folder((folder / "private").string(), 0700) == 0);
   CHECK(facts_of((folder / "private").string()).value.permissions == 0700);
 }
 

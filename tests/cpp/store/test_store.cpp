@@ -63,6 +63,24 @@ TEST_CASE("of many threads one builds, and the others see how far it is") {
   CHECK(builds == 1);
 }
 
+TEST_CASE("a shared folder and what is built in it can be read by others and not written") {
+  const ScratchFolder folder;
+  const StoreUsers shared{.owner = {}, .shared = true};
+  const auto mode = [](const fs::path& path) { return static_cast<unsigned>(fs::status(path).permissions()) & 0777U; };
+  fs::create_directory(folder / "store");
+  fs::permissions(folder / "store", fs::perms(0770));
+  CHECK_THROWS_AS((void)Store::open(folder / "store", shared), OsError);
+  fs::permissions(folder / "store", fs::perms(0755));
+  CHECK_THROWS_AS((void)Store::open(folder / "store"), OsError);
+  const auto store = Store::open(folder / "store", shared);
+  const auto artefact = store.get_or_build("a", writes("x"));
+  CHECK((mode(artefact.path) & 0077U) == 0044);
+  CHECK(mode(fs::path(artefact.path).replace_extension(".about")) == 0644);
+  CHECK(store.find("a").has_value());
+  CHECK_THROWS_AS((void)Store::open(folder / "store", {.owner = 12345678, .shared = true}), OsError);
+  CHECK_THROWS_AS((void)Store::open(folder / "missing", {.owner = 12345678, .shared = true}), OsError);
+}
+
 TEST_CASE("the list distinguishes ready artefacts from leftovers, and prune removes what is selected") {
   const ScratchFolder folder;
   const auto store = Store::open(folder / "store");

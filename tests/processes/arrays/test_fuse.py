@@ -1,6 +1,7 @@
 """Files on a file system in user space: what works there, what is refused, and a server that is slow."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tests.support.fuse_models import (
 from tests.support.waiting import until
 
 import onecopy as oc
+from onecopy.holding import Hold
 from onecopy.page_cache import residency
 
 pytestmark = pytest.mark.processes
@@ -66,6 +68,20 @@ def test_auto_mode_takes_a_snapshot_and_names_the_file_system(on_fuse, tmp_path,
     assert (mode, wrong, later_reads) == ("snapshot", 0, 0)
     assert "on fuse" in reason
     assert reason.endswith("a snapshot in the store")
+
+
+def test_a_file_of_a_server_is_held_under_a_name_and_leaves_the_page_cache(on_fuse):
+    name = f"fuse-{os.getpid()}"
+
+    def work(path, faults):
+        with Hold(names={name: path}, pin=0) as hold:
+            first, again = hold.refresh(), hold.refresh()
+            with oc.open(f"hold:{name}") as file, oc.Mapping(path) as source:
+                return [change.what for change in first + again], wrong_bytes(file), residency(source).cached
+
+    changes, wrong, cached = on_fuse(work)
+    assert (changes, wrong) == (["held"], 0)
+    assert cached is None or cached < MIB
 
 
 COPIES = """

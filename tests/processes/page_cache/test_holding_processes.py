@@ -1,4 +1,4 @@
-"""`onecopy warm --hold` as a service has it: evicted behind its back, replaced, truncated, ended, killed."""
+"""`onecopy hold` as a service has it: evicted behind its back, replaced, truncated, ended, killed."""
 
 import contextlib
 import ctypes
@@ -26,7 +26,7 @@ class Holder:
     """A process that holds files; its changes are read one by one."""
 
     def __init__(self, arguments: list[object]) -> None:
-        command = [sys.executable, "-m", "onecopy", "warm", "--hold", "--interval", "0.05s", "--json"]
+        command = [sys.executable, "-m", "onecopy", "hold", "--interval", "0.05s", "--json"]
         self.process = subprocess.Popen(
             [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -117,9 +117,8 @@ def test_errors_are_lines_on_stderr(cold_file):
         sys.executable,
         "-m",
         "onecopy",
-        "warm",
+        "hold",
         str(path),
-        "--hold",
         "--interval",
         "0.05s",
         "--max-bytes",

@@ -52,11 +52,16 @@ def save_pickles(path: Path, mark: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Exchange two names, until this process is killed."""
+    """Exchange two names, until this process is killed, with pauses after which they have changed their places.
+
+    Without them, the other process might never find its own folder on a busy machine.
+    """
     libc = ctypes.CDLL(None)
     names = (AT_FDCWD, bytes(one), AT_FDCWD, bytes(other), RENAME_EXCHANGE)
     while True:
-        libc.renameat2(*names)
+        for _ in range(1001):
+            libc.renameat2(*names)
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -79,12 +84,12 @@ def plant(folder: Path, mark: Path, keys: list[str]) -> None:
         path.chmod(0o755)
 
 
-def share_again_and_again(folder: Path, codec: str, umask: int) -> tuple[int, int, list[object]]:
-    """Share for some seconds; return how often that was possible, how often not, and what was not ours."""
+def share_again_and_again(folder: Path, codec: str, umask: int) -> list[object]:
+    """Share for some seconds, until that was possible ten times and impossible ten times; return what was not ours."""
     os.umask(umask)
     good, refused, foreign = 0, 0, []
     end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
+    while time.monotonic() < end or min(good, refused) < 10:
         try:
             with oc.share(GOOD, KEY, codec=codec, store=folder) as rows:  # type: ignore[call-overload]
                 found = list(rows)
@@ -94,7 +99,7 @@ def share_again_and_again(folder: Path, codec: str, umask: int) -> tuple[int, in
         good += found == GOOD
         if found != GOOD:
             foreign.append(found)
-    return good, refused, foreign
+    return foreign
 
 
 def test_what_is_planted_would_run_in_a_folder_of_ours(team: Path, tmp_path: Path) -> None:
@@ -115,16 +120,12 @@ def test_nothing_of_another_user_is_unpickled_or_served(team: Path, codec: str, 
     subprocess.run(["chmod", "o+x", str(team)], check=True)
     attacker = fork(lambda: (os.setgid(ATTACKER), os.setuid(ATTACKER), exchange(store, planted)))
     try:
-        good, refused, foreign = call_in_child(
-            share_again_and_again, store, codec, umask, uid=OWNER, seconds=int(SECONDS) + 60
-        )
+        foreign = call_in_child(share_again_and_again, store, codec, umask, uid=OWNER, seconds=int(SECONDS) + 600)
     finally:
         os.kill(attacker, signal.SIGKILL)
         os.waitpid(attacker, 0)
     assert not mark.exists()
     assert foreign == []
-    assert good > 10
-    assert refused > 10  # the exchange hits
 
 
 def key_of(key: str, codec: str) -> str:

@@ -137,16 +137,13 @@ def test_a_file_that_is_in_memory_takes_nothing_of_the_budget_of_warm(onecopy_co
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--pin", "1MB"), "--pin can be used only with --hold"),
-        (("--interval", "5s"), "--interval can be used only with --hold"),
-        (("--hold", "--names", "a"), "--names cannot be used with --hold"),
-        (("--hold", "--verify"), "--verify cannot be used with --hold"),
-        (("--hold", "--interval", "0"), "'0' is not from 1ms to a year"),
-        (("--hold", "--pin", "much"), "--pin"),
+        (("--interval", "0"), "'0' is not from 1ms to a year"),
+        (("--pin", "much"), "--pin"),
+        (("llm=a", "llm=b"), "a NAME is given twice"),
     ],
 )
-def test_options_of_warm_that_exclude_each_other_are_refused(onecopy_command, model, arguments, message):
-    done = onecopy_command("warm", model, *arguments)
+def test_wrong_options_of_hold_are_usage_errors(onecopy_command, model, arguments, message):
+    done = onecopy_command("hold", model, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
 

@@ -38,7 +38,7 @@ from onecopy import _core
 from onecopy._core import PREPACKED_END
 from onecopy.errors import FormatError, Kind
 from onecopy.integrations.onnxruntime import _options
-from onecopy.store import Store, file_key, report_progress
+from onecopy.store import Store, file_key, reopened, report_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -153,14 +153,14 @@ class Recipe:
 
     def json(self) -> str:
         """Return the recipe as JSON."""
-        folder = str(self.store.folder)
-        return json.dumps([self.path, self.files, dict(self.options), self.disabled_optimizers, folder])
+        store = str(self.store.folder), self.store.trust
+        return json.dumps([self.path, self.files, dict(self.options), self.disabled_optimizers, *store])
 
     @classmethod
     def of_json(cls, text: str) -> Recipe:
         """Return the recipe of a JSON text."""
-        path, files, options, optimizers, folder = json.loads(text)
-        return cls(path, tuple(files), options, tuple(optimizers), Store(folder, on_wait=None))
+        path, files, options, optimizers, folder, trust = json.loads(text)
+        return cls(path, tuple(files), options, tuple(optimizers), reopened(folder, trust, False, {"on_wait": None}))
 
     def _digest_key(self) -> str:
         return "sha256 of " + "; ".join(file_key(file) for file in self.files)

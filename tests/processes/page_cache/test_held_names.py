@@ -1,0 +1,372 @@
+"""`onecopy hold NAME=FILE` with real processes: restarts, rolls under load, kills, other users, PID namespaces."""
+
+import contextlib
+import ctypes
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.children import call_in_child, fork, status_of
+from tests.support.memory_group import NoMemoryGroupError, limited
+from tests.support.rounds import rounds
+from tests.support.waiting import until
+
+import onecopy as oc
+from onecopy.holding import Hold
+from onecopy.memory import proc
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+NAME = f"test-{os.getpid()}"
+HELD = f"hold:{NAME}"
+COMMAND = [sys.executable, "-m", "onecopy", "hold", "--interval", "0.05s", "--json"]
+WORKERS = 3
+
+
+def save(path: Path, version: float, nbytes: int = 4 * MIB) -> None:
+    """Replace a file by one whose numbers are all `version`, in one step."""
+    oc.save(path, {"w": np.full(nbytes // 4, version, np.float32)})
+
+
+def version_of(file: oc.ArrayFile) -> float:
+    """Return the version of a file; its numbers must all be equal."""
+    numbers = file["w"]
+    assert numbers[0] == numbers[-1] == numbers[len(numbers) // 2]
+    return float(numbers[0])
+
+
+def is_held(version: float) -> bool:
+    with contextlib.suppress(OSError), oc.open(HELD) as file:
+        return version_of(file) == version
+    return False
+
+
+@contextlib.contextmanager
+def holder(*arguments: object, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def no_names_left() -> Iterator[None]:
+    """Remove what killed holders left: a link that leads nowhere and an empty file."""
+    yield
+    for name in (NAME, f".{NAME}"):
+        with contextlib.suppress(OSError):
+            Path(oc.Store(place="memory").folder, "holds", name).unlink()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    save(path, 1)
+    return path
+
+
+def test_a_name_is_opened_by_all_calls_and_survives_the_file(path: Path) -> None:
+    with holder(f"{NAME}={path}") as process:
+        until(lambda: is_held(1), "version 1")
+        with oc.open(HELD) as file:
+            again = pickle.loads(pickle.dumps(file))
+            assert version_of(again) == 1
+            assert (file.changed(), file.mode) == (False, "map")
+            assert oc.open(HELD, mode="copy")["w"][0] == 1
+            assert np.shares_memory(file["w"], file["w"])
+            path.unlink()
+            assert process.stdout is not None
+            until(lambda: "kept" in process.stdout.readline(), "the report")  # type: ignore[union-attr]
+            assert is_held(1)
+            with pytest.raises(ValueError, match="read-only"):
+                file["w"][0] = 2
+            with pytest.raises(PermissionError):
+                os.truncate(file.path, 0)  # it is sealed
+
+
+def test_a_second_holder_of_a_name_is_refused_with_the_process_id(path: Path) -> None:
+    with holder(f"{NAME}={path}") as first:
+        until(lambda: is_held(1), "version 1")
+        with holder(f"{NAME}={path}") as second:
+            _, said = second.communicate(timeout=60)
+            assert (second.returncode, said) == (1, f"onecopy: {HELD}: process {first.pid} holds this name\n")
+        with pytest.raises(OSError, match=f"process {first.pid} holds this name"), Hold(names={NAME: path}):
+            pass
+        assert is_held(1)
+    with holder(f"{NAME}={path}"):  # what was killed does not keep the name
+        until(lambda: is_held(1), "the second holder")
+
+
+def test_errors_say_why_nothing_is_held(path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no process holds it"):
+        oc.open(HELD)
+    with holder(f"{NAME}={path}") as process:
+        until(lambda: is_held(1), "version 1")
+        process.kill()
+        process.wait()
+        with pytest.raises(FileNotFoundError, match=f"process {process.pid}, which held it, has ended"):
+            oc.open(HELD)
+    save(path, 1)
+    with Hold(names={NAME: path}, max_bytes=1) as hold:
+        (change,) = hold.refresh()
+        assert (change.what, change.reason) == ("lost", "4.20 MB exceed what is left of the budget, 1 B")
+        with pytest.raises(BlockingIOError, match=f"process {os.getpid()} has not read the file yet"):
+            oc.open(HELD)
+    with pytest.raises(ValueError, match="not a name"):
+        oc.open("hold:../x")
+
+
+def test_an_ended_holder_whose_number_was_used_again_is_noticed(path: Path) -> None:
+    with Hold(names={NAME: path}) as hold:
+        hold.refresh()
+        link = Path(oc.open(HELD).path)
+        right = link.readlink()
+        other = os.memfd_create("onecopy-hold:other")
+        for wrong in ("/proc/self/fd/0", f"/proc/{os.getpid()}/fd/{other}"):
+            link.unlink()
+            link.symlink_to(wrong)
+            with pytest.raises(FileNotFoundError, match="has ended"):
+                oc.open(HELD)
+        os.close(other)
+        link.unlink()
+        link.symlink_to(right)
+        assert is_held(1)
+
+
+def test_a_file_that_is_written_in_place_is_not_copied_before_it_is_at_rest(path: Path, tmp_path: Path) -> None:
+    save(tmp_path / "other", 2)
+    pieces = (tmp_path / "other").read_bytes()
+    with holder(f"{NAME}={path}"):
+        until(lambda: is_held(1), "version 1")
+        with path.open("r+b") as file:
+            for start in range(0, len(pieces), MIB):
+                file.write(pieces[start : start + MIB])
+                file.flush()
+                time.sleep(0.04)
+                assert is_held(1)
+        until(lambda: is_held(2), "version 2")
+
+
+def serve(pipe: Any, held: str) -> None:
+    """Answer requests with the version of the model; follow the newest generation, and keep the last one without it."""
+    model = oc.open(held)
+    while pipe.recv():
+        if model.changed():
+            with contextlib.suppress(OSError):
+                model = oc.open(held)
+        pipe.send((version_of(model), np.unique(model["w"][::1024]).tolist()))
+
+
+class Worker:
+    """A process that serves."""
+
+    def __init__(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.pipe, other = spawn.Pipe()
+        self.process = spawn.Process(target=serve, args=(other, HELD), daemon=True)
+        self.process.start()
+        other.close()
+
+    def request(self) -> float:
+        self.pipe.send(True)
+        assert self.pipe.poll(60), "no answer"
+        version, numbers = self.pipe.recv()
+        assert numbers == [version]
+        return version
+
+    def restart(self) -> None:
+        """Replace the process by one that is ready, and kill the old one."""
+        old, old_pipe = self.process, self.pipe
+        self.__init__()  # type: ignore[misc]
+        self.request()
+        old.kill()
+        old.join()
+        old_pipe.close()
+
+
+def mapped_generations(pids: list[int]) -> set[int]:
+    """Return the inodes of the generations that processes map."""
+    regions = (region for pid in pids for region in proc.maps(pid))
+    return {region.inode for region in regions if f"onecopy-hold:{NAME}" in region.path}
+
+
+def file_memory(group: Path) -> int:
+    """Return the bytes of page cache and shared memory of a group, of version 2 or 1."""
+    stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    return int(stat["file" if "file" in stat else "cache"])
+
+
+def test_a_roll_under_load_fails_no_request_and_needs_two_copies(tmp_path: Path) -> None:
+    path, copy = tmp_path / "model.safetensors", 256 * MIB
+    save(path, 1, copy)
+    workers: list[Worker] = []
+    try:
+        with limited(2 * copy + 64 * MIB + (WORKERS + 1) * 80 * MIB) as group, contextlib.ExitStack() as stack:
+            stack.callback(lambda: [(each.process.kill(), each.process.join(), each.pipe.close()) for each in workers])
+            entered = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *COMMAND]
+            command = [*entered, f"{NAME}={path}", "--max-bytes", "300MiB"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+                stack.callback(process.kill)
+                until(lambda: is_held(1), "version 1")
+                workers += [Worker() for _ in range(WORKERS)]
+                for worker in workers:
+                    procs = group / "cgroup.procs"
+                    procs.write_text(str(worker.process.pid))
+                assert {worker.request() for worker in workers} == {1}
+                before = mapped_generations([process.pid])
+                path.rename(tmp_path / "old")
+                save(tmp_path / "new", 2, copy)  # by this process, which is not in the group
+                (tmp_path / "new").rename(path)
+                seen, peak, requests = {1.0}, 0, 0
+                end = time.monotonic() + 60
+                while seen != {2.0} and time.monotonic() < end:
+                    seen = {worker.request() for worker in workers}
+                    requests += len(workers)
+                    peak = max(peak, file_memory(group))
+                assert seen == {2.0}
+                assert requests > 2 * WORKERS
+                assert copy < peak <= 2 * copy + 64 * MIB
+                workers[0].restart()
+                assert workers[0].request() == 2
+                pids = [process.pid, *(worker.process.pid or 0 for worker in workers)]
+                assert len(mapped_generations(pids)) == 1
+                assert not mapped_generations(pids) & before
+                until(lambda: file_memory(group) <= copy + 64 * MIB, "version 1 to leave memory")
+                process.kill()
+                process.wait()
+                assert [worker.request() for worker in workers] == [2] * WORKERS  # they keep what they map
+                for worker in workers:
+                    worker.process.kill()
+                    worker.process.join()
+                until(lambda: file_memory(group) <= 64 * MIB, "version 2 to leave memory")
+    except NoMemoryGroupError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.slow
+def test_a_holder_that_is_killed_at_any_moment_leaves_a_name_that_the_next_one_takes(path: Path) -> None:
+    for attempt in range(rounds(8)):
+        with holder(f"{NAME}={path}") as process:
+            if attempt % 2:
+                until(lambda: is_held(1), "version 1")
+                save(path, 2)
+            time.sleep(0.02 * attempt)
+            process.kill()
+            process.wait()
+            with pytest.raises(FileNotFoundError):
+                oc.open(HELD)
+        save(path, 1)
+    with holder(f"{NAME}={path}"):
+        until(lambda: is_held(1), "the last holder")
+
+
+def test_a_killed_builder_of_a_new_version_leaves_the_old_generation(path: Path) -> None:
+    with holder(f"{NAME}={path}"):
+        until(lambda: is_held(1), "version 1")
+        for attempt in range(rounds(4)):
+            pid = fork(lambda: save(path, 1, 64 * MIB) or True)  # type: ignore[func-returns-value]
+            time.sleep(0.01 * attempt)
+            os.kill(pid, signal.SIGKILL)
+            assert status_of(pid) in {-signal.SIGKILL, 0}
+            time.sleep(0.12)
+            assert is_held(1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
+def test_only_the_user_of_a_holder_opens_its_name(path: Path) -> None:
+    owner, other = 1_700_000_000 + os.getpid() * 2 % 100_000_000, 1_700_000_001 + os.getpid() * 2 % 100_000_000
+    for folder in (path, *path.parents[:-1]):
+        if folder.stat().st_uid == 0:
+            folder.chmod(folder.stat().st_mode | 0o555)
+
+    def opened(at: str = HELD) -> str:
+        try:
+            return str(version_of(oc.open(at)))
+        except OSError as error:
+            return f"{type(error).__name__}: {error.strerror}"
+
+    def hold() -> None:
+        os.setgroups([])
+        os.setgid(owner)
+        os.setuid(owner)
+        ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: as after exec
+        hold = Hold(names={NAME: path})
+        hold.refresh()
+        time.sleep(60)
+
+    pid = fork(hold)
+    try:
+        until(lambda: call_in_child(opened, uid=owner) == "1.0", "version 1")
+        assert "no process holds it" in call_in_child(opened, uid=other)
+        assert "no process holds it" in opened()  # root has names of its own
+        generation = next(str(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if NAME in str(fd.readlink()))
+        assert call_in_child(opened, generation, uid=other).startswith("PermissionError")
+        # A link of root that leads to what another user holds is not followed, although root may open it.
+        with Hold(names={NAME: path}) as hold:
+            hold.refresh()
+            link = Path(oc.open(HELD).path)
+            link.unlink()
+            link.symlink_to(generation)
+            assert "has ended" in opened()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        status_of(pid)
+        shutil.rmtree(f"/dev/shm/onecopy-{owner}", ignore_errors=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+def test_a_process_in_another_pid_namespace_gets_an_error_and_cannot_take_the_name(path: Path) -> None:
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c"]
+    program = f"""
+import onecopy as oc
+from onecopy.holding import Hold
+for call in (lambda: oc.open({HELD!r}), lambda: Hold(names={{ {NAME!r}: {str(path)!r} }})):
+    try:
+        call()
+        print("opened")
+    except OSError as error:
+        print(error.strerror)
+"""
+    with holder(f"{NAME}={path}") as process:
+        until(lambda: is_held(1), "version 1")
+        done = subprocess.run([*inside, program], capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            pytest.skip(f"unshare: {done.stderr.strip()}")
+        first, second = done.stdout.splitlines()
+        assert first.startswith(f"process {process.pid}, which held it, has ended")
+        assert "PID namespace" in first
+        assert second == f"process {process.pid} holds this name"
+
+
+def test_an_unmodified_program_maps_what_is_held_by_its_path(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(1 << 20))
+    program = """
+import sys, numpy as np
+from onecopy.memory import proc
+array = np.load(sys.argv[1])
+print(int(array[-1]), any("onecopy-hold" in region.path for region in proc.maps("self")))
+"""
+    with holder(f"{NAME}={tmp_path / 'a.npy'}") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["generation"] == 1
+        with oc.open(HELD) as file:
+            where = file.path
+        command = [sys.executable, "-m", "onecopy", "run", "-q", "--", sys.executable, "-c", program, where]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{(1 << 20) - 1} True\n", done.stderr

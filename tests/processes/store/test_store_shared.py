@@ -1,0 +1,245 @@
+"""A store that users of a machine share: real users, what they may read, and what an attacker exchanges or plants."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.processes.store.test_store_exchange import exchange, save_pickles
+from tests.support.children import call_in_child, fork, status_of
+from tests.support.rounds import rounds
+
+import onecopy as oc
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users"),
+]
+
+BUILDER = 1_800_000_000 + os.getpid() * 4 % 100_000_000
+READER, ATTACKER, STRANGER = BUILDER + 1, BUILDER + 2, BUILDER + 3
+GROUP = BUILDER
+KEY, GOOD = "annotations", b"of the builder"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Path]:
+    """Give a folder as an administrator makes it: `install -d -m 3775 -g GROUP`."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.getuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o111)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    os.chown(shared, 0, GROUP)
+    shared.chmod(0o3775)
+    yield shared
+    shared.chmod(0o700)
+
+
+def as_user(user: int, function, *arguments, seconds: int = 100):
+    """Call a function in a child that is a user of the group."""
+
+    def call():
+        os.setgroups([GROUP])
+        os.setegid(GROUP)
+        os.seteuid(user)
+        os.umask(0o022)
+        return function(*arguments)
+
+    return call_in_child(call, seconds=seconds)
+
+
+def build(folder: Path, content: bytes = GOOD, trust: tuple[int, ...] = ()) -> bool:
+    return oc.Store(folder, trust=trust).get_or_build(KEY, lambda path: path.write_bytes(content)).built
+
+
+def find(folder: Path, trust: tuple[int, ...], mode: str = "") -> bytes | str | None:
+    try:
+        found = oc.Store(folder, trust=trust).find(KEY)
+        if found is None:
+            return None
+        if mode:
+            with found.path.open(mode):
+                return "writable"
+        return found.read_bytes()
+    except OSError as error:
+        return f"{type(error).__name__}: {error.strerror}"
+
+
+def test_what_a_named_user_built_is_found_and_not_built_again(shared: Path) -> None:
+    assert as_user(BUILDER, build, shared) is True
+    assert as_user(READER, find, shared, (BUILDER,)) == GOOD
+    assert as_user(READER, build, shared, b"of the reader", (BUILDER,)) is False
+    assert not (shared / str(READER) / "x").exists()
+    assert [path.name for path in (shared / str(READER)).iterdir()] == []
+
+
+def test_what_other_users_built_is_not_used(shared: Path) -> None:
+    as_user(BUILDER, build, shared)
+    assert as_user(READER, find, shared, ()) is None
+    assert as_user(READER, find, shared, (STRANGER,)) is None
+    assert as_user(READER, build, shared, b"of the reader", (STRANGER,)) is True
+    assert as_user(READER, find, shared, (BUILDER,)) == b"of the reader"  # its own comes first
+
+
+def test_the_artefacts_of_a_user_are_read_only_for_the_others(shared: Path) -> None:
+    as_user(BUILDER, build, shared)
+    folder = shared / str(BUILDER)
+    assert folder.stat().st_mode & 0o777 == 0o750
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
+    assert as_user(READER, find, shared, (BUILDER,), "r+b").startswith("PermissionError")
+    for forbidden in ((folder / "x").touch, lambda: folder.rename(shared / "x"), folder.rmdir):
+        with pytest.raises(PermissionError):
+            as_user(READER, forbidden)
+
+    def without_group() -> object:
+        os.setgroups([])
+        os.setegid(STRANGER)
+        os.seteuid(STRANGER)
+        return list(folder.iterdir())
+
+    with pytest.raises(PermissionError):
+        call_in_child(without_group)
+
+
+def test_a_folder_that_is_shared_is_refused_without_trust(shared: Path) -> None:
+    as_user(BUILDER, build, shared)
+
+    def opened(path: Path) -> str:
+        try:
+            oc.Store(path)
+        except OSError as error:
+            return str(error.strerror)
+        return "opened"
+
+    assert "other users have access to it (mode 02750)" in as_user(BUILDER, opened, shared / str(BUILDER))
+    assert "it belongs to user" in as_user(READER, opened, shared / str(BUILDER))
+    assert "it belongs to user 0" in as_user(BUILDER, opened, shared)
+
+
+def test_folders_in_which_others_could_exchange_something_are_refused(shared: Path, tmp_path: Path) -> None:
+    shared.chmod(0o2775)
+    assert "chmod +t forbids that" in as_user(READER, find, shared, (BUILDER,))
+    shared.chmod(0o3775)
+    os.chown(shared, ATTACKER, GROUP)
+    assert (
+        as_user(READER, find, shared, (BUILDER,))
+        == f"PermissionError: it belongs to user {ATTACKER}, who is not trusted"
+    )
+    assert as_user(READER, find, shared, (ATTACKER,)) is None
+    os.chown(shared, 0, GROUP)
+    link = tmp_path / "link"
+    link.symlink_to(shared)
+    assert as_user(READER, find, link, (BUILDER,)).startswith("NotADirectoryError")
+    assert as_user(READER, find, tmp_path / "missing", ()).startswith("FileNotFoundError")
+    with pytest.raises(ValueError, match="there is no user 'missing-user'"):
+        oc.Store(shared, trust=["missing-user"])
+    with pytest.raises(TypeError, match="a list of users"):
+        oc.Store(shared, trust="root")
+    with pytest.raises(ValueError, match="trust needs a folder"):
+        oc.Store(trust=["root"])
+
+
+def plant(folder: Path, name: int, owner: int, mode: int = 0o755) -> None:
+    """Make a folder of a user, with a valid artefact of the attacker in it."""
+    place = folder / str(name)
+    oc.Store(place).get_or_build(KEY, lambda path: path.write_bytes(b"planted"))
+    for path in (place, *place.iterdir()):
+        os.chown(path, owner, GROUP)
+        path.chmod(mode)
+
+
+def test_what_is_planted_under_the_name_of_a_named_user_is_not_used(shared: Path) -> None:
+    plant(shared, BUILDER, ATTACKER)
+    assert as_user(READER, find, shared, (BUILDER,)) is None
+    assert as_user(BUILDER, find, shared, ()).startswith("PermissionError: use as a store: it belongs to user")
+    plant(shared, STRANGER, STRANGER, 0o777)  # of that user, but every user may write it
+    assert as_user(READER, find, shared, (STRANGER,)) is None
+    (shared / str(ATTACKER)).symlink_to(shared / str(BUILDER))
+    assert as_user(READER, find, shared, (ATTACKER,)) is None
+
+
+def test_a_file_of_a_named_user_that_others_may_write_or_have_linked_is_not_used(shared: Path) -> None:
+    as_user(BUILDER, build, shared)
+    (artefact,) = (shared / str(BUILDER)).glob("*.oc")
+    artefact.chmod(0o666)
+    assert as_user(READER, find, shared, (BUILDER,)) is None
+    artefact.chmod(0o640)
+    assert as_user(READER, find, shared, (BUILDER,)) == GOOD
+    os.link(artefact, shared / "second")
+    assert as_user(READER, find, shared, (BUILDER,)) is None
+
+
+def test_an_artefact_that_another_user_has_open_is_not_pruned_by_size(shared: Path) -> None:
+    as_user(BUILDER, build, shared)
+    read_end, write_end = os.pipe()
+
+    def use() -> None:
+        os.setgroups([GROUP])
+        os.setegid(GROUP)
+        os.seteuid(READER)
+        found = oc.Store(shared, trust=[BUILDER]).find(KEY)
+        os.write(write_end, b"x" if found else b"-")
+        time.sleep(60)
+
+    user = fork(use)
+    try:
+        assert os.read(read_end, 1) == b"x"
+        assert as_user(BUILDER, lambda: len(oc.Store(shared, trust=[]).prune(max_bytes=0).kept)) == 1
+    finally:
+        os.kill(user, signal.SIGKILL)
+        status_of(user)
+        os.close(read_end)
+        os.close(write_end)
+    assert as_user(BUILDER, lambda: len(oc.Store(shared, trust=[]).prune(max_bytes=0).removed)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["planted", "link"])
+def test_nothing_of_an_attacker_who_exchanges_folders_and_links_is_served(
+    shared: Path, tmp_path: Path, by: str
+) -> None:
+    """The attacker owns the folder above, and exchanges the shared folder and, by links, the folder of the builder."""
+    as_user(BUILDER, build, shared)
+    mark, planted, link = tmp_path / "mark", tmp_path / "planted", tmp_path / "link"
+    planted.mkdir()
+    oc.Store(planted / str(BUILDER)).get_or_build(KEY, lambda path: save_pickles(path, mark))
+    for path in (planted, planted / str(BUILDER), *(planted / str(BUILDER)).iterdir()):
+        os.chown(path, ATTACKER, ATTACKER)
+        path.chmod(0o755)
+    link.symlink_to(planted)
+    os.chown(tmp_path, ATTACKER, ATTACKER)
+    seconds = rounds(3, 10)
+
+    def search() -> list[object]:
+        good, refused, foreign = 0, 0, list[object]()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or min(good, refused) < 10:
+            found = find(shared, (BUILDER,))
+            if found == GOOD:
+                good += 1
+            elif found is None or isinstance(found, str):
+                refused += 1
+            else:
+                foreign.append(found)
+        return foreign
+
+    attacker = fork(lambda: (os.setgid(ATTACKER), os.setuid(ATTACKER), exchange(shared, tmp_path / by)))
+    try:
+        foreign = as_user(READER, search, seconds=int(seconds) + 600)
+    finally:
+        os.kill(attacker, signal.SIGKILL)
+        status_of(attacker)
+    assert foreign == []
+    assert not mark.exists()
+    os.chown(tmp_path, 0, 0)
+
+
+def test_a_shared_store_is_pickled_with_the_users_that_it_trusts(shared: Path) -> None:
+    import pickle
+
+    store = pickle.loads(pickle.dumps(oc.Store(shared, trust=[BUILDER, 0])))
+    assert (store.folder, store.trust) == (shared / "0", (BUILDER,))
+    assert store.with_options(timeout=1).trust == (BUILDER,)
