@@ -1,5 +1,6 @@
 """The pytest plugin, as another project meets it: in pytest runs of their own."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -7,16 +8,21 @@ import textwrap
 
 import pytest
 
+import onecopy as oc
+
+XDIST = ("-p", "onecopy_monitor.testing", "-p", "xdist", "-n", "8")
+
 
 @pytest.fixture
 def project(tmp_path):
     """Run pytest, with no plugin but ours, on a file of tests in an empty folder; return what it printed."""
 
-    def run(tests: str, *options: str, plugins: tuple[str, ...] = ("-p", "onecopy_monitor.testing")) -> str:
+    def run(tests: str, *options: str, plugins: tuple[str, ...] = XDIST[:2]) -> str:
         (tmp_path / "pytest.ini").write_text("[pytest]\n")  # else one that lies further up is found
         (tmp_path / "test_it.py").write_text(textwrap.dedent(tests))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugins, *options, "test_it.py"]
         environment = {**os.environ, **({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if plugins else {})}
+        environment |= {"ONECOPY_CACHE": str(tmp_path / "store"), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
@@ -125,10 +131,13 @@ def test_the_marker_is_explained(project):
     assert "@pytest.mark.memory_budget(anonymous=..., " in project("", "--markers")
 
 
-@pytest.mark.slow
-def test_the_plugin_is_loaded_only_where_it_is_requested(project):
-    report = project("def test_it(memory_budget): pass", plugins=())
-    assert "fixture 'memory_budget' not found" in report
+def test_pytest_finds_the_plugin_once_however_it_is_requested(project):
+    tests = "def test_it(memory_budget, onecopy_cached): pass"
+    assert "1 passed" in project(tests, plugins=())
+    assert "1 passed" in project(tests, plugins=("-p", "onecopy_monitor.testing"))
+    assert "fixture 'memory_budget' not found" in project(tests, plugins=("-p", "no:onecopy_monitor.testing"))
+    point = importlib.metadata.entry_points(group="pytest11")["onecopy_monitor.testing"]
+    assert point.value == point.name  # so that pytest_plugins = [...] does not load it twice
 
 
 def test_children_count(project):
@@ -142,3 +151,138 @@ def test_children_count(project):
         """
     )
     assert "1 failed" in told
+
+
+# --- objects that are built once --------------------------------------------------------------------------------------
+
+CACHED = """
+import os, pathlib, time
+import numpy as np, pytest
+from onecopy.memory import proc
+
+MIB = 64
+
+def note(name):
+    (pathlib.Path(__file__).parent / f"{name} {os.getpid()} {time.monotonic_ns()}").touch()
+
+def names(name):
+    return [path.name for path in pathlib.Path(__file__).parent.glob(f"{name} *")]
+
+def wait_for(name, count=8):
+    note(name)
+    while len(names(name)) < count:
+        time.sleep(0.01)
+"""
+ONE_COPY = (
+    CACHED
+    + """
+def build():
+    note("built")
+    return {"table": np.ones(MIB << 17), "names": ["a"]}
+
+def pss():
+    return proc.rollup(os.getpid()).pss
+
+@pytest.mark.parametrize("number", range(8))
+def test_it(onecopy_cached, number):
+    onecopy_cached("small", lambda: np.arange(5))
+    before = pss()
+    found = onecopy_cached("big", build)
+    assert found["table"].sum() == MIB << 17
+    wait_for("opened")
+    (pathlib.Path(__file__).parent / f"memory {pss() - before} {os.getpid()}").touch()
+    wait_for("measured")
+    with pytest.raises(ValueError):
+        found["table"][0] = 1
+    onecopy_cached("big", build, private=True)["table"][0] = 1
+"""
+)
+
+
+def noted(folder, name: str) -> list[str]:
+    return [path.name.split()[1] for path in folder.glob(f"{name} *")]
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_eight_workers_build_once_and_hold_one_copy_and_later_runs_find_it(project, tmp_path):
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    assert "8 passed" in project(ONE_COPY, plugins=XDIST)
+    assert len(noted(tmp_path, "built")) == 1
+    assert len(set(noted(tmp_path, "opened"))) == 8  # processes
+    assert 60 << 20 < sum(map(int, noted(tmp_path, "memory"))) <= 1.1 * (64 << 20)
+    for path in tmp_path.glob("* *"):
+        path.unlink()
+    assert "8 passed" in project(ONE_COPY, plugins=XDIST)
+    assert noted(tmp_path, "built") == []
+
+
+def test_what_was_built_is_gone_by_onecopy_clear_and_nothing_else(project, tmp_path):
+    tests = CACHED + "def test_it(onecopy_cached): onecopy_cached('small', lambda: note('built'))"
+    oc.share_object(lambda: [1], "another", store=tmp_path / "store")
+    for count, *options in [(1,), (1,), (1, "--onecopy-clear", "--collect-only"), (2,), (3, "--onecopy-clear")]:
+        project(tests, *options)
+        assert len(noted(tmp_path, "built")) == count
+    kept = sorted(one.key.partition(",")[0] for one in oc.Store(tmp_path / "store").ls())
+    assert kept == ["another", f"pytest of {tmp_path}: small"]
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_every_worker_gets_the_error_of_a_build_and_the_next_run_builds_again(project, tmp_path):
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    tests = """
+def build():
+    note("tried")
+    if not names("repaired"):
+        time.sleep(0.5)  # the others wait
+        raise KeyError("no such gene")
+    return np.arange(5)
+
+@pytest.mark.parametrize("number", range(8))
+def test_it(onecopy_cached, number):
+    if not names("repaired"):
+        wait_for("began")
+    assert onecopy_cached("index", build)[4] == 4
+"""
+    told = project(CACHED + tests, plugins=XDIST)
+    assert "8 failed" in told
+    assert told.count("KeyError: 'no such gene'") >= 8
+    assert told.count("RuntimeError: the object was not built: its function failed in this run") >= 7
+    assert len(noted(tmp_path, "tried")) == 1
+    assert len(set(noted(tmp_path, "began"))) == 8
+    (tmp_path / "repaired now").touch()
+    assert "8 passed" in project(CACHED + tests, plugins=XDIST)
+    assert len(noted(tmp_path, "tried")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_another_worker_builds_when_the_one_that_builds_is_killed(project, tmp_path):
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    tests = """
+def build():
+    note("tried")
+    if len(names("tried")) == 1:
+        time.sleep(0.5)  # the others wait
+        os.kill(os.getpid(), 9)
+    return np.arange(5)
+
+@pytest.mark.parametrize("number", range(8))
+def test_it(onecopy_cached, number):
+    wait_for("began")
+    assert onecopy_cached("index", build)[4] == 4
+"""
+    told = project(CACHED + tests, plugins=XDIST)
+    assert "1 failed, 7 passed" in told
+    assert "crashed while running" in told
+    assert len(set(noted(tmp_path, "tried"))) == 2
+
+
+def test_a_changed_function_builds_again_and_one_without_identity_is_an_error(project, tmp_path):
+    tests = CACHED + "def test_it(onecopy_cached): assert onecopy_cached('x', lambda: note('built') or VALUE) == VALUE"
+    for value in (1, 2, 2):
+        assert "1 passed" in project(tests.replace("VALUE", str(value)))
+    assert len(noted(tmp_path, "built")) == 2
+    told = project("import threading\ndef test_it(onecopy_cached):\n    onecopy_cached('x', threading.Lock().locked)")
+    assert "TypeError: a key needs values with a stable identity" in told

@@ -1,6 +1,7 @@
-"""A pytest plugin with memory budgets for the tests of other projects, as a fixture and as a marker.
+"""A pytest plugin for the tests of other projects: objects that are built once per machine, and memory budgets.
 
-    pytest_plugins = ["onecopy_monitor.testing"]                # in conftest.py; or pytest -p onecopy_monitor.testing
+    def test_a_search_finds(onecopy_cached):
+        index = onecopy_cached("index", build_index)     # built once for all workers of xdist, and for later runs
 
     def test_a_batch_fits(memory_budget):
         with memory_budget(anonymous="200 MiB"):
@@ -9,24 +10,37 @@
     @pytest.mark.memory_budget(anonymous="200 MiB")
     def test_an_epoch_fits(): ...
 
-Until a test uses a budget, only this module and `onecopy` itself are loaded.
+pytest loads it where onecopy-monitor is installed (``-p no:onecopy_monitor.testing``: not). Until a test uses a
+fixture or the marker, only this module and `onecopy` itself are loaded.
 """
 
 from __future__ import annotations
 
+import functools
+import traceback
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
     from onecopy_monitor import Watch
 
-__all__ = ["MemoryBudget", "memory_budget", "pytest_configure", "pytest_runtest_call"]
+__all__ = [
+    "Cached",
+    "MemoryBudget",
+    "memory_budget",
+    "onecopy_cached",
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_runtest_call",
+]
 
+T = TypeVar("T")
 _LIMITS = ("anonymous", "file_dirty", "shmem", "page_tables", "real")
 _OPTIONS = ("children", "files", "interval", "exact", "budget")
 _MARKER = """memory_budget(anonymous=..., file_dirty=..., shmem=..., page_tables=..., real=..., grown=True, \
@@ -80,9 +94,78 @@ def memory_budget() -> MemoryBudget:
     return _budget
 
 
+class Cached(Protocol):
+    """The type of the fixture `onecopy_cached`."""
+
+    def __call__(self, key: str, build: Callable[[], T], *, private: bool = False) -> T:
+        """Return the object that `build` makes, built once per machine, with arrays that all processes share."""
+
+
+class _Build(functools.partial[Any]):
+    """The function of a caller, which runs once in a run of tests: if it failed, the error is in a file."""
+
+    error: Path
+
+    def __call__(self) -> Any:
+        if self.error.exists():
+            raise RuntimeError(f"the object was not built: its function failed in this run\n{self.error.read_text()}")
+        try:
+            return super().__call__()
+        except Exception:
+            self.error.write_text(traceback.format_exc())
+            raise
+
+
+@pytest.fixture(scope="session")
+def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cached:
+    """Return a function that returns what a function makes: ``onecopy_cached("index", build_index)``.
+
+    Of all processes of the machine, workers of pytest-xdist included, one calls the function, and the others wait for
+    it; all of them, and later runs, open its result from the default store (`onecopy.share_object`), in milliseconds
+    and with arrays that are in memory once. Each call opens it again. Arrays are read-only; ``private=True``: writable,
+    on pages of this process alone.
+
+    The function is part of the identity, with everything of the project's code that it reaches, and so is the root
+    folder of the tests: the object is built again when any of it changes. What it reads belongs into the key, by
+    `onecopy.file_key`. If it raises an exception, every test of the run that needs the object gets a RuntimeError with
+    the traceback, and the next run calls it again; if the process is killed meanwhile, another one calls it.
+    ``pytest --onecopy-clear`` removes what it made.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        folder = folder.parent  # of all workers of the run
+
+    def cached(key: str, build: Callable[[], T], *, private: bool = False) -> T:
+        from onecopy.objects import share_object
+        from onecopy.store import keys
+        from onecopy.store.canonical import EQUIVALENTS
+
+        EQUIVALENTS[_Build] = lambda value: value.func
+        factory = _Build(build)
+        factory.error = folder / f"onecopy-{keys.digest_of((key, build), 'the function')}"
+        return share_object(factory, f"{_prefix(request.config)}{key}", private=private)
+
+    return cached
+
+
+def _prefix(config: pytest.Config) -> str:
+    return f"pytest of {config.rootpath}: "
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option ``--onecopy-clear``."""
+    text = "remove what the fixture onecopy_cached has made for these tests, before they begin"
+    parser.getgroup("onecopy").addoption("--onecopy-clear", action="store_true", help=text)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker `memory_budget`."""
+    """Register the marker `memory_budget`, and remove cached objects if that is requested."""
     config.addinivalue_line("markers", _MARKER)
+    if config.getoption("--onecopy-clear", default=False) and not hasattr(config, "workerinput"):
+        from onecopy.store import Store
+
+        store = Store()
+        store.prune(keys=[one.key for one in store.ls() if one.key.startswith(_prefix(config))])
 
 
 @pytest.hookimpl(wrapper=True)
