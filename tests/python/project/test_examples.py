@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from types import SimpleNamespace
 
 import pytest
 from tests.support.kernel import has_memory_files
@@ -86,3 +87,23 @@ def test_an_inference_server_holds_one_copy(tmp_path, save_inline):
         for mode in ("read", "prepacked")
     }
     assert private["prepacked"] < private["read"] - 30  # of twice 20
+
+
+def test_an_io_manager_maps_what_it_wrote_and_keeps_what_was_loaded(tmp_path, monkeypatch):
+    numpy = pytest.importorskip("numpy")
+    monkeypatch.syspath_prepend(ROOT / "examples/io_manager")
+    monkeypatch.setitem(sys.modules, "dagster", None)  # in tests/frameworks
+    manager = importlib.import_module("onecopy_io").OnecopyIOManager(tmp_path)
+    monkeypatch.delitem(sys.modules, "onecopy_io")
+    asset = SimpleNamespace(has_asset_key=True, get_asset_identifier=lambda: ["maps", "../2026/11.0"])
+    output = SimpleNamespace(has_asset_key=False, get_identifier=lambda: ["run", "step", "result"])
+    manager.handle_output(asset, {"table": numpy.arange(100_000)})
+    manager.handle_output(output, [1])
+    assert manager.load_input(output) == [1]
+    loaded = manager.load_input(asset)["table"]
+    manager.handle_output(asset, {"table": numpy.zeros(3)})
+    assert (loaded[-1], manager.load_input(asset)["table"].size) == (99_999, 3)
+    assert not loaded.flags.writeable
+    assert (tmp_path / "maps/..%2F2026%2F11.0.oc").exists()
+    with pytest.raises(FileNotFoundError):
+        manager.load_input(SimpleNamespace(has_asset_key=True, get_asset_identifier=lambda: ["none"]))

@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 import traceback
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
@@ -27,6 +26,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from onecopy_monitor import Watch
 
@@ -101,12 +101,12 @@ class Cached(Protocol):
         """Return the object that `build` makes, built once per machine, with arrays that all processes share."""
 
 
-class _Build(functools.partial[Any]):
+class _Build(functools.partial[T]):
     """The function of a caller, which runs once in a run of tests: if it failed, the error is in a file."""
 
     error: Path
 
-    def __call__(self) -> Any:
+    def __call__(self) -> T:
         if self.error.exists():
             raise RuntimeError(f"the object was not built: its function failed in this run\n{self.error.read_text()}")
         try:
@@ -141,7 +141,7 @@ def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         from onecopy.store.canonical import EQUIVALENTS
 
         EQUIVALENTS[_Build] = lambda value: value.func
-        factory = _Build(build)
+        factory: _Build[T] = _Build(build)
         factory.error = folder / f"onecopy-{keys.digest_of((key, build), 'the function')}"
         return share_object(factory, f"{_prefix(request.config)}{key}", private=private)
 
