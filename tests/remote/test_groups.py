@@ -1,6 +1,8 @@
 """Nodes that fetch together, each a thread of this process: who is asked for what, and what a node that lies can do."""
 
+import base64
 import contextlib
+import hashlib
 import logging
 import os
 import socket
@@ -18,6 +20,7 @@ from onecopy.remote.boards import Board, JobNodes
 from onecopy.remote.channels import Channel, Listener, NodeLostError
 from onecopy.remote.groups import SAMPLE, Group
 from onecopy.remote.origin import Origin, versions_of
+from onecopy.remote.pieces import PartialFile
 from onecopy.store import Store
 
 CONTENT = os.urandom((1 << 20) + 12345)
@@ -99,6 +102,59 @@ def test_all_that_a_node_sent_is_fetched_again_when_it_is_found_to_lie(cluster, 
     liar = serve_instead(cluster, url, bytes(other))
     assert cluster.begin(0, url).result(PATIENCE).read_bytes() == CONTENT
     liar.result(PATIENCE)
+
+
+def digests(content: bytes) -> dict[str, dict[str, str]]:
+    """Return headers by which origins report the hash of an object."""
+    sha256, md5 = hashlib.sha256(content), hashlib.md5(content)
+    return {
+        "RFC 9530": {"Repr-Digest": f"sha-512=:AA==:, sha-256=:{base64.b64encode(sha256.digest()).decode()}:"},
+        "Google Cloud": {"x-goog-hash": f"crc32c=AAAAAA==,md5={base64.b64encode(md5.digest()).decode()}"},
+        "Hugging Face": {"X-Linked-ETag": f'"{sha256.hexdigest()}"'},
+    }
+
+
+@pytest.mark.parametrize("name", ["RFC 9530", "Google Cloud", "Hugging Face"])
+def test_a_byte_that_no_sample_finds_is_refused_where_the_origin_reports_a_hash(
+    cluster, objects, monkeypatch, caplog, name
+):
+    url = objects.put("x", CONTENT)
+    objects.headers["x"] = digests(CONTENT)[name]
+    if name == "Hugging Face":  # it redirects to where the object is, and reports the hash before that
+        objects.redirects["resolve/x"], objects.headers = url, {"resolve/x": objects.headers["x"]}
+        url = f"{objects.url}/resolve/x"
+    monkeypatch.setattr(groups.secrets, "randbelow", lambda number: number - 1)
+    liar = serve_instead(cluster, url, bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
+    path = cluster.begin(0, url).result(PATIENCE)
+    assert path.read_bytes() == CONTENT
+    assert f"x: the {'md5' if name == 'Google Cloud' else 'sha256'} is not that of the origin" in caplog.text
+    liar.result(PATIENCE)
+
+
+def test_what_an_earlier_call_received_of_a_node_is_compared_too(cluster, objects, monkeypatch, caplog):
+    url = objects.put("x", CONTENT)
+    monkeypatch.setattr(groups.secrets, "randbelow", lambda number: number - 1)
+    liar = serve_instead(cluster, url, bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="no space"):
+        broken.setattr(PartialFile, "publish", fail)
+        cluster.begin(0, url).result(PATIENCE)
+    liar.result(PATIENCE)
+    objects.headers["x"] = digests(CONTENT)["RFC 9530"]
+    assert fetch(url, store=cluster.store(0)).read_bytes() == CONTENT
+    assert "the sha256 is not that of the origin" in caplog.text
+
+
+def fail(*_: object) -> None:
+    raise OSError("no space")
+
+
+def test_nodes_that_send_what_the_origin_has_are_believed(cluster, objects, caplog):
+    url = objects.put("x", CONTENT)
+    objects.headers["x"] = digests(CONTENT)["RFC 9530"]
+    paths = [one.result(PATIENCE) for one in [cluster.begin(0, url), cluster.begin(1, url)]]
+    assert [path.read_bytes() for path in paths] == [CONTENT] * 2
+    assert objects.served == len(CONTENT) + 2 + PIECES * SAMPLE
+    assert "origin" not in caplog.text
 
 
 def test_a_node_that_promises_and_does_not_send_is_done_without(cluster, objects, monkeypatch, caplog):

@@ -55,6 +55,8 @@ class Objects:
     """Value of Last-Modified, where the server sends it."""
     claimed: dict[str, int] = field(default_factory=dict)
     """Size that the server claims, where it is not that of the content."""
+    headers: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Further headers of the answers for a name, also of redirects."""
     redirects: dict[str, str] = field(default_factory=dict)
     """URL to which the server redirects requests for a name."""
     ranges: bool = True
@@ -128,6 +130,8 @@ class Handler(BaseHTTPRequestHandler):
         if name in self.objects.redirects:
             self.send_response(302)
             self.send_header("Location", self.objects.redirects[name])
+            for header, value in self.objects.headers.get(name, {}).items():
+                self.send_header(header, value)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
@@ -170,6 +174,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("ETag", self.objects.tag_of(name))
         if name in self.objects.times:
             self.send_header("Last-Modified", self.objects.times[name])
+        for header, value in self.objects.headers.get(name, {}).items():
+            self.send_header(header, value)
         self.send_header("Content-Length", str(len(announced)))
         self.end_headers()
         if with_body:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from onecopy.arguments import is_url
 from onecopy.errors import Error, FormatError, Kind
 from onecopy.named_files import is_inside, names_in
-from onecopy.remote.groups import Partners, together
+from onecopy.remote.groups import Partners, together, warn
 from onecopy.remote.origin import Origin, shown, versions_of
 from onecopy.remote.pieces import PartialFile, Ranges
 from onecopy.remote.steps import nothing, waited
@@ -77,9 +77,9 @@ def fetch(
     nodes
         Nodes that fetch together: each fetches different pieces from the origin and sends them to the others, so that
         the origin sends the file once, not once per node. Pieces between nodes are authenticated with a secret, and
-        some bytes of each are compared with the origin; they are not encrypted. If a node fails, sends wrong bytes or
-        does not join, the logger "onecopy" warns of it, and the other nodes fetch what they lack from the origin. None:
-        each node fetches everything.
+        some bytes of each are compared with the origin, and the whole file with its hash if an HTTP server reports one;
+        they are not encrypted. If a node fails, sends wrong bytes or does not join, the logger "onecopy" warns of it,
+        and the other nodes fetch what they lack from the origin. None: each node fetches everything.
 
         "torchrun": the nodes of the job in which torchrun started this process. A list: the addresses of all nodes, in
         the same order on all of them, of which exactly one is of this machine; the first serves a port (":PORT" behind
@@ -301,6 +301,7 @@ class Several:
 
         def build(path: Path) -> None:
             partial = PartialFile(path, origin.key(version), version.size)
+            is_of_nodes = self._partners.has_nodes or partial.have.size > 0  # or of an earlier call that had nodes
             try:
                 for ranges in steps(partial):
                     missing = sum(stop - start for one in ranges for start, stop in partial.have.missing(*one))
@@ -311,6 +312,14 @@ class Several:
                 if use is not None and not partial.is_whole:
                     use(partial.path)
                     raise InPartError
+                if is_of_nodes and version.digest is not None:
+                    name, expected = version.digest
+                    if partial.digest(name, lambda: self._report(version.size)) != expected:
+                        warn(f"{origin.shown}: the {name} is not that of the origin")
+                        partial.forget()
+                        transfer(
+                            origin, version, partial, [(0, version.size)], self._report, connections=self._connections
+                        )
                 partial.publish(path)
             finally:
                 partial.close()

@@ -4,7 +4,7 @@ The origin then sends the file about once, not once per node. One process of eac
 claim of the file in the store of the node, or one that passes on the file that the node has. It serves its pieces on a
 port of one address until the others have what they want of it. The pieces of a node that is lost come from the origin.
 Of each piece of another node, some bytes are compared with the origin before the piece counts; a node that sent other
-bytes is lost, with all that it has sent.
+bytes is lost, with all that it has sent. `fetching` compares the whole file, where the origin reports its hash.
 """
 
 from __future__ import annotations
@@ -410,6 +410,8 @@ class Partners:
         self._nodes, self._report = nodes, report
         self.groups: dict[str, Group] = {}
         """Those of which this process is a node, by the key of the file."""
+        self.has_nodes = nodes is not None
+        """Whether there are other nodes."""
 
     def exchange(
         self,

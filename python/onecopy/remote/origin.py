@@ -15,7 +15,7 @@ import ipaddress
 import os
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
@@ -74,6 +74,11 @@ _REFUSALS = {
     "TokenRefreshRequired": "the session token must be refreshed",
 }
 """Codes by which S3 and Azure refuse credentials; some come with 400, not with 403."""
+_DIGESTS = (
+    ("sha256", "Repr-Digest", r"\bsha-256=:([0-9A-Za-z+/]{43}=):"),
+    ("md5", "X-Goog-Hash", r"\bmd5=([0-9A-Za-z+/]{22}==)"),
+    ("sha256", "X-Linked-ETag", r'^"?([0-9a-f]{64})"?$'),
+)
 _MAX_REDIRECTS = 5
 _TIMEOUT_S = 10.0
 _HTTP = re.compile(r"(https?)://(?:([^/?#]*)@)?(\[[^]/?#]*\]|[^:/?#]*)", re.IGNORECASE)
@@ -92,6 +97,8 @@ class Version:
     """Time of the last change as text in ISO 8601; None if the server does not report one."""
     number: str | None
     """Version of the object in a bucket that keeps versions."""
+    digest: tuple[str, bytes] | None = field(default=None, compare=False)
+    """Name of a hash function and the hash of all bytes, where the server reports it; None: it does not."""
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> Version:
@@ -99,9 +106,8 @@ class Version:
         modified: datetime | None = meta.get("last_modified")
         if modified is not None and modified.timestamp() <= 0:  # 1970: the server sent no Last-Modified
             modified = None
-        return cls(
-            meta["size"], meta.get("e_tag") or None, modified.isoformat() if modified else None, meta.get("version")
-        )
+        time = modified.isoformat() if modified else None
+        return cls(meta["size"], meta.get("e_tag") or None, time, meta.get("version"), meta.get("digest"))
 
     @property
     def condition(self) -> dict[str, Any]:
@@ -432,7 +438,8 @@ def first_answer(url: str, shown: str) -> Version | None:
     if user:
         request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(unquote(user).encode()).decode()}")
     try:
-        with build_opener(_Redirects(shown)).open(request, timeout=_TIMEOUT_S) as answer:
+        redirects = _Redirects(shown)
+        with build_opener(redirects).open(request, timeout=_TIMEOUT_S) as answer:
             is_part, headers = answer.status == 206, answer.headers
             pattern, name = (
                 (r"bytes 0-\d+/(\d{1,19})", "Content-Range") if is_part else (r"(\d{1,19})", "Content-Length")
@@ -442,7 +449,8 @@ def first_answer(url: str, shown: str) -> Version | None:
             modified = parsedate_to_datetime(headers["Last-Modified"]) if headers["Last-Modified"] else None
             if modified is not None:
                 modified = modified.replace(tzinfo=modified.tzinfo or UTC).astimezone(UTC)
-            return Version.of({"size": int(size[1]), "e_tag": headers["ETag"], "last_modified": modified})
+            known = {"size": int(size[1]), "e_tag": headers["ETag"], "last_modified": modified}
+            return Version.of({**known, "digest": _digest(headers) or redirects.digest})
     except PermissionError:
         raise
     except (HTTPException, OSError, ValueError, ArithmeticError) as error:
@@ -451,16 +459,26 @@ def first_answer(url: str, shown: str) -> Version | None:
         return None
 
 
+def _digest(headers: HTTPMessage) -> tuple[str, bytes] | None:
+    """Return the hash of the whole object: of RFC 9530, of Google Cloud, or of the hub of Hugging Face."""
+    for name, header, pattern in _DIGESTS:
+        if found := re.search(pattern, ", ".join(headers.get_all(header, []))):
+            return name, bytes.fromhex(found[1]) if header == "X-Linked-ETag" else base64.b64decode(found[1])
+    return None
+
+
 class _Redirects(HTTPRedirectHandler):
     max_repeats = max_redirections = _MAX_REDIRECTS + 1
 
     def __init__(self, shown: str) -> None:
         self._shown, self._count = shown, 0
+        self.digest: tuple[str, bytes] | None = None
 
     def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: HTTPMessage) -> Any:
         """Follow a redirect; PermissionError if it may not be followed."""
         before, after = _HTTP.match(req.full_url), _HTTP.match(urljoin(req.full_url, headers.get("Location", "")))
         self._count += 1
+        self.digest = self.digest or _digest(headers)
         reason = None
         if before is None or after is None:
             reason = "to another protocol"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import errno
+import hashlib
 import os
 import stat
 import struct
@@ -21,7 +22,7 @@ from onecopy.identity import boot_identity
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
 __all__ = ["PartialFile", "Ranges"]
@@ -154,6 +155,14 @@ class PartialFile:
         """Return bytes that are in the file; fewer at its end."""
         return os.pread(self._fd, length, start)
 
+    def digest(self, name: str, report: Callable[[], object]) -> bytes:
+        """Return a hash of the whole file; `report` is called after each block."""
+        found = hashlib.new(name, usedforsecurity=False)
+        for start in range(0, self.size, _BLOCK):
+            found.update(self.read(start, _BLOCK))
+            report()
+        return found.digest()
+
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
         """Write a piece, and then the entry that says that it is there."""
         checksum = _core.crc32c(data)
@@ -165,11 +174,11 @@ class PartialFile:
             self._note(start, len(data), checksum)
             self._changed.notify_all()
 
-    def forget(self, pieces: Collection[tuple[int, int]]) -> None:
-        """Mark pieces, each as it was written, as missing, because their contents turned out to be wrong."""
+    def forget(self, pieces: Collection[tuple[int, int]] | None = None) -> None:
+        """Mark pieces, each as it was written, as missing, because their contents are wrong; None: all pieces."""
         with self._changed:
-            text = os.pread(self._list, self._end - len(self._head), len(self._head))
-            entries = [one for one in _entries(text, self.size) if (one[0], one[0] + one[1]) not in pieces]
+            text = os.pread(self._list, self._end - len(self._head), len(self._head)) if pieces is not None else b""
+            entries = [one for one in _entries(text, self.size) if (one[0], one[0] + one[1]) not in (pieces or ())]
             self.have = Ranges()
             self._rewrite(entries)
 
