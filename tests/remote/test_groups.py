@@ -135,9 +135,10 @@ def test_what_an_earlier_call_received_of_a_node_is_compared_too(cluster, object
     url = objects.put("x", CONTENT)
     monkeypatch.setattr(groups.secrets, "randbelow", lambda number: number - 1)
     liar = serve_instead(cluster, url, bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
-    with monkeypatch.context() as broken, pytest.raises(OSError, match="no space"):
+    with monkeypatch.context() as broken:
         broken.setattr(PartialFile, "publish", fail)
-        cluster.begin(0, url).result(PATIENCE)
+        with pytest.raises(OSError, match="no space"):
+            cluster.begin(0, url).result(PATIENCE)
     liar.result(PATIENCE)
     objects.headers["x"] = digests(CONTENT)["RFC 9530"]
     assert fetch(url, store=cluster.store(0)).read_bytes() == CONTENT

@@ -130,8 +130,7 @@ class Handler(BaseHTTPRequestHandler):
         if name in self.objects.redirects:
             self.send_response(302)
             self.send_header("Location", self.objects.redirects[name])
-            for header, value in self.objects.headers.get(name, {}).items():
-                self.send_header(header, value)
+            self.send_more(name)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
@@ -174,8 +173,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("ETag", self.objects.tag_of(name))
         if name in self.objects.times:
             self.send_header("Last-Modified", self.objects.times[name])
-        for header, value in self.objects.headers.get(name, {}).items():
-            self.send_header(header, value)
+        self.send_more(name)
         self.send_header("Content-Length", str(len(announced)))
         self.end_headers()
         if with_body:
@@ -184,6 +182,10 @@ class Handler(BaseHTTPRequestHandler):
             self.objects.ended.wait(fault.stall)
         if len(sent) < len(announced):
             self.close_connection = True
+
+    def send_more(self, name: str) -> None:
+        for header, value in self.objects.headers.get(name, {}).items():
+            self.send_header(header, value)
 
     def refuse(self, status: int, body: bytes = b"") -> None:
         self.send_response(status)
