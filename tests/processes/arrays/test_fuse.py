@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.fuse_models import (
+    ARRAYS,
     MIB,
     NAME,
     call_on_fuse,
@@ -85,26 +86,54 @@ def test_a_file_of_a_server_is_held_under_a_name_and_leaves_the_page_cache(on_fu
 
 
 COPIES = """
-import sys
-import onecopy as oc
-sys.stdin.readline()
-with oc.open(sys.argv[1], mode="copy") as file:
+with oc.open(path, mode="copy") as file:
     print(sum(int(file[name].view("uint8").sum()) for name in file))
+"""
+WARMS = """
+with oc.open(path) as file:
+    file.warm([f"a{2 * rank}", f"a{2 * rank + 1}"])
+    print(sum(int(file[f"a{i}"].sum()) for i in (2 * rank, 2 * rank + 1)))
+"""
+SLICES = """
+with oc.open(path) as file:
+    part = slice(rank * 2**18, (rank + 1) * 2**18)
+    file.warm([(name, part) for name in file])
+    print(sum(int(file[name][part].sum()) for name in file))
+"""
+TOUCHES = """
+with oc.open(path) as file:
+    print(sum(int(file[f"a{i}"].sum()) for i in (2 * rank, 2 * rank + 1)))
 """
 
 
-def test_processes_that_copy_side_by_side_read_each_byte_once(on_fuse):
+def side_by_side(code: str, path: Path) -> list[subprocess.Popen[str]]:
+    """Start four ranks that have imported what they need, and let them run `code` at once."""
+    head = "import sys\nimport onecopy as oc\npath, rank = sys.argv[1], int(sys.argv[2])\n"
+    head += "print('ready', flush=True)\ninput()"
+    command = [sys.executable, "-c", head + code, path]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    ranks = [subprocess.Popen([*command, str(rank)], **pipes, text=True) for rank in range(4)]
+    assert [rank.stdout.readline() for rank in ranks] == ["ready\n"] * 4
+    for rank in ranks:
+        rank.stdin.write("\n")
+        rank.stdin.flush()
+    return ranks
+
+
+@pytest.mark.parametrize("code", [COPIES, WARMS, SLICES, TOUCHES], ids=["copies", "arrays", "slices", "touches"])
+def test_ranks_that_read_side_by_side_read_each_byte_once(on_fuse, code):
     def work(path, faults):
         oc.evict(path)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        started = [subprocess.Popen([sys.executable, "-c", COPIES, path], **pipes, text=True) for _ in range(4)]
         faults.bytes, faults.seconds = 0, 0.002
-        sums = {process.communicate("\n")[0] for process in started}
-        return sums, faults.bytes, [process.returncode for process in started]
+        ranks = side_by_side(code, path)
+        said = [rank.communicate()[0] for rank in ranks]
+        return said, faults.bytes, [rank.returncode for rank in ranks]
 
-    sums, served, codes = on_fuse(work)
+    said, served, codes = on_fuse(work)
     assert codes == [0] * 4
-    assert len(sums) == 1
+    whole = sum(int(array.sum()) for array in ARRAYS.values())
+    sums = list(map(int, said))
+    assert sums == [whole] * 4 if code == COPIES else sum(sums) == whole
     assert served <= 1.05 * len(saved_model()) + RECLAIMED
 
 
