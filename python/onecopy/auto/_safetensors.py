@@ -1,6 +1,7 @@
 """`safetensors.numpy.load_file` returns arrays on a snapshot.
 
-``safe_open(framework="pt")``, and so `safetensors.torch.load_file`, maps the file by itself.
+``safe_open(framework="pt")``, and so `safetensors.torch.load_file`, maps the file by itself. On a network or user-space
+file system, `safetensors.torch.load_file` is read into the page cache meanwhile.
 
 **Not shared:** arrays below `MIN_ARRAY`, of dtypes that numpy lacks, or not aligned in the file: `_array` has the
 reasons.
@@ -9,27 +10,45 @@ reasons.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import _TYPES
 
 from onecopy import _core
-from onecopy.auto.hooks import replace_where_shared
-from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
+from onecopy.auto.hooks import replace, replace_where_shared
+from onecopy.auto.mapped import MIN_ARRAY, Source, keep, read_ahead, source_of
 from onecopy.errors import FormatError
 from onecopy.runs.call_log import note
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 LOAD_FILE = "safetensors.numpy.load_file"
 
 
 def apply(module: ModuleType) -> None:
-    """Replace `load_file` of the module `safetensors.numpy`."""
-    replace_where_shared(module, "load_file", _load_file)
+    """Replace `load_file` of the module `safetensors.numpy`, or of `safetensors.torch`."""
+    if module.__name__ == "safetensors.torch":
+        replace(module, "load_file", _load_file_of_torch)
+    else:
+        replace_where_shared(module, "load_file", _load_file)
+
+
+def _load_file_of_torch(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def load_file(filename: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        job = None
+        with suppress(Exception):  # any: safetensors raises its own error
+            job = read_ahead("safetensors.torch.load_file", [filename])
+        tensors = original(filename, *args, **kwargs)
+        for tensor in tensors.values():
+            keep(job, tensor)
+            break
+        return tensors
+
+    return load_file
 
 
 def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
@@ -48,6 +67,8 @@ def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
 
 def _array(source: Source, ours: _core.ArrayFile, opened: Any, name: str) -> Any:
     """Return an array as safetensors does: a view of bytes that nothing else references."""
+    from safetensors.numpy import _TYPES  # which `safetensors.torch` does not import
+
     _, kind, shape, offset, nbytes = ours.entry(name) or ("", "", (), 0, 0)  # none for an array that fills a gap
     dtype = _TYPES.get(kind)
     if dtype is None or nbytes < MIN_ARRAY:

@@ -1,6 +1,7 @@
 """`from_pretrained` of transformers: weights that are cast to another dtype are cast once per machine, and mapped.
 
-Weights that keep the dtype of their file are mapped by transformers itself.
+Weights that keep the dtype of their file are mapped by transformers itself. On a network or user-space file system,
+their files are read into the page cache meanwhile.
 
 **Not shared:** `_folder` has the reasons of the arguments; weights that transformers initializes or converts, in
 `_note`.
@@ -17,6 +18,7 @@ from transformers.utils import cached_file
 
 from onecopy.auto._torch import load_resizable
 from onecopy.auto.hooks import replace
+from onecopy.auto.mapped import keep, read_ahead
 from onecopy.integrations.torch._load import cast_once, dtype_of, needs_cast
 from onecopy.integrations.transformers import _files_in, _given_casts, _type_of
 from onecopy.memory.proc import Regions
@@ -46,17 +48,20 @@ def _from_pretrained(original: Any) -> Any:
         name = args[0] if args else kwargs.get("pretrained_model_name_or_path")
         if name is None:  # no checkpoint, or an error of transformers
             return function(cls, *args, **kwargs)
-        path, files = str(name), dict[Path, Path]()
+        path, files, job = str(name), dict[Path, Path](), None
         with ExitStack() as casts:
             try:
                 folder, reason = _folder(name, kwargs)
                 if folder is not None:
                     path = str(folder.absolute())
-                    files, dtype = _casts(folder, kwargs)
+                    weights = _weights_in(folder, kwargs)
+                    files, dtype = _casts(weights, folder, kwargs)
+                    job = read_ahead(FROM_PRETRAINED, [file for file in weights if file not in files])
                     casts.enter_context(_given_casts(files, dtype, load_resizable))
             except Exception as error:  # any: transformers loads, or raises its own error
                 reason = str(error)
             model = function(cls, *args, **kwargs)
+        keep(job, model[0] if isinstance(model, tuple) else model)
         with suppress(Exception):  # any: without /proc; a model whose weights have no memory
             _note(model[0] if isinstance(model, tuple) else model, path, files, reason)  # with output_loading_info
         return model
@@ -79,15 +84,18 @@ def _folder(name: Any, given: dict[str, Any]) -> tuple[Path | None, str]:
     return None if found is None else Path(found).parent, ""
 
 
-def _casts(folder: Path, given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
+def _weights_in(folder: Path, given: dict[str, Any]) -> list[Path]:
+    with suppress(FileNotFoundError):  # a model of another format
+        return _files_in(folder, given.get("variant"))
+    return []
+
+
+def _casts(files: list[Path], folder: Path, given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
     """Return the files that are cast with the files of their casts, made if the store lacks them, and the dtype."""
     dtype = given.get("dtype", given.get("torch_dtype", "auto"))
     wanted = _type_of(dtype if dtype in (None, "auto") or isinstance(dtype, dict) else dtype_of(dtype), folder)
     if wanted is None:
         return {}, None
-    files: list[Path] = []
-    with suppress(FileNotFoundError):  # a model of another format
-        files = _files_in(folder, given.get("variant"))
     return {file: cast_once(file, wanted) for file in files if needs_cast(file, wanted)}, wanted
 
 

@@ -25,6 +25,7 @@ FRAMEWORKS = {
     "numpy": "_numpy",
     "onnxruntime": "_onnxruntime",
     "safetensors.numpy": "_safetensors",
+    "safetensors.torch": "_safetensors",
     "torch": "_torch",
     "transformers.modeling_utils": "_transformers",
     "usearch.index": "_usearch",

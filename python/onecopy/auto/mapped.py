@@ -19,7 +19,9 @@ from onecopy.runs.call_log import note
 from onecopy.snapshots import NoSnapshot, Snapshot, take
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from onecopy.page_cache import WarmJob
 
 MIN_ARRAY = 256 << 10
 """Bytes; smaller arrays of a file are read: a mapping costs more than a copy."""
@@ -67,6 +69,34 @@ class Source(Snapshot):
         note(self.function, self.path, copied=self._nbytes - shared, reason="arrays that the loaded object copies")
         self._arrays, self._nbytes = [], 0
         super().close()
+
+
+def read_ahead(function: str, files: Iterable[str | os.PathLike[str]]) -> WarmJob | None:
+    """Begin to read files into the page cache, beside the caller, who maps them and is about to touch them.
+
+    Only files of network and user-space file systems, where a touch brings little and waits for the server. `keep` the
+    job; None: there are no such files.
+    """
+    from onecopy.page_cache import warm
+
+    slow = [path for path in files if _is_slow(path)]
+    for path in slow:
+        note(function, os.path.abspath(path), shared=os.stat(path).st_size)  # noqa: PTH100, PTH116 - text
+    return warm(slow, wait=False) if slow else None
+
+
+def _is_slow(path: str | os.PathLike[str]) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.fstat(descriptor).st_size >= MIN_BYTES and _core.is_remote(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def keep(job: WarmJob | None, owner: Any) -> None:
+    """End a job when an object is freed that the framework made of the files."""
+    if job is not None:
+        weakref.finalize(owner, job.cancel).atexit = False
 
 
 def source_of(function: str, file: str | int) -> Source | None:
