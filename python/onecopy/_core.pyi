@@ -90,10 +90,10 @@ def map_descriptor(
     fd: int, name: str, *, offset: int = 0, length: int | None = None, copy: bool = False, private_pages: bool = False
 ) -> Mapping: ...
 def owned_array(
-    fd: int, offset: int, shape: Sequence[int], dtype: numpy.dtype[Any]
+    fd: int, offset: int, shape: Sequence[int], dtype: numpy.dtype[Any], random: bool = False
 ) -> Annotated[NDArray, dict(Any, Any)]:
     """
-    An array of numpy that owns a copy-on-write mapping of bytes of a file; the descriptor may be closed.
+    An array of numpy that owns a copy-on-write mapping of bytes of a file; the descriptor may be closed. `random`: a fault reads one page, whatever the device reads ahead.
     """
 
 class FileHandle:

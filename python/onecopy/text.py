@@ -102,6 +102,8 @@ def escape(text: str) -> str:
     >>> escape("a\x1b[31mb\nc")
     'a\\x1b[31mb\\nc'
     """
+    if text.isascii() and text.isprintable():
+        return text
     import unicodedata  # here, because opening a file does not need it
 
     return "".join(

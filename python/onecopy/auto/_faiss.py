@@ -98,7 +98,7 @@ def _read(faiss: ModuleType, name: str, path: Any, flags: int = 0) -> Any:
     if source is None:
         return None
     with source:
-        memory = source.array(0, (source.nbytes,), np.dtype(np.uint8))
+        memory = source.array(0, (source.nbytes,), np.dtype(np.uint8), random=True)
         read_index = getattr(faiss, name).__wrapped__
         index = read_index(faiss.ZeroCopyIOReader(faiss.swig_ptr(memory), len(memory)))
 

@@ -53,7 +53,7 @@ def _view(index: Any, path: Any) -> bool:
     if source is None:
         return False
     with source:
-        memory = source.array(0, (source.nbytes,), np.dtype(np.uint8))
+        memory = source.array(0, (source.nbytes,), np.dtype(np.uint8), random=True)
         owning = native.copy()  # empty, with the same options
         native.view_index_from_buffer(memoryview(memory), None)
 

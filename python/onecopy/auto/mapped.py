@@ -16,7 +16,7 @@ from onecopy.auto import turns
 from onecopy.identity import file_identity
 from onecopy.runs import MIN_BYTES, call_log
 from onecopy.runs.call_log import note
-from onecopy.snapshots import NoSnapshot, Snapshot, take
+from onecopy.snapshots import NoSnapshot, Snapshot, fits_in_memory, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,9 +38,13 @@ class Source(Snapshot):
         self._nbytes = 0
         """Bytes of these arrays."""
 
-    def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Any:
-        """Return a new array, in C order, that owns copy-on-write memory with bytes of the file."""
-        array = _core.owned_array(self.descriptor, offset, tuple(shape), dtype)
+    def array(self, offset: int, shape: Sequence[int], dtype: Any, *, random: bool = False) -> Any:
+        """Return a new array, in C order, that owns copy-on-write memory with bytes of the file.
+
+        `random`: it is read here and there; if it is larger than half of the memory, nothing is read ahead.
+        """
+        random = random and not fits_in_memory(self.nbytes)
+        array = _core.owned_array(self.descriptor, offset, tuple(shape), dtype, random=random)
         self._arrays.append(weakref.ref(array))
         self._nbytes += array.nbytes
         return array

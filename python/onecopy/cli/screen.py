@@ -25,6 +25,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment, Segments
 from rich.text import Text
 
 from onecopy.text import escape, significant
@@ -108,16 +109,22 @@ class Grid:
 
     def show(self, console: Console) -> None:
         """Print the table at the width of the console, or at its minimum width if that is larger."""
-        console.print(self.text(console.width), soft_wrap=True)
+        title, body = self._texts(console.width)
+        console.print(title, soft_wrap=True)
+        if self.rows:
+            console.print(Segments([Segment(body), Segment.line()]), soft_wrap=True)  # a Text is wrapped by the letter
 
     def text(self, width: int) -> Text:
         """Return the table at this width, or at its minimum width if that is larger; titles are bold."""
+        title, body = self._texts(width)
+        return Text.assemble(title, f"\n{body}") if self.rows else title
+
+    def _texts(self, width: int) -> tuple[Text, str]:
         rows = self._every()
         widths = self._widths(rows, width)
         lines = [line for row in rows for line in self._lines(row, widths)]
         height = 1 + rows[0][0].count("\n")
-        title, body = Text("\n".join(lines[:height]), style="bold"), "\n".join(lines[height:])
-        return Text.assemble(title, f"\n{body}") if self.rows else title
+        return Text("\n".join(lines[:height]), style="bold"), "\n".join(lines[height:])
 
     def _every(self) -> list[tuple[str, ...]]:
         height = max(title.count("\n") for title in self._titles)
@@ -129,7 +136,7 @@ class Grid:
     def _widths(self, rows: list[tuple[str, ...]], width: int) -> list[int]:
         """Return the widths of the columns; if they exceed `width`, columns that fold shrink, the widest first."""
         columns = zip(*rows, strict=True)
-        widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
+        widths = [max(_length(line) for cell in column for line in cell.split("\n")) for column in columns]
         least = [min(own, FOLDED) if folds else own for own, folds in zip(widths, self._folds, strict=True)]
         while (excess := sum(widths) + GAP * (len(widths) - 1) - width) > 0 and widths != least:
             at = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
@@ -139,13 +146,20 @@ class Grid:
     def _lines(self, row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
         """Yield the lines of one row, each cell folded into its width and padded to it."""
         folded = [
-            [piece for line in cell.split("\n") for piece in (chop_cells(line, width) or [""])]
+            [cell]
+            if len(cell) <= width and cell.isascii() and "\n" not in cell
+            else [piece for line in cell.split("\n") for piece in (chop_cells(line, width) or [""])]
             for cell, width in zip(row, widths, strict=True)
         ]
         for pieces in zip_longest(*folded, fillvalue=""):
-            spaces = [" " * (width - cell_len(piece)) for piece, width in zip(pieces, widths, strict=True)]
+            spaces = [" " * (width - _length(piece)) for piece, width in zip(pieces, widths, strict=True)]
             cells = zip(pieces, spaces, self._right, strict=True)
             yield (" " * GAP).join(space + piece if right else piece + space for piece, space, right in cells).rstrip()
+
+
+def _length(text: str) -> int:
+    """Return the columns of a terminal that text has; rich looks up each character."""
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:
