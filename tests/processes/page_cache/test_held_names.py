@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from tests.support.children import call_in_child, fork, status_of
 from tests.support.memory_group import NoMemoryGroupError, limited
+from tests.support.places import reached_by_all
 from tests.support.rounds import rounds
 from tests.support.waiting import until
 
@@ -288,12 +289,17 @@ def test_a_killed_builder_of_a_new_version_leaves_the_old_generation(path: Path)
             assert is_held(1)
 
 
+@pytest.fixture
+def reached(tmp_path: Path) -> Iterator[None]:
+    with reached_by_all(tmp_path):
+        yield
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
+@pytest.mark.usefixtures("reached")
 def test_only_the_user_of_a_holder_opens_its_name(path: Path) -> None:
     owner, other = 1_700_000_000 + os.getpid() * 2 % 100_000_000, 1_700_000_001 + os.getpid() * 2 % 100_000_000
-    for folder in (path, *path.parents[:-1]):
-        if folder.stat().st_uid == 0:
-            folder.chmod(folder.stat().st_mode | 0o555)
+    path.chmod(0o644)
 
     def opened(at: str = HELD) -> str:
         try:

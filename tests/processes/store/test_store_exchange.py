@@ -10,10 +10,12 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.children import call_in_child, fork
+from tests.support.places import reached_by_all
 from tests.support.rounds import rounds
 
 import onecopy as oc
@@ -65,15 +67,13 @@ def exchange(one: Path, other: Path) -> None:
 
 
 @pytest.fixture
-def team(tmp_path: Path) -> Path:
+def team(tmp_path: Path) -> Iterator[Path]:
     """Give a folder that every user may write, with the folder of the attacker in it."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.getuid() and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o111)
     team = tmp_path / "team"
     team.mkdir()
     team.chmod(0o777)
-    return team
+    with reached_by_all(tmp_path):
+        yield team
 
 
 def plant(folder: Path, mark: Path, keys: list[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.processes.store.test_store_exchange import exchange, save_pickles
 from tests.support.children import call_in_child, fork, status_of
+from tests.support.places import reached_by_all
 from tests.support.rounds import rounds
 
 import onecopy as oc
@@ -27,14 +28,12 @@ KEY, GOOD = "annotations", b"of the builder"
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Path]:
     """Give a folder as an administrator makes it: `install -d -m 3775 -g GROUP`."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.getuid() and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o111)
     shared = tmp_path / "shared"
     shared.mkdir()
     os.chown(shared, 0, GROUP)
     shared.chmod(0o3775)
-    yield shared
+    with reached_by_all(tmp_path):
+        yield shared
     shared.chmod(0o700)
 
 
