@@ -173,6 +173,12 @@ def wait_for(name, count=8):
     while len(names(name)) < count:
         time.sleep(0.01)
 """
+EIGHT_USES = """
+@pytest.mark.parametrize("number", range(8))
+def test_it(onecopy_cached, number):
+    wait_for("began")
+    assert onecopy_cached("index", build)[4] == 4
+"""
 ONE_COPY = (
     CACHED
     + """
@@ -238,21 +244,15 @@ def build():
         time.sleep(0.5)  # the others wait
         raise KeyError("no such gene")
     return np.arange(5)
-
-@pytest.mark.parametrize("number", range(8))
-def test_it(onecopy_cached, number):
-    if not names("repaired"):
-        wait_for("began")
-    assert onecopy_cached("index", build)[4] == 4
 """
-    told = project(CACHED + tests, plugins=XDIST)
+    told = project(CACHED + tests + EIGHT_USES, plugins=XDIST)
     assert "8 failed" in told
     assert told.count("KeyError: 'no such gene'") >= 8
     assert told.count("RuntimeError: the object was not built: its function failed in this run") >= 7
     assert len(noted(tmp_path, "tried")) == 1
     assert len(set(noted(tmp_path, "began"))) == 8
     (tmp_path / "repaired now").touch()
-    assert "8 passed" in project(CACHED + tests, plugins=XDIST)
+    assert "8 passed" in project(CACHED + tests + EIGHT_USES, plugins=XDIST)
     assert len(noted(tmp_path, "tried")) == 2
 
 
@@ -267,13 +267,8 @@ def build():
         time.sleep(0.5)  # the others wait
         os.kill(os.getpid(), 9)
     return np.arange(5)
-
-@pytest.mark.parametrize("number", range(8))
-def test_it(onecopy_cached, number):
-    wait_for("began")
-    assert onecopy_cached("index", build)[4] == 4
 """
-    told = project(CACHED + tests, plugins=XDIST)
+    told = project(CACHED + tests + EIGHT_USES, plugins=XDIST)
     assert "1 failed, 7 passed" in told
     assert "crashed while running" in told
     assert len(set(noted(tmp_path, "tried"))) == 2

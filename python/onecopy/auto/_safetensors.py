@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-LOAD_FILE = "safetensors.numpy.load_file"
+LOAD_FILE, LOAD_FILE_OF_TORCH = "safetensors.numpy.load_file", "safetensors.torch.load_file"
 
 
 def apply(module: ModuleType) -> None:
@@ -41,11 +41,10 @@ def _load_file_of_torch(original: Callable[..., dict[str, Any]]) -> Callable[...
     def load_file(filename: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         job = None
         with suppress(Exception):  # any: safetensors raises its own error
-            job = read_ahead("safetensors.torch.load_file", [filename])
+            job = read_ahead(LOAD_FILE_OF_TORCH, [filename])
         tensors = original(filename, *args, **kwargs)
-        for tensor in tensors.values():
-            keep(job, tensor)
-            break
+        if tensors:
+            keep(job, next(iter(tensors.values())))
         return tensors
 
     return load_file

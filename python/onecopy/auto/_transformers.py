@@ -60,11 +60,12 @@ def _from_pretrained(original: Any) -> Any:
                     casts.enter_context(_given_casts(files, dtype, load_resizable))
             except Exception as error:  # any: transformers loads, or raises its own error
                 reason = str(error)
-            model = function(cls, *args, **kwargs)
-        keep(job, model[0] if isinstance(model, tuple) else model)
+            loaded = function(cls, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info
+        keep(job, model)
         with suppress(Exception):  # any: without /proc; a model whose weights have no memory
-            _note(model[0] if isinstance(model, tuple) else model, path, files, reason)  # with output_loading_info
-        return model
+            _note(model, path, files, reason)
+        return loaded
 
     return classmethod(from_pretrained)
 

@@ -83,16 +83,16 @@ def read_ahead(function: str, files: Iterable[str | os.PathLike[str]]) -> WarmJo
     """
     from onecopy.page_cache import warm
 
-    slow = [path for path in files if _is_slow(path)]
-    for path in slow:
-        note(function, os.path.abspath(path), shared=os.stat(path).st_size)  # noqa: PTH100, PTH116 - text
-    return warm(slow, wait=False) if slow else None
+    slow = {path: size for path in files if (size := _size_if_slow(path)) >= MIN_BYTES}
+    for path, size in slow.items():
+        note(function, os.path.abspath(path), shared=size)  # noqa: PTH100 - text
+    return warm(list(slow), wait=False) if slow else None
 
 
-def _is_slow(path: str | os.PathLike[str]) -> bool:
+def _size_if_slow(path: str | os.PathLike[str]) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.fstat(descriptor).st_size >= MIN_BYTES and _core.is_remote(descriptor)
+        return os.fstat(descriptor).st_size if _core.is_remote(descriptor) else 0
     finally:
         os.close(descriptor)
 

@@ -449,8 +449,9 @@ def first_answer(url: str, shown: str) -> Version | None:
             modified = parsedate_to_datetime(headers["Last-Modified"]) if headers["Last-Modified"] else None
             if modified is not None:
                 modified = modified.replace(tzinfo=modified.tzinfo or UTC).astimezone(UTC)
-            known = {"size": int(size[1]), "e_tag": headers["ETag"], "last_modified": modified}
-            return Version.of({**known, "digest": _digest(headers) or redirects.digest})
+            digest = _digest(headers) or redirects.digest
+            known = {"size": int(size[1]), "e_tag": headers["ETag"], "last_modified": modified, "digest": digest}
+            return Version.of(known)
     except PermissionError:
         raise
     except (HTTPException, OSError, ValueError, ArithmeticError) as error:

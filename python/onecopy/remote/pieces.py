@@ -177,8 +177,10 @@ class PartialFile:
     def forget(self, pieces: Collection[tuple[int, int]] | None = None) -> None:
         """Mark pieces, each as it was written, as missing, because their contents are wrong; None: all pieces."""
         with self._changed:
-            text = os.pread(self._list, self._end - len(self._head), len(self._head)) if pieces is not None else b""
-            entries = [one for one in _entries(text, self.size) if (one[0], one[0] + one[1]) not in (pieces or ())]
+            entries: list[tuple[int, int, int]] = []
+            if pieces is not None:
+                text = os.pread(self._list, self._end - len(self._head), len(self._head))
+                entries = [one for one in _entries(text, self.size) if (one[0], one[0] + one[1]) not in pieces]
             self.have = Ranges()
             self._rewrite(entries)
 

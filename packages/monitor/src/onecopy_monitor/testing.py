@@ -126,7 +126,7 @@ def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     on pages of this process alone.
 
     The function is part of the identity, with everything of the project's code that it reaches, and so is the root
-    folder of the tests: the object is built again when any of it changes. What it reads belongs into the key, by
+    folder of the tests: the object is built again when any of it changes. What it reads belongs in the key, by
     `onecopy.file_key`. If it raises an exception, every test of the run that needs the object gets a RuntimeError with
     the traceback, and the next run calls it again; if the process is killed meanwhile, another one calls it.
     ``pytest --onecopy-clear`` removes what it made.
