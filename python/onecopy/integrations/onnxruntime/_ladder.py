@@ -355,8 +355,10 @@ def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
             found = os.stat(one)  # noqa: PTH116 - text
             files[found.st_dev, found.st_ino] = one
     names = {os.path.realpath(path): path for path in files.values()}  # on overlayfs, maps has another device than stat
+    marks = [f" {inode} " for _, inode in files] + [os.path.basename(name) for name in names]  # noqa: PTH119
+    lines = proc.process_text(os.getpid(), "maps").split("\n")
     nbytes: dict[str, int] = {}
-    for region in proc.maps(os.getpid()):
+    for region in proc.parse_maps("\n".join(line for line in lines if any(mark in line for mark in marks))):
         if path := files.get((region.dev, region.inode)) or (None if region.deleted else names.get(region.path)):
             nbytes[path] = nbytes.get(path, 0) + region.end - region.start
     return tuple(Mapped(path, total) for path, total in nbytes.items())
