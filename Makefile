@@ -59,6 +59,14 @@ test-rest: .venv/all.stamp programs ## what `make test-all` runs after `make tes
 nightly: .venv/all.stamp programs ## before a release: full tidy, threads, fallbacks, torture, fuzzing, orders, large files
 	@$(BIN)/python tools/tiers.py nightly
 
+NEWEST = torch transformers onnxruntime safetensors
+.PHONY: downstream
+downstream: .venv/all.stamp programs ## the tests of frameworks with the newest release of each of NEWEST="torch ..."; `make test-rest` goes back
+	rm .venv/all.stamp
+	$(BIN)/python -m pip --quiet --quiet install --upgrade $(NEWEST)
+	$(BIN)/python -m pip freeze | grep -iE "^($$(echo $(NEWEST) | tr ' ' '|'))=="
+	$(BIN)/python -m pytest -q -m "not nightly" tests/frameworks
+
 # The C++ tests of `make test` are linked with the libraries that were built for the extension, in its folder.
 .PHONY: module-tests
 module-tests: .venv/core.stamp doctest
@@ -87,7 +95,7 @@ fallbacks: .venv/core.stamp ## the tests of what reaches the kernel, with each i
 	$(BIN)/python -m tests.fallbacks.matrix
 
 .PHONY: check
-check: .venv/core.stamp ## format, lint, types, layers, stubs, words: fast, before every commit
+check: .venv/core.stamp ## format, lint, types, layers, stubs, words, workflows: fast, before every commit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	find $(CPP) -name '*.[ch]pp' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
@@ -100,6 +108,8 @@ check: .venv/core.stamp ## format, lint, types, layers, stubs, words: fast, befo
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -o cache_dir=build/tests/cache-typing tests/typing
 	$(BIN)/python tools/check_stubs.py
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --no-progress --quiet .github/workflows
 
 .PHONY: format
 format: .venv/tools.stamp ## rewrite the sources as `check` wants them

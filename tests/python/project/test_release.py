@@ -108,12 +108,11 @@ def test_the_distributions_have_one_version_and_need_each_other_of_it(package):
 
 def test_workflows_call_what_is_there():
     menu = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for name in ("test.yml", "wheels.yml"):
-        text = (ROOT / ".github/workflows" / name).read_text()
-        assert set(re.findall(r"\bmake ([a-z-]+)", text)) <= menu
-        uses = re.findall(r"uses: (\S+)", text)
-        assert uses
-        assert all(re.fullmatch(r"[\w-]+/[\w-]+@v\d+|pypa/gh-action-pypi-publish@release/v1", use) for use in uses)
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        text = path.read_text()
+        called = set(re.findall(r"\bmake ([a-z-]+)", text))
+        assert called, path
+        assert called <= menu, path
 
 
 # --- the program that looks into dist/ sees what is wrong there ---
