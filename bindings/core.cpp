@@ -1,6 +1,11 @@
 #include "bindings.hpp"
 
 NB_MODULE(_core, module) {
+#ifdef Py_GIL_DISABLED  // what would be needed: docs/decisions/packaging.md
+  throw nanobind::import_error(
+      "onecopy cannot be imported by a free-threaded interpreter, because its bindings rely on the GIL: use the "
+      "interpreter without 't' in its version");
+#endif
   // The classes belong to one interpreter; another interpreter would use them without their GIL.
   if (PyInterpreterState_Get() != PyInterpreterState_Main())
     throw nanobind::import_error(
