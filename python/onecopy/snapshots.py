@@ -116,8 +116,8 @@ def take(file: str | int) -> Snapshot:
     Raises
     ------
     NoSnapshot
-        The contents cannot be identified (network file systems, tmpfs), or the file was changed meanwhile, or there is
-        neither memory nor disk for a snapshot.
+        The contents cannot be identified (tmpfs; a server whose clock differs), or the file was changed meanwhile, or
+        there is neither memory nor disk for a snapshot.
     OSError
         The file cannot be opened.
     """

@@ -17,7 +17,7 @@ From then on these calls share what they load with all processes of the machine,
 What is loaded is copy-on-write memory of a snapshot (`onecopy.snapshots`): code may write to it, written pages become
 private to the process, and no file changes. Writes to the file change nothing that was loaded. A call that
 cannot be shared exactly is made as without this module, and `calls` has the reason: a cast, data that was changed after
-it was loaded, a network file system. Files below 1 MiB are read.
+it was loaded, a file in memory (tmpfs). Files below 1 MiB are read.
 
 **When not to use it.** Where each file is loaded once, by one process: a snapshot costs a copy, and saves none.
 

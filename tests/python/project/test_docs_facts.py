@@ -93,6 +93,17 @@ def test_the_documentation_fits_in_75_pages():
     assert len(pages) <= 75
 
 
+def test_each_of_the_five_questions_has_a_page_with_numbers_limits_and_alternatives():
+    questions = re.findall(r"^\d\. \*\*\[(How .*?\?)\]\((.*?)\)", text_of("docs/index.md"), re.MULTILINE)
+    assert len(questions) == 5
+    for question, path in questions:
+        page = text_of(f"docs/{path}")
+        assert page.startswith(f"# {question}\n")
+        headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+        assert headings[-4:] == ["Numbers", "Limits", "When another tool is better", "What next"]
+        assert "../../packages/bench/RESULTS.md" in page
+
+
 def test_pages_and_metadata_agree_on_the_versions_of_python():
     named = re.findall(r"Python :: (3\.\d+)\"", text_of("pyproject.toml"))
     assert f"CPython {named[0]} to {named[-1]}." in text_of("SECURITY.md")
