@@ -17,8 +17,10 @@ import argparse
 import contextlib
 import ctypes
 import gc
+import importlib.util
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -30,13 +32,15 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from tests.support import children, isolation, leaks, memory_group, mixed_load, small_disks
 from tests.support.mixed_load import FILES, LIMIT, MIB, SIZE, BrokenPromiseError, Ground, check, expect, save
 from tests.support.object_server import Fault, Request, serving
-from tests.support.places import ROOT, TEMPORARY
+from tests.support.places import TEMPORARY
 from tests.support.waiting import until
 
 import onecopy as oc
@@ -96,19 +100,17 @@ def play(ground: Ground, seed: str, seconds: float) -> dict[str, Any]:
     }
 
 
-def serve(ground: Ground, commands: Any, reports: Any) -> None:
-    """Answer each command with a report, until there is an empty line."""
+def serve(ground: Ground, driver: Connection) -> None:
+    """Answer each message with a report, until the driver sends None."""
     end_with_driver()
     if ground.group:
         memory_group.enter(Path(ground.group))
-    while line := commands.readline().strip():
-        reports.write(json.dumps(play(ground, *json.loads(line))) + "\n")
-        reports.flush()
+    while message := driver.recv():
+        driver.send(play(ground, *message))
 
 
 def end_with_driver() -> None:
     """Let the kernel kill this process when the driver ends, and not before; Ctrl-C is for the driver."""
-    signal.alarm(0)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -116,58 +118,49 @@ def end_with_driver() -> None:
 class Process:
     """A worker as the driver sees it, forked or spawned."""
 
-    def __init__(self, ground: Ground, *, spawned: bool) -> None:
-        self.spawned, self.killed, self.status = spawned, False, 0
-        self.reports: list[dict[str, Any]] = []
-        theirs, commands = os.pipe()
-        reports, ours = os.pipe()
-        if spawned:
-            command = [sys.executable, "-m", "tests.support.long_run", "--worker", json.dumps(vars(ground))]
-            self._popen = subprocess.Popen(command, cwd=ROOT, stdin=theirs, stdout=ours)
-            self.pid = self._popen.pid
-        else:
-            self.pid = children.fork(lambda: serve(ground, os.fdopen(theirs), os.fdopen(ours, "w")) is None)
-        os.close(theirs)
-        os.close(ours)
-        self._commands, self._reports = os.fdopen(commands, "w"), os.fdopen(reports)
+    def __init__(self, ground: Ground, how: str) -> None:
+        self.killed, self.reports = False, list[dict[str, Any]]()
+        context: Any = multiprocessing.get_context(how)
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(ground, theirs))
+        self._process.start()
+        self.pid: int = self._process.pid
+        theirs.close()
 
-    def begin(self, seed: str, seconds: float) -> None:
-        self._commands.write(json.dumps([seed, seconds]) + "\n")
-        self._commands.flush()
+    def begin(self, seed: str) -> None:
+        self._pipe.send((seed, SECONDS))
 
     def report(self) -> dict[str, Any] | None:
         """Wait for the report; None if the driver killed the process."""
-        line = self._reports.readline()
-        if not line:
-            expect(self.end() == -signal.SIGKILL and self.killed, f"a worker ended with status {self.status}")
+        try:
+            self.reports.append(self._pipe.recv())
+        except (EOFError, ConnectionResetError):
+            self._process.join()
+            status = self._process.exitcode
+            expect(self.killed and status == -signal.SIGKILL, f"worker {self.pid} ended with status {status}")
             return None
-        self.reports.append(json.loads(line))
         expect("failure" not in self.reports[-1], self.reports[-1].get("failure", ""))
         return self.reports[-1]
 
-    def end(self) -> int:
-        """End an idle process; return its status."""
-        if self.pid:
-            with contextlib.suppress(BrokenPipeError):
-                self._commands.write("\n")
-                self._commands.flush()
-            self.status, self.pid = children.status_of(self.pid), 0
-            if self.spawned:
-                self._popen.returncode = self.status
-            for pipe in (self._commands, self._reports):
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        return self.status
+    def end(self, *, now: bool = False) -> None:
+        """End the process, which is idle unless it is killed `now`, and check its status."""
+        if now:
+            self.kill(self.pid)
+        with contextlib.suppress(BrokenPipeError):
+            self._pipe.send(None)
+        self._process.join()
+        status = self._process.exitcode
+        self._process.close()
+        self._pipe.close()
+        expect(
+            status == 0 or (self.killed and status == -signal.SIGKILL), f"worker {self.pid} ended with status {status}"
+        )
 
-    def kill(self, dice: random.Random, *, itself: bool) -> int:
-        """Kill the process, or one that it has started; return its PID, 0 if there is none."""
-        pids = [self.pid] if itself else children.descendants_of(self.pid)
-        self.killed |= itself
-        pid = dice.choice(pids) if pids else 0
-        if pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return pid
+    def kill(self, pid: int) -> None:
+        """Kill the process, or one that it has started."""
+        self.killed |= pid == self.pid
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 # --- the origin of remote files ---
@@ -190,6 +183,7 @@ def origin() -> Iterator[str]:
 
 def serve_objects(announce: int) -> None:
     end_with_driver()
+    signal.alarm(0)  # of `children.fork`
     dice, seeds = random.Random(1), itertools.count(1)
     faults = [Fault(503), Fault(500), Fault(403), Fault(404), Fault(cut=1000), Fault(cut=0, stall=0.2)]
     faults += [Fault(cut=1000, announced=False)]
@@ -219,82 +213,83 @@ def serve_objects(announce: int) -> None:
 
 
 class Driver:
-    """Rounds in a folder."""
+    """Rounds in a folder. `shared_memory`: the folder of files in memory that only the workers use."""
 
-    def __init__(self, ground: Ground, seed: int) -> None:
-        self.ground, self.seed = ground, seed
+    def __init__(self, ground: Ground, seed: int, shared_memory: Path) -> None:
+        self.ground, self.seed, self.shared_memory = ground, seed, shared_memory
         self.folder = Path(ground.folder)
-        self.store, self.in_memory = oc.Store(self.folder / "store"), oc.Store(place="memory")
-        self.lasting: list[Process] = []
-        self.brief: list[Process] = []
-        self.plan: list[str] = []
-        for kind, number in itertools.product(("files", "inputs", "scratch", "disk"), range(FILES)):
-            path = ground.place(kind, number)
-            path.parent.mkdir(exist_ok=True)
-            if kind == "files":
-                save(path, number)
-            elif kind == "inputs":
-                path.write_text(json.dumps({"seed": number}))
+        self.store = oc.Store(self.folder / "store")
+        self.lasting, self.brief, self.plan = list[Process](), list[Process](), list[str]()
+        for kind in ("files", "inputs", "scratch", "disk"):
+            (self.folder / kind).mkdir(exist_ok=True)
+        for number in range(FILES):
+            save(ground.place("files", number), number)
+            ground.place("inputs", number).write_text(json.dumps({"seed": number}))
         with (self.folder / "zeros").open("wb") as file:
             file.truncate(2 * GROUP)
+        resource_tracker.ensure_running()
         self.blocks = self.empty_disk()
         self.before = held()
 
     def round(self, number: int) -> str:
         """Let the workers work, kill some, and check what is left; return a line about it."""
         dice = random.Random(f"{self.seed} {number}")
-        self.lasting += [Process(self.ground, spawned=bool(i)) for i in range(len(self.lasting), 2)]
-        self.brief = brief = [Process(self.ground, spawned=dice.random() < 0.3) for _ in range(dice.randint(2, 3))]
-        begun, workers = time.monotonic(), [*self.lasting, *brief]
-        self.plan = []
+        self.lasting += [Process(self.ground, ("fork", "spawn")[i]) for i in range(len(self.lasting), 2)]
+        hows = dice.choices(("fork", "spawn"), (3, 1), k=dice.randint(2, 3))
+        self.plan = [f"brief workers: {hows}"]
+        self.brief = [Process(self.ground, how) for how in hows]
+        workers = [*self.lasting, *self.brief]
         for place, worker in enumerate(workers):
             seed = f"{self.seed} {number} {place}"
-            self.plan.append(f"{worker.pid}: {'spawned' if worker.spawned else 'forked'}, seed {seed!r}")
-            worker.begin(seed, SECONDS)
+            self.plan.append(f"worker {worker.pid}: seed {seed!r}")
+            worker.begin(seed)
+        kills = self.kill_some(dice)
+        found = [report for worker in workers if (report := worker.report())]
+        while self.brief:
+            self.brief.pop().end()
+        lasting = self.check_lasting()
+        done = sum((Counter(one["done"]) for one in found), Counter[str]())
+        errors = sum((Counter(one["errors"]) for one in found), Counter[str]())
+        return (
+            f"{time.strftime('%H:%M:%S')} round {number}, seed {self.seed}: {len(workers)} workers, {kills} kills; "
+            f"{in_words(done)}; expected errors: {in_words(errors) or 'none'}; {lasting}; {self.check_the_rest(number)}"
+        )
+
+    def kill_some(self, dice: random.Random) -> int:
+        """Kill brief workers, and children of workers, at random moments; return how many."""
+        begun, kills = time.monotonic(), 0
         for moment in sorted(dice.uniform(0, SECONDS) for _ in range(dice.randint(0, 6))):
             time.sleep(max(0, begun + moment - time.monotonic()))
-            itself = dice.random() < 0.4
-            victims = [one for one in (brief if itself else workers) if not one.killed]
-            if victims and (pid := (victim := dice.choice(victims)).kill(dice, itself=itself)):
-                self.plan.append(
-                    f"{pid}{'' if itself else f', a child of {victim.pid},'} is killed after {moment:.1f} s"
-                )
-        found = [worker.report() for worker in workers]
-        expect(all(worker.end() in (0, -9 * worker.killed) for worker in brief), "a status of a brief worker")
-        self.check_lasting()
-        reports = [one for one in found if one]
-        done = sum((Counter(one["done"]) for one in reports), Counter[str]())
-        errors = sum((Counter(one["errors"]) for one in reports), Counter[str]())
-        after = self.check_what_is_left(number)
-        lasting = "; ".join(
-            f"{one['descriptors']} descriptors, {one['mappings']} mappings, {one['anonymous'] / MIB:.1f} MiB anonymous"
-            for one in (worker.reports[-1] for worker in self.lasting)
-        )
-        return (
-            f"{time.strftime('%H:%M:%S')} round {number}, seed {self.seed}: {len(brief)} brief workers, "
-            f"{sum('killed' in line for line in self.plan)} kills; {in_words(done)}; expected errors: {in_words(errors) or 'none'}; "
-            f"lasting workers: {lasting}; {after}"
-        )
+            if itself := dice.random() < 0.4:
+                victim = dice.choice(self.brief)
+                pids = [] if victim.killed else [victim.pid]
+            else:
+                victim = dice.choice([one for one in (*self.lasting, *self.brief) if not one.killed])
+                pids = children.descendants_of(victim.pid)
+            for pid in pids[:1] if itself else pids[-1:]:
+                self.plan.append(f"{pid}, {'' if itself else 'child of '}{victim.pid}, killed after {moment:.1f} s")
+                victim.kill(pid)
+                kills += 1
+        return kills
 
-    def end(self) -> None:
-        """Kill the workers that there are."""
-        for worker in (*self.lasting, *self.brief):
-            if worker.pid:
-                worker.kill(random.Random(), itself=True)
-                worker.end()
-
-    def check_lasting(self) -> None:
+    def check_lasting(self) -> str:
         """Compare lasting workers with what they were after their first rounds; end those that are old."""
         for worker in self.lasting:
             now, first = worker.reports[-1], worker.reports[: WARM + 1][-1]
             for kind, more in MORE.items():
                 what = f"{kind} of worker {worker.pid}, round by round: {[one[kind] for one in worker.reports]}"
                 expect(now[kind] <= first[kind] + more, what)
+        now = [worker.reports[-1] for worker in self.lasting]
         for worker in [one for one in self.lasting if len(one.reports) >= LIFE]:
-            expect(worker.end() == 0, f"a lasting worker ended with status {worker.status}")
             self.lasting.remove(worker)
+            worker.end()
+        sizes = [f"{one['anonymous'] / MIB:.1f}" for one in now]
+        return (
+            f"lasting workers: {' + '.join(str(one['descriptors']) for one in now)} descriptors, "
+            f"{' + '.join(str(one['mappings']) for one in now)} mappings, {' + '.join(sizes)} MiB anonymous"
+        )
 
-    def check_what_is_left(self, number: int) -> str:
+    def check_the_rest(self, number: int) -> str:
         """Check processes, files and memory while all workers are idle; return what there is."""
         wait_for(children.orphans, "processes")
         for kind in ("files", "scratch"):
@@ -303,37 +298,38 @@ class Driver:
         known = {"zeros", "image"} | {f"{kind}/{place}.oc" for kind, place in places}  # in the image is the small disk
         others = ("store/", "disk/", "home/")
         wait_for(lambda: [name for name in names_in(self.folder) - known if not name.startswith(others)], "files")
-        for path in Path(self.folder, "inputs").iterdir():
-            expect(json.loads(path.read_text())["seed"] % FILES == int(path.stem), f"{path}: wrong contents")
-        self.store.prune(max_bytes=LIMIT, everything=number % 10 == 0)
+        everything = number % 10 == 0
+        self.store.prune(max_bytes=LIMIT, everything=everything)
         artefacts = self.store.ls()
         expect({one.state for one in artefacts} <= {"ready", "partial"}, f"in the store: {artefacts}")
-        total = sum(one.bytes for one in artefacts)
-        expect(total <= (0 if number % 10 == 0 else LIMIT), f"{total} bytes in the store after a prune: {artefacts}")
-        digests = {one.path.stem for one in artefacts}
-        strange = {
-            name for name in names_in(self.store.folder) if name[:6] != "views/" and Path(name).stem not in digests
-        }
-        expect(not strange, f"in the store: {sorted(strange)}")
-        self.in_memory.prune(everything=True)
-        wait_for(lambda: names_in(Path("/dev/shm")), "files in memory")
+        total, digests = sum(one.bytes for one in artefacts), {one.path.stem for one in artefacts}
+        expect(total <= (0 if everything else LIMIT), f"{total} bytes in the store after a prune: {artefacts}")
+        names = [name for name in names_in(self.store.folder) if Path(name).stem not in digests]
+        expect(everything or all(name.startswith("views/") for name in names), f"strange files in the store: {names}")
+        expect(not everything or not names, f"files in the store after everything was removed: {names}")
+        oc.Store(place="memory").prune(everything=True)
+        wait_for(lambda: names_in(self.shared_memory), "files in memory")
         wait_for(lambda: self.empty_disk() - self.blocks, "blocks of the small disk")
-        wait_for(lambda: sorted(held() - self.before - self.of_lasting()), "held by the driver")
+        known_processes = Counter(f"child {one.pid}" for one in self.lasting)
+        wait_for(lambda: sorted(held() - self.before - known_processes), "by the driver")
         return f"store {len(artefacts)} files, {total / MIB:.1f} MiB; {self.count_copies()}"
 
-    def of_lasting(self) -> Counter[str]:
-        return Counter(f"child {one.pid}" for one in self.lasting)
+    def end(self) -> None:
+        """Kill the workers that there are."""
+        for worker in (*self.lasting, *self.brief):
+            worker.end(now=True)
 
     def empty_disk(self) -> int:
         """Remove all files from the small disk; return the blocks in use."""
         if not self.ground.disk:
             return 0
         oc.Store(self.folder / "disk/store").prune(everything=True)
-        save(self.ground.place("disk", 0), 0)
-        for number in range(FILES):
-            self.ground.place("disk", number).unlink(missing_ok=True)
+        for path in (self.folder / "disk").glob("*.oc"):
+            path.unlink()
+        save(self.ground.place("disk", 0), 0)  # removes what killed writers left
+        self.ground.place("disk", 0).unlink()
         left = names_in(self.folder / "disk")
-        expect(not left, f"on the small disk: {sorted(left)}")
+        expect(not left, f"left behind: on the small disk: {sorted(left)}")
         return small_disks.blocks_used(self.folder / "disk")
 
     def count_copies(self) -> str:
@@ -368,9 +364,9 @@ def names_in(folder: Path) -> set[str]:
 
 
 def wait_for(left: Callable[[], Any], what: str) -> None:
-    """Wait until nothing is left, as that of processes that are ending."""
+    """Wait until nothing is left: processes that were killed take a moment to end."""
     with contextlib.suppress(AssertionError):
-        until(lambda: not left(), seconds=20)
+        until(lambda: not left(), seconds=8)
     found = left()
     expect(not found, f"left behind: {what}: {found}")
 
@@ -383,34 +379,32 @@ def in_words(counts: Counter[str]) -> str:
 
 
 @contextlib.contextmanager
-def prepared(folder: Path, seed: int) -> Iterator[Ground]:
-    """Give the ground of a run, with what this machine has: mounts, control groups, obstore; print what it lacks."""
+def driving(folder: Path, seed: int) -> Iterator[Driver]:
+    """Give a driver, with what this machine has: mounts, control groups, obstore; print what it lacks."""
     own = isolation.have_own_shared_memory()
     for name in ("home", "tmp"):
-        (folder / name).mkdir(exist_ok=True)
+        (folder / name).mkdir()
     os.environ |= {"HOME": str(folder / "home"), "ONECOPY_CACHE": str(folder / "store")}
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder / "tmp")
+    ground = Ground(str(folder), "", "", "")
     with contextlib.ExitStack() as stack:
-        ground = Ground(str(folder), "", "", "")
         try:
-            small_disks.mount(kind := "ext4" if seed % 2 else "tmpfs", folder / "disk")
-            ground.disk = kind
-            stack.callback(subprocess.run, ["umount", folder / "disk"], check=True)
+            small_disks.mount("ext4" if seed % 2 else "tmpfs", folder / "disk")
+            ground.disk = "ext4" if seed % 2 else "tmpfs"
+            stack.callback(subprocess.run, ["umount", "--lazy", folder / "disk"], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             print(f"without a small disk: {error}")
         try:
             ground.group = str(stack.enter_context(memory_group.limited(GROUP)))
         except OSError as error:
             print(f"without a control group: {error}")
-        try:
-            import obstore  # noqa: F401
-
+        if importlib.util.find_spec("obstore"):
             ground.url = stack.enter_context(origin())
-        except ImportError as error:
-            print(f"without remote files: {error}")
-        if not own:
-            print("without a /dev/shm of its own: what others have there counts")
-        yield ground
+        else:
+            print("without remote files: obstore is not installed")
+        driver = Driver(ground, seed, Path("/dev/shm") if own else oc.Store(place="memory").folder)
+        stack.callback(driver.end)
+        yield driver
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -418,21 +412,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=1.0, help="of work, in all pieces together")
     parser.add_argument("--piece", type=float, metavar="MINUTES", help="stop after so many; --state goes on from there")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="a random one is taken, and printed, without it")
     parser.add_argument("--state", type=Path, metavar="FILE", help="where seed, round and time are kept")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.worker:
-        serve(Ground(**json.loads(options.worker)), sys.stdin, sys.stdout)
-        return 0
-    state = {"seed": options.seed, "round": 1, "seconds": 0.0}
+    state = {"seed": random.randrange(10**6) if options.seed is None else options.seed, "round": 1, "seconds": 0.0}
     if options.state and options.state.exists():
         state = json.loads(options.state.read_text())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="onecopy-long-", dir=TEMPORARY))
-    begun, before = time.monotonic(), state["seconds"]
-    failed = True
-    with prepared(folder, state["seed"]) as ground:
-        driver = Driver(ground, state["seed"])
+    before, begun = state["seconds"], time.monotonic()
+    with driving(folder, state["seed"]) as driver:
         try:
             while state["seconds"] < 60 * options.minutes:
                 print(driver.round(state["round"]), flush=True)
@@ -441,22 +430,15 @@ def main(arguments: list[str] | None = None) -> int:
                     options.state.write_text(json.dumps(state))
                 if options.piece and time.monotonic() - begun > 60 * options.piece:
                     break
-            failed = False
         except KeyboardInterrupt:
             print(f"interrupted in round {state['round']}")
-            failed = False
         except BaseException as error:
             what = error if isinstance(error, BrokenPromiseError) else traceback.format_exc()
-            plan = "\n  ".join(driver.plan)
-            print(
-                f"FAILED in round {state['round']}, seed {state['seed']}: {what}\n  {plan}\n{folder} is kept",
-                flush=True,
-            )
-        finally:
-            driver.end()
-    if not failed:
-        shutil.rmtree(folder)
-    return int(failed)
+            print(f"FAILED in round {state['round']}, seed {state['seed']}: {what}", *driver.plan, sep="\n  ")
+            print(f"{folder} is kept", flush=True)
+            return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 if __name__ == "__main__":

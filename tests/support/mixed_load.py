@@ -59,7 +59,7 @@ def check(file: oc.ArrayFile, number: int | None = None) -> int:
     expect(number is None or seed % FILES == number, f"{file.path}: the file of seed {seed} in the place of {number}")
     found = file["content"]
     expect(np.array_equal(found, content(seed, len(found))), f"{file.path}: wrong bytes of seed {seed}")
-    expect(np.array_equal(file["head"], np.arange(seed % 97)), f"{file.path}: a wrong head of seed {seed}")
+    expect(np.array_equal(file["head"], np.arange(seed % 97)), f"{file.path}: wrong bytes in the head of seed {seed}")
     return seed
 
 
@@ -116,10 +116,8 @@ class Worker:
         number = self.dice.randrange(FILES)
         return number, self.ground.place(kind, number)
 
-    def store(self, **options: Any) -> oc.Store:
-        return oc.Store(
-            Path(self.ground.folder, "store"), where=self.dice.choice(("here", "fork")), timeout=90, **options
-        )
+    def store(self, name: str = "store") -> oc.Store:
+        return oc.Store(Path(self.ground.folder, name), where=self.dice.choice(("here", "fork")), timeout=90)
 
 
 def in_child(function: Callable[..., object], *arguments: object) -> None:
@@ -240,17 +238,16 @@ def fill_scratch(work: Worker) -> None:
     """Write a scratch array; save it over a file that others read, or seal it."""
     number, path = work.one("scratch")
     seed = work.seed(number)
-    with oc.scratch((8, SIZE // 4), "u1", path.parent, max_resident="1 MiB") as array:
-        for row, part in enumerate(content(seed, 2 * SIZE).reshape(8, -1)):
+    expected = content(seed, 2 * SIZE).reshape(8, -1)
+    with oc.scratch(expected.shape, "u1", path.parent, max_resident="1 MiB") as array:
+        for row, part in enumerate(expected):
             array.write(row, part)
         if work.coin():
-            array.save(path, name="content", metadata={"seed": str(seed)})
-        else:
-            array.flush()
             found = array.seal()
-            expect(np.array_equal(found.array.ravel(), content(seed, 2 * SIZE)), f"wrong bytes in scratch, seed {seed}")
+            expect(np.array_equal(found.array, expected), f"wrong bytes in scratch of seed {seed}")
             return
-    with oc.open(path, verify=True) as file:
+        array.save(path, name="content", metadata={"seed": str(seed)})
+    with oc.open(path, verify=True) as file:  # of this worker or another one
         seed = int(file.metadata["seed"])
         expect(np.array_equal(file["content"].ravel(), content(seed, 2 * SIZE)), f"{path}: wrong bytes of seed {seed}")
 
@@ -265,7 +262,7 @@ def fill_disk(work: Worker) -> None:
         if work.coin():
             save(path, seed, size)
         else:
-            store = oc.Store(path.with_name("store"), where=work.dice.choice(("here", "fork")), timeout=90)
+            store = work.store("disk/store")
             with oc.open(store.get_or_build(f"{size}", lambda target: save(target, size, size))) as file:
                 expect(check(file) == size, f"{file.path}: another artefact")
     finally:
@@ -286,7 +283,7 @@ def fetch(work: Worker) -> None:
             check(file, number)
         else:
             seed = int(file.metadata["seed"])
-            expect(np.array_equal(file["head"], np.arange(seed % 97)), f"{url}: a wrong head of seed {seed}")
+            expect(np.array_equal(file["head"], np.arange(seed % 97)), f"{url}: wrong bytes in the head of seed {seed}")
 
 
 def prune(work: Worker) -> None:
