@@ -120,6 +120,7 @@ def nightly(folder: Path) -> list[Step]:
         Step("threads-python", [*tsan, str(ROOT / "build/tsan/venv/bin/python"), "-m", "tests.support.threads"]),
         *orders,
         replace(torture, command=["env", "ONECOPY_TORTURE=1", *torture.command]),
+        Step("long-run", [sys.executable, "-m", "tests.support.long_run", "--minutes", "10"]),
         pytest(folder, "python-nightly", everywhere, "nightly"),
         pytest(folder, "frameworks-nightly", TIERS["frameworks"][0], "nightly"),
         Step("conformance", [sys.executable, "tools/conformance.py"]),
