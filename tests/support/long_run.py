@@ -113,6 +113,7 @@ def end_with_driver() -> None:
     """Let the kernel kill this process when the driver ends, and not before; Ctrl-C is for the driver."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class Process:
@@ -122,7 +123,7 @@ class Process:
         self.killed, self.reports = False, list[dict[str, Any]]()
         context: Any = multiprocessing.get_context(how)
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(ground, theirs))
+        self._process = context.Process(target=serve, args=(ground, theirs), daemon=True)
         self._process.start()
         self.pid: int = self._process.pid
         theirs.close()
@@ -136,25 +137,32 @@ class Process:
             self.reports.append(self._pipe.recv())
         except (EOFError, ConnectionResetError):
             self._process.join()
-            status = self._process.exitcode
-            expect(self.killed and status == -signal.SIGKILL, f"worker {self.pid} ended with status {status}")
+            self.expect_status(self._process.exitcode, of_killed=True)
             return None
         expect("failure" not in self.reports[-1], self.reports[-1].get("failure", ""))
         return self.reports[-1]
 
-    def end(self, *, now: bool = False) -> None:
-        """End the process, which is idle unless it is killed `now`, and check its status."""
-        if now:
-            self.kill(self.pid)
+    def expect_status(self, status: int, *, of_killed: bool) -> None:
+        good = -signal.SIGKILL if of_killed else 0
+        expect(status == good and self.killed >= of_killed, f"worker {self.pid} ended with status {status}")
+
+    def end(self) -> None:
+        """End the process, which is idle, and check its status."""
         with contextlib.suppress(BrokenPipeError):
             self._pipe.send(None)
+        self.expect_status(self._ended(), of_killed=self.killed)
+
+    def end_now(self) -> None:
+        """Kill the process, if it has not ended."""
+        self._process.kill()
+        self._ended()
+
+    def _ended(self) -> int:
         self._process.join()
-        status = self._process.exitcode
+        status: int = self._process.exitcode
         self._process.close()
         self._pipe.close()
-        expect(
-            status == 0 or (self.killed and status == -signal.SIGKILL), f"worker {self.pid} ended with status {status}"
-        )
+        return status
 
     def kill(self, pid: int) -> None:
         """Kill the process, or one that it has started."""
@@ -318,7 +326,7 @@ class Driver:
     def end(self) -> None:
         """Kill the workers that there are."""
         for worker in (*self.lasting, *self.brief):
-            worker.end(now=True)
+            worker.end_now()
 
     def empty_disk(self) -> int:
         """Remove all files from the small disk; return the blocks in use."""

@@ -300,7 +300,7 @@ def press(work: Worker) -> None:
         with Path(work.ground.folder, "zeros").open("rb", buffering=0) as file:
             while file.readinto(BUFFER) > 0:
                 pass
-    for kind in ("files", "scratch", "store"):
+    for kind in ("files", "scratch"):
         for path in Path(work.ground.folder, kind).glob("*.oc"):
             with contextlib.suppress(FileNotFoundError):
                 oc.evict(path)
