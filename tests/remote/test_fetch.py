@@ -287,3 +287,25 @@ def test_the_limit_of_the_store_removes_no_shard_of_a_model_that_is_being_fetche
     )
     path = fetch(index, store=store.with_options(max_bytes=len(CONTENT) + 1))
     assert [path.with_name(shard).read_bytes() == CONTENT for shard in shards] == [True] * 3
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+@pytest.mark.parametrize(("nbytes", "kind", "word"), [(1, ConnectionError, "fewer"), (4 * MIB, OSError, "more")])
+def test_an_answer_of_another_length_is_an_error_that_names_the_url(
+    objects, store, monkeypatch, in_parts, nbytes, kind, word
+):
+    """The client checks lengths itself for HTTP; other stores may not."""
+
+    async def chunks(_origin, _version, part=None, *, slow=False):
+        if part is not None and not in_parts:
+            raise NotImplementedError
+        if word == "more" or part is None or part[0] == 0:  # fewer: one byte, and then none
+            yield bytes(nbytes)
+
+    monkeypatch.setattr(origin.Origin, "chunks", chunks)
+    monkeypatch.setattr(transfer, "_FIRST_PAUSE_S", 0.001)
+    url = objects.put("x.bin", CONTENT)
+    with pytest.raises(kind, match=f"the server sent {word} bytes than ") as raised:
+        fetch(url, store=store)
+    assert raised.value.filename == url
+    assert raised.value.errno == (errno.ECONNABORTED if word == "fewer" else errno.EPROTO)

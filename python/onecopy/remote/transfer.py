@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections import deque
 from itertools import pairwise
@@ -97,11 +98,12 @@ async def received(
         try:
             async for chunk in origin.chunks(version, (start + at, start + len(buffer)), slow=in_vain > 0):
                 if len(chunk) > len(buffer) - at:
-                    raise OSError(f"{origin.shown}: the server sent more bytes than requested")
+                    raise OSError(errno.EPROTO, "the server sent more bytes than requested", origin.shown)
                 buffer[at : at + len(chunk)] = memoryview(chunk)
                 at += len(chunk)
                 arrived(len(chunk))
-            error: Exception = ConnectionError(f"{origin.shown}: the server sent fewer bytes than requested")
+            reason = "the server sent fewer bytes than requested"
+            error: Exception = ConnectionError(errno.ECONNABORTED, reason, origin.shown)
         except ConnectionError as failed:
             error = failed
         if at == len(buffer):
@@ -121,12 +123,13 @@ async def _received_in_one(
         try:
             async for chunk in origin.chunks(version, slow=attempt > 1):
                 if len(chunk) > version.size - at:
-                    raise OSError(f"{origin.shown}: the server sent more bytes than announced")
+                    raise OSError(errno.EPROTO, "the server sent more bytes than announced", origin.shown)
                 await asyncio.to_thread(partial.write, at, memoryview(chunk))
                 at += len(chunk)
                 arrived(len(chunk))
             if at < version.size:
-                raise ConnectionError(f"{origin.shown}: the server sent fewer bytes than announced")
+                reason = "the server sent fewer bytes than announced"
+                raise ConnectionError(errno.ECONNABORTED, reason, origin.shown)
         except ConnectionError:
             if attempt == _TRIES:
                 raise
