@@ -268,15 +268,14 @@ class Driver:
         begun, kills = time.monotonic(), 0
         for moment in sorted(dice.uniform(0, SECONDS) for _ in range(dice.randint(0, 6))):
             time.sleep(max(0, begun + moment - time.monotonic()))
-            if itself := dice.random() < 0.4:
-                victim = dice.choice(self.brief)
-                pids = [] if victim.killed else [victim.pid]
-            else:
-                victim = dice.choice([one for one in (*self.lasting, *self.brief) if not one.killed])
-                pids = children.descendants_of(victim.pid)
-            for pid in pids[:1] if itself else pids[-1:]:
-                self.plan.append(f"{pid}, {'' if itself else 'child of '}{victim.pid}, killed after {moment:.1f} s")
-                victim.kill(pid)
+            itself = dice.random() < 0.4
+            victim = dice.choice(self.brief if itself else [*self.lasting, *self.brief])
+            pids = [] if victim.killed else [victim.pid] if itself else children.descendants_of(victim.pid)
+            if pids:
+                self.plan.append(
+                    f"{pids[-1]}, {'' if itself else 'child of '}{victim.pid}, killed after {moment:.1f} s"
+                )
+                victim.kill(pids[-1])
                 kills += 1
         return kills
 
@@ -291,11 +290,9 @@ class Driver:
         for worker in [one for one in self.lasting if len(one.reports) >= LIFE]:
             self.lasting.remove(worker)
             worker.end()
-        sizes = [f"{one['anonymous'] / MIB:.1f}" for one in now]
-        return (
-            f"lasting workers: {' + '.join(str(one['descriptors']) for one in now)} descriptors, "
-            f"{' + '.join(str(one['mappings']) for one in now)} mappings, {' + '.join(sizes)} MiB anonymous"
-        )
+        columns = [" + ".join(f"{one[kind]}" for one in now) for kind in ("descriptors", "mappings")]
+        memory = " + ".join(f"{one['anonymous'] / MIB:.1f}" for one in now)
+        return f"lasting workers: {columns[0]} descriptors, {columns[1]} mappings, {memory} MiB anonymous"
 
     def check_the_rest(self, number: int) -> str:
         """Check processes, files and memory while all workers are idle; return what there is."""
