@@ -121,16 +121,31 @@ def environment(python: str, folder: Path) -> Path:
     return folder / "bin/python"
 
 
+def copy_tests(tree: Path) -> None:
+    """Copy the tests, without the package beside them."""
+    shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "conftest.py"):  # pytest's options, and the plugins of all tests
+        shutil.copy(ROOT / name, tree)
+
+
 def test_wheel(wheel: Path, python: str, folder: Path) -> None:
     """Install a wheel with its dependencies, use it, and run the tests that need no framework."""
     own = environment(python, folder / "env")
     run(own, "-m", "pip", "install", "-q", wheel)
-    shutil.copytree(ROOT / "tests", folder / "tree/tests", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "conftest.py"):  # pytest's options, and the plugins of all tests
-        shutil.copy(ROOT / name, folder / "tree")
+    copy_tests(folder / "tree")
     run(own, "-W", "error", "tests/installed/alone.py", cwd=folder / "tree")
     run(own, "-m", "pip", "install", "-q", *PROJECT["dependency-groups"]["installed"])
     run(own, "-W", "error", "tests/installed/alone.py", cwd=folder / "tree")
+    run(own, "-m", "pytest", *TESTED, cwd=folder / "tree")
+
+
+def test_lowest(wheel: Path, python: str, folder: Path) -> None:
+    """Install a wheel with the lowest versions that it allows of its dependencies, and use it."""
+    own = environment(python, folder / "env")
+    tools = [tool for tool in PROJECT["dependency-groups"]["installed"] if tool.startswith(("hypothesis", "pytest"))]
+    lowest = [one.replace(">=", "==") for one in PROJECT["project"]["dependencies"]]
+    run(own, "-m", "pip", "install", "-q", wheel, *tools, *lowest)
+    copy_tests(folder / "tree")
     run(own, "-m", "pytest", *TESTED, cwd=folder / "tree")
 
 
@@ -182,6 +197,7 @@ def check(folder: Path, pythons: list[str], *, sdist: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="onecopy-dist-") as name:
         for python, wheel in wheels.items():
             test_wheel(wheel, python, Path(name, tag_of(python)))
+        test_lowest(wheels[pythons[0]], pythons[0], Path(name, "lowest"))
         test_packages(packages, wheels[pythons[0]], pythons[0], Path(name, "packages"))
         if sdist:
             test_sdist(source, pythons[0], Path(name, "sdist"))

@@ -35,7 +35,13 @@ def parse_duration(text: str) -> float:
     return parse_quantity(text, _SECONDS, "a duration such as 30d, 12h, 90s or 100ms")
 
 
-class Quantity(click.ParamType[float]):
+if TYPE_CHECKING:
+    _Number = click.ParamType[float]
+else:
+    _Number = click.ParamType  # generic since click 8.4
+
+
+class Quantity(_Number):
     """A number with a unit. Values that `fits` refuses are usage errors with `otherwise`, the allowed range."""
 
     def __init__(

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.support.shards import ARRAYS, INDEX, shard_of, write_set
 
 import onecopy as oc
-from onecopy_monitor import assert_shared
 
 
 @pytest.fixture
@@ -177,7 +176,8 @@ def test_a_file_that_was_replaced_is_reported_when_the_handle_is_opened(index, w
 
 def test_one_copy_is_proven_over_all_shards(index):
     model = oc.open(index)
-    sharing = assert_shared(model, [os.getpid()])
+    monitor = pytest.importorskip("onecopy_monitor", reason="onecopy-monitor is not installed")
+    sharing = monitor.assert_shared(model, [os.getpid()])
     assert sharing.paths == tuple(file.path for file in model.files)
 
 
