@@ -221,7 +221,8 @@ std::uint64_t header_length(Bytes first, std::uint64_t file_size) {
   if (!in_bounds(file_size, length_bytes, length))
     throw FormatError(
         FormatError::truncated,
-        "the header would have " + std::to_string(length) + " bytes, but the file has " + std::to_string(file_size),
+        "the header would have " + std::to_string(length) + " bytes, but the file has " + std::to_string(file_size) +
+            " (is the file cut off?)",
         file_size);
   return length;
 }

@@ -16,6 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from onecopy.text import counted
 from onecopy_monitor.snapshots import FileReading, Totals, largest_first
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def _notes(parts: tuple[Member, ...], files: tuple[FileReading, ...]) -> tuple[s
     missing = sum(part.walk is None and part.counters.rss > 0 for part in parts)
     if missing:
         notes.append(
-            f"{missing} of {len(parts)} processes have had no page-table walk: the memory that they share is estimated"
+            f"no page-table walk of {missing} of {counted(len(parts), 'process', 'processes')}: their share is estimated"
         )
     unknown = [one for one in files if one.cached is None]
     if unknown:
