@@ -106,9 +106,9 @@ def command() -> None:
 def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as_json: bool) -> None:
     """List artefacts by last use; unfinished builds have a state (building, partial, stale claim).
 
-    Keys are shown without folders, sizes, times, inodes and entity tags, and with short hashes; --long shows all. Below the table is
-    the size from which on a build removes the least recently used artefacts: ONECOPY_MAX_BYTES, such as 50GiB, 10% of
-    the file system, or unlimited; the default is 25%.
+    Keys are shown without folders, sizes, times, inodes and entity tags, and with short hashes; --long shows all.
+    Below the table is the size from which on a build removes the least recently used artefacts: ONECOPY_MAX_BYTES,
+    such as 50GiB, 10% of the file system, or unlimited; the default is 25%.
     """
     meant = folders(folder, place)
     found = stores(meant, shared=shared)

@@ -218,8 +218,8 @@ def load_into(
         A shape differs between file and module; with `strict`, names differ, or buffers stay on the meta device. The
         module is unchanged.
     TypeError, ValueError
-        `module` is neither a module nor a dict, or a value of a dict is no module, tensor or dict. `dtype` is neither a dtype of torch nor the name of one; `cast`
-        is neither "private" nor "store".
+        `module` is neither a module nor a dict, or a value of a dict is no module, tensor or dict. `dtype` is neither a
+        dtype of torch nor the name of one; `cast` is neither "private" nor "store".
 
     Examples
     --------

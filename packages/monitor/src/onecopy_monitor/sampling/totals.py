@@ -232,9 +232,8 @@ def _notes(parts: tuple[Member, ...], files: tuple[FileReading, ...]) -> tuple[s
     notes = []
     missing = sum(part.walk is None and part.counters.rss > 0 for part in parts)
     if missing:
-        notes.append(
-            f"no page-table walk of {missing} of {counted(len(parts), 'process', 'processes')}: their share is estimated"
-        )
+        processes = counted(len(parts), "process", "processes")
+        notes.append(f"no page-table walk of {missing} of {processes}: their share is estimated")
     unknown = [one for one in files if one.cached is None]
     if unknown:
         notes.append(f"{len(unknown)} big files are counted by page-table walks only: their cached bytes are unknown")
