@@ -30,7 +30,12 @@ def path_text(path: str | os.PathLike[str]) -> str:
     ValueError if it contains a NUL byte, as the built-in `open` raises, or is a URL with a user: its password must not
     reach a message.
     """
-    text = path if type(path) is str else os.fsdecode(path)
+    try:
+        text = path if type(path) is str else os.fsdecode(path)
+    except TypeError:
+        if isinstance(getattr(path, "path", None), str):
+            raise TypeError(f"expected a path, not an opened file ({type(path).__name__}): pass its .path") from None
+        raise
     if "\0" in text:
         raise ValueError("embedded null byte")
     if ":/" in text and "@" in text.partition(":/")[2].lstrip("/").partition("/")[0]:

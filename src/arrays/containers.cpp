@@ -52,10 +52,22 @@ bool may_be_another_format(Bytes first) noexcept {
          std::ranges::any_of(signatures::recognised, [first](const auto& signature) { return signature.is_in(first); });
 }
 
+// No file of arrays begins with 8 of these: the header length of safetensors would be more than 2^61.
+bool is_text(Bytes first) noexcept {
+  const auto start = first.first(std::min<std::size_t>(first.size(), 32));
+  return !start.empty() && std::ranges::all_of(start, [](std::byte byte) {
+    const auto c = std::to_integer<unsigned char>(byte);
+    return (c >= 0x20 && c < 0x7F) || c == '\t' || c == '\n' || c == '\r';
+  });
+}
+
 void refuse_other_formats(Bytes first) {
   for (const auto& other : signatures::other_formats)
     if (other.signature.is_in(first))
       throw FormatError(FormatError::not_this_format, "not an array file: this is " + std::string(other.what));
+  if (is_text(first))
+    throw FormatError(FormatError::not_this_format,
+                      "not an array file: this is text ('onecopy import' reads rows of JSON and CSV)");
 }
 
 void refuse_prepacked(const Mapping& mapping) {

@@ -219,10 +219,10 @@ std::uint64_t header_length(Bytes first, std::uint64_t file_size) {
                           std::to_string(largest_header) + " that are allowed (is this a safetensors file?)",
                       0);
   if (!in_bounds(file_size, length_bytes, length))
-    throw FormatError(
-        FormatError::truncated,
-        "the header would have " + std::to_string(length) + " bytes, but the file has " + std::to_string(file_size),
-        file_size);
+    throw FormatError(FormatError::truncated,
+                      "the header would have " + std::to_string(length) + " bytes, but the file has " +
+                          std::to_string(file_size) + " (is the file cut off?)",
+                      file_size);
   return length;
 }
 

@@ -49,8 +49,10 @@ inline constexpr std::array other_formats{
     OtherFormat{{"\x89HDF"}, "an HDF5 file"},
     OtherFormat{{"PAR1"}, "a Parquet file"},
     OtherFormat{{"ARROW1"}, "an Arrow file"},
-    OtherFormat{{"\x1F\x8B"}, "a file compressed by gzip"},
-    OtherFormat{{"\x28\xB5\x2F\xFD"}, "a file compressed by zstd"},
+    OtherFormat{{"\x1F\x8B"}, "a file compressed by gzip: decompress it first"},
+    OtherFormat{{"\x28\xB5\x2F\xFD"}, "a file compressed by zstd: decompress it first"},
+    OtherFormat{{"\x80\x02"}, "a pickle, which is never read because it could execute code"},
+    OtherFormat{{"\x80\x03"}, "a pickle, which is never read because it could execute code"},
     OtherFormat{{"\x80\x04"}, "a pickle, which is never read because it could execute code"},
     OtherFormat{{"\x80\x05"}, "a pickle, which is never read because it could execute code"},
     OtherFormat{{"SQLite format 3"}, "an SQLite database"},
@@ -62,6 +64,7 @@ inline constexpr std::array other_formats{
     OtherFormat{{"<!DOCTYPE"}, "an HTML page, as a failed download leaves it"},
     OtherFormat{{"<!doctype"}, "an HTML page, as a failed download leaves it"},
     OtherFormat{{"<html"}, "an HTML page, as a failed download leaves it"},
+    OtherFormat{{"<?xml"}, "an XML document, as a failed download leaves it"},
 };
 
 }  // namespace onecopy::signatures

@@ -169,6 +169,19 @@ def test_what_is_no_dtype_is_refused_and_nothing_is_changed(model, file, dtype):
     assert model.inner.weight is before
 
 
+def test_a_missing_prefix_is_named_in_the_error(model, file, tmp_path):
+    with oc.open(file) as weights:
+        oc.save(tmp_path / "whole.safetensors", {f"model.{name}": array for name, array in weights.items()})
+    with pytest.raises(RuntimeError, match=r"pass prefix='model\.'$"):
+        oc.torch.load_into(model, tmp_path / "whole.safetensors")
+    assert not oc.torch.load_into(model, tmp_path / "whole.safetensors", prefix="model.").unexpected
+
+
+def test_what_is_no_module_is_refused(file):
+    with pytest.raises(TypeError, match=r"module must be a torch\.nn\.Module or a dict of modules, not PosixPath"):
+        oc.torch.load_into(file, file)
+
+
 def test_what_does_not_match_raises_and_nothing_is_changed(model, file, tmp_path):
     before = model.inner.weight
     oc.save(tmp_path / "odd.safetensors", {"inner.weight": np.zeros((2, 2), np.float32), "more": np.zeros(3)})

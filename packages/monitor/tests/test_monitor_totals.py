@@ -330,4 +330,4 @@ def test_a_process_of_another_user_is_sampled_as_far_as_permitted(nobody, in_chi
         unknown, anonymous, notes = in_child(look, uid=nobody)
     assert unknown == "belongs to another user"
     assert anonymous > MIB
-    assert notes[0].startswith("1 of 1 processes have had no page-table walk")
+    assert notes[0] == "no page-table walk of 1 of 1 process: their share is estimated"

@@ -424,10 +424,12 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     def __repr__(self) -> str:
         if self.closed:
             return f"<onecopy.ArrayFile {self.path!r} closed>"
-        return f"<onecopy.ArrayFile {self.path!r} {self._counted()}, {self.nbytes / 1e6:.1f} MB, {self.mode}>"
+        from onecopy.text import size  # here, because it loads re
+
+        return f"<onecopy.ArrayFile {self.path!r} {self._counted()}, {size(self.nbytes)}, {self.mode}>"
 
     def _counted(self) -> str:
-        return f"{len(self)} arrays"
+        return f"{len(self)} array{'' if len(self) == 1 else 's'}"
 
     __hash__ = object.__hash__
 

@@ -115,7 +115,7 @@ def describe(error: Exception) -> str:
     """
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    if isinstance(error, OSError | ValueError | RuntimeError) and str(error):
+    if isinstance(error, OSError | ValueError | RuntimeError | ModuleNotFoundError) and str(error):
         return str(error)
     return f"{type(error).__name__}: {error}"
 

@@ -12,7 +12,7 @@ from onecopy.memory import container
 
 
 @click.command("container")
-@click.argument("pid", required=False, type=click.IntRange(min=1))
+@click.argument("pid", required=False, type=options.PID)
 @options.as_json("JSON on stdout, in bytes.")
 def command(*, pid: int | None, as_json: bool) -> int:
     """Show the memory of the control group (cgroup v1 or v2) of PID, or of this shell.

@@ -25,7 +25,7 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
 
 
 @click.command("explain")
-@click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
+@click.argument("pids", nargs=-1, required=True, type=options.PID, metavar="PID...")
 @options.interval("1s", "Time between two samples, which show growth and refaults; 0: one sample.", least="0")
 @click.option(
     "--fail-on", callback=codes, metavar="CODE,...", help="Codes that make the exit status 3; default: lines marked !."

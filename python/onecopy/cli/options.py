@@ -67,6 +67,17 @@ class Quantity(_Number):
         return found
 
 
+class Pid(click.IntRange):
+    """The type of PIDs: errors name it, and not an integer range."""
+
+    name = "PID"
+
+    def __init__(self) -> None:
+        super().__init__(min=1)
+
+
+PID = Pid()
+"""A PID."""
 SIZE = Quantity("size", parse_size)
 """A size in bytes."""
 TIME = Quantity("time", parse_duration)

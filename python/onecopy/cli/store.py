@@ -56,18 +56,22 @@ def as_dicts(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
 
 
 def short(key: str) -> str:
-    """Return a key without the size, time, inode or entity tag of the source, and with the name of a local file alone.
+    """Return a key without the size, times, inode or entity tag of the source, with short hashes and file names.
 
     Examples
     --------
-    >>> short("/data/a b/slide.ndpi, 58 bytes, written 17, inode 22, version 1 of level 0")
+    >>> short("/data/a b/slide.ndpi, 58 bytes, written 17, changed 17, inode 22 of 65024, version 1 of level 0")
     'slide.ndpi, version 1 of level 0'
+    >>> short("no inputs, by rows 391068f9f9a85b2760ddfba27f3f28b9")
+    'no inputs, by rows 391068f9'
     >>> short('s3://bucket/model.safetensors, etag "1-2", 58 bytes')
     's3://bucket/model.safetensors'
     """
     if (url := re.match(r'([a-z0-9]+://.*), (?:etag (?:W/)?"[^"]*"|modified [^,]*), \d+ bytes', key)) is not None:
         return url[1]
-    return re.sub(r"/(?:[^/,]+/)+([^/,]+)", r"\1", re.sub(r", \d+ bytes, written \d+, inode \d+", "", key))
+    key = re.sub(r", \d+ bytes, written \d+(?:, changed \d+)?, inode \d+(?: of \d+)?", "", key)
+    key = re.sub(r"\b([0-9a-f]{8})[0-9a-f]{24,}\b", r"\1", key)
+    return re.sub(r"/(?:[^/,]+/)+([^/,]+)", r"\1", key)
 
 
 def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
@@ -102,9 +106,9 @@ def command() -> None:
 def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as_json: bool) -> None:
     """List artefacts by last use; unfinished builds have a state (building, partial, stale claim).
 
-    Keys are shown without folders, sizes, times, inodes and entity tags; --long shows them in full. Below the table is
-    the size from which on a build removes the least recently used artefacts: ONECOPY_MAX_BYTES, such as 50GiB, 10% of
-    the file system, or unlimited; the default is 25%.
+    Keys are shown without folders, sizes, times, inodes and entity tags, and with short hashes; --long shows all.
+    Below the table is the size from which on a build removes the least recently used artefacts: ONECOPY_MAX_BYTES,
+    such as 50GiB, 10% of the file system, or unlimited; the default is 25%.
     """
     meant = folders(folder, place)
     found = stores(meant, shared=shared)

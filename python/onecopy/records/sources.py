@@ -615,8 +615,8 @@ def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
     rows = "dict(data)" if isinstance(data, Mapping) else "list(data)"
     hint = f"pass {rows} for its rows alone, or " if hasattr(kind, "__iter__") and kind not in (str, bytes) else ""
     raise NotShareable(
-        f"rows are a list, a dict or an iterator, not a {kind.__name__}: {hint}use share_object (codec='object' of "
-        "cached), which returns whatever can be pickled as what it is"
+        f"rows must be a list, a dict or an iterator, not {kind.__name__}: {hint}use share_object, or "
+        "cached(codec='object'), for any object that can be pickled"
     )
 
 

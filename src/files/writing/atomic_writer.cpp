@@ -1,6 +1,7 @@
 #include "onecopy/files/atomic_writer.hpp"
 
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "files/writing/reservation.hpp"
@@ -23,7 +24,15 @@ struct AtomicWriter::State {
     const auto system = os::file_system_of(file.fd.get());
     if (system && system.value.storage == os::Storage::memory) expect_space_in_memory();
     const int error = reserve(file.fd.get(), size, size);
-    if (error != 0 && error != EOPNOTSUPP) abandon_and_fail("reserve space for", error);
+    if (error != 0 && error != EOPNOTSUPP) {
+      const auto free = os::free_space(file.fd.get());
+      std::string detail;
+      if (error == ENOSPC && free && free.value < size)
+        detail = std::generic_category().message(error) + ": " + std::to_string(size) + " bytes are needed, " +
+                 std::to_string(free.value) + " are free";
+      abandon();
+      fail("reserve space for", error, std::move(detail));
+    }
     const auto memory = size > Stage::piece_size ? available_memory() : std::nullopt;
     too_large = memory && is_large(size, memory->bytes);
   }

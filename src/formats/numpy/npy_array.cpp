@@ -216,7 +216,7 @@ NpyArray read_array(Bytes whole, ByteRange place) {
   if (*size != file.size() - begin)
     throw FormatError(*size > file.size() - begin ? FormatError::truncated : FormatError::inconsistent,
                       "npy: the data has " + std::to_string(file.size() - begin) + " bytes, but dtype and shape need " +
-                          std::to_string(*size));
+                          std::to_string(*size) + (*size > file.size() - begin ? " (is the file cut off?)" : ""));
   FoundArray& array = found.array;
   if (header.type.dtype)
     array.dtype = *header.type.dtype;

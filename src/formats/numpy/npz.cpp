@@ -37,10 +37,9 @@ class LeftOut {
 
 [[noreturn]] void refuse(const LeftOut& left_out, const std::string& reason) {
   if (left_out.has("compressed"))
-    throw FormatError(
-        FormatError::unsupported,
-        "npz: no member can be mapped in place, because they are compressed: numpy.savez writes arrays as they are, "
-        "where savez_compressed packs them");
+    throw FormatError(FormatError::unsupported,
+                      "npz: its members are compressed, and cannot be mapped: write them with numpy.savez instead of "
+                      "savez_compressed, or with onecopy.save(path, dict(numpy.load(file)))");
   throw FormatError(FormatError::unsupported, reason.empty() ? "npz: the archive has no arrays" : "npz: " + reason);
 }
 

@@ -49,7 +49,7 @@ std::optional<Field> Reader::next() {
       const std::uint64_t length = varint();
       if (!in_bounds(end_, at_, length))
         fail("field " + std::to_string(field.number) + " would have " + std::to_string(length) + " bytes, but " +
-                 std::to_string(end_ - at_) + " are left",
+                 std::to_string(end_ - at_) + " are left (is the file cut off?)",
              FormatError::truncated);
       field.payload = {at_, length};
       at_ += length;

@@ -209,7 +209,7 @@ def test_an_array_keeps_the_memory_after_close_until_the_last_one_is_gone(model)
 
 def test_a_closed_file_reports_it_and_still_has_a_repr(model):
     file = oc.open(model)
-    assert repr(file) == f"<onecopy.ArrayFile {str(model)!r} 2 arrays, 0.0 MB, map>"
+    assert repr(file) == f"<onecopy.ArrayFile {str(model)!r} 2 arrays, 112 B, map>"
     file.close()
     file.close()
     assert repr(file) == f"<onecopy.ArrayFile {str(model)!r} closed>"

@@ -72,6 +72,9 @@ def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors) -> None:
         (b"PAR1", "a Parquet file: import it with onecopy.records.import_parquet"),
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
         (b"\x80\x04\x95", "a pickle, which is never read because it could execute code"),
+        (b"\x80\x02}q\x00", "a pickle, which is never read because it could execute code"),
+        (b"<?xml version='1.0'?><Error>", "an XML document, as a failed download leaves it"),
+        (b"\x1f\x8b\x08", "a file compressed by gzip: decompress it first"),
     ],
 )
 def test_what_is_opened_by_mistake_is_named_in_the_error(tmp_path, begin, what):
@@ -79,6 +82,36 @@ def test_what_is_opened_by_mistake_is_named_in_the_error(tmp_path, begin, what):
     path.write_bytes(begin + bytes(100))
     with pytest.raises(oc.FormatError, match=re.escape(f"{path}: not an array file: this is {what}")):
         oc.open(path)
+
+
+@pytest.mark.parametrize("text", ["a,b", '[{"id": 1}]', "Not Found\n" * 100])
+def test_text_is_named_with_the_command_that_reads_rows(tmp_path, text):
+    path = tmp_path / "model.safetensors"
+    path.write_text(text)
+    with pytest.raises(oc.FormatError, match=re.escape(f"{path}: not an array file: this is text ('onecopy import'")):
+        oc.open(path)
+    path.write_bytes(text.encode()[:7] + b"\0")
+    with pytest.raises(oc.FormatError) as raised:
+        oc.open(path)
+    assert "this is text" not in str(raised.value)
+
+
+def test_a_file_that_ends_too_early_is_reported_as_cut_off(tmp_path):
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"w": np.ones(100)})
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(oc.FormatError, match=r"but the file has 60 \(is the file cut off\?\)"):
+        oc.open(path)
+    np.save(tmp_path / "w.npy", np.ones(100))
+    path.write_bytes((tmp_path / "w.npy").read_bytes()[:-8])
+    with pytest.raises(oc.FormatError, match=r"need 800 \(is the file cut off\?\)"):
+        oc.open(path)
+
+
+def test_an_opened_file_in_place_of_a_path_is_named(tmp_path):
+    oc.save(tmp_path / "model.safetensors", {"w": np.ones(3)})
+    with oc.open(tmp_path / "model.safetensors") as file, pytest.raises(TypeError, match=r"pass its \.path"):
+        oc.open(file)
 
 
 def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_command):
@@ -89,7 +122,7 @@ def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_command):
     done = onecopy_command("verify", path)
     assert done.returncode == 1
     assert f"onecopy: {path}: not an array file: these are weights that were prepacked for ONNX Runtime" in done.stderr
-    path.write_bytes(b"oc-ort")
+    path.write_bytes(b"oc-ort\0")
     with pytest.raises(oc.FormatError, match="bytes"):
         oc.open(path)
 

@@ -45,6 +45,12 @@ def test_ls_reports_key_size_last_use_source_and_state(store, capsys, tmp_path):
     assert "4 artefacts, 3.01 kB" in " ".join(lines)
 
 
+def test_ls_shows_the_key_of_a_file_by_its_name(store, capsys, tmp_path):
+    store.get_or_build(oc.file_key(tmp_path / "source", version="7"), lambda path: path.write_bytes(b"1"))
+    assert run("ls") == 0
+    assert "source, version 7 " in capsys.readouterr().out
+
+
 def test_ls_is_json_on_request(store, capsys):
     assert run("ls", "--json") == 0
     listed = json.loads(capsys.readouterr().out)

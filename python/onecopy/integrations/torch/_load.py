@@ -20,7 +20,7 @@ from onecopy.store import Store
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from onecopy.page_cache import WarmJob
@@ -218,8 +218,8 @@ def load_into(
         A shape differs between file and module; with `strict`, names differ, or buffers stay on the meta device. The
         module is unchanged.
     TypeError, ValueError
-        A value of a dict is no module, tensor or dict. `dtype` is neither a dtype of torch nor the name of one; `cast`
-        is neither "private" nor "store".
+        `module` is neither a module nor a dict, or a value of a dict is no module, tensor or dict. `dtype` is neither a
+        dtype of torch nor the name of one; `cast` is neither "private" nor "store".
 
     Examples
     --------
@@ -263,7 +263,10 @@ def load_into(
     missing = tuple(name for name in expected if name not in state)
     unexpected = tuple(name for name in entries if name not in expected and name not in unsaved)
     unusable = [name for name, one in unsaved.items() if one.is_meta and name not in state]
-    _check(module, state, missing if strict else (), unexpected if strict else (), unusable if strict else [])
+    if strict:
+        _check(module, state, missing, unexpected, unusable, prefix)
+    else:
+        _check(module, state, (), (), [], prefix)
     buffers = {name: state.pop(name) for name in filled}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no-op.*", category=UserWarning)  # weights left on meta
@@ -380,8 +383,10 @@ def _as_module(given: Any) -> Any:
     """Return a module; for a dict, one that has its modules and tensors under its keys."""
     import torch
 
-    if not isinstance(given, dict):
+    if isinstance(given, torch.nn.Module):
         return given
+    if not isinstance(given, dict):
+        raise TypeError(f"module must be a torch.nn.Module or a dict of modules, not {type(given).__name__}")
     module = torch.nn.Module()
     for key, value in given.items():
         if isinstance(value, (dict, torch.nn.Module)):
@@ -430,8 +435,27 @@ def _set(module: Any, name: str, tensor: Any) -> None:
         setattr(place, last, tensor)
 
 
+def _prefix_of(missing: Sequence[str], unexpected: Sequence[str]) -> str:
+    """Return the text with which all unexpected names begin that a missing name ends; "" if there is none."""
+    lacking = set(missing)
+    for name in unexpected:
+        at = -1
+        while (at := name.find(".", at + 1)) >= 0:
+            begin = name[: at + 1]
+            if name[at + 1 :] in lacking and all(
+                one[at + 1 :] in lacking for one in unexpected if one.startswith(begin)
+            ):
+                return begin
+    return ""
+
+
 def _check(
-    module: Any, state: Mapping[str, Any], missing: Iterable[str], unexpected: Iterable[str], unusable: Iterable[str]
+    module: Any,
+    state: Mapping[str, Any],
+    missing: Sequence[str],
+    unexpected: Sequence[str],
+    unusable: Iterable[str],
+    prefix: str,
 ) -> None:
     """Raise RuntimeError as ``load_state_dict`` does, but before the module is changed."""
     lines = []
@@ -439,6 +463,8 @@ def _check(
         lines.append(f"not in the file: {', '.join(missing)}")
     if unexpected:
         lines.append(f"not in the module: {', '.join(unexpected)}")
+    if missing and (begin := _prefix_of(missing, unexpected)):
+        lines.append(f"in the file, the names begin with {begin!r}: pass prefix={prefix + begin!r}")
     if unusable:
         how = "make them outside of torch.device('meta'), or pass strict=False and give them values"
         lines.append(f"on the meta device and not in the file: {', '.join(unusable)} ({how})")

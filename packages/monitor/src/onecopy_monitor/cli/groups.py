@@ -25,7 +25,7 @@ def which(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--cgroup", "group", metavar="GROUP", help="Processes in this control group or below: /a/b."),
         click.option("--regex", metavar="REGEX", help="Processes whose name or command line matches REGEX."),
         click.option("--tree", is_flag=True, help="Include descendants of the processes."),
-        click.argument("pids", nargs=-1, type=click.IntRange(min=1), metavar="[PID]..."),
+        click.argument("pids", nargs=-1, type=options.PID, metavar="[PID]..."),
     ):
         command = option(command)
     return command

@@ -15,7 +15,7 @@ import click
 
 from onecopy.cli import child
 from onecopy.cli.command_line import describe
-from onecopy.cli.options import interval
+from onecopy.cli.options import PID, interval
 from onecopy.memory import proc
 from onecopy.text import escape
 from onecopy_monitor.cli.groups import budget_option, exact_option
@@ -112,9 +112,7 @@ def attend(recording: Recording) -> tuple[None, None]:
 @click.option(
     "-o", "--output", required=True, type=click.Path(), metavar="FILE", help="File of the samples: JSON lines."
 )
-@click.option(
-    "--pid", "pids", multiple=True, type=click.IntRange(min=1), help="Record this running process. Repeatable."
-)
+@click.option("--pid", "pids", multiple=True, type=PID, help="Record this running process. Repeatable.")
 @interval("100ms", "Time between two samples.")
 @exact_option
 @budget_option

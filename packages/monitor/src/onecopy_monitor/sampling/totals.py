@@ -16,6 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from onecopy.text import counted
 from onecopy_monitor.snapshots import FileReading, Totals, largest_first
 
 if TYPE_CHECKING:
@@ -231,9 +232,8 @@ def _notes(parts: tuple[Member, ...], files: tuple[FileReading, ...]) -> tuple[s
     notes = []
     missing = sum(part.walk is None and part.counters.rss > 0 for part in parts)
     if missing:
-        notes.append(
-            f"{missing} of {len(parts)} processes have had no page-table walk: the memory that they share is estimated"
-        )
+        processes = counted(len(parts), "process", "processes")
+        notes.append(f"no page-table walk of {missing} of {processes}: their share is estimated")
     unknown = [one for one in files if one.cached is None]
     if unknown:
         notes.append(f"{len(unknown)} big files are counted by page-table walks only: their cached bytes are unknown")
