@@ -34,13 +34,26 @@ struct LazyDict {
   DictRows dict;
 };
 
+// Limits how deep a key may be: from 3.14 on, Python counts bytes of stack and not calls, and `key_of` needs more of them.
 struct RecursionLevel {
   RecursionLevel() {
+    if (depth == most) {
+      PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded in a key");
+      throw nb::python_error();
+    }
     if (Py_EnterRecursiveCall(" in a key") != 0) throw nb::python_error();
+    ++depth;
   }
   RecursionLevel(const RecursionLevel&) = delete;
   RecursionLevel& operator=(const RecursionLevel&) = delete;
-  ~RecursionLevel() { Py_LeaveRecursiveCall(); }
+  ~RecursionLevel() {
+    --depth;
+    Py_LeaveRecursiveCall();
+  }
+
+ private:
+  static constexpr int most = 1000;  // as many as Python allows calls by default
+  static inline thread_local int depth = 0;
 };
 
 // An object of a built-in type that may be equal to one of another type: a subclass, a number of numpy, a decimal, a

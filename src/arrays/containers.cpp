@@ -55,7 +55,7 @@ bool may_be_another_format(Bytes first) noexcept {
 // No file of arrays begins with 8 of these: the header length of safetensors would be more than 2^61.
 bool is_text(Bytes first) noexcept {
   const auto start = first.first(std::min<std::size_t>(first.size(), 32));
-  return !start.empty() && std::ranges::all_of(start, [](std::byte byte) {
+  return start.size() >= 8 && std::ranges::all_of(start, [](std::byte byte) {
     const auto c = std::to_integer<unsigned char>(byte);
     return (c >= 0x20 && c < 0x7F) || c == '\t' || c == '\n' || c == '\r';
   });

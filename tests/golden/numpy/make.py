@@ -65,7 +65,7 @@ def main() -> None:
     np.savez(HERE / "some.npz", **some)
     said += [expected("some.npz", name, array) for name, array in some.items()]
     np.savez_compressed(HERE / "compressed.npz", **some)
-    said.append(refused("compressed.npz", "numpy.savez writes arrays as they are, where savez_compressed"))
+    said.append(refused("compressed.npz", "write them with numpy.savez instead of savez_compressed"))
     np.savez(HERE / "mixed.npz", w=ARRAYS["c_order"], objects=np.array([{}], object))
     with zipfile.ZipFile(HERE / "mixed.npz", "a") as archive:
         archive.write(HERE / "fortran.npy", "packed.npy", compress_type=zipfile.ZIP_DEFLATED)
