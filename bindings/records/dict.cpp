@@ -34,7 +34,8 @@ struct LazyDict {
   DictRows dict;
 };
 
-// Limits how deep a key may be: from 3.14 on, Python counts bytes of stack and not calls, and `key_of` needs more of them.
+// Limits how deep a key may be: from 3.14 on, Python counts bytes of stack and not calls, and `key_of` needs more of
+// them.
 struct RecursionLevel {
   RecursionLevel() {
     if (depth == most) {

@@ -68,7 +68,6 @@ _AT_ONCE = 10_000  # items
 _codes: dict[int, _Code] = {}
 _MAX_CODES = 10_000
 _LOAD_GLOBAL, _IMPORT_NAME = opcode.opmap["LOAD_GLOBAL"], opcode.opmap["IMPORT_NAME"]
-_LOAD_SMALL_INT = opcode.opmap.get("LOAD_SMALL_INT")
 _LOAD_NAMES = {opcode.opmap.get("LOAD_NAME"), opcode.opmap.get("LOAD_FROM_DICT_OR_GLOBALS")}
 _OF_MODULES = {"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__path__", "__spec__"}
 _OF_CLASSES = {"__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__"}
@@ -399,13 +398,25 @@ def _of_tensor(value: Any) -> Any:
 EQUIVALENTS |= dict.fromkeys(("torch.Tensor", "torch.nn.parameter.Parameter"), _of_tensor)
 
 
+def _imports_of(code: types.CodeType) -> set[tuple[int, str, tuple[str, ...]]]:
+    import dis  # knows how each version of Python writes a name and a constant
+
+    steps = [step for step in dis.get_instructions(code) if step.opcode != opcode.EXTENDED_ARG]
+    found = set()
+    for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
+        if step.opcode == _IMPORT_NAME:
+            found.add((level.argval, step.argval, names.argval if isinstance(names.argval, tuple) else ()))
+    return found
+
+
 def _code_of(code: types.CodeType) -> _Code:
     if (known := _codes.get(id(code))) is not None:
         return known
     nested = [_code_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
     loads, imports = {name for one in nested for name in one.loads}, {name for one in nested for name in one.imports}
+    if _IMPORT_NAME in code.co_code[::2]:
+        imports |= _imports_of(code)
     extended = 0
-    constants: list[Any] = [0, 0]  # the last two: the level of an import, and the names that are imported from it
     for op, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         argument = extended | low
         extended = argument << 8 if op == opcode.EXTENDED_ARG else 0
@@ -413,10 +424,6 @@ def _code_of(code: types.CodeType) -> _Code:
             loads.add(code.co_names[argument >> 1])
         elif op in _LOAD_NAMES:
             loads.add(code.co_names[argument])
-        elif op == _IMPORT_NAME:
-            imports.add((constants[-2], code.co_names[argument], constants[-1] or ()))
-        elif op in opcode.hasconst or op == _LOAD_SMALL_INT:
-            constants.append(argument if op == _LOAD_SMALL_INT else code.co_consts[argument])
     form = Form()
     form.add((code.co_code, code.co_consts, code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars))
     form.add((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_qualname))
