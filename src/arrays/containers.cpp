@@ -56,9 +56,9 @@ bool may_be_another_format(Bytes first) noexcept {
 bool is_text(Bytes first) noexcept {
   const auto start = first.first(std::min<std::size_t>(first.size(), 32));
   return start.size() >= 8 && std::ranges::all_of(start, [](std::byte byte) {
-    const auto c = std::to_integer<unsigned char>(byte);
-    return (c >= 0x20 && c < 0x7F) || c == '\t' || c == '\n' || c == '\r';
-  });
+           const auto c = std::to_integer<unsigned char>(byte);
+           return (c >= 0x20 && c < 0x7F) || c == '\t' || c == '\n' || c == '\r';
+         });
 }
 
 void refuse_other_formats(Bytes first) {
