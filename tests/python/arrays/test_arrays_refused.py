@@ -84,7 +84,7 @@ def test_what_is_opened_by_mistake_is_named_in_the_error(tmp_path, begin, what):
         oc.open(path)
 
 
-@pytest.mark.parametrize("text", ["a,b", '[{"id": 1}]', "Not Found\n" * 100])
+@pytest.mark.parametrize("text", ["a,b\n1,2\n3,4\n", '[{"id": 1}]', "Not Found\n" * 100])
 def test_text_is_named_with_the_command_that_reads_rows(tmp_path, text):
     path = tmp_path / "model.safetensors"
     path.write_text(text)
