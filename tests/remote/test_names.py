@@ -173,7 +173,7 @@ def test_some_arrays_have_what_their_file_has(tmp_path):
     assert [entry.name for entry in some.entries] == list(some) == ["layer.2", "layer.1"]
     assert some.path_of("layer.1") == str(path)
     assert [file.path for file in some.files] == [str(path)]
-    assert repr(some) == f"<onecopy.ArrayFile {str(path)!r} 2 selected arrays, 0.2 MB, copy>"
+    assert repr(some) == f"<onecopy.ArrayFile {str(path)!r} 2 selected arrays, 204 kB, copy>"
     view = some["layer.1"]
     assert (view.base is not None, some.views) == (True, 1)
     assert not some.changed()
