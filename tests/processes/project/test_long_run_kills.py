@@ -36,7 +36,7 @@ def leaking_open(path, *arguments, **options):
 
 def wrong_byte(self, name):
     array = get(self, name)
-    if every(50) and len(array):
+    if name == "content" and every(20):  # in any other array, an error of what reads it may come first
         array = array.copy()
         array[-1] ^= 1
     return array
