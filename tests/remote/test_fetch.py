@@ -299,7 +299,7 @@ def test_an_answer_of_another_length_is_an_error_that_names_the_url(
     async def chunks(_origin, _version, part=None, *, slow=False):
         if part is not None and not in_parts:
             raise NotImplementedError
-        if word == "more" or part is None or part[0] == 0:  # fewer: one byte, and then none
+        if word == "more" or part is None or part[0] == 0:  # fewer: only the first part is sent
             yield bytes(nbytes)
 
     monkeypatch.setattr(origin.Origin, "chunks", chunks)

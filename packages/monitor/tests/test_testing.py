@@ -32,7 +32,7 @@ def project(tmp_path):
 
 
 def test_a_block_within_its_budget_passes_and_one_above_it_fails_with_facts(project):
-    told = project(
+    output = project(
         """
         def test_small(memory_budget):
             with memory_budget(anonymous="200 MiB") as watched:
@@ -44,14 +44,14 @@ def test_a_block_within_its_budget_passes_and_one_above_it_fails_with_facts(proj
                 block = bytearray(90_000_000)
         """
     )
-    assert "1 failed, 1 passed" in told
-    assert "Failed: anonymous memory grew by 9" in told
-    assert "but the limit is 21.0 MB" in told
-    assert "watching.py" not in told
+    assert "1 failed, 1 passed" in output
+    assert "Failed: anonymous memory grew by 9" in output
+    assert "but the limit is 21.0 MB" in output
+    assert "watching.py" not in output
 
 
 def test_a_marked_test_keeps_its_budget_or_fails(project):
-    told = project(
+    output = project(
         """
         import time
         import pytest
@@ -70,12 +70,12 @@ def test_a_marked_test_keeps_its_budget_or_fails(project):
         "-W",
         "error",
     )
-    assert "1 failed, 2 passed" in told
-    assert "Failed: anonymous memory grew by 9" in told
+    assert "1 failed, 2 passed" in output
+    assert "Failed: anonymous memory grew by 9" in output
 
 
 def test_what_a_test_raises_itself_is_reported(project):
-    told = project(
+    output = project(
         """
         import pytest
 
@@ -93,9 +93,9 @@ def test_what_a_test_raises_itself_is_reported(project):
             pytest.skip("not here")
         """
     )
-    assert "2 failed, 1 skipped" in told
-    assert told.count("KeyError: 'mine'") >= 2
-    assert "anonymous memory grew" not in told
+    assert "2 failed, 1 skipped" in output
+    assert output.count("KeyError: 'mine'") >= 2
+    assert "anonymous memory grew" not in output
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_what_a_test_raises_itself_is_reported(project):
     ],
 )
 def test_a_budget_that_is_none_fails_the_test(project, arguments, message):
-    told = project(f"import pytest\n@pytest.mark.memory_budget({arguments})\ndef test_it(): pass\n")
-    assert "1 failed" in told
-    assert message in told
+    output = project(f"import pytest\n@pytest.mark.memory_budget({arguments})\ndef test_it(): pass\n")
+    assert "1 failed" in output
+    assert message in output
 
 
 def test_who_does_not_use_it_does_not_load_it(project):
-    told = project(
+    output = project(
         """
         import sys
 
@@ -124,7 +124,7 @@ def test_who_does_not_use_it_does_not_load_it(project):
             assert "numpy" not in sys.modules
         """
     )
-    assert "1 passed" in told
+    assert "1 passed" in output
 
 
 def test_the_marker_is_explained(project):
@@ -141,7 +141,7 @@ def test_pytest_finds_the_plugin_once_however_it_is_requested(project):
 
 
 def test_children_count(project):
-    told = project(
+    output = project(
         """
         import subprocess, sys, pytest
 
@@ -150,7 +150,7 @@ def test_children_count(project):
             subprocess.run([sys.executable, "-c", "import time; b = bytearray(90_000_000); time.sleep(0.5)"])
         """
     )
-    assert "1 failed" in told
+    assert "1 failed" in output
 
 
 # --- objects that are built once --------------------------------------------------------------------------------------
@@ -245,10 +245,10 @@ def build():
         raise KeyError("no such gene")
     return np.arange(5)
 """
-    told = project(CACHED + tests + EIGHT_USES, plugins=XDIST)
-    assert "8 failed" in told
-    assert told.count("KeyError: 'no such gene'") >= 8
-    assert told.count("RuntimeError: the object was not built: its function failed in this run") >= 7
+    output = project(CACHED + tests + EIGHT_USES, plugins=XDIST)
+    assert "8 failed" in output
+    assert output.count("KeyError: 'no such gene'") >= 8
+    assert output.count("RuntimeError: the object was not built: its function failed in this run") >= 7
     assert len(noted(tmp_path, "tried")) == 1
     assert len(set(noted(tmp_path, "began"))) == 8
     (tmp_path / "repaired now").touch()
@@ -268,9 +268,9 @@ def build():
         os.kill(os.getpid(), 9)
     return np.arange(5)
 """
-    told = project(CACHED + tests + EIGHT_USES, plugins=XDIST)
-    assert "1 failed, 7 passed" in told
-    assert "crashed while running" in told
+    output = project(CACHED + tests + EIGHT_USES, plugins=XDIST)
+    assert "1 failed, 7 passed" in output
+    assert "crashed while running" in output
     assert len(set(noted(tmp_path, "tried"))) == 2
 
 
@@ -279,5 +279,5 @@ def test_a_changed_function_builds_again_and_one_without_identity_is_an_error(pr
     for value in (1, 2, 2):
         assert "1 passed" in project(tests.replace("VALUE", str(value)))
     assert len(noted(tmp_path, "built")) == 2
-    told = project("import threading\ndef test_it(onecopy_cached):\n    onecopy_cached('x', threading.Lock().locked)")
-    assert "TypeError: a key needs values with a stable identity" in told
+    output = project("import threading\ndef test_it(onecopy_cached):\n    onecopy_cached('x', threading.Lock().locked)")
+    assert "TypeError: a key needs values with a stable identity" in output

@@ -429,7 +429,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         return f"<onecopy.ArrayFile {self.path!r} {self._counted()}, {size(self.nbytes)}, {self.mode}>"
 
     def _counted(self) -> str:
-        return f"{len(self)} array{'' if len(self) == 1 else 's'}"
+        from onecopy.text import counted
+
+        return counted(len(self), "array")
 
     __hash__ = object.__hash__
 

@@ -162,9 +162,11 @@ class SeveralFiles(ArrayFile):
         return self._reopen
 
     def _counted(self) -> str:
-        return (
-            f"{len(self)} arrays in {len(self._files)} files" if self._parts is None else f"{len(self)} selected arrays"
-        )
+        from onecopy.text import counted  # here, because it loads re
+
+        if self._parts is not None:
+            return counted(len(self), "selected array")
+        return f"{super()._counted()} in {counted(len(self._files), 'file')}"
 
 
 def selected(file: ArrayFile, parts: Iterable[Part]) -> SeveralFiles:

@@ -436,7 +436,10 @@ def _set(module: Any, name: str, tensor: Any) -> None:
 
 
 def _prefix_of(missing: Sequence[str], unexpected: Sequence[str]) -> str:
-    """Return the text with which all unexpected names begin that a missing name ends; "" if there is none."""
+    """Return a prefix, such as "model.", that turns missing names into unexpected ones; "" without one.
+
+    All unexpected names with that prefix must be missing names without it.
+    """
     lacking = set(missing)
     for name in unexpected:
         at = -1
