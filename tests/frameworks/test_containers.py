@@ -63,7 +63,7 @@ def test_what_comes_back_is_what_the_table_says(tmp_path, monkeypatch, text):
     kind, store = type(made(text)), oc.Store("store")
     for shared in (lambda: oc.share(made(text)), oc.cached(store=store)(lambda: made(text))):
         if as_data == "refused":
-            with pytest.raises(oc.errors.NotShareable, match=f"not a {kind.__name__}: .*share_object"):
+            with pytest.raises(oc.errors.NotShareable, match=f"not {kind.__name__}: .*share_object"):
                 shared()
         else:
             with shared() as rows:
