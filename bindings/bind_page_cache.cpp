@@ -271,6 +271,7 @@ void bind_page_cache(nb::module_& module) {
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def("unpin", &with_ranges<unpin>, nb::arg("mapping"), nb::arg("ranges").none());
+  module.def("register_with_cuda", &with_ranges<register_with_cuda>, nb::arg("mapping"), nb::arg("ranges").none());
 }
 
 }  // namespace onecopy::bindings

@@ -24,6 +24,7 @@ file(RELATIVE_PATH include_folder ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE
 # A static library must stand before those that it uses: the last module first.
 list(REMOVE_ITEM libraries onecopy_c)
 list(REVERSE libraries)
+list(APPEND libraries ${CMAKE_DL_LIBS})
 list(TRANSFORM libraries PREPEND -l)
 list(JOIN libraries " " link_flags)
 foreach(description onecopy onecopy-c)

@@ -1,6 +1,7 @@
 #include "onecopy/files/mapping.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <utility>
 
@@ -69,6 +70,11 @@ struct Mapping::State {
     else
       copy_file(options.threads);
   }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    for (PagesUser* user = users.load(); user != nullptr;) delete std::exchange(user, user->before);  // NOLINT: keep() took them
+  }
 
   // For the pages and the tail. What nothing is mapped over reads as zeros: that is the tail.
   Addresses reserve() {
@@ -134,6 +140,7 @@ struct Mapping::State {
   FileIdentity identity = identity_of(facts);
   Addresses addresses;             // made from everything above
   std::optional<Guarded> guarded;  // gone before the addresses are given back
+  std::atomic<PagesUser*> users = nullptr;
 };
 
 FileHandle::~FileHandle() { const os::Fd closed(descriptor_); }
@@ -181,6 +188,13 @@ Mode Mapping::mode() const noexcept { return state_->mode; }
 bool Mapping::private_pages() const noexcept { return state_ && state_->private_pages; }
 int Mapping::descriptor() const noexcept { return state_->fd.get(); }
 bool Mapping::sealed() const noexcept { return os::is_sealed(state_->fd.get()); }
+
+void Mapping::keep(std::unique_ptr<PagesUser> user) const noexcept {
+  PagesUser* const last = user.release();
+  last->before = state_->users.load();
+  while (!state_->users.compare_exchange_weak(last->before, last)) {
+  }
+}
 
 std::optional<Loss> Mapping::loss() const noexcept {
   return state_ && state_->guarded ? state_->guarded->loss() : std::nullopt;

@@ -8,6 +8,7 @@
 #include "base/clock.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/available_memory.hpp"
+#include "page_cache/cuda.hpp"
 #include "page_cache/observe.hpp"
 #include "page_cache/ranges.hpp"
 
@@ -297,6 +298,18 @@ PinReport pin(const Mapping& mapping, Ranges asked) {
 void unpin(const Mapping& mapping, Ranges asked) {
   for (const auto& range : whole_pages(asked, mapping.bytes().size(), mapping.file_offset()))
     (void)os::unlock_memory(pages_of(mapping, range));
+}
+
+void register_with_cuda(const Mapping& mapping, Ranges asked) {
+  const auto ranges = whole_ranges(mapping, asked, "register");
+  if (mapping.private_pages() && mapping.mode() == Mode::map)
+    throw OsError("register", mapping.path(), EINVAL, "to register copy-on-write pages would copy every one of them");
+  std::vector<Bytes> pages;
+  for (const auto& range : ranges) {
+    const PageSpan span = file_pages(mapping, range);
+    pages.emplace_back(pages_of(mapping, range).data(), static_cast<std::size_t>(span.length));
+  }
+  mapping.keep(std::make_unique<CudaPages>(pages, mapping.path()));
 }
 
 }  // namespace onecopy

@@ -42,6 +42,19 @@ struct MappingOptions {
   unsigned threads = 0;        // of Mode::copy; 0: 8
 };
 
+// What uses the pages of a mapping by their addresses, and must be gone before they are unmapped.
+class PagesUser {
+ public:
+  PagesUser() = default;
+  PagesUser(const PagesUser&) = delete;
+  PagesUser& operator=(const PagesUser&) = delete;
+  virtual ~PagesUser() = default;
+
+ private:
+  friend class Mapping;
+  PagesUser* before = nullptr;
+};
+
 class Mapping {
  public:
   // At least this many bytes can be read after bytes().end(), so that code that reads a little past the end is safe.
@@ -78,6 +91,9 @@ class Mapping {
   bool private_pages() const noexcept;
   int descriptor() const noexcept;  // owned by the mapping; for system calls that take one
   bool sealed() const noexcept;     // true: a sealed memory file, which no process can write, grow or shorten
+
+  // Keeps `user` until the pages are about to be unmapped, and destroys it then; the last one first.
+  void keep(std::unique_ptr<PagesUser> user) const noexcept;
 
   // What was lost under views since guard() was called. Empty: no touched page was lost.
   std::optional<Loss> loss() const noexcept;

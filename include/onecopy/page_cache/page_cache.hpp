@@ -47,4 +47,11 @@ Outcome advise_random(const Mapping& mapping, Ranges ranges = everything);
 PinReport pin(const Mapping& mapping, Ranges ranges = everything);
 void unpin(const Mapping& mapping, Ranges ranges = everything);
 
+// Registers pages with the NVIDIA driver, as CUDA's pinned host memory: until the mapping's end they stay in memory,
+// still one copy for all processes, and a GPU reads them by itself, at the speed of its link. Pages that are not in
+// memory are read one by one: call `warm` before. Uses the CUDA context of this thread, else that of the first device.
+// Throws OsError: ENODEV without GPU or driver, EOPNOTSUPP if they cannot register read-only memory, EINVAL for private
+// pages, EBUSY if pages are registered already.
+void register_with_cuda(const Mapping& mapping, Ranges ranges = everything);
+
 }  // namespace onecopy

@@ -31,6 +31,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     warm: bool = False,
     verify: bool = False,
     private: bool = False,
+    pinned: bool = False,
     threads: int | None = None,
     align: int | None = None,
     names: Iterable[Part] | None = None,
@@ -74,6 +75,13 @@ def open(  # noqa: A001 - as `onecopy.open`
         each page that is written becomes private memory of this process, which Linux grants without asking: with more
         than is available, it ends the process at the write. Where the file is larger than the available memory,
         `ArrayFile.mode_reason` says so, with the numbers; before large writes, call `onecopy.page_cache.expect_memory`.
+    pinned
+        Whether to read the whole file, as with `warm`, and register its pages with the NVIDIA driver as pinned host
+        memory. They stay in memory until they are unmapped, one copy for all processes, and a GPU copies from them by
+        itself: ``torch.from_numpy(array).to("cuda", non_blocking=True)``. Uses the CUDA context of this thread, else
+        that of the first device: call ``torch.cuda.set_device`` before. The file must not be truncated meanwhile: the
+        GPU would read the old bytes. Pickled, the file is opened without it. Not with `private`, which would copy each
+        page.
     threads
         Number of threads that read for ``mode="copy"``; None: 8.
     align
@@ -93,12 +101,15 @@ def open(  # noqa: A001 - as `onecopy.open`
     KeyError
         There is no array of one of `names`.
     OSError
-        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``.
+        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``. With `pinned`:
+        ENODEV, there is no GPU or no driver; EOPNOTSUPP, they cannot register read-only memory.
     FormatError
         The file is invalid for its format (the message names the array or the byte offset), or it is a file of records;
         a named file does not match its index or is outside its folder; with `align`, an array cannot be copied.
     ChecksumError, NoChecksum
         With `verify`: the data does not match the checksums, or there are none.
+    ValueError
+        `pinned` with `private`, or another argument that is none of its values.
 
     Examples
     --------
@@ -112,6 +123,8 @@ def open(  # noqa: A001 - as `onecopy.open`
     >>> weight  # a view keeps the memory mapped
     array([0., 1., 2.])
     """
+    if pinned and private:
+        raise ValueError("pinned and private exclude each other: each copy-on-write page would be copied")
     how = How(mode, private, threads)
     if names is not None:
         file = _some_arrays(path, how, align, nodes, names, verify=verify)
@@ -126,10 +139,12 @@ def open(  # noqa: A001 - as `onecopy.open`
             raise FormatError(
                 "not a file of arrays: it holds records, use onecopy.open_records", Kind.NOT_THIS_FORMAT, path=file.path
             )
-        if warm:
+        if warm or pinned:
             file.warm(verify=verify)
         elif verify:
             file.verify()
+        if pinned:
+            _pin(file)
     except BaseException:
         file.close()
         raise
@@ -155,6 +170,16 @@ def open_arrays(
     'records'
     """
     return _opened(*resolve(path), How(mode, private, threads))
+
+
+def _pin(file: ArrayFile) -> None:
+    """Register the pages of a file with the NVIDIA driver."""
+    from onecopy import _core
+    from onecopy.text import size
+
+    for mapping, ranges, _ in file.portions():
+        _core.register_with_cuda(mapping, ranges)
+    file.mode_reason += f"; {size(file.nbytes)} pinned for CUDA"
 
 
 def _opened(path: str, handle: FileHandle | None, how: How) -> ArrayFile:

@@ -1,0 +1,29 @@
+// The NVIDIA driver (libcuda.so.1), which is loaded when it is first asked for: nothing is linked with it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "onecopy/base/bytes.hpp"
+#include "onecopy/files/mapping.hpp"
+
+namespace onecopy {
+
+// Pages that the driver has registered for this process, read-only. They stay in memory, and a device reads them by
+// itself. They must stay mapped as long as this lives: the driver would go on to read the old pages at their addresses.
+class CudaPages final : public PagesUser {
+ public:
+  // The driver fails for ranges from 512 GiB on.
+  static constexpr std::size_t longest_piece = std::size_t{256} << 30U;
+
+  // Each of `ranges` is whole pages. Throws OsError with `path`: ENODEV, EOPNOTSUPP, EBUSY, ENOMEM or EIO.
+  CudaPages(const std::vector<Bytes>& ranges, const std::string& path, std::size_t piece = longest_piece);
+  ~CudaPages() override;  // waits until the device has read what it was asked to
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace onecopy

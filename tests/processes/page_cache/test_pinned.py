@@ -1,0 +1,185 @@
+"""`open(..., pinned=True)` with a stand-in for the NVIDIA driver, and with the driver where there is a GPU."""
+
+import errno
+import mmap
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tests.support import shards
+from tests.support.places import ROOT
+
+import onecopy as oc
+
+SOURCE = ROOT / "tests/support/fake_cuda.cpp"
+FOLDER = ROOT / "build/tests/fake_cuda"
+ARRAYS = {"a": np.arange(100_000.0), "b": np.arange(7, dtype=np.int16), "c": np.ones((300, 700), np.float32)}
+
+
+@pytest.fixture(scope="module")
+def driver():
+    """The folder of a stand-in for libcuda.so.1."""
+    library = FOLDER / "libcuda.so.1"
+    if not library.exists() or library.stat().st_mtime < SOURCE.stat().st_mtime:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        new = FOLDER / f"new-{os.getpid()}"
+        subprocess.run(["c++", "-std=c++20", "-O1", "-shared", "-fPIC", SOURCE, "-o", new], check=True)
+        new.replace(library)
+    return FOLDER
+
+
+@pytest.fixture
+def path(tmp_path):
+    oc.save(tmp_path / "model.safetensors", ARRAYS)
+    return tmp_path / "model.safetensors"
+
+
+def run(driver, path, code, **environment):
+    """Run code in a process with the stand-in; return its output, and what the stand-in was asked for."""
+    log = path.with_name("log")
+    log.unlink(missing_ok=True)
+    result = subprocess.run(
+        [sys.executable, "-c", f"import onecopy as oc\npath = {str(path)!r}\n{code}"],
+        env=os.environ
+        | {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(log), "ONECOPY_CACHE": str(path.parent / "store")}
+        | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip(), log.read_text().splitlines() if log.exists() else []
+
+
+def pages(nbytes):
+    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def test_the_whole_file_is_registered_until_its_last_view_is_gone(driver, path):
+    code = """
+file = oc.open(path, pinned=True)
+print(file.residency().share, file.mode_reason.rpartition("; ")[2])
+view = file["b"]
+file.close()
+print(view.sum(), open(path.replace("model.safetensors", "log")).read().split())
+del view
+"""
+    out, log = run(driver, path, code)
+    size = pages(path.stat().st_size)
+    assert out == f"1.0 1.64 MB pinned for CUDA\n21 ['retain', '0', 'register', '{size}']"
+    assert log == ["retain 0", f"register {size}", "synchronize", f"unregister {size}", "release 0"]
+
+
+def test_the_context_of_the_thread_is_used_if_it_has_one(driver, path):
+    _, log = run(driver, path, "oc.open(path, pinned=True).close()", FAKE_CUDA_CONTEXT="1")
+    size = pages(path.stat().st_size)
+    assert log == [f"register {size}", "synchronize", f"unregister {size}"]
+
+
+def test_a_selection_registers_its_own_pages(driver, path):
+    out, log = run(driver, path, "print(list(oc.open(path, pinned=True, names=['b'])))")
+    assert out == "['b']"
+    assert log[1] in (f"register {mmap.PAGESIZE}", f"register {2 * mmap.PAGESIZE}")
+
+
+@pytest.mark.parametrize("mode", ["copy", "snapshot", "auto"])
+def test_every_mode_can_be_pinned(driver, path, mode):
+    out, log = run(driver, path, f"print(int(oc.open(path, {mode!r}, pinned=True)['b'].sum()))")
+    assert out == "21"
+    assert [line.split()[0] for line in log] == ["retain", "register", "synchronize", "unregister", "release"]
+
+
+def test_each_file_of_a_sharded_model_is_registered(driver, tmp_path):
+    index = shards.write_set(tmp_path)
+    _, log = run(driver, index, "oc.open(path, pinned=True).close()")
+    verbs = [line.split()[0] for line in log]
+    assert len(list(tmp_path.glob("*.safetensors"))) == 3
+    assert {verb: verbs.count(verb) for verb in verbs} == dict.fromkeys(
+        ["retain", "register", "synchronize", "unregister", "release"], 3
+    )
+
+
+def test_a_forked_child_gives_nothing_back(driver, path):
+    code = """
+import os
+file = oc.open(path, pinned=True)
+if os.fork() == 0:
+    file.close()
+    os._exit(0)
+os.wait()
+"""
+    _, log = run(driver, path, code)
+    assert [line.split()[0] for line in log] == ["retain", "register", "synchronize", "unregister", "release"]
+
+
+def test_a_copy_in_another_process_is_not_registered(driver, path):
+    code = "import pickle\nfile = oc.open(path, pinned=True)\nprint(pickle.loads(pickle.dumps(file)).mode_reason)"
+    out, log = run(driver, path, code)
+    assert "pinned" not in out
+    assert [line.split()[0] for line in log].count("register") == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "code", "text"),
+    [
+        ({"FAKE_CUDA_FAIL": "init 100"}, errno.ENODEV, "CUDA error 100, no CUDA-capable device is detected"),
+        ({"FAKE_CUDA_FAIL": "retain 2"}, errno.ENOMEM, "CUDA error 2"),
+        ({"FAKE_CUDA_FAIL": "push 201"}, errno.EIO, "CUDA error 201"),
+        ({"FAKE_CUDA_FAIL": "register 801"}, errno.EOPNOTSUPP, "CUDA error 801"),
+        ({"FAKE_CUDA_FAIL": "register 712"}, errno.EBUSY, "CUDA error 712"),
+        ({"FAKE_CUDA_READ_ONLY": "0"}, errno.EOPNOTSUPP, "hostRegisterReadOnlySupported is 0"),
+    ],
+)
+def test_what_the_driver_refuses_is_an_error_and_nothing_stays(driver, path, environment, code, text):
+    attempt = f"""
+try:
+    oc.open(path, pinned=True)
+except OSError as error:
+    print(error.errno, error.filename == path, error.strerror)
+maps = open("/proc/self/maps").read()
+assert path not in maps
+"""
+    out, log = run(driver, path, attempt, **environment)
+    assert out.startswith(f"{code} True register: ")
+    assert text in out
+    assert [line for line in log if line.startswith("retain")] == [
+        line.replace("release", "retain") for line in log if line.startswith("release")
+    ] or environment == {"FAKE_CUDA_FAIL": "retain 2"}
+
+
+def test_without_a_driver_the_error_says_what_is_missing(path):
+    with pytest.raises(OSError, match="pinned memory needs an NVIDIA GPU and its driver") as caught:
+        oc.open(path, pinned=True)
+    assert caught.value.errno == errno.ENODEV
+
+
+def test_copy_on_write_pages_cannot_be_pinned(path):
+    with pytest.raises(ValueError, match="pinned and private exclude each other"):
+        oc.open(path, pinned=True, private=True)
+
+
+# --- with a GPU -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch
+
+
+@pytest.mark.parametrize("mode", ["map", "copy", "snapshot"])
+def test_a_gpu_copies_from_pinned_pages(torch, path, mode):
+    with oc.open(path, mode, pinned=True) as file:
+        for name, array in ARRAYS.items():
+            tensor = torch.from_numpy(file[name])
+            assert tensor.is_pinned()
+            np.testing.assert_array_equal(tensor.to("cuda", non_blocking=True).cpu().numpy(), array)
+            with pytest.raises(Exception, match=r"CUDA|invalid"):  # the device cannot write to the file
+                tensor.copy_(torch.zeros_like(tensor, device="cuda"))
+                torch.cuda.synchronize()
+    assert pickle.loads(pickle.dumps(oc.open(path)))["b"].sum() == 21
