@@ -184,6 +184,22 @@ def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
     return _core.cachestat(descriptor, byte_range)
 
 
+def register_with_cuda(portions: Sequence[Portion]) -> None:
+    """Register pages of open files with the NVIDIA driver as pinned host memory, until they are unmapped.
+
+    They stay in memory, one copy for all processes, and a GPU copies from them by itself. Uses the CUDA context of this
+    thread, else that of the first device.
+
+    Raises
+    ------
+    OSError
+        ENODEV: there is no GPU or no driver. EOPNOTSUPP: they cannot register read-only memory. EINVAL: copy-on-write
+        pages. EBUSY: some of the pages are registered already.
+    """
+    for mapping, ranges, _ in portions:
+        _core.register_with_cuda(mapping, ranges)
+
+
 def mapped_in(pid: int, address: int, length: int) -> MappedPages:
     """Report how many bytes of an address range of a process are mapped, and how many of them in huge pages.
 

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "onecopy/base/error.hpp"
@@ -94,8 +93,8 @@ struct CudaPages::State {
   ~State() {
     if (process != os::process_id()) return;
     (void)with_context([this] {
-      if (!pieces.empty()) (void)cuda.synchronize();
-      for (std::byte* piece : pieces) (void)cuda.remove(piece);
+      if (!registered.empty()) (void)cuda.synchronize();
+      for (std::byte* first : registered) (void)cuda.remove(first);
     });
     if (retained) (void)cuda.release(0);
   }
@@ -138,10 +137,10 @@ struct CudaPages::State {
   }
 
   void add(Bytes pages) {
-    pieces.reserve(pieces.size() + 1);
+    registered.reserve(registered.size() + 1);
     auto* first = const_cast<std::byte*>(pages.data());  // NOLINT(*-const-cast): registered as read-only
     check(cuda.add(first, pages.size(), portable_read_only));
-    pieces.push_back(first);
+    registered.push_back(first);
   }
 
   const Driver& cuda = driver();
@@ -149,16 +148,14 @@ struct CudaPages::State {
   std::uint64_t process;
   Context context = nullptr;
   bool retained = false;
-  std::vector<std::byte*> pieces;
+  std::vector<std::byte*> registered;
 };
 
-CudaPages::CudaPages(const std::vector<Bytes>& ranges, const std::string& path, std::size_t piece)
+CudaPages::CudaPages(const std::vector<Bytes>& ranges, const std::string& path)
     : state_(std::make_unique<State>(path)) {
   state_->check(state_->with_context([&] {
     state_->expect_read_only();
-    for (const Bytes range : ranges)
-      for (std::size_t at = 0; at < range.size(); at += piece)
-        state_->add(range.subspan(at, std::min(piece, range.size() - at)));
+    for (const Bytes range : ranges) state_->add(range);
   }));
 }
 

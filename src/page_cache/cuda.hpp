@@ -14,11 +14,9 @@ namespace onecopy {
 // itself. They must stay mapped as long as this lives: the driver would go on to read the old pages at their addresses.
 class CudaPages final : public PagesUser {
  public:
-  // The driver fails for ranges from 512 GiB on.
-  static constexpr std::size_t longest_piece = std::size_t{256} << 30U;
-
-  // Each of `ranges` is whole pages. Throws OsError with `path`: ENODEV, EOPNOTSUPP, EBUSY, ENOMEM or EIO.
-  CudaPages(const std::vector<Bytes>& ranges, const std::string& path, std::size_t piece = longest_piece);
+  // Each of `ranges` is whole pages, and no copy may reach from one into another. Throws OsError with `path`: ENODEV,
+  // EOPNOTSUPP, EBUSY, ENOMEM or EIO.
+  CudaPages(const std::vector<Bytes>& ranges, const std::string& path);
   ~CudaPages() override;  // waits until the device has read what it was asked to
 
  private:

@@ -10,6 +10,8 @@ from onecopy.integrations.torch import _load
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+if torch.cuda.is_available():
+    torch.zeros(1, device="cuda")  # what CUDA keeps open is there before a test looks at what it leaves
 
 
 @pytest.fixture
@@ -66,6 +68,25 @@ def test_a_real_device_has_what_the_file_has(path, names):
     for name, tensor in oc.torch.load(path, names=names).items():
         assert state[name].is_cuda
         assert torch.equal(state[name].cpu(), tensor)
+
+
+@needs_cuda
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_safetensors_on_a_real_device(path, is_cached):
+    from onecopy.safetensors import safe_open
+    from onecopy.safetensors.torch import load_file
+
+    expected = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    (oc.warm if is_cached else oc.evict)(path)
+    with safe_open(path, "pt", "cuda") as file:
+        one_by_one = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        twice = [file.get_tensors() for _ in range(2)]
+        part = file.get_slice("weight")[1:3]
+    assert torch.equal(part.cpu(), expected["weight"][1:3])
+    for state in (one_by_one, *twice, load_file(path, "cuda")):
+        assert {name: torch.equal(tensor.cpu(), expected[name]) for name, tensor in state.items()} == dict.fromkeys(
+            expected, True
+        )
 
 
 @needs_cuda

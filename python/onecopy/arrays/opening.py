@@ -144,7 +144,11 @@ def open(  # noqa: A001 - as `onecopy.open`
         elif verify:
             file.verify()
         if pinned:
-            _pin(file)
+            from onecopy.page_cache import register_with_cuda
+            from onecopy.text import size
+
+            register_with_cuda(file.portions())
+            file.mode_reason += f"; {size(file.nbytes)} pinned for CUDA"
     except BaseException:
         file.close()
         raise
@@ -170,16 +174,6 @@ def open_arrays(
     'records'
     """
     return _opened(*resolve(path), How(mode, private, threads))
-
-
-def _pin(file: ArrayFile) -> None:
-    """Register the pages of a file with the NVIDIA driver."""
-    from onecopy import _core
-    from onecopy.text import size
-
-    for mapping, ranges, _ in file.portions():
-        _core.register_with_cuda(mapping, ranges)
-    file.mode_reason += f"; {size(file.nbytes)} pinned for CUDA"
 
 
 def _opened(path: str, handle: FileHandle | None, how: How) -> ArrayFile:

@@ -101,7 +101,8 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         self._is_numpy = FRAMEWORKS[framework] == "np"
         if self._is_numpy and self._device != "cpu":
             raise SafetensorError(f"device must be 'cpu' for numpy, not {device!r}")
-        self._opened: ArrayFile | None = _open(filename, _MODES[backend])
+        self._private = str(self._device).partition(":")[0] == "cpu"
+        self._opened: ArrayFile | None = _open(filename, _MODES[backend], private=self._private)
 
     def keys(self) -> list[str]:
         """Return the names of the arrays in the file, sorted."""
@@ -126,7 +127,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
     def get_slice(self, name: str) -> Slice:
         """Return an object that is indexed to get part of an array; SafetensorError if there is no such array."""
         entry = self._entry(name)
-        whole = self._array(entry) if self._is_numpy else _tensors(self._file, [entry], "cpu")[name]
+        whole = self._array(entry) if self._is_numpy else self._tensors([entry], "cpu")[name]
         return Slice(entry, whole, "cpu" if self._is_numpy else self._device)
 
     def close(self) -> None:
@@ -155,7 +156,10 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         entries = [self._entry(name) for name in names]
         if self._is_numpy:
             return {entry.name: self._array(entry) for entry in entries}
-        return _tensors(self._file, entries, self._device)
+        return self._tensors(entries, self._device)
+
+    def _tensors(self, entries: list[Entry], device: Any) -> dict[str, Any]:
+        return _tensors(self._file, entries, device, writable=self._private)
 
     def _array(self, entry: Entry) -> Any:
         if is_raw(entry.dtype):
@@ -199,11 +203,11 @@ class Slice:
             raise SafetensorError(f"{self._entry.name!r} has the shape {self._entry.shape}: {error}") from None
 
 
-def _open(filename: str | os.PathLike[str], mode: Mode) -> ArrayFile:
-    """Open a safetensors file with writable pages; SafetensorError for a file of another format."""
+def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> ArrayFile:
+    """Open a safetensors file, with writable pages if `private`; SafetensorError for a file of another format."""
     path = path_text(filename)
     try:
-        file = arrays.open_arrays(path, mode, private=True)
+        file = arrays.open_arrays(path, mode, private=private)
     except FormatError as error:
         raise retyped(error, SafetensorError, str(error)) from error
     except OSError as error:
@@ -218,7 +222,7 @@ def _open(filename: str | os.PathLike[str], mode: Mode) -> ArrayFile:
     )
 
 
-def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, Any]:
+def _tensors(file: ArrayFile, entries: list[Entry], device: Any, *, writable: bool) -> dict[str, Any]:
     """Return tensors on the mapping of a file, or on a device; F4 as torch has it, two elements in an item."""
     from onecopy.integrations.torch._load import TYPES, expect_torch, tensors_in
 
@@ -231,7 +235,7 @@ def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, An
             raise SafetensorError(
                 f"{entry.name!r}: torch has no dtype for {entry.dtype} elements", Kind.UNSUPPORTED, path=file.path
             )
-    found = tensors_in(file, [entry.name for entry in entries], device=device, writable=True)[0]
+    found = tensors_in(file, [entry.name for entry in entries], device=device, writable=writable)[0]
     for entry in entries:
         if entry.dtype == "F4":
             if entry.shape[-1:] == () or entry.shape[-1] % 2:

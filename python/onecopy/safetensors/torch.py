@@ -26,8 +26,8 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend:
     filename
         Path of a safetensors file.
     device
-        The device of the tensors. For another one than the CPU they are read and copied there, to "cuda" through two
-        pinned buffers of 32 MiB.
+        The device of the tensors. For another one than the CPU they are read and copied there; to "cuda" as from pinned
+        memory if the file is in the page cache (`onecopy.torch.load`).
     backend
         "mmap": tensors on a mapping. "pread": the file is read into private memory.
 
