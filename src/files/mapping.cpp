@@ -73,7 +73,8 @@ struct Mapping::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    for (PagesUser* user = users.load(); user != nullptr;) delete std::exchange(user, user->before);  // NOLINT: keep() took them
+    for (PagesUser* user = users.load(); user != nullptr;)
+      delete std::exchange(user, user->before);  // NOLINT: keep() took them
   }
 
   // For the pages and the tail. What nothing is mapped over reads as zeros: that is the tail.

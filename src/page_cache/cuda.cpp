@@ -13,8 +13,9 @@ namespace {
 // What is used of cuda.h, whose numbers and names do not change.
 using Context = struct CUctx_st*;
 constexpr int read_only_host_register_supported = 113;  // CU_DEVICE_ATTRIBUTE_
-constexpr unsigned portable_read_only = 0x01U | 0x08U;  // CU_MEMHOSTREGISTER_: for all contexts; the device never writes
-constexpr int out_of_memory = 2;                        // CUDA_ERROR_
+constexpr unsigned portable_read_only =
+    0x01U | 0x08U;                // CU_MEMHOSTREGISTER_: for all contexts; the device never writes
+constexpr int out_of_memory = 2;  // CUDA_ERROR_
 constexpr int already_registered = 712;
 constexpr int not_supported = 801;
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 if torch.cuda.is_available():
-    torch.zeros(1, device="cuda")  # what CUDA keeps open is there before a test looks at what it leaves
+    torch.zeros(1, device="cuda")  # what CUDA keeps open is there before the first test
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def test_a_copy_in_another_process_is_not_registered(driver, path):
     ],
 )
 def test_what_the_driver_refuses_is_an_error_and_nothing_stays(driver, path, environment, code, text):
-    attempt = f"""
+    attempt = """
 try:
     oc.open(path, pinned=True)
 except OSError as error:
@@ -198,4 +198,4 @@ with oc.open(path, {mode!r}, pinned=True) as file:
         assert torch.equal(sent.cpu(), tensor)
 """
     out, _ = run(path.parent, path, code)
-    assert out == "a True\nc True\nb True"
+    assert out == "a True\nb True\nc True"

@@ -10,8 +10,8 @@ GGUF, npz, ... All processes share one copy of the pages that none of them write
 **Copy-on-write.** By default, code may write to a weight in place: the written page becomes private to its process, and
 the file never changes. With ``unsafe_shared=True`` no page becomes private, and a write ends the process (SIGSEGV).
 
-**GPU.** With ``device="cuda"``, torch copies the weights from the mapping. A file in the page cache is registered with the
-driver meanwhile, as pinned memory; another one is read ahead. To copy again and again: ``oc.open(path, pinned=True)``.
+**GPU.** With ``device="cuda"``, torch copies the weights from the mapping. A file in the page cache is registered with
+the driver meanwhile, as pinned memory; another one is read ahead. To copy again: ``oc.open(path, pinned=True)``.
 
 **When not to use it.** If the weights are copied afterwards in any case, for example by a cast to another dtype. The
 report of `load_into` lists all copied weights.
