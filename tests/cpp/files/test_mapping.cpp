@@ -42,6 +42,26 @@ MappingOptions range(std::uint64_t offset, std::optional<std::uint64_t> length, 
 
 }  // namespace
 
+TEST_CASE("what uses the pages is gone before they are unmapped, the last one first") {
+  struct Reader : PagesUser {
+    Reader(Bytes bytes, std::vector<int>& ended, int place) : pages(bytes), order(ended), number(place) {}
+    ~Reader() override { order.push_back(number + std::to_integer<int>(pages.back())); }
+    Bytes pages;
+    std::vector<int>& order;
+    int number;
+  };
+  const testing::ScratchFolder folder;
+  const auto path = folder.write("data", std::vector<std::byte>(100, std::byte{1}));
+  std::vector<int> order;
+  {
+    const auto mapping = Mapping::open(path);
+    mapping.keep(std::make_unique<Reader>(mapping.bytes(), order, 10));
+    mapping.keep(std::make_unique<Reader>(mapping.bytes(), order, 20));
+    CHECK(order.empty());
+  }
+  CHECK(order == std::vector{21, 11});
+}
+
 TEST_CASE("page_span covers the range, in whole pages, and no page more") {
   std::mt19937_64 random(3);
   constexpr std::uint64_t largest = std::numeric_limits<std::int64_t>::max();  // no file is larger
