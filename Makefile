@@ -184,6 +184,12 @@ bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
 	@[ -n "$(FILE)" ] || { echo "FILE is missing: make bench FILE=model.safetensors"; exit 1; }
 	$(BIN)/onecopy bench open "$(FILE)" -n $(N) --cold --json build/bench.jsonl
 
+BASE ?= origin/main
+RECORD ?=
+.PHONY: compare
+compare: .venv/core.stamp ## ten calls, the committed tree beside the commit BASE, in turns: two minutes; RECORD=FILE appends the medians
+	$(BIN)/python tools/compare_commits.py $(BASE) HEAD $(if $(RECORD),--record $(RECORD))
+
 # What the stories compare with is in the group `dev`; the C++ program takes a minute or two more, once.
 STORIES = build/stories
 STORY ?=

@@ -1,0 +1,129 @@
+"""Compare two commits in ten calls: tools/compare_commits.py [BASE [COMMIT]] [--rounds N] [--record FILE].
+
+Each commit is built once into build/compare/HASH; COMMIT is the committed tree (HEAD), BASE origin/main. Processes of
+both take turns, N of each (7). A case is faster or slower if all ratios of its pairs lie on one side of 1. Of two equal
+commits nothing should be: see how much the machine says before you believe it. --record appends the medians as a line
+of JSON, with both commits and the machine.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+ROOT = Path(__file__).parent.parent
+BUILT = ROOT / "build/compare"
+CASES = ROOT / "tools/micro_cases.py"
+TRACKED = ROOT / "packages/bench/results/micro.jsonl"
+
+
+def resolved(commit: str) -> str:
+    """Return the full hash of a commit."""
+    return subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "--verify", f"{commit}^{{commit}}"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def built(commit: str) -> Path:
+    """Return the folder that has the package of a commit, which is built by this call if it is not there."""
+    site = BUILT / commit / "site"
+    if not site.exists():
+        print(f"building {commit[:8]} ...", file=sys.stderr)
+        source = BUILT / commit / "source"
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir(parents=True)
+        archive = subprocess.Popen(["git", "-C", ROOT, "archive", commit], stdout=subprocess.PIPE)
+        subprocess.run(["tar", "x", "-C", source], stdin=archive.stdout, check=True)
+        if archive.wait() != 0:
+            raise SystemExit(f"git archive {commit} failed")
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
+        subprocess.run([*pip, "--target", BUILT / commit / "new", source], check=True)
+        (BUILT / commit / "new").rename(site)
+    return site
+
+
+def times(site: Path, folder: Path) -> dict[str, float]:
+    """Return microseconds by case, of a new process."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    # -S: else the editable package of this environment would be found too; the folder of numpy is named instead.
+    environment |= {
+        "PYTHONPATH": f"{site}:{Path(np.__file__).parent.parent}",
+        "PYTHONPYCACHEPREFIX": str(folder.parent / "bytecode"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-S", CASES, folder], check=True, capture_output=True, text=True, env=environment
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def paired(sites: tuple[Path, Path], rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Return the times of both by case, a pair a round."""
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    with tempfile.TemporaryDirectory(dir=BUILT) as temporary:
+        folders = [Path(temporary, name, "data") for name in ("base", "now")]
+        for site, folder in zip(sites, folders, strict=True):
+            folder.parent.mkdir()
+            times(site, folder)  # makes the data and the bytecode
+        for number in track(range(rounds), "measuring ...", console=Console(stderr=True), transient=True):
+            order = (0, 1) if number % 2 == 0 else (1, 0)
+            both = {which: times(sites[which], folders[which]) for which in order}
+            for name in both[0]:
+                pairs.setdefault(name, []).append((both[0][name], both[1][name]))
+    return pairs
+
+
+def verdict(ratios: list[float]) -> str:
+    """Say what pairs show."""
+    if max(ratios) < 1:
+        return "faster"
+    return "slower" if min(ratios) > 1 else ""
+
+
+def main() -> None:
+    """Build, measure, print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base", nargs="?", default="origin/main")
+    parser.add_argument("commit", nargs="?", default="HEAD")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--record", type=Path, help=f"file of JSON lines, such as {TRACKED.relative_to(ROOT)}")
+    options = parser.parse_args()
+    base, now = resolved(options.base), resolved(options.commit)
+    pairs = paired((built(base), built(now)), options.rounds)
+    table = Table("us a call", base[:8], now[:8], "ratio", "least", "most", "")
+    for name, both in pairs.items():
+        ratios = [after / before for before, after in both]
+        medians = [statistics.median(column) for column in zip(*both, strict=True)]
+        cells = (f"{value:,.2f}" for value in (*medians, statistics.median(ratios), min(ratios), max(ratios)))
+        table.add_row(name, *cells, verdict(ratios))
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    if options.record:
+        line = {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "base": base,
+            "commit": now,
+            "machine": f"{os.cpu_count()} CPUs, {platform.platform()}, Python {platform.python_version()}",
+            "rounds": options.rounds,
+            "us": {
+                name: [round(statistics.median(column), 3) for column in zip(*both, strict=True)]
+                for name, both in pairs.items()
+            },
+        }
+        with options.record.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
