@@ -51,7 +51,8 @@ def pytest(
 ) -> Step:
     """Return a pytest session whose results and cache are its own, in the folder of its tier."""
     own = ["-o", f"cache_dir={folder}/cache-{name}", "--results", f"{folder}/{name}.json"]
-    return Step(name, [*python, "-m", "pytest", "-q", *own, "-m", marks, *more, *tests])
+    slowest = ["--durations=40", "--durations-min=2"]
+    return Step(name, [*python, "-m", "pytest", "-q", *own, *slowest, "-m", marks, *more, *tests])
 
 
 def fast(folder: Path) -> list[Step]:
