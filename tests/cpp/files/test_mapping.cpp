@@ -43,9 +43,9 @@ MappingOptions range(std::uint64_t offset, std::optional<std::uint64_t> length, 
 }  // namespace
 
 TEST_CASE("what uses the pages is gone before they are unmapped, the last one first") {
-  struct Reader : PagesUser {
-    Reader(Bytes bytes, std::vector<int>& ended, int place) : pages(bytes), order(ended), number(place) {}
-    ~Reader() override { order.push_back(number + std::to_integer<int>(pages.back())); }
+  struct Marker : PagesUser {
+    Marker(Bytes bytes, std::vector<int>& ended, int place) : pages(bytes), order(ended), number(place) {}
+    ~Marker() override { order.push_back(number + std::to_integer<int>(pages.back())); }
     Bytes pages;
     std::vector<int>& order;
     int number;
@@ -55,8 +55,8 @@ TEST_CASE("what uses the pages is gone before they are unmapped, the last one fi
   std::vector<int> order;
   {
     const auto mapping = Mapping::open(path);
-    mapping.keep(std::make_unique<Reader>(mapping.bytes(), order, 10));
-    mapping.keep(std::make_unique<Reader>(mapping.bytes(), order, 20));
+    mapping.keep(std::make_unique<Marker>(mapping.bytes(), order, 10));
+    mapping.keep(std::make_unique<Marker>(mapping.bytes(), order, 20));
     CHECK(order.empty());
   }
   CHECK(order == std::vector{21, 11});
