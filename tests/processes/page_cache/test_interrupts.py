@@ -176,7 +176,9 @@ LONG_CALLS = """
 """
 
 
-@pytest.mark.parametrize("what", ["save", "copy", "take", "batch", "value", "index", "arrow"])
+@pytest.mark.parametrize(
+    "what", ["save", pytest.param("copy", marks=pytest.mark.slow), "take", "batch", "value", "index", "arrow"]
+)
 def test_ctrl_c_ends_a_long_call_long_before_its_end(tmp_path, what):
     """In CPU time of the same process, so that other work on the machine has no effect."""
     command = [sys.executable, "-c", textwrap.dedent(LONG_CALLS), str(tmp_path / "file"), what]
