@@ -65,6 +65,7 @@ def test_the_rooms_pass_with_everything_refused_together(tmp_path):
     suite_passes(ALL, [*MODULES, *SAVING, *STORE, *SCRATCH, *PROCESSES], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_tests_where_it_matters_pass_with_one_thing_refused(name, tmp_path):
     suite_passes(REFUSED[name], MATTERS[name], tmp_path)

@@ -88,6 +88,7 @@ class TestNodesThatStay:
         assert sorted(map(int, board.get(name))) == list(range(45))
 
 
+@pytest.mark.nightly
 def test_a_node_that_comes_later_receives_the_file(objects, ray_nodes):
     url = objects.put("model.bin", CONTENT)
     assert ray.get(ray_nodes.on(0, fetched, url)) == DIGEST
@@ -96,6 +97,7 @@ def test_a_node_that_comes_later_receives_the_file(objects, ray_nodes):
     assert objects.served == len(CONTENT) + 2 * PIECES * SAMPLE + 3
 
 
+@pytest.mark.nightly
 def test_a_node_that_is_lost_is_done_without(objects, ray_nodes):
     url = objects.put("model.bin", CONTENT)
     objects.on_data = lambda _: time.sleep(0.05)
@@ -119,6 +121,7 @@ ray.get([ray.remote(fetched).options(scheduling_strategy=node).remote(sys.argv[2
 """
 
 
+@pytest.mark.nightly
 def test_what_a_killed_driver_fetched_is_not_fetched_again(objects, ray_nodes):
     url = objects.put("model.bin", CONTENT)
     killed = threading.Event()
@@ -142,6 +145,7 @@ def test_what_a_killed_driver_fetched_is_not_fetched_again(objects, ray_nodes):
     assert objects.served - before <= 2 * lost + PIECES * SAMPLE + 2
 
 
+@pytest.mark.nightly
 def test_a_file_of_a_node_is_received_by_the_others(ray_nodes, tmp_path):
     path = tmp_path / "model.safetensors"
     oc.save(path, {"weight": np.arange(1 << 20, dtype=np.float64)})

@@ -39,6 +39,7 @@ def test_workers_of_dask_open_a_url(model, objects):
     assert objects.served == size + len(versions)
 
 
+@pytest.mark.nightly
 def test_tasks_data_and_servers_of_ray_open_a_handle(model, objects):
     pytest.importorskip("ray.serve", reason="ray is not installed")
     size = len(objects.contents["model.safetensors"])

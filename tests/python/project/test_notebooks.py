@@ -48,7 +48,7 @@ def test_a_notebook_begins_with_a_title_and_its_links_lead_somewhere(notebook):
         assert re.match(r"https://", link) or (notebook.parent / link).is_file(), link
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.processes
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=names())
 def test_the_cells_of_a_notebook_run(notebook, tmp_path, request):
