@@ -35,7 +35,7 @@ EXISTING = click.Path(exists=True, dir_okay=False)
 FILE = click.Path(dir_okay=False, path_type=Path)
 BACKED = (
     "Touch and free as much memory as a sample needs before it: where a virtual machine's host takes free memory back,"
-    " new memory is slower than disks, and no time says anything about other machines."
+    " new memory is slower than disks, and times cannot be compared with those of other machines."
 )
 JSON = "Write the record here, a line per sample as it comes; '-': to stdout at the end, without tables."
 
@@ -260,8 +260,10 @@ def places(default: tuple[str, ...], words: str, names: Sequence[str] = ("disk",
 class Out:
     """Where the files of a run are, if there are any, what is written, and whether a run that was ended is resumed."""
 
-    folder: str | None = option(None, "For the files.  [default: here]", type=click.Path(file_okay=False, exists=True))
-    plot: str | None = option(None, "Draw it, as .svg or .png.", metavar="OUT")
+    folder: str | None = option(
+        None, "Folder for the files.  [default: here]", type=click.Path(file_okay=False, exists=True)
+    )
+    plot: str | None = option(None, "Draw a picture, as .svg or .png.", metavar="OUT")
     markdown: str | None = option(None, "Write the tables here.", metavar="OUT")
     json_path: str | None = option(None, JSON, "--json", metavar="OUT")
     resume: bool = option(
@@ -288,13 +290,15 @@ def check_folders(*paths: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Usual(Settings):
-    rounds: int = option(5, "Each takes every row in every case once, in random order.", "--rounds", "--iterations")
+    rounds: int = option(
+        5, "Number of rounds; each measures every row of every case once, in random order.", "--rounds", "--iterations"
+    )
     timeout: float = option(900.0, "Seconds that a phase may take.")
     idle_wait: float = option(
         60.0, "Seconds that the whole run may wait for an idle machine.", type=click.FloatRange(min=0)
     )
     backed: bool = option(False, BACKED, "--backed", is_flag=True, show_default=False)
-    seed: int = option(0, "Of orders and choices.", type=int)
+    seed: int = option(0, "Seed of the random orders and choices.", type=int)
 
 
 def heads(defaults: Settings) -> dict[str, Callable[[Any], Any]]:

@@ -45,12 +45,14 @@ class Options(Settings):
     """How the scenario is run; with a `limit` of 0 there is no such case, `syncs` are without and with flushing."""
 
     file: str | None = cli.option(None, "An image of yours, instead of one made up.", type=cli.EXISTING, path=True)
-    count: int = cli.option(8, "Of the images.")
+    count: int = cli.option(8, "Number of images.")
     columns: int = cli.option(4, "Images side by side.")
-    cap: int = cli.size("128MiB", "Of the canvas in memory, for 'onecopy, capped'.")
-    limit: int = cli.size("256MiB", "Of private memory, in the case that has one.")
+    cap: int = cli.size("128MiB", "Memory of the canvas, for 'onecopy, capped'.")
+    limit: int = cli.size("256MiB", "Limit of private memory, in the case that has one.")
     ways: tuple[str, ...] = cli.option(NAMES, "What is compared.", "--way", choices=NAMES)
-    inputs: tuple[str, ...] = cli.option(tuple(INPUTS), "Of which files.", "--input", choices=tuple(INPUTS))
+    inputs: tuple[str, ...] = cli.option(
+        tuple(INPUTS), "Kind of the files that are read.", "--input", choices=tuple(INPUTS)
+    )
     syncs: tuple[bool, ...] = (False, True)
 
 

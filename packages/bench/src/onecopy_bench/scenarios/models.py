@@ -48,12 +48,12 @@ class Options(Settings):
         None, "An .onnx of yours, instead of those that are made up.", type=cli.EXISTING, path=True
     )
     inputs: str | None = cli.option(None, "An .npz of inputs, for --file.", type=cli.EXISTING, path=True)
-    models: tuple[str, ...] = cli.option(tuple(MODELS), "Which is made up.", "--model", choices=tuple(MODELS))
-    ways: tuple[str, ...] = cli.option(NAMES, "How it is opened.", "--way", choices=NAMES)
-    processes: tuple[int, ...] = cli.option((1, 4), "That open it at once.")
+    models: tuple[str, ...] = cli.option(tuple(MODELS), "Model that is made up.", "--model", choices=tuple(MODELS))
+    ways: tuple[str, ...] = cli.option(NAMES, "How the file is opened.", "--way", choices=NAMES)
+    processes: tuple[int, ...] = cli.option((1, 4), "Number of processes that open it at once.")
     batches: tuple[int, ...] = cli.option((1, 64), "Extent of the inputs' first free axis.", "--batch")
-    runs: int = cli.option(20, "Of each batch, timed.")
-    threads: int = cli.option(1, "Of a session.")
+    runs: int = cli.option(20, "Number of timed runs of each batch.")
+    threads: int = cli.option(1, "Number of threads of a session.")
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:

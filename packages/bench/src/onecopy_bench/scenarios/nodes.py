@@ -149,8 +149,8 @@ class Options(Settings):
     """How the scenario is run."""
 
     rounds: int = 3
-    size: int = cli.size("1GB", "Of the model.")
-    processes: int = cli.option(8, "On each node.")
+    size: int = cli.size("1GB", "Size of the model.")
+    processes: int = cli.option(8, "Number of processes on each node.")
     arrays: int = cli.option(32, "Number of arrays of the model.")
     nodes: tuple[int, ...] = cli.option((2, 4), "Numbers of nodes.", "--nodes", type=click.IntRange(1, 32))
     links: tuple[float, ...] = cli.option((1.0, 5.0), "Gbit/s of the link of each node.", "--link", type=float)

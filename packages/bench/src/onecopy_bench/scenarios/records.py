@@ -44,14 +44,14 @@ class Options(Settings):
     """How the scenario is run: `cases` by name, see `QUESTIONS`; each number of `shuffle` is a case of its own."""
 
     cases: tuple[str, ...] = cli.option(NAMES, "What is asked for.", "--case", choices=NAMES)
-    rows: int = cli.option(200_000, "Annotations.")
-    strings: int = cli.option(10_000_000, "Of 26 characters.")
-    pairs: int = cli.option(1_000_000, "Of a path and a label.")
-    keys: int = cli.option(1_000_000, "Of the dict.")
+    rows: int = cli.option(200_000, "Number of annotations.")
+    strings: int = cli.option(10_000_000, "Number of strings of 26 characters.")
+    pairs: int = cli.option(1_000_000, "Number of pairs of a path and a label.")
+    keys: int = cli.option(1_000_000, "Number of keys of the dict.")
     imported: int = cli.option(770_000, "Rows of the JSON file.")
     shuffle: tuple[int, ...] = cli.option((50_000_000, 1_000_000_000), "Indices of a sampler.")
-    draws: int = cli.option(20_000, "Random items of a sample.")
-    repeats: int = cli.option(5, "Of all draws.")
+    draws: int = cli.option(20_000, "Number of random items of a sample.")
+    repeats: int = cli.option(5, "Number of times that all draws are repeated.")
 
     def count(self, question: Question) -> int:
         """Return how many rows a question is asked of."""

@@ -334,12 +334,12 @@ class Options(Settings):
     command: tuple[str, ...] = cli.argument("-- COMMAND...", (), nargs=-1, type=click.UNPROCESSED)
     baseline: str | None = cli.option(None, BASE, metavar="CMD")
     processes: int = cli.option(1, "Copies that are started in the same instant.", "-n", "--processes")
-    ready: str | None = cli.option(None, "A copy is ready when it says this on stdout or stderr.", metavar="TEXT")
+    ready: str | None = cli.option(None, "A copy is ready when it prints this on stdout or stderr.", metavar="TEXT")
     hold_ms: float = cli.option(500.0, HOLD, type=click.FloatRange(min=0), metavar="M")
     evict: tuple[str, ...] = cli.option((), EVICT, metavar="FILE", type=cli.EXISTING, path=True)
     programs: tuple[str, ...] = cli.option((), PROGRAM, "--program", type=click.Choice(NAMES))
-    size: int = cli.size("1GB", "Of the file of a --program, about.")
-    requests: int = cli.option(100, "That each worker of a --program answers.")
+    size: int = cli.size("1GB", "Size of the file of a --program, about.")
+    requests: int = cli.option(100, "Number of requests that each worker of a --program answers.")
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:

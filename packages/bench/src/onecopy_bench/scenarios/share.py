@@ -62,16 +62,18 @@ WITH_TORCH, WITHOUT_TORCH = 300e6, 30e6
 class Options(Settings):
     """How the scenario is run; each of `starts` with each number of `ranks` is a case."""
 
-    rows: int = cli.option(rows.COCO_ROWS, "Of the dataset.", type=click.IntRange(min=10))
+    rows: int = cli.option(rows.COCO_ROWS, "Number of rows of the dataset.", type=click.IntRange(min=10))
     kind: Kind = cli.option("coco", DATA, "--data", type=click.Choice(("coco", "real", "pairs")))
     file: str | None = cli.option(None, "A COCO file, for --data real.", type=cli.EXISTING, path=True)
     rivals: tuple[str, ...] = cli.option(NAMES, "How the rows are held.", "--rival", choices=NAMES)
     starts: tuple[Start, ...] = cli.option(STARTS, "How workers are started.", "--start", choices=STARTS)
     ranks: tuple[int, ...] = cli.option((1, 2, 8), "Processes that each have workers, as torchrun starts them.")
-    workers: int = cli.option(4, "Of each rank.")
+    workers: int = cli.option(4, "Number of workers of each rank.")
     torch: bool = cli.option(True, "Import it in every process, where it is installed.", "--torch/--no-torch")
     limit_s: float = cli.option(120.0, "Seconds after which a pass stops.")
-    allocators: tuple[str, ...] = cli.option(ALLOCATORS, "For the builder's heap.", "--allocator", choices=ALLOCATORS)
+    allocators: tuple[str, ...] = cli.option(
+        ALLOCATORS, "Allocator of the builder's heap.", "--allocator", choices=ALLOCATORS
+    )
     no_heap: bool = cli.option(False, "Leave the builder's heap out.", "--no-heap", is_flag=True, show_default=False)
     cold: bool = cli.option(False, COLD, "--cold", is_flag=True, show_default=False)
 
@@ -248,7 +250,7 @@ SCENARIO = Scenario(
 
     A job is ranks with their workers, each of which reads every row and pickles it, as in "Demystify RAM usage in
     multi-process data loaders". Rows are held as a list, serialised, in files, or by onecopy; every one is compared
-    by its checksum with what was written. Each job is started twice. What is not installed is a row that says so.
+    by its checksum with what was written. Each job is started twice. What is not installed has a row with the reason.
     """,
     Options(),
     run,

@@ -46,7 +46,7 @@ class Options(Settings):
     size: int = cli.size("2GiB", "Of the weights.")
     work_s: float = cli.option(5.0, "Seconds of other work, by itself.", type=click.FloatRange(min=0))
     piece: int = cli.size("16MiB", "Copied at once.")
-    ways: tuple[str, ...] = cli.option(NAMES, "Which process reads when.", "--way", choices=NAMES)
+    ways: tuple[str, ...] = cli.option(NAMES, "Which process reads, and when.", "--way", choices=NAMES)
     places: tuple[str, ...] = cli.places(("disk", "128K"), PLACE)
 
 

@@ -80,15 +80,15 @@ class Options(Settings):
     )
     size: int = cli.size("500MB", "Of the index, at least.")
     genome: str | None = cli.option(None, "FASTA.  [default: made up]", type=cli.EXISTING, path=True)
-    questions: int = cli.option(1_000_000, "That a process answers.")
+    questions: int = cli.option(1_000_000, "Number of questions that a process answers.")
     limit: str = cli.option(
         "none", "Of memory: in a control group of half of the file (root).", type=click.Choice(("none", "half"))
     )
-    modes: tuple[str, ...] = cli.option(NAMES, "How it is opened.", "--mode", choices=NAMES)
-    threads: tuple[int, ...] = cli.option((1, 4), "That ask.")
-    processes: int = cli.option(4, "At once, from a warm cache.", "-n", "--processes")
-    fresh: int = cli.option(100, "Short processes in a row.", type=cli.NATURAL)
-    nested: int = cli.option(1_000_000, "Values with a span each.", type=cli.NATURAL)
+    modes: tuple[str, ...] = cli.option(NAMES, "How the file is opened.", "--mode", choices=NAMES)
+    threads: tuple[int, ...] = cli.option((1, 4), "Number of threads that ask.")
+    processes: int = cli.option(4, "Number of processes at once, from a warm cache.", "-n", "--processes")
+    fresh: int = cli.option(100, "Number of short processes, one after the other.", type=cli.NATURAL)
+    nested: int = cli.option(1_000_000, "Number of values with a span each.", type=cli.NATURAL)
     limit_s: int = cli.option(30, "Seconds after which a process stops asking.")
 
 

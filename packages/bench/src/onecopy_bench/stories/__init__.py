@@ -36,7 +36,7 @@ NARROW = 26
     "--story", "names", type=click.Choice(NAMES), multiple=True, default=NAMES, show_default="all",
     help="Which. Repeatable.",
 )  # fmt: skip
-@click.option("--rounds", type=cli.POSITIVE, help="Of each story.  [default: 3, and 1 of share]")
+@click.option("--rounds", type=cli.POSITIVE, help="Number of rounds of each story.  [default: 3, and 1 of share]")
 @click.option("--quick", is_flag=True, help="Small data, one round: to see that it works, not for figures.")
 @HEADS["idle_wait"]
 @HEADS["seed"]
