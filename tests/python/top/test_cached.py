@@ -155,7 +155,7 @@ def test_an_input_that_changes_while_it_is_read_is_an_error_and_nothing_is_kept(
 
     @oc.cached(inputs=paths, store=store)
     def rows() -> Any:
-        return (one for one in change()) if lazy else change()
+        return (one for _ in "." for one in change()) if lazy else change()
 
     with pytest.raises(oc.errors.FileChanged, match=re.escape(str(paths[which]))):
         rows()

@@ -1,0 +1,29 @@
+"""What identifies a process; the identity of files: tests/python/store/test_identity.py."""
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from onecopy.identity import start_of
+
+RENAMED = """
+import ctypes, sys
+assert ctypes.CDLL(None).prctl(15, sys.argv[1].encode(), 0, 0, 0) == 0
+print("renamed", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("name", ["python", "a) S 1 (b", ") 1 2", "(("])
+def test_a_process_has_its_start_time_whatever_its_name(name):
+    command = [sys.executable, "-c", RENAMED, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "renamed\n"
+        began = psutil.Process(process.pid).create_time() - psutil.boot_time()
+        ticks = int(start_of(process.pid)) / 100
+        process.communicate()
+    assert abs(ticks - began) < 1
+    assert start_of(process.pid) == ""
