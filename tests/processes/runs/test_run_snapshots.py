@@ -1,5 +1,6 @@
 """The snapshots of `onecopy run`: built once, whichever process dies, trusted within one user, gone with the run."""
 
+import fcntl
 import json
 import os
 import signal
@@ -134,17 +135,16 @@ def test_a_builder_that_dies_is_followed_by_the_next_that_waits(keeper, file):
     assert contents(take(str(file))) == file.read_bytes()
 
 
-def sealed(data):
+def sealed(data, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE):
     memory = os.memfd_create("onecopy:forged", os.MFD_ALLOW_SEALING)
     os.write(memory, data)
-    import fcntl
-
-    fcntl.fcntl(memory, 1033, 0xF)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
     return memory
 
 
 FORGED = {
-    "not sealed": lambda _: os.memfd_create("onecopy:forged"),
+    "not sealed": lambda size: sealed(bytes(size), 0),
+    "not sealed against writes": lambda size: sealed(bytes(size), fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW),
     "of another size": lambda size: sealed(bytes(size - 1)),
     "a pipe": lambda _: os.pipe()[0],
 }

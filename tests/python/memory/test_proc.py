@@ -1,6 +1,7 @@
 """The readers of /proc, on recorded and on live processes, each judged by something simpler than itself."""
 
 import contextlib
+import ctypes
 import mmap
 import os
 import resource
@@ -385,3 +386,16 @@ def test_the_process_of_another_user_is_refused(child):
     command = [sys.executable, "-c", code, str(Path(proc.__file__).parents[2]), str(child.pid)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines() == [f"process {child.pid} belongs to another user"] * 4
+
+
+@pytest.mark.parametrize("written", [[], [0], [3], [1, 3], [0, 1, 2, 3]])
+@pytest.mark.parametrize("inside", [0, 1, 100])
+def test_private_pages_are_counted_from_the_first_to_the_last(tmp_path, written, inside):
+    path = tmp_path / "data"
+    path.write_bytes(bytes(4 * mmap.PAGESIZE))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped, proc.Pages() as pages:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        for page in written:
+            mapped[page * mmap.PAGESIZE + 7] = 1
+        nbytes = len(mapped) - 2 * inside
+        assert pages.private_bytes(address + inside, nbytes) == min(len(written) * mmap.PAGESIZE, nbytes)
