@@ -67,6 +67,18 @@ def test_every_damaged_block_is_reported(model: Path) -> None:
     assert caught.value.blocks[1].names == ("a", "b")
 
 
+def test_an_array_that_ends_where_the_damaged_block_begins_is_not_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"a": np.ones(BLOCK - 4096, np.uint8), "b": np.ones(BLOCK, np.uint8), "c": np.ones(9, np.uint8)})
+    with oc.open(path) as file:
+        ends = [entry.offset + entry.nbytes for entry in file.entries]
+    assert ends[:2] == [BLOCK, 2 * BLOCK]
+    flip(path, BLOCK)
+    with pytest.raises(oc.ChecksumError) as caught:
+        oc.open(path, verify=True)
+    assert [block.names for block in caught.value.blocks] == [("b",)]
+
+
 def test_warm_verifies_in_the_same_pass(model: Path) -> None:
     with oc.open(model) as file:
         file.evict()

@@ -219,6 +219,17 @@ def test_what_a_process_uses_is_not_removed_for_its_size(tmp_path, use):
     assert ready(store) == {"newer"}
 
 
+def test_what_stays_because_it_is_used_is_made_up_for_by_others(tmp_path):
+    store = oc.Store(tmp_path / "limited")
+    for age, key in enumerate(("new", "old", "used")):
+        store.get_or_build(key, text("x" * 1000))
+        use_at(store, key, time.time() - 1000 * age)
+    with oc.Mapping(store.path("used")):
+        assert {artefact.key for artefact in store.prune(max_bytes=2500).removed} == {"old"}
+        assert {artefact.key for artefact in store.prune(max_bytes=1500).removed} == {"new"}
+    assert ready(store) == {"used"}
+
+
 def test_a_file_that_another_program_maps_by_its_path_is_not_in_use_and_stays_readable(tmp_path):
     store = oc.Store(tmp_path / "limited", max_bytes=1500)
     mapping = mmapped(store.get_or_build("used", text("x" * 1000)).path)
