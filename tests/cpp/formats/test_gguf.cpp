@@ -98,6 +98,17 @@ TEST_CASE("tensors of a GGUF file are found where they lie, with their shapes th
   }
 }
 
+TEST_CASE("the data begins at the first multiple of the alignment, wherever the header ends") {
+  for (std::size_t length = 0; length <= 32; ++length) {
+    const auto file = File{.pairs = {pair("name", 8, text(std::string(length, 'x')))},
+                           .tensors = {tensor("w", {3, 2}, 0, 0)},
+                           .data = std::string(24, 'x')}
+                          .bytes();
+    const auto index = gguf::parse(bytes_of(file));
+    CHECK(index.find("w")->range() == ByteRange{file.size() - 24, 24});
+  }
+}
+
 TEST_CASE("metadata of a GGUF file is converted to text") {
   std::string numbers;
   for (std::uint64_t i = 0; i < 33; ++i) numbers += put(i);

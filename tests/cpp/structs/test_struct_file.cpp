@@ -231,6 +231,7 @@ TEST_CASE("one member can be warmed, evicted, verified and opened alone") {
   CHECK(file.ranges("rank") == ranges);
   CHECK(file.ranges("contigs").size() == 9);
   CHECK_THROWS_AS(file.ranges("ran"), std::out_of_range);
+  CHECK(file.ranges("extra").size() > file.ranges("rank").size());  // and whether it is there
   CHECK(file.warm<&Index::rank>().complete);
   CHECK(file.residency<&Index::rank>().bytes > 0);
   CHECK(file.verify<&Index::rank>().bytes > 0);
