@@ -216,6 +216,9 @@ def test_a_cast_can_be_made_once_for_all_processes(file, tmp_path, monkeypatch):
         assert report.path.startswith(str(tmp_path / "cache"))
         assert torch.equal(empty.inner.weight, oc.torch.load(file)["inner.weight"].to(torch.bfloat16))
     assert len(oc.Store(tmp_path / "cache").ls()) == 1
+    other = Model()
+    oc.torch.load_into(other, file, dtype=torch.float16, cast="store")
+    assert torch.equal(other.inner.weight, oc.torch.load(file)["inner.weight"].to(torch.float16))
     same = oc.torch.load_into(Model(), file, dtype=torch.float32, cast="store")
     assert same.path == str(file)
     with pytest.raises(ValueError, match="cast must be"):
