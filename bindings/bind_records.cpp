@@ -92,9 +92,7 @@ PyObject* next_row(PyObject* self) noexcept {
     const std::uint64_t row = iterator.backwards ? size - 1 - iterator.done : iterator.done;
     ++iterator.done;
     if (rows.indices()) return rows.value(static_cast<Py_ssize_t>(row)).release().ptr();
-    const auto decoder = rows.decoder();
-    if (decoder->cost().bits == 0) iterator.budget.charge(decoder->cost(), 1, decoder->node());
-    return rows.value(static_cast<Py_ssize_t>(row), iterator.budget).release().ptr();
+    return rows.next(static_cast<Py_ssize_t>(row), iterator.budget).release().ptr();
   } catch (...) {
     set_error();
     return nullptr;

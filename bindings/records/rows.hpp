@@ -45,6 +45,8 @@ class Rows {
 
   nb::object value(Py_ssize_t index) const;
   nb::object value(Py_ssize_t index, records::Budget& budget) const;  // one of many values with a common budget
+  nb::object next(Py_ssize_t index,
+                  records::Budget& budget) const;  // likewise; what takes no bytes of the file is charged
 
   Rows slice(std::int64_t start, std::int64_t step, std::uint64_t size) const;  // in rows of this one
   Rows select(const std::vector<std::int64_t>& rows) const;                     // throws IndexError
@@ -59,6 +61,8 @@ class Rows {
   const Pin<const std::vector<std::uint64_t>>& indices() const noexcept { return indices_; }
 
  private:
+  nb::object decoded(const RecordSource& held, Py_ssize_t index, records::Budget& budget) const;
+
   Shared<const RecordSource> source_;
   const Decoder* decoder_;  // of the source
   std::int64_t start_ = 0;
