@@ -271,7 +271,13 @@ void bind_page_cache(nb::module_& module) {
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def("unpin", &with_ranges<unpin>, nb::arg("mapping"), nb::arg("ranges").none());
-  module.def("register_with_cuda", &with_ranges<register_with_cuda>, nb::arg("mapping"), nb::arg("ranges").none());
+  module.def(
+      "register_with_cuda",
+      [](const MappingHandle& handle, const RangeTuples& ranges, bool only_tried) {
+        without_gil(handle.pin(),
+                    [&](const Mapping& mapping) { register_with_cuda(mapping, to_ranges(ranges), only_tried); });
+      },
+      nb::arg("mapping"), nb::arg("ranges").none(), nb::kw_only(), nb::arg("only_tried"));
 }
 
 }  // namespace onecopy::bindings

@@ -184,7 +184,7 @@ def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
     return _core.cachestat(descriptor, byte_range)
 
 
-def register_with_cuda(portions: Sequence[Portion]) -> None:
+def register_with_cuda(portions: Sequence[Portion], *, only_tried: bool = False) -> None:
     """Register pages of open files with the NVIDIA driver as pinned host memory, until they are unmapped.
 
     They stay in memory, one copy for all processes, and a GPU copies from them by itself. Uses the CUDA context of this
@@ -193,11 +193,12 @@ def register_with_cuda(portions: Sequence[Portion]) -> None:
     Raises
     ------
     OSError
-        ENODEV: there is no GPU or no driver. EOPNOTSUPP: they cannot register read-only memory. EINVAL: copy-on-write
-        pages. EBUSY: some of the pages are registered already.
+        ENODEV: there is no GPU or no driver. EOPNOTSUPP: they cannot register read-only memory; with `only_tried`, also
+        for a file that is neither on ext4 nor in memory. EINVAL: copy-on-write pages. EBUSY: some of the pages are
+        registered already.
     """
     for mapping, ranges, _ in portions:
-        _core.register_with_cuda(mapping, ranges)
+        _core.register_with_cuda(mapping, ranges, only_tried=only_tried)
 
 
 def mapped_in(pid: int, address: int, length: int) -> MappedPages:

@@ -300,8 +300,13 @@ void unpin(const Mapping& mapping, Ranges asked) {
     (void)os::unlock_memory(pages_of(mapping, range));
 }
 
-void register_with_cuda(const Mapping& mapping, Ranges asked) {
+void register_with_cuda(const Mapping& mapping, Ranges asked, bool only_tried) {
   const auto ranges = whole_ranges(mapping, asked, "register");
+  const auto system = os::file_system_of(mapping.descriptor());
+  const bool is_tried =
+      system && (system.value.storage == os::Storage::memory || system.value.name == std::string_view("ext4"));
+  if (only_tried && mapping.mode() == Mode::map && !is_tried)
+    throw OsError("register", mapping.path(), EOPNOTSUPP, "not tried on this file system");
   if (mapping.private_pages() && mapping.mode() == Mode::map)
     throw OsError("register", mapping.path(), EINVAL, "to register copy-on-write pages would copy every one of them");
   std::vector<Bytes> pages;

@@ -51,7 +51,8 @@ void unpin(const Mapping& mapping, Ranges ranges = everything);
 // still one copy for all processes, and a GPU reads them by itself, at the speed of its link. Pages that are not in
 // memory are read one by one: call `warm` before. Uses the CUDA context of this thread, else that of the first device.
 // Throws OsError: ENODEV without GPU or driver, EOPNOTSUPP if they cannot register read-only memory, EINVAL for private
-// pages, EBUSY if pages are registered already.
-void register_with_cuda(const Mapping& mapping, Ranges ranges = everything);
+// pages, EBUSY if pages are registered already. `only_tried`: EOPNOTSUPP too for files of file systems with which it
+// was not tried; a driver is said to wait without end for pages of xfs.
+void register_with_cuda(const Mapping& mapping, Ranges ranges = everything, bool only_tried = false);
 
 }  // namespace onecopy

@@ -80,8 +80,9 @@ def open(  # noqa: A001 - as `onecopy.open`
         memory. They stay in memory until they are unmapped, one copy for all processes, and a GPU copies from them by
         itself: ``torch.from_numpy(array).to("cuda", non_blocking=True)``. Uses the CUDA context of this thread, else
         that of the first device: call ``torch.cuda.set_device`` before. The file must not be truncated meanwhile: the
-        GPU would read the old bytes. Pickled, the file is opened without it. Not with `private`, which would copy each
-        page.
+        GPU would read the old bytes. Tried on ext4 and in memory; a driver is said to wait without end for a file on
+        xfs, of which ``mode="copy"`` can be pinned. Pickled, the file is opened without it. Not with `private`, which
+        would copy each page.
     threads
         Number of threads that read for ``mode="copy"``; None: 8.
     align

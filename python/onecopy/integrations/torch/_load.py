@@ -319,7 +319,8 @@ def tensors_in(
 def _pinned(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
     """Register a file with the driver of a GPU, which copies from it several times as fast, if it is in memory.
 
-    Only a file that is copied whole: a copy must not begin in registered pages and end in others.
+    Only a file that is copied whole, since a copy must not begin in registered pages and end in others; and only on ext4
+    or in memory, because nobody asked for it, and a driver is said to wait without end for pages of xfs.
     """
     import torch
 
@@ -329,8 +330,8 @@ def _pinned(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
     try:
         with torch.cuda.device(device):
             torch.empty(1, device=device)  # makes the context that the pages are registered in
-            register_with_cuda(file.portions())
-    except OSError as error:  # an older driver: it copies through buffers of its own
+            register_with_cuda(file.portions(), only_tried=True)
+    except OSError as error:  # an older driver, another file system: the driver copies through buffers of its own
         return error.errno == errno.EBUSY  # by an earlier call
     return True
 
