@@ -319,8 +319,8 @@ def tensors_in(
 def _pinned(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
     """Register a file with the driver of a GPU, which copies from it several times as fast, if it is in memory.
 
-    Only a file that is copied whole, since a copy must not begin in registered pages and end in others; and only on ext4
-    or in memory, because nobody asked for it, and a driver is said to wait without end for pages of xfs.
+    Only a file that is copied whole, since a copy must not begin in registered pages and end in others; and only on
+    ext4 or in memory, because nobody asked for it, and a driver is said to wait without end for pages of xfs.
     """
     import torch
 
