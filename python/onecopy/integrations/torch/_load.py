@@ -320,7 +320,7 @@ def _pinned(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
     """Register a file with the driver of a GPU, which copies from it several times as fast, if it is in memory.
 
     Only a file that is copied whole, since a copy must not begin in registered pages and end in others; and only on
-    ext4 or in memory, because nobody asked for it, and a driver is said to wait without end for pages of xfs.
+    ext4 or in memory, because no caller asked for it, and a driver is said to wait without end for pages of xfs.
     """
     import torch
 
