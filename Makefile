@@ -48,7 +48,7 @@ test: .venv/core.stamp doctest ## fast: checks, C++ tests, Python tests but the 
 	@$(BIN)/python tools/tiers.py test
 
 .PHONY: test-all
-test-all: test ## all: also sanitizers, kills, refused system calls, frameworks, tidy, skips; under 25 minutes
+test-all: test ## all: also sanitizers, kills, refused system calls, frameworks, tidy, skips; half an hour
 	@$(MAKE) --no-print-directory test-rest
 
 .PHONY: test-rest
