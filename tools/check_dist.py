@@ -155,7 +155,7 @@ def test_packages(wheels: list[Path], wheel: Path, python: str, folder: Path) ->
     run(own, "-m", "pip", "install", "-q", wheel, *wheels)
     for package in PACKAGES:
         for group, verbs in package["entry-points"].items():
-            for verb in verbs:
+            for verb in verbs if group.startswith("onecopy.commands") else ():
                 run(own, "-W", "error", "-m", *group.replace("onecopy.commands", "onecopy").split("."), verb, "--help")
 
 
