@@ -26,7 +26,6 @@ from rich.table import Table
 ROOT = Path(__file__).parent.parent
 BUILT = ROOT / "build/compare"
 CASES = ROOT / "tools/micro_cases.py"
-TRACKED = ROOT / "packages/bench/results/micro.jsonl"
 
 
 def resolved(commit: str) -> str:
@@ -98,7 +97,7 @@ def main() -> None:
     parser.add_argument("base", nargs="?", default="origin/main")
     parser.add_argument("commit", nargs="?", default="HEAD")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--record", type=Path, help=f"file of JSON lines, such as {TRACKED.relative_to(ROOT)}")
+    parser.add_argument("--record", type=Path, help="file of JSON lines, to which the medians are appended")
     options = parser.parse_args()
     base, now = resolved(options.base), resolved(options.commit)
     pairs = paired((built(base), built(now)), options.rounds)

@@ -41,11 +41,6 @@ nb::object Rows::value(Py_ssize_t index) const {
   return decoded(*held, index, budget);
 }
 
-nb::object Rows::value(Py_ssize_t index, records::Budget& budget) const {
-  const auto held = source();
-  return decoded(*held, index, budget);
-}
-
 nb::object Rows::next(Py_ssize_t index, records::Budget& budget) const {
   const auto held = source();
   if (decoder_->cost().bits == 0) budget.charge(decoder_->cost(), 1, decoder_->node());

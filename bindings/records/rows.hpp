@@ -44,9 +44,8 @@ class Rows {
   }
 
   nb::object value(Py_ssize_t index) const;
-  nb::object value(Py_ssize_t index, records::Budget& budget) const;  // one of many values with a common budget
-  nb::object next(Py_ssize_t index,
-                  records::Budget& budget) const;  // likewise; what takes no bytes of the file is charged
+  // One of many values with a common budget, which is charged here for what takes no bytes of the file.
+  nb::object next(Py_ssize_t index, records::Budget& budget) const;
 
   Rows slice(std::int64_t start, std::int64_t step, std::uint64_t size) const;  // in rows of this one
   Rows select(const std::vector<std::int64_t>& rows) const;                     // throws IndexError

@@ -110,7 +110,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     ChecksumError, NoChecksum
         With `verify`: the data does not match the checksums, or there are none.
     ValueError
-        `pinned` with `private`, or another argument that is none of its values.
+        `pinned` with `private`, or an argument has an invalid value.
 
     Examples
     --------
