@@ -154,3 +154,7 @@ def fuse_disk(
         finally:
             faults.kill_server()
             libc.umount2(bytes(folder), detach)
+
+
+if __name__ == "__main__":  # for `make stories`
+    built_program()

@@ -49,20 +49,25 @@ def read_back(record: Record) -> Record:
 MB, S = 1_000_000, 1_000_000_000
 CASES = {
     "models": (("convolutions", "1 process"), ("convolutions", "4 processes")),
-    "start": (("disk",), ("128K",)),
+    "run": (("torch, checkpoint",),),
+    "start": (("disk",), ("128K",), ("fuse",)),
     "images": (("compressed files", "left to the kernel"),),
     "share": (("fork", "1"), ("fork", "2")),
     "structs": (("cold", "1"), ("warm", "1")),
+    "nodes": (("4 nodes", "1 Gbit/s"),),
 }
 NUMBERS = ("create_ns", "total_ns", "ready_ns", "second_ready_ns")
 DATA = {
     "models": {"convolutions": 94 * MB},
-    "start": {"bytes": 2 * S, "places": {"disk": 8 << 20, "128K": 128 << 10}},
+    "run": {"torch, checkpoint": 400 * MB},
+    "start": {"bytes": 2 * S, "places": {"disk": 8 << 20, "128K": 128 << 10, "fuse": 128 << 10}},
     "images": {"shape": [4, 3], "decoded": 400 * MB, "compressed": 9 * MB},
     "share": {"kind": "coco", "rows": 1000, "pickled": 5 * MB},
     "structs": {"size": 500 * MB, "kmers": None, "questions": 1000, "checksum": 7, "memory_bytes": None},
+    "nodes": {"bytes": 300 * MB, "file": 300 * MB},
 }
 OPTIONS = {"rounds": 3, "threads": 1, "work_s": 3, "work": "cpu", "count": 8, "loader": "loop", "limit_s": 30}
+OPTIONS |= {"processes": 8, "evict": [], "ready": None, "programs": ["torch, checkpoint"]}
 
 
 def samples_of_story(row: str, case: tuple[str, ...], at: int, number: int) -> Sample:
@@ -72,9 +77,11 @@ def samples_of_story(row: str, case: tuple[str, ...], at: int, number: int) -> S
         process = {"open_ns": at * MB, "resident_ns": at * S, "checksum": 7, "notes": {"few_ns": at * MB}, **memory}
         return replace(taken(row, case, number), processes=(process,))
     numbers = dict.fromkeys(NUMBERS, at * S * (1 + number / 10))
-    numbers |= dict.fromkeys(("uss", "pss", "worker_uss", "peak_anonymous"), at * S)
+    numbers |= dict.fromkeys(("uss", "pss", "worker_uss", "peak_anonymous", "worker_private"), at * S)
+    numbers |= dict.fromkeys(("held_share", "origin_share"), at)
     points = tuple((t / 10, at * S * t / 10, S, 0.0, 0.0, 0.0, 0.0) for t in range(10))
-    return replace(taken(row, case, number, back_s=0.5, gb_per_s=1.0 * at, **numbers), points=points)
+    sample = taken(row, case, number, back_s=0.5, gb_per_s=1.0 * at, **numbers)
+    return replace(sample, points=points, processes=({"ready_ns": at * S},))
 
 
 def record_of_story(story: Story) -> Record:

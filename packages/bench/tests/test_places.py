@@ -1,11 +1,14 @@
 """Places that a benchmark makes do what they say, and nothing of them is left; the state of the cache is proven."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from tests.support.fuse_disk import built_program
 
 from onecopy_bench.engine import machine
 from onecopy_bench.engine.machine import cache, disks, limits
@@ -60,6 +63,27 @@ def test_a_loop_disk_reads_ahead_as_told_and_leaves_nothing(loop_disk, tmp_path)
         close()
     assert not mount.exists()
     assert not Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/loop/backing_file").exists()
+
+
+def test_files_behind_fuse_are_answered_late_and_nothing_is_left(tmp_path):
+    try:
+        built_program()
+    except OSError as reason:
+        pytest.skip(str(reason))
+    (tmp_path / "source").write_bytes(bytes(range(256)) * 4096)
+    with contextlib.ExitStack() as stack:
+        try:
+            spot = disks.behind_fuse(tmp_path / "source", stack)
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        assert (spot.name, spot.size) == (disks.FUSE, 1 << 20)
+        cache.evict(spot.path)
+        start = time.monotonic()
+        assert spot.path.read_bytes() == (tmp_path / "source").read_bytes()
+        assert time.monotonic() - start >= disks.FUSE_DELAY_S
+        held = spot.path.open("rb")  # it is unmounted, whatever still holds a file
+    held.close()
+    assert not spot.path.parent.exists()
 
 
 def test_a_process_that_takes_more_than_its_group_may_is_killed_and_counted(group):

@@ -45,7 +45,7 @@ from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, Sample, 
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch, without_home
 from onecopy_bench.engine.scenario import Scenario, cache_state, usual_limits
 from onecopy_bench.engine.tables import MB, MISSING, Spread, Table, cell, percentile_99
-from onecopy_bench.engine.ways import installed
+from onecopy_bench.engine.ways import installed, named
 from onecopy_bench.workers import programs
 from onecopy_bench.workers.programs import ANSWERED, PROGRAMS, Program
 
@@ -316,7 +316,7 @@ class Copies:
 
 NAME = "run"
 NAMES = tuple(program.name for program in PROGRAMS)
-COMMAND, BASELINE = "command", "baseline"
+COMMAND, BASELINE, REWRITTEN = "command", "baseline", "rewritten"
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
 HOLD = "Milliseconds from 'all are ready' to the reading of the memory."
 EVICT = "Drop this file from the page cache before each start."
@@ -354,6 +354,7 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
             found, data[program.name] = _turns_of(program, place / f"program-{at}", options)
             turns += found
         rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "as it is")]
+        rows += [Row(REWRITTEN, "as it is, its file and its calls changed")] if any(p.rewritten for p in chosen) else []
     else:
         commands = {COMMAND: options.command, BASELINE: shlex.split(options.baseline or "")}
         turns = [Turn(name, (), 0.0, sample(words, options)) for name, words in commands.items() if words]
@@ -367,23 +368,23 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
 def _turns_of(program: Program, folder: Path, options: Options) -> tuple[list[Turn], int]:
     """Write the files of a program; return its turns, and the bytes of what it loads."""
     folder.mkdir()
-    path = folder / "data"
-    program.make(str(path), options.size)
-    size = path.stat().st_size
     words = ("env", f"ONECOPY_CACHE={folder.parent / 'store'}", "OMP_NUM_THREADS=1")
     counts = (str(options.processes), str(options.requests))
-    server = (sys.executable, "-P", "-m", programs.MODULE, program.name, str(path), *counts)
     settings = replace(options, processes=1, ready=ANSWERED)
-    turns = [
-        Turn(
-            row,
-            (program.name,),
-            options.processes * 2.0 * size,
-            sample((*words, *under, *server), settings, folder, size),
-        )
-        for row, under in ((COMMAND, UNDER), (BASELINE, ()))
-    ]
-    return turns, size
+    paths: dict[str, Path] = {}
+    turns = []
+    for row, name, under in (
+        (COMMAND, program.name, UNDER), (BASELINE, program.name, ()), (REWRITTEN, program.rewritten, ())
+    ):  # fmt: skip
+        if name and name not in paths:
+            paths[name] = folder / f"data-{len(paths)}"
+            named(PROGRAMS, name).make(str(paths[name]), options.size)
+        if name:
+            server = (sys.executable, "-P", "-m", programs.MODULE, name, str(paths[name]), *counts)
+            size = paths[name].stat().st_size
+            take = sample((*words, *under, *server), settings, folder, size)
+            turns.append(Turn(row, (program.name,), options.processes * 2.0 * size, take))
+    return turns, paths[program.name].stat().st_size
 
 
 def sample(
@@ -500,7 +501,7 @@ def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread |
     """Return a measure by row, and how command and baseline compare: ratio and difference, paired by round."""
     rows = {
         row: {s.round: each for s in record.of(row, case) if (each := MEASURES[name](s)) is not None}
-        for row in (COMMAND, BASELINE)
+        for row in (COMMAND, BASELINE, REWRITTEN)
     }
     command, baseline = rows[COMMAND], rows[BASELINE]
     pairs = [(command[number], baseline[number]) for number in command if number in baseline]
@@ -585,6 +586,7 @@ SCENARIO = Scenario(
     _tables,
     _findings,
     limits=_limits,
+    measures=MEASURES,
     adjust=_adjusted,
     without=("backed",),
     status=lambda record: 0 if any(s.row == COMMAND and s.state == "ok" for s in record.samples) else 1,

@@ -34,7 +34,10 @@ from onecopy_bench.workers.start import PACE, WAYS
 
 NAME = "start"
 NAMES = tuple(way.name for way in WAYS)
-PLACE = "'disk': where the weights are. A read-ahead such as 128K: a loop device with it (root)."
+PLACE = (
+    "'disk': where the weights are. A read-ahead such as 128K: a loop device with it (root). 'fuse': a file system"
+    " that answers each request after half a millisecond (root)."
+)
 BLOCK = 16 << 20
 """Bytes that are made up once; the file repeats them, each time with a number in front."""
 
@@ -47,7 +50,7 @@ class Options(Settings):
     work_s: float = cli.option(5.0, "Seconds of other work, by itself.", type=click.FloatRange(min=0))
     piece: int = cli.size("16MiB", "Copied at once.")
     ways: tuple[str, ...] = cli.option(NAMES, "Which process reads, and when.", "--way", choices=NAMES)
-    places: tuple[str, ...] = cli.places(("disk", "128K"), PLACE)
+    places: tuple[str, ...] = cli.places(("disk", "128K"), PLACE, ("disk", disks.FUSE))
 
 
 def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
@@ -60,9 +63,9 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
         spots, absent = [], []
         for name in options.places:
             try:
-                spots.append(disks.spot_of(source, None if name == "disk" else cli.read_ahead_of(name), stack))
+                spots.append(_spot(name, source, stack))
             except Unavailable as reason:
-                absent.append(Absent(f"read-ahead of {name}", str(reason)))
+                absent.append(Absent(f"place {name}", str(reason)))
         data = {"bytes": options.size, "places": {spot.name: spot.read_ahead_bytes for spot in spots}}
         head = heading(NAME, source, options, chosen, data=data, absent=absent)
         # As much work as takes the seconds that were asked for, by a process that does nothing else.
@@ -79,6 +82,12 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
             for way in chosen
         ]  # fmt: skip
         return rounds.run(head, turns, options, place, watch=watch, log=log)
+
+
+def _spot(name: str, source: Path, stack: contextlib.ExitStack) -> disks.Spot:
+    if name == disks.FUSE:
+        return disks.behind_fuse(source, stack)
+    return disks.spot_of(source, None if name == "disk" else cli.read_ahead_of(name), stack)
 
 
 def write(path: Path, size: int) -> None:

@@ -1,4 +1,4 @@
-"""`onecopy bench stories`: five published stories of big read-only data, measured again.
+"""`onecopy bench stories`: published figures of big read-only data, measured again.
 
 A story is a published measurement, with its source; a scenario of `onecopy_bench` with options that fit its share of
 twenty minutes; and a reading of the samples in the words of the source. Nothing is measured here: the scenarios do
@@ -52,12 +52,12 @@ def command(
     *, names: tuple[str, ...], written: tuple[Path, ...], source: str | None,
     folder: str | None, json_path: str | None, resume: bool, **chosen: Any,
 ) -> None:  # fmt: skip
-    """Measure five published stories again: mapped models, prefetched weights, decoded images, datasets, an index.
+    """Measure published figures again: mapped models, a checkpoint in 8 workers, prefetch, images, datasets, nodes.
 
     Each is a scenario of `onecopy bench` with options that fit its share of 20 minutes: what was published, with its
     source, the same done here, and onecopy, in one run. All data is made up, 6 GB at most at a time. What is not
-    installed is a row or a story that says so: pip install 'onecopy-bench[rivals]' brings all but the C++ program of
-    the last story, which a checkout builds. `make stories` sets up both.
+    installed is a row or a story that says so: pip install 'onecopy-bench[rivals]' brings all but the C++ programs of
+    the index and of the slow file system, which a checkout builds, and nginx. `make stories` sets all up.
     """
     out = cli.Out(folder, json_path=json_path, resume=resume)
     cli.check_folders(*map(str, written))

@@ -24,7 +24,6 @@ from onecopy_bench.stories.story import Line, Metric, Story
 BEGIN, END = "<!-- stories -->", "<!-- /stories -->"
 """What the generated table of a page stands between."""
 
-TITLES = {5: "Five stories"}
 HOW = (
     "Each story is a published figure, the same measured again on this machine with what it was published"
     " of, and onecopy beside it, in one run for each story: fresh processes, rounds in random order, outputs compared."
@@ -48,7 +47,7 @@ def _rendered(template: str, record: Stories, stories: Sequence[Story], **more: 
         "how": HOW,
         "nothing": reading.NOTHING,
     }
-    title = f"{TITLES.get(len(stories), 'Stories')}, measured here"
+    title = "Published figures, measured here"
     return environment.get_template(template).render(names, title=title, duration=duration, **more)
 
 

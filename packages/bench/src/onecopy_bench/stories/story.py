@@ -17,7 +17,7 @@ from onecopy_bench.engine.record import Log, Record
 from onecopy_bench.engine.rounds import Watch
 from onecopy_bench.engine.scenario import Scenario
 from onecopy_bench.engine.tables import Spread, of_samples
-from onecopy_bench.scenarios import images, models, share, start, structs
+from onecopy_bench.scenarios import images, models, nodes, run, share, start, structs
 
 UNKNOWN = "not stated"
 """What stands where a source does not report something."""
@@ -154,6 +154,6 @@ def read_story(path: Path, scenario: Scenario) -> Story:
 
 STORIES = tuple(
     read_story(Path(__file__).with_name("figures") / f"{module.NAME}.toml", module.SCENARIO)
-    for module in (models, start, images, share, structs)
+    for module in (models, run, start, images, share, structs, nodes)
 )
 """In the order of the page."""

@@ -39,12 +39,14 @@ ANSWERED = "all workers have answered"
 class Program(ways.Way):
     """A program: `make` writes a file of about so many bytes, `load` and `answer` are called in each process.
 
-    An answer is a number that depends on all of the data, given that of the request.
+    An answer is a number that depends on all of the data, given that of the request. `rewritten` is the name of the
+    program with the file and the calls changed by hand, so that it maps what it loads; "": there is none.
     """
 
     make: Callable[[str, int], None]
     load: Callable[[str], Any]
     answer: Callable[[Any, int], float]
+    rewritten: str = ""
 
 
 def _module(nbytes: int) -> Any:
@@ -56,6 +58,18 @@ def _module(nbytes: int) -> Any:
 def _load_checkpoint(path: str) -> Any:
     model = _module(os.path.getsize(path))  # noqa: PTH202
     model.load_state_dict(module("torch").load(path))
+    return model.eval()
+
+
+def _weights(nbytes: int) -> Any:
+    module("torch").manual_seed(7)  # the same in every file
+    return _module(nbytes).state_dict()
+
+
+def _load_safetensors(path: str) -> Any:
+    with module("torch").device("meta"):
+        model = _module(os.path.getsize(path))  # noqa: PTH202
+    model.load_state_dict(module("safetensors.torch").load_file(path), assign=True)
     return model.eval()
 
 
@@ -73,7 +87,13 @@ def _make_table(path: str, nbytes: int) -> None:
 PROGRAMS = (
     Program(
         "torch, checkpoint", "model.load_state_dict(torch.load(path))", ("torch",), load=_load_checkpoint,
-        make=lambda path, nbytes: module("torch").save(_module(nbytes).state_dict(), path), answer=_forward,
+        make=lambda path, nbytes: module("torch").save(_weights(nbytes), path), answer=_forward,
+        rewritten="torch, safetensors",
+    ),
+    Program(
+        "torch, safetensors", "model.load_state_dict(safetensors.torch.load_file(path), assign=True)",
+        ("torch", "safetensors.torch"), load=_load_safetensors, answer=_forward,
+        make=lambda path, nbytes: module("safetensors.torch").save_file(_weights(nbytes), path),
     ),
     Program(
         "numpy", "numpy.load(path)", ("numpy",), make=_make_table,

@@ -1,4 +1,4 @@
-"""A disk of our own: an ext4 file system on a loop device, with a given read-ahead, gone at the end.
+"""A disk of our own: an ext4 file system on a loop device, with a given read-ahead, gone at the end; a slow one by FUSE.
 
 The image is unlinked as soon as it is mounted and the device detaches itself with the last user, so a benchmark that is
 killed leaves one mount and no file. Reads go past the page cache of the disk below (``direct-io``); what the loop
@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onecopy_bench.engine import machine
@@ -21,6 +22,13 @@ from onecopy_bench.engine.machine.limits import Unavailable, undisturbed
 
 CHUNK = 16 << 20
 """Files are written in chunks of this size, which leave large folios behind, as `onecopy.save` does."""
+
+FUSE = "fuse"
+"""The place of files behind a FUSE server that answers late, as a network file system does."""
+FUSE_SERVER = Path(__file__).parents[6] / "build/tests/fuse_disk"
+FUSE_DELAY_S, FUSE_REQUEST = 0.5e-3, 128 << 10
+FUSE_LIFETIME_S = 7200
+MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a name that others could have taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,42 @@ def here(source: Path) -> Spot:
     """Return a file where it is."""
     status = source.stat()
     return Spot("disk", "where the file is", source, status.st_size, machine.read_ahead(status.st_dev))
+
+
+def behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
+    """Return a copy in memory behind a FUSE server that delays each answer; raises Unavailable. It goes with the stack."""
+    size = source.stat().st_size
+    if not FUSE_SERVER.exists():
+        raise Unavailable("there is no FUSE server: `make stories` in a checkout builds it, with libfuse3-dev")
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < size:
+        raise Unavailable(f"a copy behind FUSE needs {size / 1e6:.0f} MB in {MEMORY}")
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=MEMORY)))
+    shutil.copyfile(source, folder / source.name)
+    mount = stack.enter_context(late_files(folder, FUSE_DELAY_S))
+    detail = f"a FUSE file system, {FUSE_DELAY_S * 1e3:g} ms a request"
+    return replace(here(mount / source.name), name=FUSE, detail=detail)
+
+
+@contextlib.contextmanager
+def late_files(folder: Path, seconds: float) -> Iterator[Path]:
+    """Mount the files of a folder by FUSE, each request answered after some seconds; raises Unavailable."""
+    mount = Path(tempfile.mkdtemp(prefix="onecopy-bench-"))
+    everything, shared = 2**64 - 1, os.memfd_create("onecopy-bench")
+    os.write(shared, struct.pack("dQQqQQdQ4Q", seconds, 0, 0, 0, everything, everything, 0.0, *[0] * 5))
+    words = map(str, (FUSE_SERVER, folder, mount, shared, FUSE_REQUEST, 0, 2, 1, 1, FUSE_LIFETIME_S))
+    with subprocess.Popen([*words], pass_fds=[shared], stdout=-1, stderr=-1, process_group=0) as server:
+        os.close(shared)
+        assert server.stdout is not None
+        assert server.stderr is not None
+        try:
+            if server.stdout.readline() != b"mounted\n":
+                server.kill()
+                raise Unavailable(f"no FUSE file system: {server.stderr.read().decode().strip()}")
+            yield mount
+        finally:
+            with undisturbed():
+                _end(mount)  # first: without its server, the kernel answers nothing there
+                server.kill()
 
 
 def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -> Spot:
