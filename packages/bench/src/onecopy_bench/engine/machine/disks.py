@@ -1,4 +1,4 @@
-"""A disk of our own: an ext4 file system on a loop device, with a given read-ahead, gone at the end; a slow one by FUSE.
+"""A disk of our own: an ext4 file system on a loop device, with a given read-ahead, gone at the end; or a FUSE server.
 
 The image is unlinked as soon as it is mounted and the device detaches itself with the last user, so a benchmark that is
 killed leaves one mount and no file. Reads go past the page cache of the disk below (``direct-io``); what the loop
@@ -52,7 +52,7 @@ def here(source: Path) -> Spot:
 
 
 def behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
-    """Return a copy in memory behind a FUSE server that delays each answer; raises Unavailable. It goes with the stack."""
+    """Return a copy in memory behind a FUSE server that delays each answer, gone with the stack; raises Unavailable."""
     size = source.stat().st_size
     if not FUSE_SERVER.exists():
         raise Unavailable("there is no FUSE server: `make stories` in a checkout builds it, with libfuse3-dev")
