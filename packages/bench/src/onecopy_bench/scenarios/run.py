@@ -5,7 +5,7 @@ held, measured, ended. Of N copies, times are the median and the slowest, memory
 medians over the rounds in which both commands went well. The command line is kept, with the home folder as "~".
 
 With `--program` the commands are programs of this package, which load a file with the calls of a framework: under
-`onecopy run`, and as they are.
+`onecopy run`, as they are, and where there is such a program, rewritten so that it maps its file.
 
 Each copy first is a launcher that waits; when all of them do, one closed pipe lets them become the program in the
 same instant, and the clock starts there, so that no start of Python is in it. A copy leads a session of its own, its
@@ -321,7 +321,7 @@ UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
 HOLD = "Milliseconds from 'all are ready' to the reading of the memory."
 EVICT = "Drop this file from the page cache before each start."
 BASE = "Another command, in one word, to compare with in each round."
-PROGRAM = "Instead of COMMAND: a program that loads a file in -n workers, under onecopy run and as it is."
+PROGRAM = "Instead of COMMAND: a program that loads a file in -n workers, under onecopy run, as it is, and rewritten to map."
 
 
 @dataclass(frozen=True, slots=True)
