@@ -321,7 +321,7 @@ UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
 HOLD = "Milliseconds from 'all are ready' to the reading of the memory."
 EVICT = "Drop this file from the page cache before each start."
 BASE = "Another command, in one word, to compare with in each round."
-PROGRAM = "Instead of COMMAND: a program that loads a file in -n workers, under onecopy run, as it is, and rewritten to map."
+PROGRAM = "Instead of COMMAND: a program that loads a file in -n workers, under onecopy run, as it is, and rewritten."
 
 
 @dataclass(frozen=True, slots=True)
