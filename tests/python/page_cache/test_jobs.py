@@ -196,7 +196,8 @@ def test_a_wait_without_an_end_ends_with_the_job(slow_file, seconds):
     job = _core.start_warm(
         [(mapping, ranges, None)], threads=1, huge=False, budget=None, mechanism="read", in_order=False
     )
-    assert job.wait_for(seconds).complete
+    report = job.wait_for(seconds)
+    assert report.filled == report.bytes == 512 * MIB  # not `complete`: a busy machine drops pages meanwhile
 
 
 def test_a_wait_of_no_number_of_seconds_does_not_wait(slow_file):
