@@ -76,7 +76,7 @@ int reserve_space(int fd, ByteRange range) noexcept {
 
 Outcome start_writeback(int fd, ByteRange range) noexcept {
   const int result = retried([&] {
-    return ::sync_file_range(fd, static_cast<off64_t>(range.offset), static_cast<off64_t>(range.length),
+    return ::sync_file_range(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length),
                              SYNC_FILE_RANGE_WRITE);
   });
   if (result == 0) return Outcome::applied;
@@ -85,8 +85,8 @@ Outcome start_writeback(int fd, ByteRange range) noexcept {
 
 int write_out(int fd, ByteRange range) noexcept {
   constexpr unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  const auto offset = static_cast<off64_t>(range.offset);
-  if (retried([&] { return ::sync_file_range(fd, offset, static_cast<off64_t>(range.length), flags); }) == 0) return 0;
+  const auto offset = static_cast<off_t>(range.offset);
+  if (retried([&] { return ::sync_file_range(fd, offset, static_cast<off_t>(range.length), flags); }) == 0) return 0;
   // A sandbox or file system without sync_file_range: flushing the whole file includes this range.
   return errno == ENOSYS || errno == EPERM ? sync_file(fd) : errno;
 }
