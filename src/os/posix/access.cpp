@@ -45,9 +45,16 @@ Result<Fd> reopen_read(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 Result<ContentFacts> content_facts(int fd, bool /*ask*/) noexcept {
   struct stat facts{};
   if (::fstat(fd, &facts) != 0) return {{}, errno};
-  const auto seconds = [](std::time_t time) { return std::int64_t{time} * 1'000'000'000; };
+  const auto ns = [](const struct timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
+#if defined(__APPLE__)
+  const auto& written = facts.st_mtimespec;
+  const auto& changed = facts.st_ctimespec;
+#else
+  const auto& written = facts.st_mtim;
+  const auto& changed = facts.st_ctim;
+#endif
   return {{static_cast<std::uint64_t>(facts.st_dev), static_cast<std::uint64_t>(facts.st_ino),
-           static_cast<std::uint64_t>(facts.st_size), seconds(facts.st_mtime), seconds(facts.st_ctime)}};
+           static_cast<std::uint64_t>(facts.st_size), ns(written), ns(changed)}};
 }
 
 Result<std::string> name_of(int /*fd*/) { return {{}, EOPNOTSUPP}; }
