@@ -27,7 +27,8 @@ int seal(int /*fd*/) noexcept { return EOPNOTSUPP; }
 bool is_sealed(int /*fd*/) noexcept { return false; }
 
 int reserve_space(int fd, ByteRange range) noexcept {
-  return ::posix_fallocate(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length));
+  const int error = ::posix_fallocate(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length));
+  return error < 0 ? errno : error;  // POSIX: the error is returned; the C library of zig 0.17 returns -1
 }
 
 Outcome start_writeback(int /*fd*/, ByteRange /*range*/) noexcept { return Outcome::unsupported; }
