@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -104,7 +105,8 @@ Result<Fd> reopen_read(int fd) { return reopen(fd, O_RDONLY); }
 Result<ContentFacts> content_facts(int fd, bool ask) noexcept {
   struct statx facts{};
   const int flags = AT_EMPTY_PATH | (ask ? AT_STATX_FORCE_SYNC : AT_STATX_DONT_SYNC);
-  if (retried([&] { return ::statx(fd, "", flags, STATX_BASIC_STATS, &facts); }) != 0) return {{}, errno};
+  // Not statx(): musl has it from 1.2.4 on.
+  if (retried([&] { return ::syscall(SYS_statx, fd, "", flags, STATX_BASIC_STATS, &facts); }) != 0) return {{}, errno};
   const auto ns = [](const struct statx_timestamp& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; };
   return {{.device = makedev(facts.stx_dev_major, facts.stx_dev_minor),
            .inode = facts.stx_ino,
