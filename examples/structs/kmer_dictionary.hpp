@@ -54,7 +54,7 @@ void for_each_kmer(std::string_view bases, Visit&& visit) {
   for (std::size_t i = 0; i < bases.size(); ++i) {
     const std::uint8_t code = base_codes[static_cast<unsigned char>(bases[i])];
     forward = (forward << 2 | (code & 3U)) & kmer_mask;
-    backward = backward >> 2 | Kmer{~code & 3U} << 2 * (k - 1);
+    backward = backward >> 2 | Kmer{(code ^ 3U) & 3U} << 2 * (k - 1);
     known = code > 3 ? 0 : known + 1;
     if (known >= k) visit(std::min(forward, backward), i + 1 - k);
   }

@@ -1,5 +1,6 @@
 # SOURCE must not compile with WRONG defined, and the message must have REASON.
-execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only -I${INCLUDE} -D${WRONG} ${SOURCE}
+separate_arguments(ARGUMENTS)
+execute_process(COMMAND ${COMPILER} ${ARGUMENTS} -std=c++20 -fsyntax-only -I${INCLUDE} -D${WRONG} ${SOURCE}
                 RESULT_VARIABLE bad ERROR_VARIABLE errors)
 if(bad EQUAL 0)
   message(FATAL_ERROR "the wrong use compiles")

@@ -19,6 +19,7 @@ struct Never {
 #if defined(__clang__)
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wundefined-var-template"
+#pragma clang diagnostic ignored "-Wundefined-internal"  // of a type in an unnamed namespace
 #endif
 template <class T>
 extern const Never<T> never_defined;

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -76,7 +77,7 @@ int reserve_space(int fd, ByteRange range) noexcept {
 
 Outcome start_writeback(int fd, ByteRange range) noexcept {
   const int result = retried([&] {
-    return ::sync_file_range(fd, static_cast<off64_t>(range.offset), static_cast<off64_t>(range.length),
+    return ::sync_file_range(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length),
                              SYNC_FILE_RANGE_WRITE);
   });
   if (result == 0) return Outcome::applied;
@@ -85,8 +86,8 @@ Outcome start_writeback(int fd, ByteRange range) noexcept {
 
 int write_out(int fd, ByteRange range) noexcept {
   constexpr unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  const auto offset = static_cast<off64_t>(range.offset);
-  if (retried([&] { return ::sync_file_range(fd, offset, static_cast<off64_t>(range.length), flags); }) == 0) return 0;
+  const auto offset = static_cast<off_t>(range.offset);
+  if (retried([&] { return ::sync_file_range(fd, offset, static_cast<off_t>(range.length), flags); }) == 0) return 0;
   // A sandbox or file system without sync_file_range: flushing the whole file includes this range.
   return errno == ENOSYS || errno == EPERM ? sync_file(fd) : errno;
 }
@@ -104,7 +105,8 @@ Result<Fd> reopen_read(int fd) { return reopen(fd, O_RDONLY); }
 Result<ContentFacts> content_facts(int fd, bool ask) noexcept {
   struct statx facts{};
   const int flags = AT_EMPTY_PATH | (ask ? AT_STATX_FORCE_SYNC : AT_STATX_DONT_SYNC);
-  if (retried([&] { return ::statx(fd, "", flags, STATX_BASIC_STATS, &facts); }) != 0) return {{}, errno};
+  // Not statx(): musl has it from 1.2.4 on.
+  if (retried([&] { return ::syscall(SYS_statx, fd, "", flags, STATX_BASIC_STATS, &facts); }) != 0) return {{}, errno};
   const auto ns = [](const struct statx_timestamp& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; };
   return {{.device = makedev(facts.stx_dev_major, facts.stx_dev_minor),
            .inode = facts.stx_ino,

@@ -65,7 +65,8 @@ Result<MappedFacts> mapped_by_scan(const char* pagemap_path, ByteRange addresses
   request.returned = abi::page_is_present | abi::page_is_huge;
   MappedFacts facts;
   while (request.start < request.end) {
-    const int count = ::ioctl(pagemap.get(), abi::pagemap_scan, &request);
+    // Not ioctl(): its second parameter is an int in musl, and an unsigned long in glibc.
+    const long count = ::syscall(SYS_ioctl, pagemap.get(), abi::pagemap_scan, &request);
     if (count < 0) return {{}, errno};
     for (const auto& region : std::span(regions).first(static_cast<std::size_t>(count))) {
       facts.mapped += region.end - region.start;

@@ -27,7 +27,8 @@ int seal(int /*fd*/) noexcept { return EOPNOTSUPP; }
 bool is_sealed(int /*fd*/) noexcept { return false; }
 
 int reserve_space(int fd, ByteRange range) noexcept {
-  return ::posix_fallocate(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length));
+  const int error = ::posix_fallocate(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length));
+  return error < 0 ? errno : error;  // POSIX: the error is returned; the C library of zig 0.17 returns -1
 }
 
 Outcome start_writeback(int /*fd*/, ByteRange /*range*/) noexcept { return Outcome::unsupported; }
@@ -45,9 +46,16 @@ Result<Fd> reopen_read(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 Result<ContentFacts> content_facts(int fd, bool /*ask*/) noexcept {
   struct stat facts{};
   if (::fstat(fd, &facts) != 0) return {{}, errno};
-  const auto seconds = [](std::time_t time) { return std::int64_t{time} * 1'000'000'000; };
+  const auto ns = [](const struct timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
+#if defined(__APPLE__)
+  const auto& written = facts.st_mtimespec;
+  const auto& changed = facts.st_ctimespec;
+#else
+  const auto& written = facts.st_mtim;
+  const auto& changed = facts.st_ctim;
+#endif
   return {{static_cast<std::uint64_t>(facts.st_dev), static_cast<std::uint64_t>(facts.st_ino),
-           static_cast<std::uint64_t>(facts.st_size), seconds(facts.st_mtime), seconds(facts.st_ctime)}};
+           static_cast<std::uint64_t>(facts.st_size), ns(written), ns(changed)}};
 }
 
 Result<std::string> name_of(int /*fd*/) { return {{}, EOPNOTSUPP}; }

@@ -5,10 +5,22 @@
 
 namespace onecopy::os {
 
+namespace {
+
+// POSIX requires the times of `rusage` alone.
+template <class Usage>
+Faults faults_in(const Usage& usage) noexcept {
+  if constexpr (requires { usage.ru_minflt + usage.ru_majflt; })
+    return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
+  else
+    return {};
+}
+
+}  // namespace
+
 Faults faults_of_thread() noexcept {
   struct rusage usage{};
-  if (::getrusage(RUSAGE_SELF, &usage) != 0) return {};
-  return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
+  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? faults_in(usage) : Faults{};
 }
 
 std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }

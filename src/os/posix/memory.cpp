@@ -10,6 +10,12 @@ namespace {
 
 std::atomic<std::size_t> pretended_page_size{0};
 
+#if defined(MAP_NORESERVE)
+constexpr int no_reserve = MAP_NORESERVE;
+#else
+constexpr int no_reserve = 0;  // POSIX has no such flag, and leaves open whether space is reserved
+#endif
+
 }  // namespace
 
 std::size_t page_size() noexcept {
@@ -30,7 +36,7 @@ int map_file_at(std::byte* at, std::size_t size, int fd, std::uint64_t offset, A
   const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
   // Without a reserve: what a private copy takes are the pages that are written to, and a file may be larger than
   // memory.
-  const int sharing = access == Access::write ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+  const int sharing = access == Access::write ? MAP_PRIVATE | no_reserve : MAP_SHARED;
   const void* got = ::mmap(at, size, protection, sharing | MAP_FIXED, fd, static_cast<off_t>(offset));
   return got == MAP_FAILED ? errno : 0;
 }

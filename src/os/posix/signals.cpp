@@ -25,6 +25,13 @@ constexpr unsigned most_passes = 3;
 std::atomic<void*> passed_address{nullptr};
 std::atomic<unsigned> passes{0};
 
+// Of a fault, by the CPU or the kernel, and not sent by a program. POSIX leaves open which sign the codes of sent
+// signals have: on FreeBSD and macOS they are positive.
+bool is_fault(const siginfo_t& info) noexcept {
+  const int code = info.si_code;
+  return code > 0 && code != SI_USER && code != SI_QUEUE && code != SI_TIMER && code != SI_ASYNCIO && code != SI_MESGQ;
+}
+
 // Sent by raise() in this process, and not by another, nor by kill().
 bool is_raised(const siginfo_t& info) noexcept {
 #if defined(SI_TKILL)
@@ -35,7 +42,7 @@ bool is_raised(const siginfo_t& info) noexcept {
 }
 
 bool is_stuck(const siginfo_t& info) noexcept {
-  const bool fault = info.si_code > 0;
+  const bool fault = is_fault(info);
   if (!fault && !is_raised(info)) return false;
   if (fault && passed_address.exchange(info.si_addr) != info.si_addr) passes.store(0);
   return passes.fetch_add(1) >= most_passes;
@@ -45,22 +52,21 @@ void die_of(int signal, const siginfo_t& info) noexcept {
   struct sigaction die = {};
   die.sa_handler = SIG_DFL;
   (void)::sigaction(signal, &die, nullptr);
-  if (info.si_code <= 0) (void)std::raise(signal);  // was sent; a fault comes again by itself
+  if (!is_fault(info)) (void)std::raise(signal);  // was sent; a fault comes again by itself
 }
 
 void pass_on(int signal, siginfo_t* info, void* context) noexcept {
   if (is_stuck(*info)) return die_of(signal, *info);
   if ((previous.sa_flags & SA_SIGINFO) != 0) return previous.sa_sigaction(signal, info, context);
   if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) return previous.sa_handler(signal);
-  if (previous.sa_handler == SIG_IGN && info->si_code <= 0) return;
+  if (previous.sa_handler == SIG_IGN && !is_fault(*info)) return;
   die_of(signal, *info);
 }
 
 void on_bus_error(int signal, siginfo_t* info, void* context) noexcept {
   const int saved = errno;
-  const bool fault = info->si_code > 0;  // by the CPU or the kernel, not sent by a program
   const Repair repair = current_repair.load(std::memory_order_acquire);
-  if (fault && repair != nullptr && repair(static_cast<const std::byte*>(info->si_addr))) {
+  if (is_fault(*info) && repair != nullptr && repair(static_cast<const std::byte*>(info->si_addr))) {
     let_pass.store(false);
     passes.store(0);
   } else if (is_raised(*info) && !let_pass.exchange(true)) {
