@@ -113,7 +113,8 @@ int collapse_pages(Bytes memory) noexcept {
 
 std::string collapse_reason(const CollapseReport& report, int refusal) {
   if (report.bytes == 0) return "there are no whole 2 MiB in it";
-  if (report.outcome == Outcome::unsupported) return "this kernel has no MADV_COLLAPSE (Linux 6.1)";
+  if (report.outcome == Outcome::unsupported)
+    return "this kernel has no MADV_COLLAPSE (Linux 6.1), or no pages of 2 MiB";
   if (report.outcome == Outcome::applied) return "in 2 MiB pages";
   return "the kernel refused at least part of it (errno " + std::to_string(refusal) + ")";
 }

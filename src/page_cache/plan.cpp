@@ -38,12 +38,12 @@ bool is_too_large(const Conditions& conditions) {
 bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) {
   if (asked == Huge::yes) return true;
   if (asked == Huge::no) {
-    reason += "4 KiB pages as requested";
+    reason += "small pages as requested";
     return false;
   }
   // A huge page read for one small access is 512 times too much: a file that is large for the memory uses small pages.
   if (!is_too_large(conditions)) return true;
-  reason += "4 KiB pages, because " + readable(conditions.file_size) + " is more than half of the " +
+  reason += "small pages, because " + readable(conditions.file_size) + " is more than half of the " +
             readable(conditions.available.value_or(0)) + " of memory that may be used";
   return false;
 }

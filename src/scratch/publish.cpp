@@ -13,6 +13,7 @@
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
 #include "onecopy/formats/block_checksums.hpp"
+#include "os/os.hpp"
 
 namespace onecopy {
 namespace {
@@ -78,8 +79,10 @@ class Checksums {
 }  // namespace
 
 std::uint64_t head_for(const ArraySpec& spec, const LayoutOptions& options, std::uint64_t spare) {
+  const std::uint64_t page = os::page_size();
+  const std::uint64_t least = Layout::plan({spec}, options).data_offset() + spare;
   auto wide = options;
-  wide.least_data_offset = Layout::plan({spec}, options).data_offset() + spare;
+  wide.least_data_offset = (least + page - 1) / page * page;
   return Layout::plan({spec}, wide).data_offset();
 }
 

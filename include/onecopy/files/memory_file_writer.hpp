@@ -12,7 +12,7 @@
 // Linux only, by memfd_create. Elsewhere (other systems, sandboxes) it is an unnamed file in /dev/shm or in the folder
 // for temporary files, which cannot be sealed: `reason()` and `Mapping::sealed()` report it.
 //
-// The memory is charged to the control group of the writer. It consists of 4 KiB pages; `collapse` makes them 2 MiB.
+// The memory is charged to the control group of the writer. It consists of small pages; `collapse` makes them 2 MiB.
 // One thread at a time.
 #pragma once
 

@@ -17,8 +17,8 @@
 
 namespace onecopy {
 
-// Bytes to reserve before the data, which the header and `spare` bytes of metadata will fill. Throws
-// FormatError for what no file can hold.
+// Bytes to reserve before the data, which the header and `spare` bytes of metadata will fill: whole pages of this
+// machine. Throws FormatError for what no file can hold.
 std::uint64_t head_for(const ArraySpec& spec, const LayoutOptions& options = {}, std::uint64_t spare = 4096);
 
 // Reads the data once for its checksums, where these are wanted, and keeps to max_resident. Throws OsError, as

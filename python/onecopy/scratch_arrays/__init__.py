@@ -405,7 +405,7 @@ class Scratch(ArrayProtocol):
         Parameters
         ----------
         offset
-            Byte offset in the array; multiples of 4096 are page boundaries of the file.
+            Byte offset in the array; multiples of `mmap.PAGESIZE` are page boundaries of the file.
         values
             An array of any shape and dtype; its bytes are written in C order.
 

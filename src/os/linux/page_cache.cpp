@@ -19,6 +19,10 @@
 namespace onecopy::os {
 namespace {
 
+struct CloseFile {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+
 // The kernel's page size, also while a test simulates larger pages: a page past the end of the file would be an error.
 std::size_t kernel_page() noexcept {
   static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -34,6 +38,19 @@ int advise(Bytes memory, int advice) noexcept {
   // Cast: the kernel's interface is not const, and these advices change no contents.
   auto* at = const_cast<std::byte*>(memory.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
   return ::madvise(at, whole_pages(memory.size()), advice) == 0 ? 0 : errno;
+}
+
+// Where pages have 16 KiB the kernel's large pages have 32 MiB, and with 64 KiB on ARM64 512 MiB: a fault on memory
+// with MADV_HUGEPAGE would read that much, and MADV_COLLAPSE of less does nothing and may report success.
+bool huge_pages_fit() noexcept {
+  static const bool fit = [] {
+    std::uint64_t bytes = 0;
+    const std::unique_ptr<std::FILE, CloseFile> file(
+        std::fopen("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "re"));
+    if (file && std::fscanf(file.get(), "%" SCNu64, &bytes) == 1) return bytes == huge_page;
+    return kernel_page() * (kernel_page() / sizeof(std::uint64_t)) == huge_page;  // what one page of entries maps
+  }();
+  return fit;
 }
 
 Outcome outcome_of(int error) noexcept {
@@ -78,10 +95,6 @@ Result<MappedFacts> mapped_by_scan(const char* pagemap_path, ByteRange addresses
   return {facts, 0};
 }
 
-struct CloseFile {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-};
-
 struct SmapsFacts {
   MappedFacts mapped;
   std::uint64_t shared = 0;
@@ -121,7 +134,9 @@ Result<SmapsFacts> facts_of_smaps(Bytes memory) noexcept {
 
 }  // namespace
 
-Outcome advise_huge(Bytes memory) noexcept { return outcome_of(advise(memory, MADV_HUGEPAGE)); }
+Outcome advise_huge(Bytes memory) noexcept {
+  return huge_pages_fit() ? outcome_of(advise(memory, MADV_HUGEPAGE)) : Outcome::unsupported;
+}
 
 Outcome advise_random(Bytes memory) noexcept { return outcome_of(advise(memory, MADV_RANDOM)); }
 
@@ -149,6 +164,7 @@ int touch(Bytes memory) noexcept {
 }
 
 int collapse(Bytes memory) noexcept {
+  if (!huge_pages_fit()) return ENOSYS;
   const int error = advise(memory, abi::madv_collapse);
   // EINVAL has two causes: this memory cannot be collapsed, or the kernel does not know the advice. The advice on an
   // empty range distinguishes them.

@@ -12,6 +12,7 @@
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/mapping.hpp"
 #include "os/os.hpp"
+#include "pretend_pages.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -20,15 +21,6 @@ namespace {
 __extension__ using Wide = unsigned __int128;
 
 constexpr std::uint64_t two_mib = std::uint64_t{2} << 20U;
-
-// Rounding to larger pages works on every machine: all are multiples of the real one.
-class PretendPages {
- public:
-  explicit PretendPages(std::size_t size) { os::pretend_page_size(size); }
-  PretendPages(const PretendPages&) = delete;
-  PretendPages& operator=(const PretendPages&) = delete;
-  ~PretendPages() { os::pretend_page_size(0); }
-};
 
 constexpr std::array<std::size_t, 3> page_sizes{4096, 16384, 65536};
 
@@ -97,8 +89,8 @@ TEST_CASE("any range of a file shows the file's bytes, at every page size, mappe
   const auto content = testing::random_bytes(300'001);
   const auto path = folder.write("data", content);
   std::mt19937_64 random(5);
-  for (const std::size_t page : page_sizes) {
-    const PretendPages pretend(page);
+  for (const std::size_t page : testing::possible_pages()) {
+    const testing::PretendPages pretend(page);
     for (int round = 0; round < 60; ++round) {
       const std::uint64_t offset = random() % content.size();
       const std::uint64_t length = random() % (content.size() - offset) + 1;
@@ -113,8 +105,8 @@ TEST_CASE("any range of a file shows the file's bytes, at every page size, mappe
 
 TEST_CASE("64 bytes after the end can be read, wherever the end lies in its page") {
   const testing::ScratchFolder folder;
-  for (const std::size_t page : page_sizes) {
-    const PretendPages pretend(page);
+  for (const std::size_t page : testing::possible_pages()) {
+    const testing::PretendPages pretend(page);
     for (const std::size_t size :
          {std::size_t{1}, page - 65, page - 64, page - 63, page - 1, page, page + 1, 3 * page}) {
       const auto path = folder.write("data", testing::random_bytes(size));

@@ -98,10 +98,10 @@ TEST_CASE("a range is rounded outwards, and the rest of the file stays cold") {
   options.mechanism = Mechanism::populate;
   const ByteRange part{20 * mib + 5, 10};
   const auto report = warm(mapping, std::array{part}, options);
-  CHECK(report.bytes == 4096);
-  CHECK(*report.cached_after == 4096);
+  CHECK(report.bytes == os::page_size());
+  CHECK(*report.cached_after == os::page_size());
   CHECK(*residency(mapping).cached < file_size);
-  CHECK(*residency(mapping, std::array{part}).cached == 4096);
+  CHECK(*residency(mapping, std::array{part}).cached == os::page_size());
 }
 
 TEST_CASE("an empty list of ranges is no bytes, for every call") {
@@ -308,17 +308,18 @@ TEST_CASE("a private copy has nothing to warm, and says so") {
 TEST_CASE("pinning locks what the limit allows, and reports the rest") {
   const TestFile file;
   const auto mapping = Mapping::open(file.path);
-  const auto small = pin(mapping, std::array{ByteRange{0, 8192}});
-  CHECK(small.bytes == 8192);
-  CHECK((small.pinned == 8192 || small.outcome != Outcome::applied));
+  const std::uint64_t pages = 2 * os::page_size();
+  const auto small = pin(mapping, std::array{ByteRange{0, pages}});
+  CHECK(small.bytes == pages);
+  CHECK((small.pinned == pages || small.outcome != Outcome::applied));
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   const bool really = false;  // sanitizers make mlock do nothing
 #else
-  const bool really = small.pinned == 8192;
+  const bool really = small.pinned == pages;
 #endif
   if (really) {
     (void)evict(mapping);
-    if (const auto cached = residency(mapping, std::array{ByteRange{0, 8192}}).cached) CHECK(*cached == 8192);
+    if (const auto cached = residency(mapping, std::array{ByteRange{0, pages}}).cached) CHECK(*cached == pages);
   }
   unpin(mapping);
 }

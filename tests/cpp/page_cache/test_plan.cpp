@@ -1,12 +1,14 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <optional>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
 #include "page_cache/plan.hpp"
 #include "page_cache/ranges.hpp"
+#include "pretend_pages.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -17,6 +19,7 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
 }  // namespace
 
 TEST_CASE("whole_pages sorts, merges and stays inside") {
+  std::optional<testing::PretendPages> pretended(4096);
   const std::vector<ByteRange> asked{{9000, 10}, {0, 5000}, {5000, 1}, {100'000, 50}, {1'000'000, 5}, {7, 0}};
   const auto pages = whole_pages(asked, 100'020, 0);
   CHECK(pages == std::vector<ByteRange>{{0, 12288}, {98304, 1716}});
@@ -24,6 +27,8 @@ TEST_CASE("whole_pages sorts, merges and stays inside") {
   CHECK(whole_pages(std::vector<ByteRange>{}, 77, 0).empty());
   // A mapping that begins in the middle of a page: pages are those of the file.
   CHECK(whole_pages(std::array{ByteRange{4000, 1}}, 10'000, 100) == std::vector<ByteRange>{{3996, 4096}});
+  pretended.emplace(16384);
+  CHECK(whole_pages(asked, 100'020, 0) == std::vector<ByteRange>{{0, 16384}, {98304, 1716}});
 }
 
 TEST_CASE("a mode is chosen by where the file lies and what memory there is, and says why") {

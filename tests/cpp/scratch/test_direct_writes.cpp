@@ -21,7 +21,7 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
 class Placed {
  public:
   Placed(std::uint64_t behind, const std::vector<std::byte>& bytes)
-      : memory_(bytes.size() + 2 * os::direct_alignment), size_(bytes.size()) {
+      : memory_(bytes.size() + os::direct_alignment + behind), size_(bytes.size()) {
     const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
     at_ = (os::direct_alignment - address % os::direct_alignment) % os::direct_alignment + behind;
     std::ranges::copy(bytes, memory_.begin() + static_cast<std::ptrdiff_t>(at_));

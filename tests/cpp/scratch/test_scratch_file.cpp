@@ -11,9 +11,11 @@
 
 #include "back_end.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/scratch/publish.hpp"
 #include "onecopy/scratch/scratch.hpp"
 #include "onecopy/scratch/scratch_file.hpp"
 #include "os/os.hpp"
+#include "pretend_pages.hpp"
 #include "scratch/place.hpp"
 #include "scratch_folder.hpp"
 
@@ -21,6 +23,7 @@ namespace onecopy {
 namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
+const std::uint64_t page = os::page_size();
 
 ScratchFile scratch_in(const testing::ScratchFolder& folder, std::uint64_t size, ScratchOptions options = {}) {
   options.folder = folder.path();
@@ -86,7 +89,7 @@ TEST_CASE("sizes and ranges that cannot be are errors") {
   CHECK(error_of([&] { (void)scratch_in(folder, 1, {.head = 100}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch_in(folder, 1, {.max_resident = mib - 1}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch_in(folder, UINT64_MAX); }) == EFBIG);
-  CHECK(error_of([&] { (void)scratch_in(folder, UINT64_MAX / 2, {.head = 4096}); }) == EFBIG);
+  CHECK(error_of([&] { (void)scratch_in(folder, UINT64_MAX / 2, {.head = page}); }) == EFBIG);
   auto scratch = scratch_in(folder, 1000);
   const std::vector<std::byte> some(11);
   CHECK(error_of([&] { scratch.copy_in(990, some); }) == EINVAL);
@@ -130,7 +133,7 @@ TEST_CASE("rows of a block are put at their places") {
 TEST_CASE("rows that are released one after the other leave nothing behind" * testing::linux_only()) {
   const testing::ScratchFolder folder;
   constexpr std::uint64_t row = 300'000;
-  auto scratch = scratch_in(folder, 128 * row, {.head = 8192});
+  auto scratch = scratch_in(folder, 128 * row, {.head = 2 * page});
   if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
   const auto content = testing::random_bytes(128 * row);
   std::memcpy(scratch.bytes().data(), content.data(), content.size());
@@ -157,7 +160,7 @@ TEST_CASE("max_resident holds for what is written through the kernel, and for wh
   const testing::ScratchFolder folder;
   constexpr std::uint64_t cap = 8 * mib;
   constexpr std::uint64_t size = 64 * mib;
-  auto scratch = scratch_in(folder, size, {.head = 8192, .max_resident = cap});
+  auto scratch = scratch_in(folder, size, {.head = 2 * page, .max_resident = cap});
   if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
   const auto content = testing::random_bytes(size);
   SUBCASE("in order") {
@@ -195,12 +198,12 @@ TEST_CASE("max_resident holds for what is written through the kernel, and for wh
 TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and for raw writes" *
           testing::linux_only()) {
   const testing::ScratchFolder folder;
-  auto scratch = scratch_in(folder, mib, {.head = 4096});
+  auto scratch = scratch_in(folder, mib, {.head = page});
   const auto content = testing::random_bytes(mib);
   scratch.copy_in(0, content);
   const Mapping sealed = scratch.seal();
   CHECK(testing::same_bytes(sealed.bytes(), content));
-  CHECK(sealed.file_offset() == 4096);
+  CHECK(sealed.file_offset() == page);
   CHECK(scratch.sealed());
   CHECK(error_of([&] { scratch.copy_in(0, content); }) == EPERM);
   CHECK(error_of([&] { scratch.fill({0, 1}, {}); }) == EPERM);
@@ -213,30 +216,55 @@ TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and
 TEST_CASE("what is sealed becomes a file in place, whole, or not at all") {
   const testing::ScratchFolder folder;
   const auto path = folder / "image";
-  auto scratch = scratch_in(folder, 10'000, {.head = 4096});
+  auto scratch = scratch_in(folder, 10'000, {.head = page});
   const auto content = testing::random_bytes(10'000);
-  const auto head = testing::random_bytes(4096, 2);
+  const auto head = testing::random_bytes(page, 2);
   std::memcpy(scratch.bytes().data(), content.data(), content.size());
-  CHECK(error_of([&] { scratch.publish(path, head, 14'096); }) == EBUSY);
+  CHECK(error_of([&] { scratch.publish(path, head, page + 10'000); }) == EBUSY);
   const Mapping sealed = scratch.seal();
-  CHECK(error_of([&] { scratch.publish(path, std::span(head).first(8), 14'096); }) == EINVAL);
-  CHECK(error_of([&] { scratch.publish(path, head, 14'095); }) == EINVAL);
-  CHECK(error_of([&] { scratch.publish("/no/such/folder/x", head, 14'096); }) == ENOENT);
+  CHECK(error_of([&] { scratch.publish(path, std::span(head).first(8), page + 10'000); }) == EINVAL);
+  CHECK(error_of([&] { scratch.publish(path, head, page + 9999); }) == EINVAL);
+  CHECK(error_of([&] { scratch.publish("/no/such/folder/x", head, page + 10'000); }) == ENOENT);
   CHECK(folder.file_count() == 0);
-  const int error = error_of([&] { scratch.publish(path, head, 14'100); });
+  const int error = error_of([&] { scratch.publish(path, head, page + 10'004); });
   if (error == EOPNOTSUPP) SKIP_CASE("no unnamed files");
   REQUIRE(error == 0);
   CHECK(folder.file_count() == 1);
   const auto written = testing::read_file(path);
-  REQUIRE(written.size() == 14'100);
-  CHECK(testing::same_bytes(std::span(written).first(4096), head));
-  CHECK(testing::same_bytes(std::span(written).subspan(4096, 10'000), content));
-  CHECK(error_of([&] { scratch.publish(folder / "again", head, 14'096); }) == EEXIST);
+  REQUIRE(written.size() == page + 10'004);
+  CHECK(testing::same_bytes(std::span(written).first(page), head));
+  CHECK(testing::same_bytes(std::span(written).subspan(page, 10'000), content));
+  CHECK(error_of([&] { scratch.publish(folder / "again", head, page + 10'000); }) == EEXIST);
   CHECK(testing::same_bytes(sealed.bytes(), content));
   if (testing::on_linux) {
     auto other = scratch_in(folder, 1);
     const Mapping one = other.seal();
     CHECK(error_of([&] { other.publish("/dev/shm/onecopy-test", {}, 1); }) == EXDEV);
+  }
+}
+
+TEST_CASE("an array has whole pages before it, whatever their size, and becomes a file of arrays in place") {
+  const testing::ScratchFolder folder;
+  const ArraySpec spec{"data", DType::u8, {10'000}};
+  const auto content = testing::random_bytes(10'000);
+  for (const std::size_t size : testing::possible_pages()) {
+    const testing::PretendPages pretended(size);
+    for (const std::uint64_t align : {std::uint64_t{64}, std::uint64_t{32768}}) {
+      LayoutOptions options;
+      options.align = align;
+      const std::uint64_t head = head_for(spec, options);
+      CHECK(head % size == 0);
+      CHECK(head % align == 0);
+      auto scratch = scratch_in(folder, content.size(), {.head = head});
+      scratch.copy_in(0, content);
+      const Mapping sealed = scratch.seal();
+      const auto path = folder / (std::to_string(size) + "-" + std::to_string(align));
+      const int error = error_of([&] { publish(scratch, path, spec, options); });
+      if (error == EOPNOTSUPP) SKIP_CASE("no unnamed files");
+      REQUIRE(error == 0);
+      const auto written = testing::read_file(path);
+      CHECK(testing::same_bytes(std::span(written).subspan(head), content));
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import mmap
 import os
 import resource
 import stat
@@ -88,7 +89,7 @@ def test_the_kernel_refuses_cachestat_here(name, nobody, in_child):
     assert in_child(ask, uid=nobody) in {errno.EPERM, errno.ENOSYS}
 
 
-@pytest.mark.parametrize("mapped", [0, 1, SIZE // 4096])
+@pytest.mark.parametrize("mapped", [0, 1, SIZE // mmap.PAGESIZE])
 @pytest.mark.parametrize("cached_share", [0, 0.5, 1])
 def test_residency_is_never_more_than_the_truth_and_reports_its_source(
     name, nobody, in_child, cached, tmp_path, mapped, cached_share
@@ -100,14 +101,14 @@ def test_residency_is_never_more_than_the_truth_and_reports_its_source(
     def look():
         mapping = oc.Mapping(name)
         view = mapping.view()
-        sum(view[at * 4096] for at in range(mapped))
+        sum(view[at * mmap.PAGESIZE] for at in range(mapped))
         return facts(residency(mapping))
 
     source, told, in_tables, dirty = in_child(look, uid=nobody)
     assert source in {"pagemap", "unknown"}
     if source == "pagemap":
         assert told == in_tables
-        assert mapped * 4096 <= told <= cached(tmp_path / name)
+        assert mapped * mmap.PAGESIZE <= told <= cached(tmp_path / name)
     else:
         assert told is None
     assert dirty is None

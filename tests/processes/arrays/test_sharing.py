@@ -1,5 +1,6 @@
 """Handles sent to other processes, and the memory of all of them together, as the kernel counts it."""
 
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -118,7 +119,7 @@ def test_a_private_mapping_shares_all_pages_but_those_it_wrote(tmp_path):
         sum(mapping.view()[::4096])  # the kernel releases the 2 MiB page around a page that is written
         memory = [region.memory for region in proc.regions_of(os.getpid(), path)]
     assert sum(region.rss for region in memory) == 4 * MIB
-    assert sum(region.anonymous for region in memory) == 4096
+    assert sum(region.anonymous for region in memory) == mmap.PAGESIZE
 
 
 def is_huge(path: Path) -> float:

@@ -64,7 +64,7 @@ def test_an_action_leaves_nothing_however_often_it_runs(group: str, name: str) -
 
 PLANTED = {
     "descriptors": "held.append(os.dup(0))",
-    "mappings": "held.append(mmap.mmap(file, 4096, offset=4096 * (2 * len(held) % 64), prot=mmap.PROT_READ))",
+    "mappings": "held.append(mmap.mmap(file, 4096, offset=mmap.PAGESIZE * (2 * len(held) % 64), prot=mmap.PROT_READ))",
     "threads": "threading.Thread(target=stop.wait, daemon=True).start()",
     "tasks": "threading.Thread(target=stop.wait, daemon=True).start()",
     "children": "held.append(subprocess.Popen(['sleep', '60']))",

@@ -1,6 +1,7 @@
 """The verbs over real files, as a user runs them: in a process of their own."""
 
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -150,7 +151,7 @@ def test_wrong_options_of_hold_are_usage_errors(onecopy_command, model, argument
 
 def test_warm_takes_names_of_arrays(onecopy_command, model):
     done = onecopy_command("warm", model, "--names", "layer.*", "--json")
-    assert 75_000 <= json.loads(done.stdout)["bytes"] < 75_000 + 3 * 4096
+    assert 75_000 <= json.loads(done.stdout)["bytes"] < 75_000 + 3 * mmap.PAGESIZE
     done = onecopy_command("warm", model, "--names", "nothing*")
     assert (done.returncode, done.stdout) == (1, "")
     assert "none of the 3 arrays of " in done.stderr

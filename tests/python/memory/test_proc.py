@@ -287,11 +287,12 @@ def test_a_file_mapped_by_two_processes_is_private_to_neither(children, tmp_path
 
 def test_regions_of_distinguishes_a_file_from_the_one_that_replaced_it(child, tmp_path):
     path, other = tmp_path / os.fsdecode(b"a b\nc\xff"), tmp_path / "other"
-    path.write_bytes(b"x" * 8192)
-    other.write_bytes(b"y" * 8192)
+    size = 2 * mmap.PAGESIZE
+    path.write_bytes(b"x" * size)
+    other.write_bytes(b"y" * size)
     child.map_file(path)
     [region] = proc.regions_of(child.pid, path)
-    assert (region.path, region.inode, region.end - region.start) == (str(path), path.stat().st_ino, 8192)
+    assert (region.path, region.inode, region.end - region.start) == (str(path), path.stat().st_ino, size)
     assert proc.regions_of(child.pid, other) == []
     os.link(path, tmp_path / "second name")
     assert proc.regions_of(child.pid, tmp_path / "second name") == [region]

@@ -1,3 +1,4 @@
+import mmap
 import os
 import pickle
 import threading
@@ -250,7 +251,7 @@ def test_release_and_prefetch_tell_what_they_did(tmp_path):
         assert ours.memory().resident == 0
         assert ours.prefetch(slice(4, 8)).bytes == 4 * MIB
         assert 4 * MIB <= ours.memory().resident < 16 * MIB
-        assert ours.release((slice(0, 16), slice(0, 100))).bytes == 16 * 4096
+        assert ours.release((slice(0, 16), slice(0, 100))).bytes == 16 * mmap.PAGESIZE
         sealed = ours.seal()
         assert (sealed.array == 7).all()
         assert ours.release().resident_after == 0
@@ -288,7 +289,7 @@ def test_places_are_chosen_and_reported(tmp_path, monkeypatch):
 def test_what_cannot_be_saved_in_place_is_copied(tmp_path):
     with oc.scratch((3, 4), "i4", tmp_path) as ours:
         ours.write(None, 9)
-        saved = ours.save(tmp_path / "long", metadata={"story": "x" * 10_000})
+        saved = ours.save(tmp_path / "long", metadata={"story": "x" * 100_000})
         assert saved.copied
         assert "the header needs" in saved.reason
         if not ours.save(tmp_path / "short").copied:  # copied without unnamed files
