@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable
 from fractions import Fraction
@@ -421,9 +420,9 @@ def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_pat
     path = tmp_path / "file"
     path.write_text("1")
     changed = path.stat().st_ctime_ns
-    monkeypatch.setattr(time, "time_ns", lambda: changed + 1)
+    monkeypatch.setattr("onecopy.identity._now_of_files", lambda: changed + 1)
     assert file_identity(path)[1]
-    monkeypatch.setattr(time, "time_ns", lambda: changed + 3_000_000_000)
+    monkeypatch.setattr("onecopy.identity._now_of_files", lambda: changed + 3_000_000_000)
     state, is_recent = file_identity(path)
     assert (state.nbytes, state.changed, is_recent) == (1, changed, False)
 
