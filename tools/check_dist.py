@@ -33,7 +33,9 @@ WHEEL_AT_MOST = 2 * MB
 INSTALLED_AT_MOST = 4.5 * MB
 """Bytes of its files, 3.4 MB today."""
 EXTENSION_AT_MOST = 2.2 * MB
-"""Bytes of `_core`, 1.9 MB today; 2.05 MB before its names were hidden."""
+"""Bytes of `_core` as GCC 12 makes it, 2.19 MB today; its hidden names would be another 0.16 MB."""
+EXTENSION_OF_LATER_GCC_AT_MOST = 2.5 * MB
+"""The same, made by a later GCC; 2.46 MB with GCC 16."""
 SDIST_AT_MOST = 2 * MB
 """Bytes of the sdist, 1.4 MB today. The records of the benchmarks would be another 8 MB of text."""
 
@@ -60,6 +62,7 @@ def look_into_wheel(wheel: Path) -> None:
     """Raise DistError unless a wheel has what it must, nothing that it must not, and no more bytes than are allowed."""
     with zipfile.ZipFile(wheel) as file:
         sizes = {info.filename: info.file_size for info in file.infolist()}
+        extensions = [file.read(name) for name in sizes if name.endswith(".so")]
     for name in ("onecopy/py.typed", "onecopy/_core.pyi", f"onecopy-{VERSION}.dist-info/licenses/LICENSE"):
         need(name in sizes, f"{wheel.name} has no {name}")
     strange = [
@@ -68,13 +71,14 @@ def look_into_wheel(wheel: Path) -> None:
         if not name.startswith(("onecopy/", "onecopy-")) or name.endswith((".pyc", ".a", ".o", ".cpp"))
     ]
     need(not strange, f"{wheel.name} has {', '.join(strange)}")
-    extensions = [size for name, size in sizes.items() if name.endswith(".so")]
     need(len(extensions) == 1, f"{wheel.name} has {len(extensions)} shared libraries instead of the extension alone")
     need("linux_" not in wheel.name or "manylinux_" in wheel.name, f"{wheel.name} is not repaired: no index takes it")
+    compiler = max(map(int, re.findall(rb"GCC: \([^)]*\) (\d+)\.", extensions[0])), default=12)
+    extension_at_most = EXTENSION_AT_MOST if compiler <= 12 else EXTENSION_OF_LATER_GCC_AT_MOST
     for what, size, limit in (
         ("the wheel", wheel.stat().st_size, WHEEL_AT_MOST),
         ("what it installs", sum(sizes.values()), INSTALLED_AT_MOST),
-        ("the extension", extensions[0], EXTENSION_AT_MOST),
+        ("the extension", len(extensions[0]), extension_at_most),
     ):
         print(f"{wheel.name}: {what}: {size / MB:.2f} of {limit / MB:.2f} MB")
         need(

@@ -188,7 +188,6 @@ def test_a_watched_process_that_ends_does_not_end_the_watch(holder):
     assert watched.series.total.numbers("real")[-1] == 0
 
 
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_a_watch_that_does_nothing(in_child):
     with onecopy_monitor.watch(interval=0.005) as watched:
         for _ in range(20):  # some forks come in the middle of a look
@@ -205,7 +204,6 @@ def test_a_forked_child_has_a_watch_that_does_nothing(in_child):
         until(lambda: watched.series.samples > looks)
 
 
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_forked_workers_share_what_was_there_before(holder):
     block = bytearray(64 * MB)
     context = multiprocessing.get_context("fork")

@@ -15,6 +15,7 @@ import pickle  # between a process and its own forked child
 import signal
 import sys
 import traceback
+import warnings
 from typing import TYPE_CHECKING
 
 from onecopy import _core
@@ -46,10 +47,16 @@ def call_in_child(build: Callable[[Path], object], path: Path) -> None:
     """
     parent = os.getpid()
     _flush()  # the child would write the buffered output again
+    # Python warns of threads after the fork. Where warnings are errors, 3.15 raises that, and the child's pid is lost.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning, f"{__name__}$")
     with mmap.mmap(-1, _MAX_ERROR) as shared:
         # A Ctrl-C between the fork and the wait would lose the child.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except BaseException:  # too many processes, or no memory
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            raise
         if pid == 0:
             _run(build, path, parent, shared, mask)
         try:

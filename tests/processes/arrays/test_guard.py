@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -272,7 +273,8 @@ def test_system_calls_with_lost_pages_fail_by_themselves(path, tmp_path, in_chil
 
 
 needs_loop_device = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices"
+    os.geteuid() != 0 or not Path("/dev/loop-control").exists() or shutil.which("mkfs.ext4") is None,
+    reason="needs root, loop devices and mkfs.ext4",
 )
 
 

@@ -22,11 +22,7 @@ pytest.importorskip("imagecodecs")
 
 ROUNDS = rounds(30, 500)
 
-pytestmark = [
-    pytest.mark.processes,
-    # Python 3.12 and later warn of what is tested here: a fork while a thread runs.
-    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.processes
 
 
 @pytest.mark.slow

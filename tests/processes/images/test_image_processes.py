@@ -15,11 +15,7 @@ import onecopy as oc
 pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
 
-pytestmark = [
-    pytest.mark.processes,
-    # Python 3.12 and later warn of what is tested here: a fork while a thread runs.
-    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture

@@ -22,11 +22,7 @@ from onecopy_monitor import assert_shared
 
 pictures = pytest.importorskip("PIL.Image")
 
-pytestmark = [
-    pytest.mark.processes,
-    # Python 3.12 and later warn of what is tested here: a fork while a thread runs.
-    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.processes
 
 
 class Logging:

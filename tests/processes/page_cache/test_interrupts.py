@@ -14,11 +14,7 @@ import pytest
 import onecopy as oc
 from onecopy.page_cache import WarmJob
 
-pytestmark = [
-    pytest.mark.processes,
-    # Python 3.12 and later warn of what is tested here: a fork while a thread runs.
-    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.processes
 
 MIB = 1 << 20
 SLOWLY = {"threads": 1, "mechanism": "read", "huge": False}

@@ -22,11 +22,7 @@ from tests.support.waiting import until
 
 import onecopy as oc
 
-pytestmark = [
-    pytest.mark.processes,
-    # Python 3.12 and later warn of what is tested here: a fork while a thread runs.
-    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture

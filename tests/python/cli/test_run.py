@@ -86,10 +86,11 @@ def test_quiet_prints_nothing(onecopy_process, npy):
 
 def test_signals_reach_the_command(started):
     code = """
-import signal, sys
+import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
 print("ready", flush=True)
-signal.pause()
+while True:  # not signal.pause: it would wait forever if the signal came before it
+    time.sleep(0.01)
 """
     process, _ = started(code)
     process.send_signal(signal.SIGTERM)

@@ -87,8 +87,11 @@ def test_the_python_files_stay_below_1_1_megabytes():
 
 
 def test_the_extension_stays_small():
-    # 1.9 MB; without hidden names and sections it was 2.05. A wheel is compressed to three quarters of that.
-    assert Path(_core.__file__).stat().st_size <= 2_200_000
+    # Without hidden names and sections it has 160 kB more. A wheel is compressed to three quarters of it.
+    contents = Path(_core.__file__).read_bytes()
+    compiler = max(map(int, re.findall(rb"GCC: \([^)]*\) (\d+)\.", contents)), default=12)
+    # GCC 16 makes 2.46 MB of what GCC 12 makes 2.19 MB of.
+    assert len(contents) <= (2_200_000 if compiler <= 12 else 2_500_000)
 
 
 def tool(*command: object) -> str:

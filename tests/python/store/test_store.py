@@ -5,6 +5,7 @@ import copy
 import errno
 import os
 import pickle
+import signal
 import stat
 import threading
 import time
@@ -108,6 +109,34 @@ def test_what_was_printed_before_a_build_in_a_child_is_printed_once(tmp_path):
     print("after", end="")
     """
     assert run_python(code, tmp_path / "store") == "before built after"
+
+
+def test_a_process_with_threads_and_warnings_as_errors_builds_in_a_child(tmp_path):
+    code = """
+    import os, signal, sys, threading, onecopy as oc
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        built = oc.Store(sys.argv[1], where="fork").get_or_build("k", lambda path: path.write_text(str(os.getpid())))
+        assert built.path.read_text() != str(os.getpid())
+    finally:
+        ended.set()
+        thread.join()
+    """
+    run_python(code, tmp_path / "store")
+
+
+def test_ctrl_c_is_not_blocked_after_a_fork_that_fails(store, monkeypatch):
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    monkeypatch.setattr("os.fork", refuse)
+    with pytest.raises(BlockingIOError):
+        store.with_options(where="fork").get_or_build("k", text("x"))
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    assert list(store.folder.iterdir()) == []
 
 
 def test_a_child_that_is_killed_or_exits_is_reported(store):
