@@ -72,7 +72,7 @@ def block(record: Stories, stories: Sequence[Story]) -> str:
     memory = f"{facts.get('memory_bytes', 0) / 2**30:.0f} GiB"
     words = f"{facts.get('cores_usable')} CPUs, {memory}, {facts.get('kernel')}, {record.heading.created[:10]}"
     table = _rendered("table.md", record, stories).rstrip()
-    return "\n".join([BEGIN, "", table, "", f"Here: {text(words)}.", "", END])
+    return "\n".join([BEGIN, "", table, "", f"Here: {text(words)}.", END])
 
 
 FAR = 50.0
