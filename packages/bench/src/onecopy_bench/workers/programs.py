@@ -39,8 +39,8 @@ ANSWERED = "all workers have answered"
 class Program(ways.Way):
     """A program: `make` writes a file of about so many bytes, `load` and `answer` are called in each process.
 
-    An answer is a number that depends on all of the data, given that of the request. `rewritten` is the name of the
-    program with the file and the calls changed by hand, so that it maps what it loads; "": there is none.
+    An answer is a number that depends on all of the data, given that of the request. `rewritten` names the program that
+    does the same with a file that it maps: another format and other calls; "": there is none.
     """
 
     make: Callable[[str, int], None]
