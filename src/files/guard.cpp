@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/rounding.hpp"
 #include "files/fork_mutex.hpp"
 #include "onecopy/base/error.hpp"
 #include "os/os.hpp"
@@ -86,7 +87,7 @@ bool repair(const std::byte* address) noexcept {
     const auto distance = static_cast<std::size_t>(address - first);
     // The faulting thread's mapping outlives the handler; a slot reused meanwhile is another mapping's and is ignored.
     if (distance >= size || slot->first.load(std::memory_order_relaxed) != first) continue;
-    return replace(*slot, first, distance / os::page_size() * os::page_size());
+    return replace(*slot, first, round_down(distance, os::page_size()));
   }
   return false;
 }

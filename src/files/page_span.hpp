@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/rounding.hpp"
 #include "onecopy/base/bytes.hpp"
 
 namespace onecopy {
@@ -18,7 +19,7 @@ struct PageSpan {
 // both, no sum here can wrap.
 constexpr PageSpan page_span(ByteRange range, std::uint64_t page) noexcept {
   const std::uint64_t lead = range.offset & (page - 1);
-  const std::uint64_t length = (lead + range.length + page - 1) & ~(page - 1);
+  const std::uint64_t length = round_up(lead + range.length, page);
   return {range.offset - lead, length, lead};
 }
 

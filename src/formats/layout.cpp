@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/rounding.hpp"
 #include "formats/checked_size.hpp"
 #include "formats/onecopy_metadata.hpp"
 #include "formats/wire/json.hpp"
@@ -18,10 +19,6 @@ namespace {
 constexpr std::uint64_t line = 64;  // bytes: where aligned SIMD loads want to begin
 constexpr std::uint64_t largest_file = UINT64_MAX / 2;
 constexpr std::uint64_t tail = 64;  // code that over-reads a little stays inside
-
-std::uint64_t round_up(std::uint64_t number, std::uint64_t boundary) {
-  return (number + boundary - 1) & ~(boundary - 1);
-}
 
 [[noreturn]] void refuse_header() {
   throw FormatError(FormatError::too_costly, "the header would have more than the 100 MB that readers accept");

@@ -232,6 +232,8 @@ struct Faults {
   std::uint64_t major = 0;
 };
 Faults faults_of_thread() noexcept;
+// Nanoseconds in which this thread was ready, and others had the CPUs; 0 where the system does not tell.
+std::uint64_t cpu_wait_of_thread() noexcept;
 std::uint64_t process_id() noexcept;
 std::uint64_t parent_id() noexcept;
 std::uint64_t user_id() noexcept;  // the effective one

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/rounding.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/available_memory.hpp"
 #include "page_cache/cuda.hpp"
@@ -91,8 +92,8 @@ std::vector<ByteRange> inner_blocks(std::span<const ByteRange> ranges, std::uint
   std::vector<ByteRange> blocks;
   for (const auto& range : ranges) {
     const std::uint64_t begin = file_offset + range.offset;
-    const std::uint64_t first = (begin + block - 1) / block * block;
-    const std::uint64_t end = (begin + range.length) / block * block;
+    const std::uint64_t first = round_up(begin, block);
+    const std::uint64_t end = round_down(begin + range.length, block);
     if (first < end) blocks.push_back({first - file_offset, end - first});
   }
   return blocks;

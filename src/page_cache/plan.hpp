@@ -60,6 +60,18 @@ struct Plan {
 
 Plan choose(const Conditions& conditions, const WarmOptions& options);
 
+// What some threads have shown that read a piece each.
+struct Round {
+  unsigned threads = 0;
+  double rate = 0;      // bytes per second
+  double cpu_wait = 0;  // the part of their time in which they were ready, and others had the CPUs
+};
+
+// How many threads read in the next round of a slow file system; as many as in this one: that number stays. `best` is
+// the highest rate before. More threads have more requests in flight, but what the CPUs cannot do as well, they take
+// from the work that runs beside, and from the server where it is on this machine.
+unsigned next_threads(const Round& round, double best, unsigned most) noexcept;
+
 // What is known of a file before it is opened. Empty: unknown.
 struct FileConditions {
   std::uint64_t file_size = 0;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/rounding.hpp"
 #include "files/reading.hpp"
 #include "onecopy/base/pieces.hpp"
 #include "onecopy/files/available_memory.hpp"
@@ -13,8 +14,6 @@
 
 namespace onecopy {
 namespace {
-
-constexpr double worth_twice_the_threads = 1.2;
 
 // Another process that warms the same file is waited for if so much is missing, and as long as it goes on.
 constexpr std::uint64_t worth_waiting = std::uint64_t{32} << 20U;
@@ -151,7 +150,7 @@ void Warmer::choose_plans() {
 }
 
 void Warmer::cut_to_budget(std::vector<WarmPiece>& pieces) {
-  std::uint64_t left = most_ / os::page_size() * os::page_size();
+  std::uint64_t left = round_down(most_, std::uint64_t{os::page_size()});
   const auto over = std::ranges::find_if(pieces, [&](const WarmPiece& piece) {
     if (!piece.missing) return false;
     if (piece.range.length > left) return true;
@@ -164,27 +163,37 @@ void Warmer::cut_to_budget(std::vector<WarmPiece>& pieces) {
   pieces.erase(left == 0 ? over : over + 1, pieces.end());
 }
 
-// A slow file system is asked by twice as many threads, a piece each, as long as that makes it faster.
+// A slow file system is asked by twice as many threads, a piece each, as long as that makes it faster, or by half of
+// them where the CPUs are short.
 //
 // A fault on a 2 MiB page reads 2 MiB, in requests as large as the file system has. Where these are small, the kernel
 // puts off many of them as soon as several threads wait (congestion of FUSE), and then reads page by page: reads with
 // the usual read-ahead are faster there, by many threads. The first pieces show which it is.
 void Warmer::read_all(std::span<const WarmPiece> pieces) {
   const bool slow = std::ranges::any_of(files_, [](const WarmedFile& file) { return file.plan().slow; });
+  const bool adapts = threads_ < most_threads_;
   double best = 0;  // bytes per second
-  while (slow && !pieces.empty()) {
-    const auto round = pieces.first(std::min<std::size_t>(threads_, pieces.size()));
-    pieces = pieces.subspan(round.size());
+  for (bool goes_on = slow; goes_on && !pieces.empty();) {
+    const auto part = pieces.first(std::min<std::size_t>(threads_, pieces.size()));
+    pieces = pieces.subspan(part.size());
     const auto start = std::chrono::steady_clock::now();
     const auto faults = major_faults_.load();
-    if (!visit(round)) return;
+    const auto time = thread_time_.load();
+    const auto waited = cpu_wait_.load();
+    if (!visit(part)) return;
     std::uint64_t bytes = 0;
-    for (const auto& piece : round) bytes += piece.range.length;
-    const double rate = static_cast<double>(bytes) / seconds_since(start);
-    if (best == 0) reads_first_ = are_requests_small(major_faults_.load() - faults, bytes);
-    if (rate < worth_twice_the_threads * best || threads_ >= most_threads_) break;
-    best = rate;
-    threads_ = std::min(2 * threads_, most_threads_);
+    for (const auto& piece : part) bytes += piece.range.length;
+    const bool was_first = best == 0 && !reads_first_;
+    if (was_first) reads_first_ = are_requests_small(major_faults_.load() - faults, bytes);
+    if (was_first && reads_first_) continue;  // that was slow for another reason than the number of threads
+    if (!adapts) break;
+    const Round round{
+        .threads = threads_,
+        .rate = static_cast<double>(bytes) / seconds_since(start),
+        .cpu_wait = static_cast<double>(cpu_wait_.load() - waited) / static_cast<double>(thread_time_.load() - time)};
+    threads_ = next_threads(round, best, most_threads_);
+    goes_on = threads_ != round.threads;
+    best = std::max(best, round.rate);
   }
   (void)visit(pieces);
 }
@@ -193,11 +202,15 @@ bool Warmer::visit(std::span<const WarmPiece> pieces) {
   std::atomic<bool> goes_on{true};
   const unsigned ran = for_each_piece(pieces.size(), threads_, [&](std::uint64_t i) noexcept {
     const auto before = os::faults_of_thread();
+    const auto waited = os::cpu_wait_of_thread();
+    const auto start = std::chrono::steady_clock::now();
     const bool go_on = visit_piece(pieces[i]);
     if (!go_on) goes_on.store(false, std::memory_order_relaxed);
     const auto after = os::faults_of_thread();
     minor_faults_.fetch_add(after.minor - before.minor, std::memory_order_relaxed);
     major_faults_.fetch_add(after.major - before.major, std::memory_order_relaxed);
+    thread_time_.fetch_add((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
+    cpu_wait_.fetch_add(os::cpu_wait_of_thread() - waited);
     return go_on;
   });
   threads_ran_ = std::max(threads_ran_, ran);

@@ -49,7 +49,9 @@ class Warmer {
   std::atomic<std::uint64_t> filled_{0};
   std::atomic<std::uint64_t> minor_faults_{0};
   std::atomic<std::uint64_t> major_faults_{0};
-  os::Fd claim_;  // of the machine, to warm the first of the files
+  std::atomic<std::uint64_t> thread_time_{0};  // nanoseconds of all threads,
+  std::atomic<std::uint64_t> cpu_wait_{0};     // and those of it in which they waited for a CPU
+  os::Fd claim_;                               // of the machine, to warm the first of the files
   std::atomic<bool> cannot_populate_{false};
   bool reads_first_ = false;  // read(2), and then populate: the requests of faults are too small
   std::atomic<bool> cancelled_{false};

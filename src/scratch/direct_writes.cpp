@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "base/rounding.hpp"
+
 namespace onecopy {
 
 ByteRange DirectWrites::whole_pages(ByteRange range) noexcept {
   const std::uint64_t page = std::max(os::page_size(), os::direct_alignment);
   const std::uint64_t end = range.offset + range.length;
-  const std::uint64_t first = (range.offset + page - 1) / page * page;
-  const std::uint64_t last = end / page * page;
+  const std::uint64_t first = round_up(range.offset, page);
+  const std::uint64_t last = round_down(end, page);
   return first < last ? ByteRange{first, last - first} : ByteRange{end, 0};
 }
 

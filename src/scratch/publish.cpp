@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/rounding.hpp"
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/pieces.hpp"
@@ -79,10 +80,9 @@ class Checksums {
 }  // namespace
 
 std::uint64_t head_for(const ArraySpec& spec, const LayoutOptions& options, std::uint64_t spare) {
-  const std::uint64_t page = os::page_size();
   const std::uint64_t least = Layout::plan({spec}, options).data_offset() + spare;
   auto wide = options;
-  wide.least_data_offset = (least + page - 1) / page * page;
+  wide.least_data_offset = round_up(least, std::uint64_t{os::page_size()});
   return Layout::plan({spec}, wide).data_offset();
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <unordered_set>
 
+#include "base/rounding.hpp"
 #include "formats/checked_size.hpp"
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/error.hpp"
@@ -61,8 +62,6 @@ class Comparer final : public FieldSink {
   std::size_t next_ = 0;
   bool same_ = true;
 };
-
-std::size_t round_up(std::size_t number, std::size_t boundary) { return (number + boundary - 1) / boundary * boundary; }
 
 void collect_parts(const Type& type, std::size_t at, std::vector<Part>& parts) {
   if (type.form == Form::array) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/rounding.hpp"
 #include "onecopy/base/bytes.hpp"
 
 namespace onecopy {
@@ -22,7 +23,7 @@ class Stage {
   void write(Bytes bytes, const Sink& sink) {
     while (!bytes.empty()) {
       const bool direct = held_.empty() && bytes.size() >= page_size;
-      const std::size_t step = direct ? std::min(piece_size, bytes.size() / page_size * page_size)
+      const std::size_t step = direct ? std::min(piece_size, round_down(bytes.size(), page_size))
                                       : std::min(page_size - held_.size(), bytes.size());
       const auto part = bytes.first(step);
       if (direct) {

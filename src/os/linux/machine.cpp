@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/sysmacros.h>
@@ -7,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
+#include <cstdio>
 #include <utility>
 
 #include "base/numbers.hpp"
@@ -54,6 +57,14 @@ Faults faults_of_thread() noexcept {
   struct rusage usage{};
   if (::getrusage(RUSAGE_THREAD, &usage) != 0) return {};
   return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
+}
+
+std::uint64_t cpu_wait_of_thread() noexcept {
+  std::array<char, 64> text{};
+  const Fd fd(::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0 || ::read(fd.get(), text.data(), text.size() - 1) <= 0) return 0;
+  std::uint64_t waited = 0;
+  return std::sscanf(text.data(), "%*u %" SCNu64, &waited) == 1 ? waited : 0;
 }
 
 std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }

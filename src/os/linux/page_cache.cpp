@@ -13,6 +13,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/rounding.hpp"
 #include "os/linux/abi.hpp"
 #include "os/os.hpp"
 
@@ -30,9 +31,7 @@ std::size_t kernel_page() noexcept {
 }
 
 // madvise takes whole pages; the last page of the mapping belongs to it entirely.
-std::size_t whole_pages(std::size_t length) noexcept {
-  return (length + kernel_page() - 1) / kernel_page() * kernel_page();
-}
+std::size_t whole_pages(std::size_t length) noexcept { return round_up(length, kernel_page()); }
 
 int advise(Bytes memory, int advice) noexcept {
   // Cast: the kernel's interface is not const, and these advices change no contents.

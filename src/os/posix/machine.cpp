@@ -23,6 +23,8 @@ Faults faults_of_thread() noexcept {
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? faults_in(usage) : Faults{};
 }
 
+std::uint64_t cpu_wait_of_thread() noexcept { return 0; }
+
 std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
 
 std::uint64_t parent_id() noexcept { return static_cast<std::uint64_t>(::getppid()); }

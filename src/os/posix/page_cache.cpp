@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include "base/rounding.hpp"
 #include "os/os.hpp"
 
 // POSIX has no huge pages, and no reliable report of cached pages: the result is "unknown".
@@ -11,9 +12,8 @@ Outcome advise_huge(Bytes /*memory*/) noexcept { return Outcome::unsupported; }
 
 Outcome advise_random(Bytes memory) noexcept {
   auto* at = const_cast<std::byte*>(memory.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast): contents stay
-  const std::size_t page = page_size();
-  return ::posix_madvise(at, (memory.size() + page - 1) / page * page, POSIX_MADV_RANDOM) == 0 ? Outcome::applied
-                                                                                               : Outcome::refused;
+  const auto length = round_up(memory.size(), page_size());
+  return ::posix_madvise(at, length, POSIX_MADV_RANDOM) == 0 ? Outcome::applied : Outcome::refused;
 }
 
 int populate(Bytes /*memory*/) noexcept { return ENOSYS; }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/numbers.hpp"
+#include "base/rounding.hpp"
 #include "base/seeded_hash.hpp"
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/crc32c.hpp"
@@ -53,6 +54,20 @@ TEST_CASE("the hash of keys that come from files depends on a seed, and on every
     CHECK(seeded_hash(other, 1) != seeded_hash(key, 1));
     CHECK(seeded_hash(key.substr(0, i), 1) != seeded_hash(key, 1));
   }
+}
+
+TEST_CASE("numbers are rounded to multiples, of other boundaries than powers of two too") {
+  for (const std::uint64_t boundary : {1ULL, 2ULL, 3ULL, 4096ULL, 5000ULL}) {
+    for (std::uint64_t number = 0; number < 3 * boundary; number += 1 + boundary / 7) {
+      CHECK(round_up(number, boundary) % boundary == 0);
+      CHECK(round_up(number, boundary) - number < boundary);
+      CHECK(number - round_down(number, boundary) < boundary);
+      CHECK(round_down(number, boundary) % boundary == 0);
+    }
+  }
+  constexpr auto top = std::numeric_limits<std::uint64_t>::max();
+  CHECK(round_down(top, std::uint64_t{4096}) == top - 4095);
+  CHECK(round_up(top - 4095, std::uint64_t{4096}) == top - 4095);
 }
 
 TEST_CASE("numbers are read behind their label, and written in eight digits") {

@@ -1,11 +1,17 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "back_end.hpp"
 #include "os/os.hpp"
 #include "scratch_folder.hpp"
 
@@ -146,6 +152,27 @@ TEST_CASE("what is written through a shared mapping is in the file, and its time
   CHECK(free_space(fd.value.get()).value > 0);
   CHECK(set_size(-1, 0) == EBADF);
   CHECK(write_out(-1, {0, 0}) == EBADF);
+}
+
+TEST_CASE("the time that a thread waits for the CPU of another is known" * testing::linux_only()) {
+  const auto before = cpu_wait_of_thread();
+  ::cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  std::array<std::uint64_t, 2> waited{};
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  const auto spin = [&](std::uint64_t& mine) {
+    if (::sched_setaffinity(0, sizeof one, &one) != 0) return;
+    while (std::chrono::steady_clock::now() < end) continue;
+    mine = cpu_wait_of_thread();
+  };
+  std::thread first(spin, std::ref(waited[0]));
+  std::thread second(spin, std::ref(waited[1]));
+  first.join();
+  second.join();
+  if (waited[0] + waited[1] == 0) SKIP_CASE("this kernel does not count how long threads wait for a CPU");
+  CHECK(waited[0] + waited[1] > 50'000'000);
+  CHECK(cpu_wait_of_thread() >= before);
 }
 
 }  // namespace onecopy::os

@@ -166,6 +166,20 @@ TEST_CASE("the plan follows what was measured, and says why") {
     conditions.latency = 0.008;
     CHECK(choose(conditions, {}).reason.find("a disk that answers after 8 ms") != std::string::npos);
   }
+  SUBCASE(
+      "twice as many threads read as long as that is worth it and CPUs are free, and half of them where they are "
+      "short") {
+    const double mb = 1e6;
+    CHECK(next_threads({.threads = 8, .rate = 100 * mb}, 0, 64) == 16);
+    CHECK(next_threads({.threads = 16, .rate = 130 * mb}, 100 * mb, 64) == 32);
+    CHECK(next_threads({.threads = 16, .rate = 110 * mb}, 100 * mb, 64) == 16);
+    CHECK(next_threads({.threads = 16, .rate = 200 * mb}, 100 * mb, 20) == 20);
+    CHECK(next_threads({.threads = 8, .rate = 100 * mb, .cpu_wait = 0.12}, 0, 64) == 8);
+    CHECK(next_threads({.threads = 16, .rate = 300 * mb, .cpu_wait = 0.4}, 100 * mb, 64) == 8);
+    CHECK(next_threads({.threads = 8, .rate = 100 * mb, .cpu_wait = 0.3}, 0, 64) == 4);
+    CHECK(next_threads({.threads = 4, .rate = 100 * mb, .cpu_wait = 0.9}, 0, 64) == 4);
+    CHECK(next_threads({.threads = 2, .rate = 100 * mb, .cpu_wait = 0.9}, 0, 64) == 2);  // as many as memory allows
+  }
   SUBCASE("what is only read is too large from half of the memory on") {
     WarmOptions nothing;
     nothing.mechanism = Mechanism::none;
