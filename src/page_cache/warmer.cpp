@@ -209,7 +209,8 @@ bool Warmer::visit(std::span<const WarmPiece> pieces) {
     const auto after = os::faults_of_thread();
     minor_faults_.fetch_add(after.minor - before.minor, std::memory_order_relaxed);
     major_faults_.fetch_add(after.major - before.major, std::memory_order_relaxed);
-    thread_time_.fetch_add((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
+    const auto took = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+    thread_time_.fetch_add(static_cast<std::uint64_t>(took));
     cpu_wait_.fetch_add(os::cpu_wait_of_thread() - waited);
     return go_on;
   });
