@@ -185,7 +185,7 @@ void Warmer::read_all(std::span<const WarmPiece> pieces) {
     for (const auto& piece : part) bytes += piece.range.length;
     const bool was_first = best == 0 && !reads_first_;
     if (was_first) reads_first_ = are_requests_small(major_faults_.load() - faults, bytes);
-    if (was_first && reads_first_) continue;  // that was slow for another reason than the number of threads
+    if (was_first && reads_first_) continue;  // the rate of faults says nothing about reads
     if (!adapts) break;
     const Round round{
         .threads = threads_,
