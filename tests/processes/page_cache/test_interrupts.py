@@ -103,7 +103,8 @@ def test_a_forked_child_drops_a_job_of_the_parent_without_touching_it(slow_file,
         return "alive"
 
     assert in_child(drop) == "alive"
-    assert jobs[0].wait().complete
+    jobs[0].wait()
+    assert jobs[0].progress == (512 * MIB, 512 * MIB)  # the kernel may have dropped pages again: not `complete` then
 
 
 def test_a_forked_child_reads_what_the_parent_mapped_after_the_parent_closed(cold_file):
