@@ -23,14 +23,15 @@ def pages_in_cache(path: Path) -> bytes:
     """Ask mincore of a private mapping: 1 or 0 for each page. Only the file's owner gets the true answer."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        memory = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    flags = (ctypes.c_ubyte * -(-size // PAGE))()
+        flags = mmap.MAP_PRIVATE | 0x4000  # MAP_NORESERVE: the file may be larger than the memory
+        memory = mmap.mmap(file.fileno(), size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    pages = (ctypes.c_ubyte * -(-size // PAGE))()
     first = ctypes.c_char.from_buffer(memory)
-    failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), flags)
+    failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), pages)
     del first
     memory.close()
     assert failed == 0
-    return bytes(flags)
+    return bytes(pages)
 
 
 def pages_reclaimed(path: Path) -> int:
