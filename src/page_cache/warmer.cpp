@@ -178,19 +178,17 @@ void Warmer::read_all(std::span<const WarmPiece> pieces) {
     pieces = pieces.subspan(part.size());
     const auto start = std::chrono::steady_clock::now();
     const auto faults = major_faults_.load();
-    const auto time = thread_time_.load();
-    const auto waited = cpu_wait_.load();
-    if (!visit(part)) return;
+    RoundTimes times;
+    if (!visit(part, adapts ? &times : nullptr)) return;
     std::uint64_t bytes = 0;
     for (const auto& piece : part) bytes += piece.range.length;
     const bool was_first = best == 0 && !reads_first_;
     if (was_first) reads_first_ = are_requests_small(major_faults_.load() - faults, bytes);
     if (was_first && reads_first_) continue;  // the rate of faults says nothing about reads
     if (!adapts) break;
-    const Round round{
-        .threads = threads_,
-        .rate = static_cast<double>(bytes) / seconds_since(start),
-        .cpu_wait = static_cast<double>(cpu_wait_.load() - waited) / static_cast<double>(thread_time_.load() - time)};
+    const Round round{.threads = threads_,
+                      .rate = static_cast<double>(bytes) / seconds_since(start),
+                      .cpu_wait = static_cast<double>(times.cpu_wait) / static_cast<double>(times.all)};
     threads_ = next_threads(round, best, most_threads_);
     goes_on = threads_ != round.threads;
     best = std::max(best, round.rate);
@@ -198,20 +196,22 @@ void Warmer::read_all(std::span<const WarmPiece> pieces) {
   (void)visit(pieces);
 }
 
-bool Warmer::visit(std::span<const WarmPiece> pieces) {
+bool Warmer::visit(std::span<const WarmPiece> pieces, RoundTimes* times) {
   std::atomic<bool> goes_on{true};
   const unsigned ran = for_each_piece(pieces.size(), threads_, [&](std::uint64_t i) noexcept {
     const auto before = os::faults_of_thread();
-    const auto waited = os::cpu_wait_of_thread();
+    const auto waited = times == nullptr ? 0 : os::cpu_wait_of_thread();
     const auto start = std::chrono::steady_clock::now();
     const bool go_on = visit_piece(pieces[i]);
     if (!go_on) goes_on.store(false, std::memory_order_relaxed);
     const auto after = os::faults_of_thread();
     minor_faults_.fetch_add(after.minor - before.minor, std::memory_order_relaxed);
     major_faults_.fetch_add(after.major - before.major, std::memory_order_relaxed);
-    const auto took = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
-    thread_time_.fetch_add(static_cast<std::uint64_t>(took));
-    cpu_wait_.fetch_add(os::cpu_wait_of_thread() - waited);
+    if (times != nullptr) {
+      const auto took = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+      times->all += static_cast<std::uint64_t>(took);
+      times->cpu_wait += os::cpu_wait_of_thread() - waited;
+    }
     return go_on;
   });
   threads_ran_ = std::max(threads_ran_, ran);

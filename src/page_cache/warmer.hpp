@@ -28,12 +28,18 @@ class Warmer {
   Progress progress() const noexcept { return {progress_done_.load(std::memory_order_relaxed), progress_total_}; }
 
  private:
+  struct RoundTimes {  // of all threads, in nanoseconds
+    std::atomic<std::uint64_t> all{0};
+    std::atomic<std::uint64_t> cpu_wait{0};  // in which they were ready, and others had the CPUs
+  };
+
   void wait_for_another();
   void choose_plans();
   void cut_to_budget(std::vector<WarmPiece>& pieces);
   void read_all(std::span<const WarmPiece> pieces);
-  bool visit(std::span<const WarmPiece> pieces);      // false: an error, or the inspector, has ended it
-  bool visit_piece(const WarmPiece& piece) noexcept;  // false: every thread stops
+  // False: an error, or the inspector, has ended it. `times`: those of this visit are wanted, too.
+  bool visit(std::span<const WarmPiece> pieces, RoundTimes* times = nullptr);
+  bool visit_piece(const WarmPiece& piece) noexcept;                       // false: every thread stops
   int fill(const WarmPiece& piece, ByteRange step, Touch touch) noexcept;  // errno
   WarmReport finish();
 
@@ -49,9 +55,7 @@ class Warmer {
   std::atomic<std::uint64_t> filled_{0};
   std::atomic<std::uint64_t> minor_faults_{0};
   std::atomic<std::uint64_t> major_faults_{0};
-  std::atomic<std::uint64_t> thread_time_{0};  // nanoseconds of all threads,
-  std::atomic<std::uint64_t> cpu_wait_{0};     // and those of it in which they waited for a CPU
-  os::Fd claim_;                               // of the machine, to warm the first of the files
+  os::Fd claim_;  // of the machine, to warm the first of the files
   std::atomic<bool> cannot_populate_{false};
   bool reads_first_ = false;  // read(2), and then populate: the requests of faults are too small
   std::atomic<bool> cancelled_{false};
