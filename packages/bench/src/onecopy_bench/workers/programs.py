@@ -40,7 +40,7 @@ class Program(ways.Way):
     """A program: `make` writes a file of about so many bytes, `load` and `answer` are called in each process.
 
     An answer is a number that depends on all of the data, given that of the request. `rewritten` names the program that
-    does the same with a file that it maps: another format and other calls; "": there is none.
+    does the same work, but maps its file; its format and its calls differ. It is empty where there is no such program.
     """
 
     make: Callable[[str, int], None]
