@@ -304,5 +304,5 @@ $(RELEASE)/stamp: pyproject.toml
 
 .venv/core.stamp: .venv/tools.stamp $(SOURCES)
 	@echo "building the extension ..."; started=$$(date +%s); \
-	$(PIP) install --no-build-isolation --no-deps --editable . $(addprefix --editable ,$(PACKAGES)) && echo "ok     extension  $$(($$(date +%s) - started)) s"
+	SKBUILD_CMAKE_DEFINE=ONECOPY_WERROR=ON $(PIP) install --no-build-isolation --no-deps --editable . $(addprefix --editable ,$(PACKAGES)) && echo "ok     extension  $$(($$(date +%s) - started)) s"
 	@touch $@

@@ -1,9 +1,10 @@
 #include "onecopy/files/snapshot.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
+#include <cerrno>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "files/reading.hpp"
@@ -57,11 +58,13 @@ class Copier {
   std::uint64_t failed_at() const noexcept { return failed_at_; }  // read after the threads' end
 
  private:
-  // Each step stays in the cache of the CPU until it is written.
+  // Each step stays in the cache of the CPU until it is written. Not on the stack: musl's threads have 128 KiB of it.
   int copy_in_steps(ByteRange range) const noexcept {
-    std::array<std::byte, std::size_t{128} << 10U> buffer;  // NOLINT(*-member-init): read into before it is written
-    for (std::uint64_t done = 0; done < range.length; done += buffer.size()) {
-      const auto part = os::MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), range.length - done));
+    constexpr std::size_t step = std::size_t{128} << 10U;
+    const std::unique_ptr<std::byte[]> buffer(new (std::nothrow) std::byte[step]);  // NOLINT(*-avoid-c-arrays)
+    if (buffer == nullptr) return ENOMEM;
+    for (std::uint64_t done = 0; done < range.length; done += step) {
+      const auto part = os::MutableBytes(buffer.get(), std::min<std::uint64_t>(step, range.length - done));
       if (const int error = reader_.read_cached(part, range.offset + done); error != 0) return error;
       if (const auto written = os::write_at(into_.get(), part, range.offset + done); !written) return written.error;
     }

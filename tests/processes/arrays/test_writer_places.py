@@ -117,7 +117,7 @@ PLACES = {
     "a folder": (lambda path: (path.unlink(), path.mkdir()), errno.EISDIR, "Is a directory"),
     "a link to a folder": (lambda path: make_link(path, "."), errno.EISDIR, "Is a directory"),
     "a link into nowhere": (lambda path: make_link(path, "no/where"), errno.ENOENT, "No such file or directory"),
-    "a loop of links": (lambda path: make_link(path, "model"), errno.ELOOP, "Too many levels of symbolic links"),
+    "a loop of links": (lambda path: make_link(path, "model"), errno.ELOOP, os.strerror(errno.ELOOP)),
     "a FIFO": (make_fifo, errno.EEXIST, "the target is a FIFO, socket or device, which is not replaced"),
     "a device": (
         lambda path: make_link(path, "/dev/null"),
@@ -145,7 +145,7 @@ def test_names_of_255_bytes_have_room_and_longer_ones_are_reported(tmp_path, in_
     for name in ("n" * 255, "é" * 127 + "n"):
         in_child(lambda name=name: save_without(unnamed, tmp_path / name))
         assert list(oc.open(tmp_path / name)) == list(NEW)
-        with pytest.raises(OSError, match="save: File name too long") as raised:
+        with pytest.raises(OSError, match=f"save: {os.strerror(errno.ENAMETOOLONG)}") as raised:
             in_child(lambda name=name: save_without(unnamed, tmp_path / (name + "n")))
         assert (raised.value.errno, raised.value.filename) == (errno.ENAMETOOLONG, str(tmp_path / (name + "n")))
     assert len(names_in(tmp_path)) == 2
