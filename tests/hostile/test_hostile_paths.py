@@ -50,7 +50,7 @@ PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a device of zeros": (lambda path: path.symlink_to("/dev/zero"), errno.ENODEV, NOT_REGULAR),
     "a terminal": (make_terminal, errno.ENODEV, NOT_REGULAR),
     "a dangling link": (lambda path: path.symlink_to("nowhere"), errno.ENOENT, "open: No such file or directory"),
-    "a loop of links": (make_loop, errno.ELOOP, "open: Too many levels of symbolic links"),
+    "a loop of links": (make_loop, errno.ELOOP, f"open: {os.strerror(errno.ELOOP)}"),
     "a file of /proc": (
         lambda path: path.symlink_to("/proc/self/status"),
         errno.ENODATA,
@@ -83,7 +83,7 @@ def test_a_fifo_keeps_no_other_reader_waiting(tmp_path, read):
 
 
 def test_a_name_that_is_too_long_is_reported(tmp_path):
-    with pytest.raises(OSError, match="File name too long") as raised:
+    with pytest.raises(OSError, match=os.strerror(errno.ENAMETOOLONG)) as raised:
         oc.open(tmp_path / ("n" * 256))
     assert raised.value.errno == errno.ENAMETOOLONG
 

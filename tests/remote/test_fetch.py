@@ -204,7 +204,7 @@ def test_pieces_of_an_earlier_boot_are_compared_with_their_checksums(objects, st
 
 def test_a_partial_file_of_others_is_refused(tmp_path):
     (tmp_path / "0.partial").symlink_to("/etc/passwd")
-    with pytest.raises(OSError, match="symbolic links") as raised:
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)) as raised:
         PartialFile(tmp_path / "0.oc", "key", 10)
     assert raised.value.errno == errno.ELOOP
 
