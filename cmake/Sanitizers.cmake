@@ -16,9 +16,10 @@ target_compile_options(
             -Wno-missing-field-initializers
             -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wnon-virtual-dtor
             -Woverloaded-virtual $<$<BOOL:${ONECOPY_WERROR}>:-Werror>
-            # A thread of musl has 128 KiB of stack; sanitizers put more there.
-            $<$<NOT:$<BOOL:${ONECOPY_SANITIZE}>>:-Wframe-larger-than=32768>
             # Wrong about `"text" + std::to_string(n)` in GCC 12: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105651
             $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-array-bounds>
             # __COUNTER__, of doctest: a warning of -Wpedantic in Clang 22.
             $<$<AND:$<CXX_COMPILER_ID:Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,22>>:-Wno-c2y-extensions>)
+if(NOT ONECOPY_SANITIZE) # sanitizers put more there
+  target_compile_options(onecopy_warnings INTERFACE -Wframe-larger-than=32768) # a thread of musl has 128 KiB of stack
+endif()
