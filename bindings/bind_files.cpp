@@ -141,8 +141,10 @@ void bind_files(nb::module_& module) {
       nb::arg("fd"), nb::kw_only(), nb::arg("ask"),
       "(device, inode, size, times of the last write and change in ns); `ask`: as a server says now.");
   module.def("is_remote", &is_remote, nb::arg("fd"), "Whether an open file is on a network or user-space file system.");
-  module.def("why_writes_are_undated", &why_writes_are_undated, nb::arg("fd"),
-             "Why the times of an open file do not show each write to it; empty if they do.");
+  module.def("is_stacked", &is_stacked, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
+             "Whether the file system of an open file may keep its contents in files of another one (overlayfs).");
+  module.def("why_not_identified", &why_not_identified, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
+             "Why an open file may be changed while its identity stays; empty if each write from now on changes it.");
   module.def("guard", &guard);
   module.def("check", &check, nb::call_guard<ReleaseGil>());
   module.def("open_mapping", &open_mapping, nb::arg("path"), nb::kw_only(), nb::arg("offset") = 0,

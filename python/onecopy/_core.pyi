@@ -69,9 +69,14 @@ def content_identity(fd: int, *, ask: bool) -> tuple[int, int, int, int, int]:
 def is_remote(fd: int) -> bool:
     """Whether an open file is on a network or user-space file system."""
 
-def why_writes_are_undated(fd: int) -> str:
+def is_stacked(fd: int) -> bool:
     """
-    Why the times of an open file do not show each write to it; empty if they do.
+    Whether the file system of an open file may keep its contents in files of another one (overlayfs).
+    """
+
+def why_not_identified(fd: int) -> str:
+    """
+    Why an open file may be changed while its identity stays; empty if each write from now on changes it.
     """
 
 def guard() -> None: ...

@@ -373,7 +373,7 @@ def _compared(file: _File) -> Change | None:
 def _renewed(file: _File, name: _Name, left: int) -> Change | None:
     """Compare the path with the file that was copied; copy it, within `left` bytes, if it is another one at rest."""
     try:
-        now = file_identity(file.path)[0]
+        now = file_identity(file.path)
         known, file.seen = file.seen, now
         if now == name.made_of:
             return None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 import sys
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 _COARSE = 5
@@ -46,38 +48,101 @@ class FileIdentity(NamedTuple):
     changed: int
     """Time of the last change of contents or of the inode, in ns; programs cannot set it."""
 
+    def is_recent(self) -> bool:
+        """Return whether a write that happens now might leave the time of the last change as it is."""
+        tick = 2_000_000_000 if self.changed % 1_000_000_000 == 0 else 20_000_000  # whole seconds: FAT, ext3
+        return self.changed > _now_of_files() - tick
+
 
 def _now_of_files() -> int:
     """Return the time that a write would leave, in ns; on Linux it lags where ticks are late, as in a busy guest."""
     return time.clock_gettime_ns(_COARSE) if sys.platform == "linux" else time.time_ns()
 
 
-def file_identity(path: str | os.PathLike[str] | int) -> tuple[FileIdentity, bool]:
-    """Return the identity of a regular file, and whether a write that happens now might leave it the same.
-
-    That is so if the file was changed within the granularity of the clock of the file system before now: such an
-    identity holds only once that time has passed. OSError for a folder, device, FIFO or socket.
-    """
+def expect_regular(path: str | os.PathLike[str] | int) -> os.stat_result:
+    """Return the status of a regular file; OSError for a folder, device, FIFO or socket."""
     found = os.stat(path)  # noqa: PTH116 - a descriptor too
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, "a folder cannot be identified: give the files in it", path)
     if not stat.S_ISREG(found.st_mode):  # opening a FIFO would wait
         raise OSError(errno.ENODEV, "not a regular file (a FIFO, socket or device)", path)
-    identity = FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    tick = 2_000_000_000 if found.st_ctime_ns % 1_000_000_000 == 0 else 20_000_000  # whole seconds: FAT, ext3
-    return identity, found.st_ctime_ns > _now_of_files() - tick
+    return found
 
 
-def settled_identity(
-    path: str | os.PathLike[str] | int, *, expected: FileIdentity | None = None
-) -> tuple[FileIdentity, bool]:
-    """Wait until a file has not been changed for 20 ms; return its identity, and whether each later write changes it.
+def file_identity(path: str | os.PathLike[str] | int) -> FileIdentity:
+    """Return the identity that a regular file has now; OSError for a folder, device, FIFO or socket.
 
-    Waits 2.1 s at most (times in the future are those of another clock), and no longer than the identity is `expected`.
+    It tells whether the file of an identity from `identify_open` was written or replaced. Alone it proves nothing: a
+    write that happens now might leave it the same.
     """
-    identity, is_recent = file_identity(path)
-    deadline = time.monotonic() + 2.1 if is_recent else 0
-    while is_recent and time.monotonic() < deadline and expected in (None, identity):
+    found = expect_regular(path)
+    return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def identify_open(descriptor: int, expected: FileIdentity | None = None) -> tuple[FileIdentity, str]:
+    """Return the identity of an open file, and why it may stay the same while the contents change; empty: it cannot.
+
+    Waits until a further write would leave another time than the last one: 20 ms after a write, 2.1 s at most, and no
+    longer than the identity is `expected`. Dirty pages are written back where writers cannot be seen. Moves the
+    position of the descriptor.
+    """
+    from onecopy import _core
+
+    deadline, is_remote = time.monotonic() + 2.1, _core.is_remote(descriptor)
+    while True:
+        identity = FileIdentity(*_core.content_identity(descriptor, ask=True))
+        # Of a server, whose clock is another one, the last change must be a minute old.
+        why = _core.why_not_identified(descriptor) if is_remote or not identity.is_recent() else ""
+        now = FileIdentity(*_core.content_identity(descriptor, ask=True))
+        if why or expected not in (None, now):
+            return now, why or "it is being written"
+        if now == identity and (is_remote or not now.is_recent()):
+            return now, ""
+        if time.monotonic() > deadline:
+            future = now == identity  # of another clock
+            return now, "its time of change is in the future" if future else "it is being written"
         time.sleep(0.005)
-        identity, is_recent = file_identity(path)
-    return identity, not is_recent
+
+
+class Contents(NamedTuple):
+    """What a file contains: equal values are equal contents, whoever writes the file, and on every file system."""
+
+    identity: FileIdentity
+    digest: str = ""
+    """SHA-256 of the contents, where the identity may stay the same while they change; else empty."""
+
+    @property
+    def text(self) -> str:
+        """What identifies the contents, as part of a key."""
+        found = self.identity
+        if self.digest:
+            return f"{found.nbytes} bytes, sha256 {self.digest}"
+        times = f"written {found.modified}, changed {found.changed}"
+        return f"{found.nbytes} bytes, {times}, inode {found.inode} of {found.device}"
+
+    def are_in(self, path: str | os.PathLike[str]) -> bool:
+        """Return whether the file of a path has these contents; False if there is no such file."""
+        with suppress(FileNotFoundError):
+            return contents_of(path).digest == self.digest if self.digest else file_identity(path) == self.identity
+        return False
+
+
+def contents_of(path: str | os.PathLike[str]) -> Contents:
+    """Identify what a file contains now: by its identity where each later write changes that, else by a digest.
+
+    A digest reads the file, about 1 s per 1.5 GB: on tmpfs, while a process has the file open for writing, and where
+    writers cannot be seen (a server, a file of another user) until the last change is a minute old.
+
+    Raises
+    ------
+    FileNotFoundError, IsADirectoryError, OSError
+        The path does not exist or cannot be read; it is a folder; it is no regular file.
+    """
+    expect_regular(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - of a descriptor
+        identity, why = identify_open(descriptor)
+        if not why:
+            return Contents(identity)
+        file.seek(0)
+        return Contents(identity, hashlib.file_digest(file, "sha256").hexdigest())

@@ -31,14 +31,13 @@ import os
 import socket
 import stat
 import struct
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy import _core
 from onecopy.errors import Error, FileChanged
 from onecopy.files import Closeable
-from onecopy.identity import FileIdentity, file_identity, settled_identity
+from onecopy.identity import FileIdentity, identify_open
 from onecopy.variables import KEEPER, MAP_WRITABLE
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ HOLDS = "holds"
 
 _GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
 _MARKS = str.maketrans("_-.", "aaa")
-_REMOTE_NS = 60_000_000_000
 _GET_FLAGS = 0x80086601
 _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
 
@@ -102,9 +100,7 @@ class _Source(NamedTuple):
 
     def now(self) -> FileIdentity:
         """Return the identity of its contents now."""
-        if self.is_remote:
-            return FileIdentity(*_core.content_identity(self.descriptor, ask=True))
-        return file_identity(self.descriptor)[0]
+        return FileIdentity(*_core.content_identity(self.descriptor, ask=True))
 
 
 def take(file: str | int) -> Snapshot:
@@ -128,9 +124,8 @@ def take(file: str | int) -> Snapshot:
         path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
         source = _Source(descriptor, path, _core.is_remote(descriptor))
         identity = source.now()
-        if _cannot_be_written(descriptor, source.is_remote):
+        if may_map_directly(descriptor):
             return Snapshot(descriptor, path, identity, "file")
-        _expect_dated(source, identity)
         taken = _of_keeper(source, identity) or _of_store(source, identity)
     except BaseException:
         os.close(descriptor)
@@ -155,7 +150,6 @@ def copy(path: str, name: str) -> tuple[_core.Mapping, FileIdentity]:
     try:
         source = _Source(descriptor, path, _core.is_remote(descriptor))
         identity = source.now()
-        _expect_dated(source, identity)
         return _sealed(source, HELD_NAME + name, identity, drop_source=True), identity
     finally:
         os.close(descriptor)
@@ -221,14 +215,6 @@ def _open(path: str) -> int:
     raise NoSnapshot("not a regular file")
 
 
-def _expect_dated(source: _Source, identity: FileIdentity) -> None:
-    """Raise NoSnapshot if the times of a file do not show each write to it."""
-    if source.is_remote and not 0 < identity.changed < time.time_ns() - _REMOTE_NS:
-        raise NoSnapshot("changed less than a minute ago, by the clock of its server, or its time is not known")
-    if not source.is_remote and (reason := _core.why_writes_are_undated(source.descriptor)):
-        raise NoSnapshot(f"{reason}: its contents cannot be identified")
-
-
 _PLACES = {
     "file": "the file itself, which cannot be written",
     "memory": "a snapshot in the memory of onecopy run",
@@ -245,19 +231,43 @@ def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
     return _core.FileHandle(taken.descriptor), _PLACES[taken.place]
 
 
-def _cannot_be_written(descriptor: int, is_remote: bool) -> bool:
+def may_map_directly(descriptor: int) -> bool:
+    """Return whether nobody can change an open file: sealed memory, or a file that the file system itself protects.
+
+    A mount that is read-only proves nothing: the file system below it may be mounted writable elsewhere. Neither does
+    anything that a stacked file system or a server says, because others change the files behind it.
+    """
     if os.environ.get(MAP_WRITABLE) == "1" or is_sealed(descriptor):
         return True
-    if is_remote:  # others may write it on its server, and to map it is slow
+    if _core.is_stacked(descriptor) or _core.is_remote(descriptor):
         return False
-    if os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
-        return True
     flags = bytearray(8)
-    try:
+    with suppress(OSError):  # a file system without flags
         fcntl.ioctl(descriptor, _GET_FLAGS, flags)
-    except OSError:  # a file system without flags
+    if struct.unpack_from("i", flags)[0] & _UNCHANGEABLE:
+        return True
+    if not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
         return False
-    return bool(struct.unpack_from("i", flags)[0] & _UNCHANGEABLE)
+    with suppress(OSError):
+        return is_superblock_read_only(_text(f"fdinfo/{descriptor}"), _text("mountinfo"))
+    return False
+
+
+def is_superblock_read_only(fdinfo: str, mountinfo: str) -> bool:
+    """Return whether the file system of a descriptor is read-only, and not only the mount that it was opened through.
+
+    >>> is_superblock_read_only("mnt_id: 7", "7 1 8:1 / /models ro,noatime - ext4 /dev/sda1 rw,errors=continue")
+    False
+    """
+    found = dict(line.split(maxsplit=1) for line in fdinfo.splitlines())
+    mounts = {line.split(maxsplit=1)[0]: line.split()[-1] for line in mountinfo.splitlines()}
+    return "ro" in mounts.get(found.get("mnt_id:", ""), "").split(",")
+
+
+def _text(name: str) -> str:
+    """Return what the kernel says of this process in a file of /proc."""
+    with open(f"/proc/self/{name}", errors="replace") as file:  # noqa: PTH123 - a kernel's file
+        return file.read()
 
 
 # --- in the memory of a run -------------------------------------------------------------------------------------------
@@ -324,14 +334,10 @@ def fits_in_memory(nbytes: int) -> bool:
 
 
 def _settle(source: _Source, identity: FileIdentity) -> None:
-    """Wait until a further write would get another time than the last one."""
-    if source.is_remote:  # unchanged for a minute
-        return
-    found, is_settled = settled_identity(source.descriptor, expected=identity)
-    if found != identity:
-        raise NoSnapshot("it is being written")
-    if not is_settled:
-        raise NoSnapshot("its time of change is in the future")
+    """Wait until each further write would change the identity of a file; NoSnapshot if that cannot be known."""
+    found, why = identify_open(source.descriptor, expected=identity)
+    if why or found != identity:
+        raise NoSnapshot(f"{why or 'it is being written'}: its contents cannot be identified")
 
 
 # --- in the store -----------------------------------------------------------------------------------------------------
@@ -358,20 +364,14 @@ def _of_store(source: _Source, identity: FileIdentity) -> Snapshot:
 
 
 def _copy(source: _Source, target: Path, nbytes: int) -> None:
-    """Copy a file in the kernel, which shares blocks where the file system can; else through memory."""
+    """Copy as many bytes as a file had in the kernel, which shares blocks where it can; else through memory."""
     done, descriptor = 0, source.descriptor
     with target.open("xb", buffering=0) as file:
-        if source.is_remote:
+        if not source.is_remote:
+            with suppress(OSError):  # another file system, an old kernel
+                while done < nbytes and (
+                    copied := os.copy_file_range(descriptor, file.fileno(), nbytes - done, done, done)
+                ):
+                    done += copied
+        if done < nbytes:
             _core.copy_contents(descriptor, file.fileno(), nbytes, source.path)
-            return
-        with suppress(OSError):  # a file without data
-            os.lseek(descriptor, 0, os.SEEK_DATA)  # waits for a write that has begun
-        os.fdatasync(descriptor)
-        with suppress(OSError):  # another file system, an old kernel: what is left is read and written
-            while done < nbytes and (
-                copied := os.copy_file_range(descriptor, file.fileno(), nbytes - done, done, done)
-            ):
-                done += copied
-        file.seek(done)
-        while piece := os.pread(descriptor, 1 << 20, done):
-            done += file.write(piece)

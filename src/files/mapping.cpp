@@ -202,6 +202,8 @@ std::optional<Loss> Mapping::loss() const noexcept {
 }
 
 bool Mapping::changed() const {
+  // The next write through a mapping sets a time, if no page is dirty.
+  if (os::is_open_for_writing(state_->fd.get()).value) (void)os::write_back(state_->fd.get());
   const auto now = os::facts_of(state_->fd.get());
   if (!now || identity_of(now.value) != state_->identity) return true;
   if (!state_->named) return false;

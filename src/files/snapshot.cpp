@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <new>
 #include <utility>
@@ -79,16 +80,6 @@ class Copier {
   std::uint64_t failed_at_ = 0;
 };
 
-// Afterwards each write to a file of a disk changes the time of its last change.
-void expect_dated_writes(int fd, std::uint64_t size, const std::string& name) {
-  check(os::wait_for_writes(fd), "seek", name);
-  check(os::write_out(fd, {0, 0}), "write back", name);
-  // Dirty again at once: a writer is at work, or the file system keeps its files in memory.
-  const auto cached = os::cached_in_file(fd, {0, size});
-  if (cached && cached.value.dirty != 0) throw OsError("write back", name, EBUSY, "it is being written");
-  (void)os::will_need(fd, {0, std::uint64_t{128} << 20U});  // while memory is reserved
-}
-
 void copy(int from, int into, std::uint64_t size, const std::string& name, unsigned threads, bool drop) {
   auto own = os::duplicate(into);
   check(own.error, "duplicate a descriptor of", name);
@@ -97,6 +88,23 @@ void copy(int from, int into, std::uint64_t size, const std::string& name, unsig
       watch_pieces(copier->pieces(), threads != 0 ? threads : copier->threads(), copier, read_patience());
   throw_if_stopped(watched, "copy", name);
   if (copier->error() != 0) throw_read_error("copy", name, copier->error(), copier->failed_at());
+}
+
+std::string why_undated(const os::FileSystem& system) {
+  const std::string name = system.name;
+  if (system.storage == os::Storage::memory) return "in memory (" + name + "), where writes leave no time";
+  return "on a file system" + (name.empty() ? name : " (" + name + ")") + " that is not known to date each write";
+}
+
+// The time of a file is set when a write begins. Without a look at the writers, one that has begun may still go on.
+std::string why_unsettled(int fd, bool remote) {
+  constexpr std::int64_t longest_write = 60'000'000'000;
+  const auto facts = os::content_facts(fd, true);
+  const std::int64_t now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  if (!facts || facts.value.ctime_ns <= 1'000'000'000) return "on a file system without times of changes";
+  if (facts.value.ctime_ns < now - longest_write) return {};
+  return remote ? "changed less than a minute ago, by the clock of its server"
+                : "changed less than a minute ago, and only its owner can see whether a process still writes to it";
 }
 
 }  // namespace
@@ -108,7 +116,7 @@ void copy_contents(int from, int into, std::uint64_t size, const std::string& na
 Mapping take_snapshot(int fd, std::string name, unsigned threads, bool drop_source) {
   const auto facts = os::facts_of(fd);
   check(facts.error, "stat", name);
-  if (!is_remote(fd)) expect_dated_writes(fd, facts.value.size, name);
+  (void)os::will_need(fd, {0, std::uint64_t{128} << 20U});  // while memory is reserved
   os::Fd memory = create(name, facts.value.size);
   copy(fd, memory.get(), facts.value.size, name, threads, drop_source);
   check(os::seal(memory.get()), "seal", name);
@@ -128,14 +136,23 @@ bool is_remote(int fd) {
   return system && system.value.storage == os::Storage::remote;
 }
 
-std::string why_writes_are_undated(int fd) {
+bool is_stacked(int fd) {
+  const auto system = os::file_system_of(fd);
+  return !system || *system.value.name == '\0' || system.value.stacked;
+}
+
+std::string why_not_identified(int fd) {
   const auto system = os::file_system_of(fd);
   if (!system) return "on a file system that is not known";
-  if (system.value.dates_writes) return {};
-  const std::string name = system.value.name;
-  if (system.value.storage == os::Storage::memory) return "in memory (" + name + "), where writes leave no time";
-  if (system.value.storage == os::Storage::remote) return "on a network or user-space file system (" + name + ")";
-  return "on a file system that is not known to date each write";
+  const bool remote = system.value.storage == os::Storage::remote;
+  if (!remote && !system.value.dates_writes) return why_undated(system.value);
+  const auto writer = remote ? os::Result<bool>{false, EOPNOTSUPP} : os::is_open_for_writing(fd);
+  if (writer.value) return "a process has it open for writing";
+  if (writer && !system.value.stacked) return {};
+  if (const int error = os::write_back(fd); error != 0)
+    return error == EOPNOTSUPP ? "on overlayfs over a file system that does not date each write"
+                               : "its dirty pages cannot be written back (errno " + std::to_string(error) + ")";
+  return writer ? std::string() : why_unsettled(fd, remote);
 }
 
 }  // namespace onecopy

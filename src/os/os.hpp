@@ -139,9 +139,13 @@ bool is_sealed(int fd) noexcept;
 int reserve_space(int fd, ByteRange range) noexcept;
 Outcome start_writeback(int fd, ByteRange range) noexcept;
 int write_out(int fd, ByteRange range) noexcept;  // waits; the kernel reports EIO and ENOSPC once only
-// Returns when every write(2) to the file that has begun is complete, on file systems that lock the file while they
-// look for data, as those of local disks do. Moves the position of `fd`.
-int wait_for_writes(int fd) noexcept;
+// Whether any process has the file open for writing, or maps it writable. EACCES: only the owner may ask; EOPNOTSUPP: the
+// file system cannot tell, or a sandbox forbids it. A process that opens the file for writing meanwhile waits an instant.
+Result<bool> is_open_for_writing(int fd) noexcept;
+// Writes all dirty pages of a file back and waits, so that the next write through any mapping sets the file's time.
+// Also on overlayfs, whose inodes have no pages: those belong to a file of another file system. EOPNOTSUPP: that file
+// system cannot do it through overlayfs (tmpfs, FUSE).
+int write_back(int fd) noexcept;
 Result<Fd> reopen_direct(int fd);           // past the page cache; buffers, offsets, lengths on direct_alignment
 Result<Fd> reopen_direct_writable(int fd);  // likewise, to write
 Result<Fd> reopen_read(int fd);             // the same file, through a descriptor that cannot write
@@ -201,7 +205,8 @@ struct CacheFacts {
   std::uint64_t evicted = 0;           // was cached before, as far as the kernel remembers
   std::uint64_t recently_evicted = 0;  // evicted so recently that reading them again indicates a shortage of memory
 };
-Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept;  // cachestat; length 0: to the end
+// cachestat; length 0: to the end. EOPNOTSUPP: nothing was found, and the file system may keep its pages elsewhere.
+Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept;
 Result<CacheFacts> cached_by_mincore(int fd, Bytes memory) noexcept;  // EPERM where mincore is not truthful
 
 struct MappedFacts {
@@ -253,6 +258,8 @@ struct FileSystem {
   // Each write to a file, also through a mapping whose pages were written back, sets the time of its last change to the
   // kernel's own, in units of 20 ms or less.
   bool dates_writes = false;
+  // Pages and times belong to inodes of other file systems (overlayfs, FUSE with passthrough).
+  bool stacked = false;
 };
 Result<FileSystem> file_system_of(int fd) noexcept;
 

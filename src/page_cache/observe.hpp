@@ -36,6 +36,9 @@ Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges);
 // As above, only if the page cache itself was queried.
 std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<const ByteRange> ranges);
 
+// Whether the page cache is known to have all pages of a part of a mapping.
+bool is_cached(const Mapping& mapping, ByteRange range) noexcept;
+
 // Throws DataLost when the file no longer reaches the end of the last of these ranges, which are sorted.
 void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, const char* operation);
 

@@ -147,6 +147,14 @@ Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges) {
   return {};
 }
 
+bool is_cached(const Mapping& mapping, ByteRange range) noexcept {
+  const auto pages = file_pages(mapping, range);
+  auto facts = os::cached_in_file(mapping.descriptor(), {pages.offset, pages.length});
+  if (!facts && mapping.mode() == Mode::map)
+    facts = os::cached_by_mincore(mapping.descriptor(), pages_of(mapping, range));
+  return facts && facts.value.cached >= pages.length;
+}
+
 os::Result<os::MappedFacts> mapped_memory(Bytes memory) noexcept {
   const auto scanned = os::mapped_here(memory);
   return scanned ? scanned : os::mapped_by_smaps(memory);

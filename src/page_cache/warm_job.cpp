@@ -40,8 +40,8 @@ struct WarmJob::State {
   // Throws OsError ETIMEDOUT where nothing was read for too long. The lock is held.
   void expect_progress() {
     const auto now = std::chrono::steady_clock::now();
-    if (const auto done = warmer.progress().done; done != seen || !since) {
-      seen = done;
+    if (const auto moved = warmer.moved(); moved != seen || !since) {
+      seen = moved;
       since = now;
     }
     if (now - *since < read_patience()) return;

@@ -41,7 +41,7 @@ void WarmedFile::find_missing() {
   for (const auto& range : ranges_) {
     for (std::uint64_t at = range.offset; at < range.offset + range.length; at += pieces_.back().range.length) {
       const auto piece = part_at(at, range, largest_piece, mapping_.file_offset());
-      const bool missing = !copied && ((!cached && !is_cached(piece)) || has_unread_pages(piece));
+      const bool missing = !copied && ((!cached && !is_cached(mapping_, piece)) || has_unread_pages(piece));
       pieces_.push_back({.file = this, .range = piece, .missing = missing});
       missing_ += missing ? piece.length : 0;
     }
@@ -56,12 +56,6 @@ void WarmedFile::find_missing_again() {
   const auto before = report_.cached_before;
   find_missing();
   report_.cached_before = before;
-}
-
-bool WarmedFile::is_cached(ByteRange piece) const noexcept {
-  const auto pages = file_pages(mapping_, piece);
-  const auto facts = os::cached_in_file(mapping_.descriptor(), {pages.offset, pages.length});
-  return facts && facts.value.cached >= pages.length;
 }
 
 // A page that the device failed to read stays in the cache, and cachestat counts it like the others. mincore does not,

@@ -11,6 +11,7 @@
 #include "onecopy/base/pieces.hpp"
 #include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
+#include "page_cache/observe.hpp"
 
 namespace onecopy {
 namespace {
@@ -120,6 +121,7 @@ void Warmer::wait_for_another() {
     has_waited = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     if (const auto now = cached(); now > filled) {
+      seen_elsewhere_.fetch_add(now - filled, std::memory_order_relaxed);
       filled = now;
       since = Clock::now();
       patience = between_bytes;
@@ -226,7 +228,7 @@ bool Warmer::visit_piece(const WarmPiece& piece) noexcept {
   // access, that access costs 1 to 2 us a page: better here, beside the reading, than in the caller's first pass
   // (docs/decisions/reading-and-warming.md). Pages that another process brought in were accessed there; an inspector
   // accesses them, too.
-  const bool is_first = piece.missing && file.inspector() == nullptr && !file.is_cached(piece.range);
+  const bool is_first = piece.missing && file.inspector() == nullptr && !is_cached(file.mapping(), piece.range);
   const Touch touch = is_first && !reads_first_ ? Touch::yes : Touch::no;
   for (std::uint64_t at = piece.range.offset; at < end && !cancelled_.load(std::memory_order_relaxed);) {
     const auto step = part_at(at, piece.range, step_size, file.mapping().file_offset());

@@ -25,6 +25,10 @@ class Warmer {
 
   // From any thread, while run() works in another.
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
+  // Grows whenever bytes arrive in memory, here or read by the process that this one waits for.
+  std::uint64_t moved() const noexcept {
+    return progress_done_.load(std::memory_order_relaxed) + seen_elsewhere_.load(std::memory_order_relaxed);
+  }
   Progress progress() const noexcept { return {progress_done_.load(std::memory_order_relaxed), progress_total_}; }
 
  private:
@@ -53,6 +57,7 @@ class Warmer {
   std::uint64_t progress_total_ = 0;
   std::atomic<std::uint64_t> progress_done_{0};
   std::atomic<std::uint64_t> filled_{0};
+  std::atomic<std::uint64_t> seen_elsewhere_{0};
   std::atomic<std::uint64_t> minor_faults_{0};
   std::atomic<std::uint64_t> major_faults_{0};
   os::Fd claim_;  // of the machine, to warm the first of the files

@@ -57,7 +57,7 @@ class Source(Snapshot):
 
     def is_of(self, file: Any) -> bool:
         """Return whether the file of a path or a descriptor still has the contents of this snapshot."""
-        return file_identity(file)[0] == self.identity
+        return file_identity(file) == self.identity
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
         if kind is not None:  # nothing is loaded

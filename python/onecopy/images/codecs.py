@@ -349,17 +349,20 @@ def fill(
 def identity_of(path: str) -> FileIdentity:
     """Return what identifies the contents of a file; zeros if there is no file."""
     try:
-        return file_identity(path)[0]
+        return file_identity(path)
     except FileNotFoundError:
         return FileIdentity(0, 0, 0, 0, 0)
 
 
-def expect_identity(
-    path: str, expected: FileIdentity, doing: str = "it was being decoded", cause: Exception | None = None
-) -> None:
+def expect_identity(path: str, expected: FileIdentity, cause: Exception | None = None) -> None:
     """Raise FileChanged, with its `cause`, if a file has another identity than before."""
     if identity_of(path) != expected:
-        raise FileChanged(errno.ESTALE, f"the image was replaced or written while {doing}", path) from cause
+        raise changed(path, "it was being decoded") from cause
+
+
+def changed(path: str, doing: str) -> FileChanged:
+    """Return the error for an image that is not the one that was identified."""
+    return FileChanged(errno.ESTALE, f"the image was replaced or written while {doing}", path)
 
 
 @contextlib.contextmanager

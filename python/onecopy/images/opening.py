@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from onecopy.arguments import non_negative
 from onecopy.arrays.file import OneFile
-from onecopy.errors import FileChanged
 from onecopy.files import Mapping
 from onecopy.images import codecs
 from onecopy.images.image import NAME, Facts, Image, no_level
@@ -197,7 +196,7 @@ def _build(
     with _reserved(facts, target) as pixels:
         codecs.fill(codec, path, facts, pixels.array, threads=threads, progress=report)
         if _key(path, facts.level, codec) != key:  # the key would lead to pixels of another file
-            raise FileChanged(errno.ESTALE, "the image was replaced or written while it was being decoded", path)
+            raise codecs.changed(path, "it was being decoded")
         pixels.save(target, NAME, facts.metadata(path), durable=False)
 
 
@@ -232,6 +231,6 @@ def _in_place(path: str, facts: Facts, expected: FileIdentity) -> Image:
     mapping = Mapping(path, facts.in_place.offset, facts.nbytes)
     if mapping.identity != expected[:4] or codecs.identity_of(path) != expected:
         mapping.close()
-        raise FileChanged(errno.ESTALE, "the image was replaced or written while it was being opened", path)
+        raise codecs.changed(path, "it was being opened")
     reason = f"mapped from the image file, which has uncompressed pixels from byte {facts.in_place.offset}"
     return Image(path, mapping, facts, reason)

@@ -23,7 +23,7 @@ from onecopy.arguments import cpu_count, path_text, thread_count
 from onecopy.arrays.entries import of_numpy
 from onecopy.arrays.file import OneFile
 from onecopy.errors import FileChanged
-from onecopy.identity import settled_identity
+from onecopy.identity import contents_of
 from onecopy.images import codecs
 from onecopy.images.image import CodecError, Images
 from onecopy.sources import How
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.identity import FileIdentity
+    from onecopy.identity import Contents
     from onecopy.images.codecs import Codec
     from onecopy.images.image import Facts
     from onecopy.remote.pieces import PartialFile
@@ -210,11 +210,11 @@ def share(
     opened = Store.of(store).with_options(durable=False)
     if progress is not None:
         opened = opened.with_options(where="here")
-    identities, digest = _identified(named, [_VERSION, repr(form), version, str(max_bytes), *_code(form, transform)])
+    contents, digest = _identified(named, [_VERSION, repr(form), version, str(max_bytes), *_code(form, transform)])
     key = f"dataset of {len(named)} images, {digest}"
 
     def build(target: Path) -> None:
-        _build(target, key, Job(named, identities, form, transform, max_bytes), threads, progress)
+        _build(target, key, Job(named, contents, form, transform, max_bytes), threads, progress)
 
     artefact = opened.get_or_build(key, build)
     images = Images(OneFile(str(artefact.path), How(private=private), artefact.handle))
@@ -248,20 +248,19 @@ def _named(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> 
     return found
 
 
-def _identified(paths: list[str], words: list[str]) -> tuple[list[FileIdentity], str]:
-    """Return the identity of each file, and a digest of all of them, their real paths, and words."""
+def _identified(paths: list[str], words: list[str]) -> tuple[list[Contents], str]:
+    """Return what each file contains, and a digest of all of them, their real paths, and words."""
     folders: dict[str, str] = {}
-    identities: list[FileIdentity] = []
+    contents: list[Contents] = []
     lines = words
     for path in paths:
-        identity, _ = settled_identity(path)
         begin = path.rfind("/") + 1
         folder = path[:begin]
         if folder not in folders:  # resolving each path would take most of the time
             folders[folder] = os.path.realpath(folder or ".")
-        identities.append(identity)
-        lines.append(f"{folders[folder]}/{path[begin:]}\0{' '.join(map(str, identity))}")
-    return identities, keys.digest_of("\n".join(lines), "the images")
+        contents.append(contents_of(path))
+        lines.append(f"{folders[folder]}/{path[begin:]}\0{contents[-1].text}")
+    return contents, keys.digest_of("\n".join(lines), "the images")
 
 
 def _code(form: Form, transform: Callable[[NDArray[Any]], NDArray[Any]] | None) -> list[str]:
@@ -346,8 +345,8 @@ class Job(NamedTuple):
     """The arguments of one call of `onecopy.images.share` that determine the pixels."""
 
     paths: list[str]
-    identities: list[FileIdentity]
-    """Identity of each file when it was part of the key."""
+    contents: list[Contents]
+    """What each file contained when the key was made."""
     form: Form
     transform: Callable[[NDArray[Any]], NDArray[Any]] | None
     max_bytes: int | str | None
@@ -399,7 +398,8 @@ class Job(NamedTuple):
 
     def _expect_unchanged(self, number: int, cause: Exception | None) -> None:
         path = self.paths[number]
-        codecs.expect_identity(path, self.identities[number], "its dataset was being decoded", cause)
+        if not self.contents[number].are_in(path):
+            raise codecs.changed(path, "its dataset was being decoded") from cause
 
     def _transformed(self, path: str, pixels: NDArray[Any]) -> NDArray[Any]:
         assert self.transform is not None

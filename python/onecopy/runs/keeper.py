@@ -187,7 +187,7 @@ class Keeper:
         for key, kept in list(self._kept.items()):
             if kept.memory >= 0 and not kept.is_remote:
                 try:
-                    changed = file_identity(kept.path)[0] != key[1]
+                    changed = file_identity(kept.path) != key[1]
                 except OSError:
                     changed = True
                 if changed:

@@ -10,7 +10,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any
 
-from onecopy.identity import settled_identity
+from onecopy.identity import contents_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +24,14 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     itself. For a file that was changed just now the call waits until the clock of the file system has advanced, about
     20 ms, so that the next write changes the key.
 
+    Where times do not show each write, the key has the SHA-256 of the contents instead, and the call reads the file
+    (about 1 s per 1.5 GB): on tmpfs, while a process has the file open for writing or maps it writable, and for a
+    minute after a change where writers cannot be seen, that is of files on servers and of other users.
+
     Raises
     ------
     FileNotFoundError, IsADirectoryError, OSError
-        The path does not exist; it is a folder, so give the files in it; it is no regular file.
+        The path does not exist or cannot be read; it is a folder, so give the files in it; it is no regular file.
 
     Examples
     --------
@@ -39,9 +43,7 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     >>> before == oc.file_key(path, version="2")
     False
     """
-    (found, _), real = settled_identity(path), os.path.realpath(os.fsdecode(path))
-    words = [real, f"{found.nbytes} bytes", f"written {found.modified}, changed {found.changed}"]
-    words.append(f"inode {found.inode} of {found.device}")
+    words = [os.path.realpath(os.fsdecode(path)), contents_of(path).text]
     return ", ".join([*words, f"version {version}"] if version else words)
 
 

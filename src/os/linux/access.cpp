@@ -1,4 +1,6 @@
 #include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -6,6 +8,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <csignal>
 #include <string>
 
 #include "os/linux/abi.hpp"
@@ -22,6 +25,22 @@ Result<Fd> reopen(int fd, int flags) {
   const int again = retried([&] { return ::open(own_descriptor(fd).c_str(), flags | O_CLOEXEC); });
   if (again < 0) return {{}, errno};
   return {Fd(again), 0};
+}
+
+// On overlayfs sync_file_range reports success and does nothing: dirty pages belong to an inode of the file system below.
+bool is_stacked(int fd) noexcept {
+  const auto system = file_system_of(fd);
+  return system && system.value.storage == Storage::local && system.value.stacked;
+}
+
+// FIEMAP_FLAG_SYNC writes dirty pages back, and reaches the inode that has them. Unlike fdatasync it commits no journal
+// and flushes no disk: 3 us instead of 3 ms for a clean file.
+int write_back_by_fiemap(int fd) noexcept {
+  struct fiemap request{};
+  request.fm_length = 1;
+  request.fm_flags = FIEMAP_FLAG_SYNC;
+  // Not ioctl(): its second parameter is an int in musl, and an unsigned long in glibc.
+  return error_of([&] { return static_cast<int>(::syscall(SYS_ioctl, fd, FS_IOC_FIEMAP, &request)); });
 }
 
 constexpr int no_change = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK;
@@ -76,6 +95,7 @@ int reserve_space(int fd, ByteRange range) noexcept {
 }
 
 Outcome start_writeback(int fd, ByteRange range) noexcept {
+  if (is_stacked(fd)) return Outcome::unsupported;
   const int result = retried([&] {
     return ::sync_file_range(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length),
                              SYNC_FILE_RANGE_WRITE);
@@ -85,6 +105,7 @@ Outcome start_writeback(int fd, ByteRange range) noexcept {
 }
 
 int write_out(int fd, ByteRange range) noexcept {
+  if (is_stacked(fd)) return write_back_by_fiemap(fd) == 0 ? 0 : sync_file(fd);
   constexpr unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   const auto offset = static_cast<off_t>(range.offset);
   if (retried([&] { return ::sync_file_range(fd, offset, static_cast<off_t>(range.length), flags); }) == 0) return 0;
@@ -92,8 +113,23 @@ int write_out(int fd, ByteRange range) noexcept {
   return errno == ENOSYS || errno == EPERM ? sync_file(fd) : errno;
 }
 
-int wait_for_writes(int fd) noexcept {
-  return ::lseek(fd, 0, SEEK_DATA) >= 0 || errno == ENXIO || errno == EINVAL ? 0 : errno;
+// The kernel grants a read lease only while nobody has the inode open for writing, a mapping or a write under way
+// included. Through a descriptor of its own, because a lease belongs to the open file. SIGURG, which is ignored by
+// default, instead of SIGIO, which ends a process: the kernel sends it if a writer comes in the instant between.
+Result<bool> is_open_for_writing(int fd) noexcept {
+  const auto own = reopen(fd, O_RDONLY | O_NONBLOCK);
+  if (!own || ::fcntl(own.value.get(), F_SETSIG, SIGURG) != 0) return {false, EOPNOTSUPP};
+  if (::fcntl(own.value.get(), F_SETLEASE, F_RDLCK) == 0) {
+    (void)::fcntl(own.value.get(), F_SETLEASE, F_UNLCK);
+    return {false, 0};
+  }
+  if (errno == EAGAIN) return {true, 0};
+  return {false, errno == EACCES ? EACCES : EOPNOTSUPP};
+}
+
+int write_back(int fd) noexcept {
+  if (write_back_by_fiemap(fd) == 0) return 0;
+  return is_stacked(fd) ? EOPNOTSUPP : write_out(fd, {0, 0});
 }
 
 Result<Fd> reopen_direct(int fd) { return reopen(fd, O_RDONLY | O_DIRECT); }

@@ -24,13 +24,17 @@ struct NamedFileSystem {
 };
 
 // statfs(2), and linux/magic.h of kernels newer than that page. What is not here counts as local.
-constexpr std::array<NamedFileSystem, 24> file_systems{{
+constexpr std::array<NamedFileSystem, 28> file_systems{{
     {0x0000EF53, {Storage::local, "ext4", true}},
     {0x58465342, {Storage::local, "xfs", true}},
     {0x9123683E, {Storage::local, "btrfs", true}},
     {0xF2F52010, {Storage::local, "f2fs", true}},
     {0xCA451A4E, {Storage::local, "bcachefs", true}},
-    {0x794C7630, {Storage::local, "overlayfs", true}},  // overlay: of a container, on one of the above
+    {0x794C7630, {Storage::local, "overlayfs", true, true}},  // as the file system below it, which is not known
+    {0x2FC12FC1, {Storage::local, "zfs"}},                   // dates a write through a mapping when it is written back
+    {0xE0F5E1E2, {Storage::local, "erofs"}},
+    {0x73717368, {Storage::local, "squashfs"}},
+    {0x00009660, {Storage::local, "isofs"}},
     {0x01021994, {Storage::memory, "tmpfs"}},
     {0x858458F6, {Storage::memory, "ramfs"}},
     {0x958458F6, {Storage::memory, "hugetlbfs"}},
@@ -41,7 +45,7 @@ constexpr std::array<NamedFileSystem, 24> file_systems{{
     {0x01021997, {Storage::remote, "9p"}},
     {0x00C36400, {Storage::remote, "ceph"}},
     {0x0BD00BD0, {Storage::remote, "lustre"}},
-    {0x65735546, {Storage::remote, "fuse"}},
+    {0x65735546, {Storage::remote, "fuse", false, true}},  // stacked: with passthrough
     {0x5346414F, {Storage::remote, "afs"}},
     {0x6B414653, {Storage::remote, "afs"}},
     {0x73757245, {Storage::remote, "coda"}},

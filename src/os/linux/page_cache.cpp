@@ -57,9 +57,23 @@ Outcome outcome_of(int error) noexcept {
   return error == EINVAL || error == ENOSYS ? Outcome::unsupported : Outcome::refused;
 }
 
+// Whether mincore looks at pages at all: gVisor reports all of them as resident, also those that nobody has touched.
+bool mincore_looks() noexcept {
+  static const bool looks = [] {
+    void* const at = ::mmap(nullptr, kernel_page(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return false;
+    unsigned char flag = 1;
+    const bool answered = ::mincore(at, kernel_page(), &flag) == 0;
+    ::munmap(at, kernel_page());
+    return answered && (flag & 1U) == 0;
+  }();
+  return looks;
+}
+
 // Whether mincore is truthful: since Linux 5.2 it reports all pages of files that the caller neither owns nor may write
 // as resident.
 bool mincore_is_honest(int fd) noexcept {
+  if (!mincore_looks()) return false;
   struct stat status{};
   if (::fstat(fd, &status) == 0 && status.st_uid == ::geteuid()) return true;
   std::array<char, 32> path{};
@@ -187,6 +201,8 @@ Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept {
   const abi::cachestat_range asked{range.offset, range.length};
   abi::cachestat_pages pages{};
   if (::syscall(abi::cachestat_number, fd, &asked, &pages, 0U) != 0) return {{}, errno};
+  if (pages.cached == 0)
+    if (const auto system = file_system_of(fd); system && system.value.stacked) return {{}, EOPNOTSUPP};
   return {{pages.cached * kernel_page(), (pages.dirty + pages.writeback) * kernel_page(), pages.evicted * kernel_page(),
            pages.recently_evicted * kernel_page()},
           0};

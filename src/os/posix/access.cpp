@@ -35,7 +35,9 @@ Outcome start_writeback(int /*fd*/, ByteRange /*range*/) noexcept { return Outco
 
 int write_out(int fd, ByteRange /*range*/) noexcept { return sync_file(fd); }
 
-int wait_for_writes(int /*fd*/) noexcept { return 0; }
+Result<bool> is_open_for_writing(int /*fd*/) noexcept { return {false, EOPNOTSUPP}; }
+
+int write_back(int fd) noexcept { return sync_file(fd); }
 
 Result<Fd> reopen_direct(int /*fd*/) { return {{}, EOPNOTSUPP}; }
 

@@ -25,7 +25,7 @@ from tests.support.generated_programs import CHOICES, WAYS, loaded, source_of
 from tests.support.places import ROOT
 
 import onecopy as oc
-from onecopy.identity import file_identity
+from onecopy.identity import Contents, file_identity
 from onecopy.store.keys import digest_of, name_of
 
 
@@ -407,11 +407,11 @@ def test_a_key_changes_with_every_write_however_fast_they_follow(tmp_path):
 def test_a_key_changes_with_each_part_of_the_identity_of_a_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("1")
-    found, _ = file_identity(path)
+    found = file_identity(path)
     keys = {oc.file_key(path)}
     for name in found._fields:
         other = found._replace(**{name: getattr(found, name) + 1})
-        monkeypatch.setattr("onecopy.store.keys.settled_identity", lambda _, other=other: (other, True))
+        monkeypatch.setattr("onecopy.store.keys.contents_of", lambda _, other=other: Contents(other))
         keys.add(oc.file_key(path))
     assert len(keys) == 1 + len(found)
 
@@ -421,10 +421,10 @@ def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_pat
     path.write_text("1")
     changed = path.stat().st_ctime_ns
     monkeypatch.setattr("onecopy.identity._now_of_files", lambda: changed + 1)
-    assert file_identity(path)[1]
+    assert file_identity(path).is_recent()
     monkeypatch.setattr("onecopy.identity._now_of_files", lambda: changed + 3_000_000_000)
-    state, is_recent = file_identity(path)
-    assert (state.nbytes, state.changed, is_recent) == (1, changed, False)
+    found = file_identity(path)
+    assert (found.nbytes, found.changed, found.is_recent()) == (1, changed, False)
 
 
 def test_only_regular_files_have_a_key(tmp_path):
