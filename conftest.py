@@ -21,5 +21,6 @@ pytest_plugins = [
     "tests.support.networks",
     "tests.support.ray_nodes",
     "tests.support.object_server",
+    "tests.support.mounts",
     "tests.support.leaks",
 ]

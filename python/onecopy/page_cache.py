@@ -170,7 +170,8 @@ def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
     ------
     OSError
         EPERM: this process neither owns the file nor may write to it, or its container forbids the call. ENOSYS: before
-        Linux 6.5. EOPNOTSUPP: a file on hugetlbfs. `residency` uses other interfaces in these cases.
+        Linux 6.5. EOPNOTSUPP: a file on hugetlbfs, or nothing was found and its pages may belong to a file of another
+        file system (overlayfs, FUSE). `residency` uses other interfaces in these cases.
 
     Examples
     --------

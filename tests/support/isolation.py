@@ -13,6 +13,8 @@ from tests.support.places import ROOT, TEMPORARY
 
 NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 PRIVATE = 1 << 18 | 1 << 14  # MS_PRIVATE | MS_REC
+MOUNTS_ARE_OURS = False
+"""Whether this session has a mount namespace of its own, set by `pytest_configure`."""
 OF_THE_USER = ("XDG_CACHE_HOME", "ONECOPY_CACHE", "ONECOPY_SCRATCH")
 
 
@@ -39,7 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HOME"] = str(own / "home")
     tempfile.tempdir = os.environ["TMPDIR"] = str(own / "tmp")
     os.environ.setdefault("MPLCONFIGDIR", str(ROOT / "build/matplotlib"))  # its list of fonts takes seconds to make
-    have_own_shared_memory()
+    global MOUNTS_ARE_OURS  # noqa: PLW0603 - once a session, before any test is imported
+    MOUNTS_ARE_OURS = have_own_shared_memory()
     # A shell starts what runs in the background with both ignored, and children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)

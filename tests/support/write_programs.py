@@ -15,7 +15,6 @@ import pickle
 import random
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ def described(value: Any) -> Any:
 class Program:
     """One program; `run` returns what its steps returned."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, way: str = "") -> None:
         self.random = random.Random(seed)
         self.names = ["a", "b"]
         self.kinds = {name: self.random.choice(KINDS) for name in self.names}
@@ -66,6 +65,8 @@ class Program:
         self.maps: list[Any] = []
         self.loaded: list[Any] = []
         self.models: list[Any] = []
+        self.way = way
+        """How the folder is reached to read files: "" is the working folder itself, or a mount of it."""
 
     def run(self) -> list[Any]:
         """Run in the working folder."""
@@ -142,9 +143,9 @@ class Program:
         name = self.name()
         how = self.random.choice(["path", "path", "new handle", "handle"])
         if how == "path":
-            value = self.loaded_from(name, self.kinds[name])
+            value = self.loaded_from(self.way + name, self.kinds[name])
         elif how == "new handle":
-            with open(name, "rb") as file:  # noqa: PTH123
+            with open(self.way + name, "rb") as file:  # noqa: PTH123
                 value = self.loaded_from(file, self.kinds[name])
         else:
             file, name = self.random.choice([(each, each.name) for each in self.handles] or [(None, name)])
@@ -377,13 +378,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--first", type=int, default=0, help="seed of the first program")
     parser.add_argument("--count", type=int, default=1, help="number of programs")
-    parser.add_argument("--folder", help="where the programs write")
+    parser.add_argument("--folder", required=True, help="where the programs write")
+    parser.add_argument("--read-through", help="a mount of that folder, through which they read")
     options = parser.parse_args()
     for seed in range(options.first, options.first + options.count):
-        folder = tempfile.mkdtemp(dir=options.folder)
+        folder = Path(options.folder, str(seed))
+        folder.mkdir()
         os.chdir(folder)
         try:
-            print(json.dumps([seed, Program(seed).run()]), flush=True)
+            way = "" if options.read_through is None else f"{options.read_through}/{seed}/"
+            print(json.dumps([seed, Program(seed, way).run()]), flush=True)
         finally:
             os.chdir("/")
             shutil.rmtree(folder)

@@ -300,6 +300,7 @@ def reached(tmp_path: Path) -> Iterator[None]:
 def test_only_the_user_of_a_holder_opens_its_name(path: Path) -> None:
     owner, other = 1_700_000_000 + os.getpid() * 2 % 100_000_000, 1_700_000_001 + os.getpid() * 2 % 100_000_000
     path.chmod(0o644)
+    os.chown(path, owner, -1)
 
     def opened(at: str = HELD) -> str:
         try:

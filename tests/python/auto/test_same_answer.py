@@ -202,7 +202,7 @@ WRAPPERS = {
         print(described(b))""",
 }
 WRITERS = {
-    "a handle from before": "file.seek(1000); file.write(b'\\xff' * 1_000_000); file.flush()",
+    "a handle": "file.seek(1000); file.write(b'\\xff' * 1_000_000); file.flush()",
     "truncate through it": "file.truncate(0)",
     "a memory map": "shared[500:5000] = 1",
     "os.truncate": "os.truncate('x.npy', 0)",
@@ -215,9 +215,9 @@ WRITERS = {
 WRITTEN = """
     import mmap, subprocess
     np.save("x.npy", np.zeros(1 << 18)); np.save("y.npy", np.ones(1 << 18)); os.link("x.npy", "link")
+    a = np.load("x.npy")
     file = open("x.npy", "r+b")
     shared = np.memmap("x.npy", np.uint8, "r+")
-    a = np.load("x.npy")
     {}
     print(described(a), os.path.getsize("x.npy"), os.path.samefile("x.npy", "link"), os.stat("link").st_nlink)
     print(hashlib.sha256(open("x.npy", "rb").read()).hexdigest())
@@ -305,6 +305,19 @@ def test_damaged_files_and_file_objects(done, name):
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_was_loaded_stays_whatever_writes_to_the_file(done, name):
     assert done(name).shared["x.npy"] == (1 << 18) * 8
+
+
+def test_a_file_that_is_open_for_writing_is_read_by_the_original(tmp_path):
+    code = """
+    np.save("x.npy", np.zeros(1 << 18))
+    file = open("x.npy", "r+b")
+    a = np.load("x.npy")
+    file.seek(128 + 8); file.write(b"\\xff" * 1_000_000); file.flush()
+    print(described(a), described(np.load("x.npy")))
+    """
+    outcome = same_answer(code, tmp_path)
+    assert not outcome.shared
+    assert any("open for writing" in reason for reason in outcome.reasons)
 
 
 def test_arrays_of_several_processes_are_one_copy(done):

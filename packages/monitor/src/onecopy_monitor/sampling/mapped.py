@@ -144,13 +144,15 @@ class Cache:
 
     def _refused(self, key: Key, descriptor: int, error: OSError) -> CachedFile:
         size = os.fstat(descriptor).st_size
-        if error.errno in (errno.EPERM, errno.ENOSYS):  # some containers forbid what they do not know: EPERM
+        if error.errno in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):  # refused by a container; overlayfs
             with suppress(OSError, ValueError):
                 found = residency(f"/proc/self/fd/{descriptor}")
                 if found.cached is not None and found.source == "mincore":
                     return CachedFile(size, found.cached, found.dirty, None, "")
         if error.errno == errno.EPERM:
             why = "this user neither owns the file nor may write it"
+        elif error.errno == errno.EOPNOTSUPP:
+            why = "its pages belong to a file of another file system (overlayfs)"
         elif error.errno == errno.ENOSYS:
             why = "this kernel has no cachestat (Linux 6.5)"
         else:

@@ -1,0 +1,233 @@
+"""What identifies a file, and which file may be mapped itself, where programs run: images, volumes, tmpfs."""
+
+import fcntl
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.children import call_in_child
+from tests.support.mounts import Mounted, mounted, overlay_of
+from tests.support.writing import MIB
+
+import onecopy as oc
+from onecopy.holding import Hold
+from onecopy.snapshots import NoSnapshot, is_superblock_read_only, take
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+
+
+def contents(path: Path) -> bytes:
+    with take(str(path)) as taken:
+        return os.pread(taken.descriptor, taken.nbytes, 0)
+
+
+@contextmanager
+def written_without_a_descriptor(path: Path) -> Iterator[Callable[[str], None]]:
+    """Give a function that writes the first byte of a file, in a process that maps the file and has closed it."""
+    code = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None); libc.mmap.restype = ctypes.c_void_p
+fd = os.open(sys.argv[1], os.O_RDWR)
+page = (ctypes.c_char * 4096).from_address(libc.mmap(None, ctypes.c_size_t(4096), 3, 1, fd, ctypes.c_long(0)))
+os.close(fd)
+for line in iter(sys.stdin.readline, ""):
+    page[0] = line[0].encode(); print(flush=True)
+"""
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+
+        def write(byte: str) -> None:
+            print(byte, file=writer.stdin, flush=True)
+            writer.stdout.readline()
+
+        yield write
+        writer.stdin.close()
+
+
+def test_a_write_through_a_mapping_in_an_image_is_seen(overlay: Mounted) -> None:
+    path = overlay.path / "x.bin"
+    path.write_bytes(b"0" * MIB)
+    with written_without_a_descriptor(path) as write:
+        keys = set()
+        for byte in "abcdef":
+            write(byte)  # to a page that is dirty already, unless it was written back
+            keys.add(oc.file_key(path))
+            assert contents(path)[:1] == byte.encode()
+        assert len(keys) == 6
+
+
+@pytest.mark.parametrize("place", ["tmp_path", "overlay", "memory_disk"])
+def test_a_key_changes_with_a_write_through_a_mapping(place: str, request: pytest.FixtureRequest) -> None:
+    found = request.getfixturevalue(place)
+    path = (found.path if isinstance(found, Mounted) else found) / "x.npy"
+    np.save(path, np.zeros(1000))
+    array = np.load(path, mmap_mode="r+")
+    keys = set()
+    for number in range(5):
+        array[7] = number
+        keys.add(oc.file_key(path))
+        assert oc.file_key(path) in keys
+    assert len(keys) == 5
+
+
+def test_a_cached_function_reads_again_what_a_mapping_has_written(memory_disk: Mounted, tmp_path: Path) -> None:
+    path = memory_disk.path / "x.npy"
+    np.save(path, np.zeros(1000))
+    array = np.load(path, mmap_mode="r+")
+
+    @oc.cached(inputs=[path], store=tmp_path / "store")
+    def total() -> list[float]:
+        return [float(np.load(path).sum())]
+
+    for number in range(1, 4):
+        array[7] = number
+        assert list(total()) == [number]
+
+
+def test_a_file_with_a_writer_has_no_snapshot_and_a_key_of_its_contents(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(MIB))
+    before = oc.file_key(path)
+    block = mmap.mmap(-1, 4096)
+    block[:] = b"\1" * 4096
+    writer = os.open(path, os.O_WRONLY | os.O_DIRECT)  # its time is set when a write begins, and the lock is shared
+    try:
+        with pytest.raises(NoSnapshot, match="a process has it open for writing"):
+            take(str(path))
+        assert "sha256" in oc.file_key(path)
+        os.pwrite(writer, block, 0)
+        during = oc.file_key(path)
+    finally:
+        os.close(writer)
+    assert len({before, during, oc.file_key(path)}) == 3
+    assert contents(path)[:4096] == block[:]
+
+
+def test_looking_for_writers_disturbs_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(4096))
+    with path.open("rb") as reader:
+        fcntl.fcntl(reader, fcntl.F_SETLEASE, fcntl.F_RDLCK)  # a lease of a file server
+        oc.file_key(path)
+        assert fcntl.fcntl(reader, fcntl.F_GETLEASE) == fcntl.F_RDLCK
+    code = """
+import os, sys
+for _ in range(20_000): os.close(os.open(sys.argv[1], os.O_WRONLY))
+"""
+    with subprocess.Popen([sys.executable, "-c", code, str(path)]) as writer:
+        while writer.poll() is None:
+            oc.file_key(path)
+    assert writer.returncode == 0
+
+
+def test_a_file_of_another_user_has_a_snapshot_when_it_is_a_minute_old(tmp_path: Path, nobody: int) -> None:
+    old, new = Path("/etc/passwd"), Path("new")
+    new.write_bytes(bytes(4096))
+    new.chmod(0o644)
+
+    def places() -> list[str]:
+        os.environ["ONECOPY_CACHE"] = str(folder)
+        found = []
+        for path in (old, new):
+            try:
+                found.append(take(str(path)).place)
+            except NoSnapshot as error:
+                found.append(str(error))
+        return found
+
+    if time.time() - old.stat().st_ctime < 60:
+        pytest.skip("/etc/passwd was changed just now")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, nobody, -1)
+        first, second = call_in_child(places, uid=nobody)
+    assert first == "store"
+    assert "only its owner can see" in second
+
+
+def test_a_read_only_mount_of_a_writable_folder_protects_nothing(read_only_bind: Mounted) -> None:
+    (read_only_bind.source / "x.bin").write_bytes(b"a" * MIB)
+    path = read_only_bind.path / "x.bin"
+    with take(str(path)) as taken:
+        assert taken.place == "store"
+        with (read_only_bind.source / "x.bin").open("r+b") as file:
+            file.write(b"b")
+        os.truncate(read_only_bind.source / "x.bin", 1)
+        assert os.pread(taken.descriptor, taken.nbytes, 0) == b"a" * MIB
+
+
+def test_an_overlay_without_a_writable_layer_protects_nothing(tmp_path: Path) -> None:
+    (tmp_path / "lower").mkdir()
+    (tmp_path / "lower" / "x.bin").write_bytes(bytes(MIB))
+    for one in overlay_of(tmp_path / "lower", tmp_path / "overlay", writable=False):
+        with take(str(one.path / "x.bin")) as taken:
+            assert taken.place == "store"
+
+
+def test_a_file_system_that_is_read_only_itself_is_mapped(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(8 * MIB)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "x.bin").write_bytes(b"a" * 4096)
+    subprocess.run(["mkfs.ext4", "-q", "-d", tmp_path / "files", image], check=True, capture_output=True)
+    for one in mounted(tmp_path / "files", tmp_path / "disk", "-o", "loop,ro", str(image)):
+        with take(str(one.path / "x.bin")) as taken:
+            assert taken.place == "file"
+
+
+def test_the_superblock_says_whether_a_file_system_is_read_only() -> None:
+    mounts = (
+        "36 35 98:0 / /volume rw,noatime master:1 - ext4 /dev/root rw,errors=continue\n"
+        "37 35 98:0 /models /models ro,noatime master:1 - ext4 /dev/root rw,errors=continue\n"
+        "38 35 7:0 / /image ro - squashfs /dev/loop0 ro,errors=continue\n"
+    )
+    found = {number: is_superblock_read_only(f"pos:\t0\nmnt_id:\t{number}\n", mounts) for number in (36, 37, 38, 39)}
+    assert found == {36: False, 37: False, 38: True, 39: False}
+
+
+def test_residency_warming_and_holding_tell_the_truth_in_an_image(overlay: Mounted) -> None:
+    lower = overlay.source / "lower.bin"
+    lower.write_bytes(os.urandom(8 * MIB))
+    upper = overlay.path / "upper.bin"
+    upper.write_bytes(os.urandom(8 * MIB))
+    for path in (overlay.path / "lower.bin", upper):
+        assert oc.evict(path).cached_after == 0
+        assert oc.residency(path).cached == 0
+        path.read_bytes()
+        assert oc.residency(path).cached == 8 * MIB
+        assert oc.warm(path).filled == 0
+        oc.evict(path)
+        first, second = oc.warm(path), oc.warm(path)
+        assert (first.filled, first.complete, second.filled, second.complete) == (8 * MIB, True, 0, True)
+        with Hold([path], pin=0) as hold:
+            assert hold.refresh()[0].resident == 8 * MIB
+            assert hold.refresh() == []
+
+
+def test_a_snapshot_is_as_large_as_the_file_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(MIB))
+
+    def identify(descriptor: int, expected: object) -> tuple[object, str]:
+        os.truncate(path, 1 << 40)  # a download reserves its final size, right after the checks
+        return expected, ""
+
+    monkeypatch.setattr("onecopy.snapshots.identify_open", identify)
+    with pytest.raises(NoSnapshot, match="changed while a snapshot was made"):
+        take(str(path))
+    assert not [file for file in (tmp_path / "cache").rglob("*") if file.stat().st_size > MIB]
