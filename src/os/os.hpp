@@ -139,8 +139,9 @@ bool is_sealed(int fd) noexcept;
 int reserve_space(int fd, ByteRange range) noexcept;
 Outcome start_writeback(int fd, ByteRange range) noexcept;
 int write_out(int fd, ByteRange range) noexcept;  // waits; the kernel reports EIO and ENOSPC once only
-// Whether any process has the file open for writing, or maps it writable. EACCES: only the owner may ask; EOPNOTSUPP: the
-// file system cannot tell, or a sandbox forbids it. A process that opens the file for writing meanwhile waits an instant.
+// Whether any process has the file open for writing, or maps it writable. EACCES: only the owner may ask; EOPNOTSUPP:
+// the file system cannot tell, or a sandbox forbids it. A process that opens the file for writing meanwhile waits an
+// instant.
 Result<bool> is_open_for_writing(int fd) noexcept;
 // Writes all dirty pages of a file back and waits, so that the next write through any mapping sets the file's time.
 // Also on overlayfs, whose inodes have no pages: those belong to a file of another file system. EOPNOTSUPP: that file

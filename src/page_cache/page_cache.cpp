@@ -208,8 +208,9 @@ PageCache cachestat(int descriptor, std::optional<ByteRange> range) {
   if (range && range->length == 0) return {};
   const auto answer = os::cached_in_file(descriptor, range.value_or(ByteRange{}));
   if (!answer)
-    throw OsError("count the cached pages of", "descriptor " + std::to_string(descriptor), answer.error,
-                  answer.error == EOPNOTSUPP ? "its pages may belong to a file of another file system (overlayfs)" : "");
+    throw OsError(
+        "count the cached pages of", "descriptor " + std::to_string(descriptor), answer.error,
+        answer.error == EOPNOTSUPP ? "its pages may belong to a file of another file system (overlayfs)" : "");
   return {answer.value.cached, answer.value.dirty, answer.value.evicted, answer.value.recently_evicted};
 }
 

@@ -27,7 +27,8 @@ Result<Fd> reopen(int fd, int flags) {
   return {Fd(again), 0};
 }
 
-// On overlayfs sync_file_range reports success and does nothing: dirty pages belong to an inode of the file system below.
+// On overlayfs sync_file_range reports success and does nothing: dirty pages belong to an inode of the file system
+// below.
 bool is_stacked(int fd) noexcept {
   const auto system = file_system_of(fd);
   return system && system.value.storage == Storage::local && system.value.stacked;

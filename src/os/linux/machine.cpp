@@ -31,7 +31,7 @@ constexpr std::array<NamedFileSystem, 28> file_systems{{
     {0xF2F52010, {Storage::local, "f2fs", true}},
     {0xCA451A4E, {Storage::local, "bcachefs", true}},
     {0x794C7630, {Storage::local, "overlayfs", true, true}},  // as the file system below it, which is not known
-    {0x2FC12FC1, {Storage::local, "zfs"}},                   // dates a write through a mapping when it is written back
+    {0x2FC12FC1, {Storage::local, "zfs"}},                    // dates a write through a mapping when it is written back
     {0xE0F5E1E2, {Storage::local, "erofs"}},
     {0x73717368, {Storage::local, "squashfs"}},
     {0x00009660, {Storage::local, "isofs"}},
