@@ -1,6 +1,7 @@
 """Generated programs that load files and write to them return the same under `onecopy run`.
 
-10 programs in each kind of place; with ONECOPY_TORTURE=1, 10,000 in all. Seeds 0 to 9,999 were run once, before the first release of snapshots.
+10 programs in each kind of place; with ONECOPY_TORTURE=1, 10,000 in all. Seeds 0 to 9,999 were run once, before the
+first release of snapshots.
 """
 
 import json
