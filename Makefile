@@ -94,6 +94,10 @@ endef
 fallbacks: .venv/core.stamp ## the tests of what reaches the kernel, with each interface refused: a line per setting
 	$(BIN)/python -m tests.fallbacks.matrix
 
+.PHONY: field
+field: .venv/core.stamp ## tests where users run: an image, volumes, containers, an installed package; under five minutes
+	$(BIN)/python -m tests.fallbacks.matrix field
+
 .PHONY: check
 check: .venv/core.stamp ## format, lint, types, layers, stubs, words, workflows: fast, before every commit
 	$(BIN)/ruff format --check .
