@@ -132,7 +132,7 @@ void bind_reports(const nb::module_& module) {
       .def_ro("huge", &Residency::huge, "Mapped bytes in entries of 2 MiB.")
       .def_prop_ro(
           "source", [](const Residency& self) { return to_string(self.source); },
-          "The source of the numbers: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.")
+          "The source of the numbers: 'cachestat', 'mincore' or 'unknown'.")
       .def_prop_ro("share", &cached_share, "cached / bytes, 0 to 1.");
   bind_report<PageCache>(module, "PageCache",
                          "Bytes of a file in the page cache, in whole pages, whichever process read them.")

@@ -158,7 +158,7 @@ typedef struct onecopy_residency {
   int64_t dirty;      /* cached, and not yet on the disk */
   int64_t mapped;     /* in the page tables of this process */
   int64_t huge;       /* mapped in 2 MiB pages */
-  const char* source; /* a literal: "cachestat", "mincore", "pagemap", "unknown" */
+  const char* source; /* a literal: "cachestat", "mincore", "unknown" */
 } onecopy_residency;
 
 ONECOPY_API int onecopy_get_residency(const onecopy_file* file, const char* const* names, uint64_t count,

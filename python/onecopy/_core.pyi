@@ -219,9 +219,7 @@ class Residency:
 
     @property
     def source(self) -> str:
-        """
-        The source of the numbers: 'cachestat', 'mincore', 'pagemap' (a lower bound) or 'unknown'.
-        """
+        """The source of the numbers: 'cachestat', 'mincore' or 'unknown'."""
 
     @property
     def share(self) -> float | None:

@@ -138,12 +138,11 @@ Cached cached(const Mapping& mapping, std::span<const ByteRange> ranges) {
         return os::cached_in_file(fd, {mapping.file_offset() + range.offset, range.length});
       }))
     return *answer;
-  if (mapping.mode() == Mode::copy) return {};  // the next two ask about the mapping, and this one is private
+  if (mapping.mode() == Mode::copy) return {};  // mincore asks about the mapping, and this one is private
   if (const auto answer = ask_cache(mapping, ranges, Source::mincore, [&](ByteRange range) {
         return os::cached_by_mincore(fd, pages_of(mapping, range));
       }))
     return *answer;
-  if (const auto facts = mapped(mapping, ranges)) return {facts->mapped, {}, Source::page_tables};
   return {};
 }
 
@@ -172,9 +171,7 @@ std::optional<os::MappedFacts> mapped(const Mapping& mapping, std::span<const By
 }
 
 std::optional<std::uint64_t> cached_bytes(const Mapping& mapping, std::span<const ByteRange> ranges) {
-  const auto answer = cached(mapping, ranges);
-  // Page tables say what is mapped here, not what is cached.
-  return answer.source == Source::page_tables ? std::nullopt : answer.bytes;
+  return cached(mapping, ranges).bytes;
 }
 
 void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, const char* operation) {

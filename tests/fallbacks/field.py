@@ -128,6 +128,8 @@ PREPARED: dict[str, Callable[[Path], None]] = {
     "names that are not UTF-8": with_names_in_no_encoding,
 }
 CONTAINER = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--net"]
+INIT = ["--", "sh", "-c", '"$@"; exit $?', "sh"]
+"""The first process of a container, which takes over the children of those that end."""
 
 
 def looks_like_gvisor() -> list[str]:
@@ -174,8 +176,8 @@ def places() -> list[Setting]:
     return [
         Setting("an image", [*FIELD, "an image", "--", *suite], obstacle),
         Setting("a read-only volume", [*FIELD, "a read-only volume", "--", *suite], obstacle),
-        Setting("a container, root", [*CONTAINER, "--user", "--map-root-user", "--", *suite], obstacle),
-        Setting("a container, user 1000", [*CONTAINER, "--map-user=1000", "--map-group=1000", "--", *suite], obstacle),
+        Setting("a container, root", [*CONTAINER, "--user", "--map-root-user", *INIT, *suite], obstacle),
+        Setting("a container, user 1000", [*CONTAINER, "--map-user=1000", "--map-group=1000", *INIT, *suite], obstacle),
         Setting("gVisor, simulated", [*looks_like_gvisor(), *suite]),
         Setting("an installed package", program),
         Setting("an installed package, under run", under_run),
@@ -184,12 +186,12 @@ def places() -> list[Setting]:
 
 
 def main() -> None:
-    """Prepare the place that the command line names, and become the command."""
+    """Prepare the place that the command line names, and run the command there; its namespaces live as long."""
     name, separator, *command = sys.argv[1:]
     if separator != "--" or name not in PREPARED:
         sys.exit(__doc__)
     PREPARED[name](Path(tempfile.mkdtemp(prefix="field-", dir="/var/tmp")))
-    os.execvp(command[0], command)
+    sys.exit(subprocess.run(command, check=False).returncode)
 
 
 if __name__ == "__main__":

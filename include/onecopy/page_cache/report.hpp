@@ -14,15 +14,13 @@
 
 namespace onecopy {
 
-// The source of residency: cachestat and mincore report the page cache, the page tables only what this process has
-// mapped in (a lower bound of what is cached).
-enum class Source : std::uint8_t { cachestat, mincore, page_tables, unknown };
+// The interface of the kernel that reported the page cache.
+enum class Source : std::uint8_t { cachestat, mincore, unknown };
 
 constexpr std::string_view to_string(Source source) noexcept {
   switch (source) {
     case Source::cachestat: return "cachestat";
     case Source::mincore: return "mincore";
-    case Source::page_tables: return "pagemap";
     case Source::unknown: break;
   }
   return "unknown";

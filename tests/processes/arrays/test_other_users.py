@@ -91,9 +91,7 @@ def test_the_kernel_refuses_cachestat_here(name, nobody, in_child):
 
 @pytest.mark.parametrize("mapped", [0, 1, SIZE // mmap.PAGESIZE])
 @pytest.mark.parametrize("cached_share", [0, 0.5, 1])
-def test_residency_is_never_more_than_the_truth_and_reports_its_source(
-    name, nobody, in_child, cached, tmp_path, mapped, cached_share
-):
+def test_residency_is_unknown_where_the_kernel_does_not_answer(name, nobody, in_child, mapped, cached_share):
     with open(name, "rb", buffering=0) as file:  # noqa: PTH123
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         file.read(int(SIZE * cached_share))
@@ -105,13 +103,8 @@ def test_residency_is_never_more_than_the_truth_and_reports_its_source(
         return facts(residency(mapping))
 
     source, told, in_tables, dirty = in_child(look, uid=nobody)
-    assert source in {"pagemap", "unknown"}
-    if source == "pagemap":
-        assert told == in_tables
-        assert mapped * mmap.PAGESIZE <= told <= cached(tmp_path / name)
-    else:
-        assert told is None
-    assert dirty is None
+    assert (source, told, dirty) == ("unknown", None, None)
+    assert in_tables is None or in_tables >= mapped * mmap.PAGESIZE
 
 
 def test_the_owner_who_is_not_root_gets_the_truth(name, nobody, in_child, tmp_path, cached):

@@ -91,7 +91,7 @@ def test_warming_some_touches_no_other_shard(index, cached):
         model.warm(["layer.5", ("layer.4", slice(0, 1))], huge=False)
         paths = [Path(file.path) for file in model.files]
         assert cached(paths[2]) > 0
-        assert model.residency(["layer.4"]).cached > 0
+        assert model.residency(["layer.4"]).cached != 0
         assert model.warm([]).bytes == 0
 
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.support.kernel import is_root
 from tests.support.shards import write_set
 
 import onecopy as oc
@@ -186,7 +187,7 @@ def test_as_much_is_locked_as_the_limit_allows(two_files, in_child, monkeypatch)
         with Hold(path.name for path in two_files) as hold:
             return [change.locked for change in news(hold)]
 
-    if os.geteuid() == 0:  # root may lock everything, whatever the limit
+    if is_root():  # root may lock everything, whatever the limit
         for path in (*two_files, two_files[0].parent):
             path.chmod(0o755)
         assert in_child(refreshed) == [4 * MIB, 2 * MIB]

@@ -51,7 +51,7 @@ def ask(path: str | os.PathLike[str]) -> int | None:
     if size == 0:
         return 0
     found = page_cache.residency(path)
-    known = found.cached if found.source in {"cachestat", "mincore"} else None  # others are lower bounds
+    known = found.cached
     return None if known is None else min(known, size)
 
 
