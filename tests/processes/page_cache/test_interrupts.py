@@ -4,6 +4,7 @@ import errno
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -181,3 +182,21 @@ def test_ctrl_c_ends_a_long_call_long_before_its_end(tmp_path, what):
     command = [sys.executable, "-c", textwrap.dedent(LONG_CALLS), str(tmp_path / "file"), what]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout
     assert float(said) < 0.6
+
+
+@pytest.mark.slow
+def test_a_process_that_waits_for_another_one_to_warm_sees_that_bytes_arrive(cold_file):
+    path = cold_file(48 * MIB)
+    facts = path.stat()
+    code = "import sys; import onecopy as oc; print(oc.warm(sys.argv[1], wait=False).wait().complete)"
+    environment = {**os.environ, "ONECOPY_READ_TIMEOUT": "1"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim, path.open("rb", buffering=0) as file:
+        claim.bind(f"\0onecopy warms {facts.st_dev} {facts.st_ino}")  # what the process has that warms the file
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        command = [sys.executable, "-c", code, str(path)]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as other:
+            for _ in range(48):
+                file.read(MIB)
+                time.sleep(0.1)
+            claim.close()
+            assert other.communicate(timeout=60)[0] == "True\n"
