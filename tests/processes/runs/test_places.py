@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -18,8 +19,12 @@ from tests.support.mounts import Mounted, mounted, overlay_of
 from tests.support.writing import MIB
 
 import onecopy as oc
+from onecopy import _core
 from onecopy.holding import Hold
+from onecopy.runs import listen
+from onecopy.runs.keeper import Keeper
 from onecopy.snapshots import NoSnapshot, is_superblock_read_only, take
+from onecopy.variables import KEEPER
 
 pytestmark = pytest.mark.processes
 
@@ -233,3 +238,58 @@ def test_a_snapshot_is_as_large_as_the_file_was(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(NoSnapshot, match="changed while a snapshot was made"):
         take(str(path))
     assert not [file for file in (tmp_path / "cache").rglob("*") if file.stat().st_size > MIB]
+
+
+@pytest.fixture
+def _keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    listening, environment = listen()
+    server = Keeper(listening, environment, lambda: None, 60.0)
+    monkeypatch.setenv(KEEPER, environment)
+    thread = Thread(target=server.serve)
+    thread.start()
+    yield
+    server.stop()
+    thread.join()
+
+
+@pytest.mark.usefixtures("_keeper")
+def test_a_file_that_is_written_while_it_is_copied_has_no_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(MIB))
+    copy = _core.take_snapshot
+
+    def copy_and_write(*arguments: object, **options: object) -> _core.Mapping:
+        made = copy(*arguments, **options)
+        with path.open("r+b") as file:
+            file.write(b"new")
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_core, "take_snapshot", copy_and_write)
+        with pytest.raises(NoSnapshot, match="changed while a snapshot was made"):
+            take(str(path))
+    assert contents(path)[:3] == b"new"
+
+
+def test_a_file_with_a_time_in_the_future_has_no_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(MIB))
+    before = path.stat().st_ctime_ns - 1_000_000_000
+    monkeypatch.setattr("onecopy.identity._now_of_files", lambda: before)
+    with pytest.raises(NoSnapshot, match="its time of change is in the future"):
+        take(str(path))
+    assert "sha256" in oc.file_key(path)
+
+
+@pytest.mark.usefixtures("_keeper")
+@pytest.mark.parametrize(("available", "place"), [(2 * MIB, "memory"), (2 * MIB - 1, "store")])
+def test_a_snapshot_takes_at_most_half_of_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: int, place: str
+) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(MIB))
+    monkeypatch.setattr(_core, "available_memory", lambda: (available, "the machine"))
+    with take(str(path)) as taken:
+        assert taken.place == place
