@@ -22,5 +22,6 @@ pytest_plugins = [
     "tests.support.ray_nodes",
     "tests.support.object_server",
     "tests.support.mounts",
+    "tests.support.run_server",
     "tests.support.leaks",
 ]

@@ -28,25 +28,23 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import socket
 import stat
 import struct
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from onecopy import _core
+from onecopy import _core, protocol
 from onecopy.errors import Error, FileChanged
 from onecopy.files import Closeable
 from onecopy.identity import FileIdentity, identify_open
 from onecopy.variables import KEEPER, MAP_WRITABLE
 
 if TYPE_CHECKING:
+    import _socket
     from pathlib import Path
 
 __all__ = ["NoSnapshot", "Snapshot", "copy", "fits_in_memory", "handle_of", "held", "is_sealed", "take"]
 
-GET, GET_REMOTE, MAKE, HAVE, MADE = b"get ", b"far ", b"make", b"have", b"made"
-"""Messages between a process and the keeper: see `onecopy.runs.keeper`."""
 MEMORY_NAME = "onecopy:"
 """How the names of memory files with snapshots begin; the path of the file follows."""
 HELD_NAME = "onecopy-hold:"
@@ -275,28 +273,38 @@ def _text(name: str) -> str:
 
 def _of_keeper(source: _Source, identity: FileIdentity) -> Snapshot | None:
     """Return the snapshot that the keeper has, or make it; None if there is no keeper, or too little memory."""
-    address, _, secret = os.environ.get(KEEPER, "").partition(" ")
-    if not address:
+    if not (server := os.environ.get(KEEPER)):
         return None
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper:
-        try:
-            keeper.connect("\0" + address)
-        except OSError as error:
-            raise NoSnapshot(f"onecopy run cannot be reached: {error.strerror}") from None
-        _, owner, _ = struct.unpack("3i", keeper.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if owner not in (0, os.geteuid()):
-            raise NoSnapshot("onecopy run belongs to another user")
-        try:
-            socket.send_fds(keeper, [(GET_REMOTE if source.is_remote else GET) + secret.encode()], [source.descriptor])
-            reply, received, _, _ = socket.recv_fds(keeper, len(MAKE), 1, socket.MSG_CMSG_CLOEXEC)
-            if reply == HAVE and received:
-                return Snapshot(received[0], source.path, identity, "memory")
-            return _made(keeper, source, identity) if reply == MAKE and fits_in_memory(identity.nbytes) else None
-        except (ConnectionError, BrokenPipeError):
-            raise NoSnapshot("onecopy run has ended") from None
+    try:
+        keeper = protocol.connected(server)
+    except (OSError, ValueError) as error:
+        raise NoSnapshot(f"onecopy run cannot be asked: {getattr(error, 'strerror', error)}") from None
+    with closing(keeper):
+        reply, snapshot = _reply(keeper, source)
+        if snapshot >= 0:
+            return Snapshot(snapshot, source.path, identity, "memory")
+        if reply != protocol.MAKE:
+            raise NoSnapshot("onecopy run keeps as many snapshots as it may" if reply else "onecopy run has ended")
+        return _made(keeper, source, identity) if fits_in_memory(identity.nbytes) else None
 
 
-def _made(keeper: socket.socket, source: _Source, identity: FileIdentity) -> Snapshot | None:
+def _reply(keeper: _socket.socket, source: _Source) -> tuple[bytes, int]:
+    """Return what the keeper says about a file, and the descriptor of its snapshot or -1."""
+    reply, received = protocol.WAIT, -1
+    try:
+        protocol.send(keeper, protocol.GET_REMOTE if source.is_remote else protocol.GET, source.descriptor)
+        while reply == protocol.WAIT:
+            reply, received = protocol.receive(keeper)
+        # Opened again before the connection is closed: so the keeper sees that the snapshot is in use.
+        return reply, _open(f"/proc/self/fd/{received}") if received >= 0 else -1
+    except OSError as error:
+        raise NoSnapshot(f"onecopy run has not answered: {error.strerror}") from None
+    finally:
+        if received >= 0:
+            os.close(received)
+
+
+def _made(keeper: _socket.socket, source: _Source, identity: FileIdentity) -> Snapshot | None:
     """Make a snapshot in memory and give it to the keeper; None if there is too little memory."""
     name = MEMORY_NAME + source.path
     try:
@@ -304,7 +312,8 @@ def _made(keeper: socket.socket, source: _Source, identity: FileIdentity) -> Sna
     except MemoryError:
         return None
     try:
-        socket.send_fds(keeper, [MADE], [memory.fileno()])
+        with suppress(OSError):  # the keeper has ended, or another process was faster: this one has the memory alone
+            protocol.send(keeper, protocol.MADE, memory.fileno())
         return Snapshot(os.dup(memory.fileno()), source.path, identity, "memory")
     finally:
         memory.close()

@@ -12,7 +12,6 @@ A process waits for another one only while that writes its parameters, maps file
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from onecopy import _core
 from onecopy.runs import call_log
+from onecopy.variables import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,14 +63,15 @@ class _Builder:
             return
         self.largest_private = (self.largest_private or _pages(self.pid)[0]) + self.nbytes // PAGESIZE
         self.nbytes = 0
-        call_log.append({"building": self.pid, "left": _left(), "pages": self.largest_private})
-        self._wait_while_scarce()
+        number = call_log.append({"building": True, "left": _left(), "pages": self.largest_private})
+        if number == self.pid:  # in another PID namespace, the other processes cannot be seen
+            self._wait_while_scarce()
 
     def finished(self) -> None:
         self.nbytes = 0
         if self.largest_private:
             self.largest_private = 0
-            call_log.append({"built": self.pid})
+            call_log.append({"built": True})
 
     def _wait_while_scarce(self) -> None:
         watched, seen, since = 0, (0, 0), 0.0
@@ -94,18 +95,22 @@ class _Builder:
         return 1.5 * self.largest if self.largest else 0.75 * self.most_left
 
     def _read(self) -> None:
-        more = call_log.read_run(self.read)
-        self.read += len(more)
-        for line in more.split(b"\n"):
-            with suppress(ValueError, TypeError, KeyError, AttributeError):
-                fields = json.loads(line)
+        with suppress(OSError, ValueError):
+            more = call_log.read_run(os.environ[RUN], self.read)
+            self.read += len(more)
+            self._follow(more)
+
+    def _follow(self, lines: bytes) -> None:
+        for fields in call_log.parse_lines(lines):
+            with suppress(ValueError, TypeError, KeyError, OverflowError):
+                pid = int(fields["pid"])
                 if "building" in fields:
-                    self.builders[int(fields["building"])] = int(fields["pages"])
+                    self.builders[pid] = int(fields["pages"])
                     self.most_left = max(self.most_left, int(fields["left"]))
                 elif "copying" in fields:
-                    self.copying ^= {int(fields["copying"])}
+                    self.copying ^= {pid}
                 elif "built" in fields:
-                    self.builders.pop(int(fields["built"]), None)
+                    self.builders.pop(pid, None)
                 elif fields.get("function") == call_log.LOAD_STATE_DICT:
                     self.largest = max(self.largest, int(fields["shared"]))
 
@@ -121,15 +126,14 @@ def registered(nbytes: int) -> None:
 @contextmanager
 def copying() -> Iterator[None]:
     """Say to other processes, while a snapshot is taken, that this one is at work."""
-    builder = _of_process()
-    note = {"copying": builder.pid} if builder.largest_private else None
-    if note:
-        call_log.append(note)
+    is_building = bool(_of_process().largest_private)
+    if is_building:
+        call_log.append({"copying": True})
     try:
         yield
     finally:
-        if note:
-            call_log.append(note)
+        if is_building:
+            call_log.append({"copying": True})
 
 
 def finished() -> None:

@@ -1,7 +1,8 @@
 """What `onecopy run` does. It is the start of each program that it runs, so little is imported before that.
 
-A thread keeps snapshots and samples processes. It imports the modules for that when the first process asks for a
-snapshot, or after `SAMPLING_SECONDS`. Those of the report are imported if there is something to report.
+One thread answers the processes, another one samples them, which may take long or be held up by a process. Each imports
+its modules when the first process asks for something, or after `SAMPLING_SECONDS`. Those of the report are imported if
+there is something to report.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import _thread
 import os
 import select
 import sys
+import time
 
 import onecopy
+from onecopy import protocol
 from onecopy.cli import child
-from onecopy.runs import NOTHING_LOADED, RUN_FILE, listen
+from onecopy.runs import NOTHING_LOADED, RUN_FILE
 from onecopy.variables import KEEPER, MAP_WRITABLE, RUN
 
 TYPE_CHECKING = False
@@ -27,6 +30,8 @@ else:
     import _signal as signal
 
 SAMPLING_SECONDS = 0.25
+MAX_WAIT_SECONDS = 10.0
+"""Seconds that the report waits for a sample that another thread takes."""
 _FLAGS = {"-q": "quiet", "--quiet": "quiet", "--keep": "keep", "--map-writable": "map_writable"}
 
 _blocked_early = set[int]()
@@ -69,8 +74,8 @@ def run(
         descriptor = os.memfd_create(RUN_FILE, os.MFD_CLOEXEC)
     except (OSError, AttributeError) as error:  # only Linux has the function
         raise RuntimeError(f"memory for the report: {error}; `onecopy run` needs memfd_create") from None
-    listening, keeper = listen()
-    environment = _environment(os.environ, descriptor) | ({} if keep else {KEEPER: keeper})
+    listening, server = protocol.listen()
+    environment = _environment(os.environ, server) | ({} if keep else {KEEPER: server})
     if map_writable:
         environment[MAP_WRITABLE] = "1"
     with child.blocked_signals() as before:
@@ -79,7 +84,7 @@ def run(
         except OSError as error:
             return child.refused(command, error)
         processes = _Processes(descriptor, pid)
-        processes.start_keeping(listening, keeper)
+        processes.start(listening, server)
         while not child.has_ended(pid):
             if child.wait(pid, kept=signal.SIGUSR2):
                 _print(processes.report(living=True))
@@ -101,16 +106,27 @@ class _Processes:
         self._lock = _thread.allocate_lock()  # `threading` takes longer than all that is imported here
         self._sampler: Sampler | None = None
 
-    def start_keeping(self, listening: int, keeper: str) -> None:
-        """Keep snapshots and sample processes, in a thread that ends with this process."""
+    def start(self, listening: int, server: str) -> None:
+        """Answer processes, and sample them, in threads that end with this process."""
 
-        def keep() -> None:
+        def answer() -> None:
             select.select([listening], [], [], SAMPLING_SECONDS)
+            import resource
+
             from onecopy.runs.keeper import Keeper
 
-            Keeper(listening, keeper, self._sampled, SAMPLING_SECONDS).serve()
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of this process: the command has started
+            Keeper(listening, server, self._run_file).serve()
 
-        _thread.start_new_thread(keep, ())
+        def sample() -> None:
+            seconds = SAMPLING_SECONDS
+            while True:
+                time.sleep(seconds)
+                seconds = max(SAMPLING_SECONDS, 20 * self._sample())
+
+        _thread.start_new_thread(answer, ())
+        _thread.start_new_thread(sample, ())
 
     def have_reported(self) -> bool:
         """Return whether a report may have more than `NOTHING_LOADED`."""
@@ -118,20 +134,31 @@ class _Processes:
 
     def report(self, *, living: bool = False) -> RunReport:
         """Sample, and return the report of all processes, or of those that are alive."""
-        sampler = self._sampled()
-        with self._lock:
-            return sampler.report(living=living)
+        from onecopy.runs.report import Sampler
 
-    def _sampled(self) -> Sampler:
+        # A process may hold up the other thread without an end: then the report has what was sampled before.
+        is_mine = self._lock.acquire(timeout=MAX_WAIT_SECONDS)
+        try:
+            self._sampler = self._sampler or Sampler(self._run_file, self._root)
+            if is_mine:
+                self._sampler.sample()
+            return self._sampler.report(living=living)
+        finally:
+            if is_mine:
+                self._lock.release()
+
+    def _sample(self) -> float:
+        """Sample all processes; return how many seconds that took."""
         from onecopy.runs.report import Sampler
 
         with self._lock:
+            begin = time.monotonic()
             self._sampler = self._sampler or Sampler(self._run_file, self._root)
             self._sampler.sample()
-            return self._sampler
+            return time.monotonic() - begin
 
 
-def _environment(given: Mapping[str, str], descriptor: int) -> dict[str, str]:
+def _environment(given: Mapping[str, str], server: str) -> dict[str, str]:
     """Return the environment in which every Python process imports `onecopy.auto` when it starts."""
     folder = os.path.join(os.path.dirname(str(onecopy.__file__)), "auto", "startup")  # noqa: PTH118, PTH120 - text
     paths = given.get("PYTHONPATH", "")
@@ -139,7 +166,7 @@ def _environment(given: Mapping[str, str], descriptor: int) -> dict[str, str]:
     return {
         **{name: given[name] for name in given if name not in (KEEPER, MAP_WRITABLE)},
         "PYTHONPATH": os.pathsep.join((folder, *others)),
-        RUN: f"/proc/{os.getpid()}/fd/{descriptor}",
+        RUN: server,
     }
 
 

@@ -13,15 +13,3 @@ NOTHING_LOADED = (
     "files that safetensors maps itself (safetensors.torch.load_file) are in memory once without it"
 )
 """The report if no call was logged."""
-
-
-def listen() -> tuple[int, str]:
-    """Return a socket for `keeper.Keeper`, and its address and secret: the value of the variable `KEEPER`."""
-    import _socket  # `socket` takes longer than all that `onecopy run` imports before a program
-    import os
-
-    listening = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-    address = f"onecopy-run-{os.urandom(8).hex()}"
-    listening.bind("\0" + address)
-    listening.listen(1024)
-    return listening.detach(), f"{address} {os.urandom(16).hex()}"

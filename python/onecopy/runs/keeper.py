@@ -1,39 +1,64 @@
 """Keeps the snapshots of one `onecopy run`: memory that its processes fill once and map, gone when the run ends.
 
-A process that loads a file connects to an abstract socket and sends ``get``, the secret, and an open descriptor of the
-file, which proves that it may read it. The answer is ``have`` with a descriptor of the snapshot; or ``make``, to one
-process at a time for each contents: it sends ``made`` with the memory that it has filled and sealed, which the others
-that wait are given. If it closes the connection instead, the next one that waits is asked to make it.
+`onecopy.protocol` describes what a process asks. One process at a time makes the snapshot of some contents; others that
+want it wait. If the maker closes its connection, or makes no progress for `STALLED_S`, the one that has waited longest
+makes it. No snapshot is given to another user than that of the process that has made it.
 
-Processes of another user than that of `onecopy run` are served if that is root, and never get what others have made.
+**No process holds up another one.** The keeper never waits for a connection: one that does not read, does not prove
+quickly that it belongs to the run, or sends anything unexpected, is closed. Each process and each user may have a
+limited number of them. Connections of users that the run does not serve are closed before anything is read.
 
-Kept are snapshots whose file is unchanged. Those that no process maps any more are released, the least recently used
-first, when there are many, or when a new one would not fit into half of the memory that may be used.
+**What is kept.** Snapshots whose file is unchanged. Those that no process uses are released, the least recently used
+first, when there are many, or when a new one would not fit into half of the memory that may be used. A snapshot is in
+use while any process has it open or mapped, which a lease shows without a search in ``/proc``.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import os
 import selectors
+import signal
 import socket
-import struct
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 
-from onecopy import _core
+from onecopy import _core, protocol
 from onecopy.identity import FileIdentity, file_identity
-from onecopy.memory import proc
-from onecopy.snapshots import GET, GET_REMOTE, HAVE, MADE, MAKE, MEMORY_NAME, fits_in_memory, is_sealed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from onecopy.snapshots import fits_in_memory, is_sealed
 
 MAX_KEPT = 400
-"""Snapshots that are kept, each with a descriptor."""
+"""Snapshots that are kept though no process uses them."""
+STALLED_S = 5.0
+"""Seconds without progress, after which another process makes a snapshot."""
+MAX_OF_PROCESS = 64
+"""Connections of one process."""
+_MAX_DESCRIPTORS = 1 << 14
+"""Half of them are for snapshots, a quarter for connections."""
+_TICK_S = 0.25
+_AT_ONCE = 32
+"""Connections that are accepted before the others are read again."""
 _Key = tuple[int, FileIdentity]
+
+
+@dataclass(eq=False)
+class _Client:
+    """A connection of a process."""
+
+    connection: socket.socket
+    pid: int
+    user: int
+    deadline: float
+    """When it is closed if it has asked for nothing."""
+    is_known: bool = False
+    """Whether it has sent the key of the run."""
+    wants: _Key | None = None
+    """The snapshot that it has asked for."""
+    may_make: bool = False
+    """Whether it was asked to make that."""
 
 
 @dataclass
@@ -44,22 +69,31 @@ class _Kept:
     is_remote: bool
     memory: int = -1
     """Descriptor of the sealed memory; -1 until it is made."""
-    maker: socket.socket | None = None
-    waiting: list[socket.socket] = field(default_factory=list)
+    maker: _Client | None = None
+    progress: str = ""
+    """What the kernel counts of the maker, and since when that is the same."""
+    since: float = 0.0
 
 
 class Keeper:
-    """Answers the processes of one run, in one thread; `listening` and `environment` are those of `runs.listen`.
+    """Answers the processes of one run, in one thread.
 
-    `each` is called meanwhile, every `seconds`.
+    `listening` and `server` are those of `protocol.listen`, `calls` is the descriptor of the file of calls.
     """
 
-    def __init__(self, listening: int, environment: str, each: Callable[[], object], seconds: float) -> None:
-        self._listening, self._secret = socket.socket(fileno=listening), environment.partition(" ")[2].encode()
-        self._each, self._seconds = each, seconds
+    def __init__(self, listening: int, server: str, calls: int) -> None:
+        self._listening, self._calls = socket.socket(fileno=listening), calls
+        self._key, self._proof = server.encode().split()[1:]
         self._kept: dict[_Key, _Kept] = {}
-        """By user and contents, the least recently used first."""
+        """The least recently used first."""
+        self._clients: dict[_Client, None] = {}
+        """The one that has been connected longest first."""
+        descriptors = getrlimit(RLIMIT_NOFILE)[0]
+        descriptors = _MAX_DESCRIPTORS if descriptors == RLIM_INFINITY else min(descriptors, _MAX_DESCRIPTORS)
+        self._most_kept, self._most_clients = descriptors // 2, descriptors // 4
         self._stopped = False
+        self._due = 0.0
+        self._listening.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listening, selectors.EVENT_READ)
 
@@ -76,142 +110,213 @@ class Keeper:
 
     def serve(self) -> None:
         """Answer processes, until another thread calls `stop`."""
-        self._answer_all()
-        for key in [key for key, kept in self._kept.items() if kept.memory >= 0]:
-            self._release(key)
-        for connection in [each.fileobj for each in self._selector.get_map().values()]:
-            assert isinstance(connection, socket.socket)
-            connection.close()
-        self._selector.close()
+        try:
+            while not self._stopped:
+                for ready, _ in self._selector.select(_TICK_S if self._clients else None):
+                    if ready.data is None:
+                        self._accept()
+                    elif ready.data in self._clients:
+                        self._read(ready.data)
+                self._tick()
+        finally:
+            self._listening.close()
+            self._selector.close()
+            for client in self._clients:
+                client.connection.close()
+            for key in [key for key, kept in self._kept.items() if kept.memory >= 0]:
+                self._release(key)
 
-    def _answer_all(self) -> None:
-        due = time.monotonic()
-        while not self._stopped:
-            if time.monotonic() >= due:
-                begin = time.monotonic()
-                self._each()
-                due = begin + max(self._seconds, 20 * (time.monotonic() - begin))
-            for ready, _ in self._selector.select(max(due - time.monotonic(), 0)):
-                connection = ready.fileobj
-                assert isinstance(connection, socket.socket)
-                if connection is self._listening:
-                    with suppress(OSError):  # EMFILE: the process is answered when others have ended
-                        self._selector.register(connection.accept()[0], selectors.EVENT_READ)
-                    continue
-                try:
-                    message, descriptors, _, _ = socket.recv_fds(connection, 64, 1, socket.MSG_CMSG_CLOEXEC)
-                except OSError:
-                    message, descriptors = b"", []
-                try:
-                    self._answer(connection, message, descriptors)
-                except OSError:  # the process has ended meanwhile
-                    self._drop(connection)
-                finally:
-                    for descriptor in descriptors:
-                        os.close(descriptor)
+    # --- connections ----------------------------------------------------------------------------------------------
 
-    def _answer(self, connection: socket.socket, message: bytes, descriptors: list[int]) -> None:
-        if descriptors and hmac.compare_digest(message, GET + self._secret):
-            self._get(connection, descriptors[0], is_remote=False)
-        elif descriptors and hmac.compare_digest(message, GET_REMOTE + self._secret):
-            self._get(connection, descriptors[0], is_remote=True)
-        elif descriptors and message == MADE:
-            self._made(connection, descriptors[0])
-        else:
-            self._drop(connection)
-
-    def _get(self, connection: socket.socket, file: int, *, is_remote: bool) -> None:
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        user = struct.unpack("3i", credentials)[1]
-        if os.geteuid() not in (0, user):
-            return self._drop(connection)
-        # As the process has just asked: a server that does not answer must not hold up the other processes.
-        key = user, FileIdentity(*_core.content_identity(file, ask=False))
-        self._release_changed()
-        path = os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - text
-        kept = self._kept.pop(key, None) or _Kept(path, is_remote)
-        self._kept[key] = kept  # now the most recently used
-        if kept.memory >= 0:
-            self._give(connection, kept)
-        elif kept.maker is None:
-            self._make_room(key[1].nbytes)
-            kept.maker = connection
-            connection.send(MAKE)
-        else:
-            kept.waiting.append(connection)
-        return None
-
-    def _give(self, connection: socket.socket, kept: _Kept) -> None:
-        with suppress(OSError):  # the process has ended
-            socket.send_fds(connection, [HAVE], [kept.memory])
-        self._close(connection)
-
-    def _made(self, connection: socket.socket, memory: int) -> None:
-        key = next((key for key, kept in self._kept.items() if kept.maker is connection), None)
-        if key is None or not is_sealed(memory) or os.fstat(memory).st_size != key[1].nbytes:
-            return self._drop(connection)
-        kept = self._kept[key]
-        kept.memory, kept.maker = os.dup(memory), None
-        for other in kept.waiting:
-            self._give(other, kept)
-        kept.waiting.clear()
-        self._close(connection)
-        return None
-
-    def _drop(self, connection: socket.socket) -> None:
-        """Forget a process; if it was making a snapshot, ask the next one that waits."""
-        self._close(connection)
-        for key, kept in list(self._kept.items()):
-            with suppress(ValueError):
-                kept.waiting.remove(connection)
-            if kept.maker is connection:
-                kept.maker = None
-                while kept.waiting and kept.maker is None:
-                    following = kept.waiting.pop(0)
-                    try:
-                        following.send(MAKE)
-                        kept.maker = following
-                    except OSError:
-                        self._close(following)
-                if kept.maker is None:
-                    del self._kept[key]
-
-    def _close(self, connection: socket.socket) -> None:
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(connection)
-        connection.close()
-
-    # --- what is not needed any more ------------------------------------------------------------------------------
-
-    def _release_changed(self) -> None:
-        for key, kept in list(self._kept.items()):
-            if kept.memory >= 0 and not kept.is_remote:
-                try:
-                    changed = file_identity(kept.path) != key[1]
-                except OSError:
-                    changed = True
-                if changed:
-                    self._release(key)
-
-    def _make_room(self, nbytes: int) -> None:
-        """Release snapshots that no process maps, until a new one fits."""
-        mapped: set[int] | None = None
-        for key, kept in list(self._kept.items()):
-            if len(self._kept) <= MAX_KEPT and fits_in_memory(nbytes):
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection = self._listening.accept()[0]
+            except BlockingIOError:
                 return
-            if kept.memory >= 0:
-                mapped = _mapped_inodes() if mapped is None else mapped
-                if os.fstat(kept.memory).st_ino not in mapped:
-                    self._release(key)
+            except OSError:  # too many files are open, in the whole system: this thread must not spin
+                time.sleep(0.01)
+                return
+            client = _Client(connection, *protocol.peer(connection), time.monotonic() + protocol.ANSWER_S)
+            if self._serves(client.user) and self._has_place(client):
+                connection.setblocking(False)
+                self._selector.register(connection, selectors.EVENT_READ, client)
+                self._clients[client] = None
+            else:
+                connection.close()
+
+    @staticmethod
+    def _serves(user: int) -> bool:
+        return 0 in (user, os.geteuid()) or user == os.geteuid()
+
+    def _has_place(self, new: _Client) -> bool:
+        """Return whether a process may have another connection; one that has not sent the key may be closed for it."""
+        of_user = [one for one in self._clients if one.user == new.user]
+        of_process = [one for one in of_user if one.pid == new.pid]
+        for found, most in (of_process, MAX_OF_PROCESS), (of_user, self._most_clients // 2):
+            if len(found) >= most:
+                stranger = next((one for one in found if not one.is_known), None)
+                if stranger is None:
+                    return False
+                self._drop(stranger)
+        return len(self._clients) < self._most_clients
+
+    def _read(self, client: _Client) -> None:
+        descriptor = -1
+        try:
+            message, descriptor = protocol.receive(client.connection)
+            self._answer(client, message, descriptor)
+        except BlockingIOError:
+            pass
+        except Exception:  # any: what one process sends must not end the run of the others
+            self._drop(client)
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _answer(self, client: _Client, message: bytes, descriptor: int) -> None:
+        if not client.is_known and hmac.compare_digest(message, self._key):
+            client.is_known, client.deadline = True, time.monotonic() + protocol.PAUSE_S
+            self._send(client, self._proof)
+        elif client.is_known and message == protocol.LOG:
+            self._send(client, b"%s %d" % (protocol.HAVE, client.pid), self._calls)
+            self._drop(client)
+        elif client.is_known and message in (protocol.GET, protocol.GET_REMOTE) and not client.wants:
+            self._get(client, descriptor, is_remote=message == protocol.GET_REMOTE)
+        elif client.may_make and message == protocol.MADE:
+            self._made(client, descriptor)
+        else:
+            self._drop(client)
+
+    def _send(self, client: _Client, message: bytes, descriptor: int = -1) -> bool:
+        """Send a message; a process that does not read, or has ended, is dropped."""
+        try:
+            protocol.send(client.connection, message, descriptor)
+        except OSError:
+            self._drop(client)
+            return False
+        return True
+
+    def _drop(self, client: _Client) -> None:
+        """Close a connection; if the process was making a snapshot, ask the next one that waits."""
+        if client not in self._clients:
+            return
+        del self._clients[client]
+        self._selector.unregister(client.connection)
+        client.connection.close()
+        if client.wants in self._kept and self._kept[client.wants].maker is client:
+            self._ask_next(client.wants)
+
+    def _tick(self) -> None:
+        """Close idle connections, and replace makers without progress; those that wait hear that they wait."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _TICK_S
+        for client in [one for one in self._clients if one.wants is None and now > one.deadline]:
+            self._drop(client)
+        for key, kept in list(self._kept.items()):
+            if kept.maker is None:
+                continue
+            if (progress := _progress_of(kept.maker.pid)) != kept.progress:
+                kept.progress, kept.since = progress, now
+            waiting = self._waiting(key)
+            if waiting and now - kept.since > STALLED_S:
+                self._ask_next(key)
+            for client in waiting:
+                if not client.may_make:
+                    self._send(client, protocol.WAIT)
+
+    # --- snapshots ------------------------------------------------------------------------------------------------
+
+    def _get(self, client: _Client, file: int, *, is_remote: bool) -> None:
+        # As the process has just asked: a server that does not answer must not hold up the other processes.
+        key = client.wants = client.user, FileIdentity(*_core.content_identity(file, ask=False))
+        if key not in self._kept:
+            if not self._makes_room(key[1].nbytes):
+                self._send(client, protocol.FULL)
+                return
+            self._kept[key] = _Kept(os.readlink(f"/proc/self/fd/{file}"), is_remote)  # noqa: PTH115 - text
+        kept = self._kept[key] = self._kept.pop(key)  # now the most recently used
+        if kept.memory >= 0:
+            self._send(client, protocol.HAVE, kept.memory)
+        elif kept.maker is None:
+            self._ask_next(key)
+        else:
+            self._send(client, protocol.WAIT)
+
+    def _waiting(self, key: _Key) -> list[_Client]:
+        """List the processes that wait for a snapshot, and were not asked to make it, the first one first."""
+        return [one for one in self._clients if one.wants == key and not one.may_make]
+
+    def _ask_next(self, key: _Key) -> None:
+        """Let the process that has waited longest make a snapshot; without one, forget it."""
+        kept = self._kept[key]
+        kept.maker = None
+        for client in self._waiting(key):
+            client.may_make = True
+            if self._send(client, protocol.MAKE):
+                kept.maker, kept.progress, kept.since = client, "", time.monotonic()
+                return
+        del self._kept[key]
+
+    def _made(self, client: _Client, memory: int) -> None:
+        kept = self._kept.get(client.wants) if client.wants else None
+        if kept is None or kept.memory >= 0 or not client.wants:  # another process was faster
+            return self._drop(client)
+        if not is_sealed(memory) or os.fstat(memory).st_size != client.wants[1].nbytes:
+            return self._drop(client)
+        # Opened again: `_is_used` counts how often it is open.
+        kept.memory = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.fcntl(kept.memory, fcntl.F_SETSIG, signal.SIGURG)
+        kept.maker = None
+        self._drop(client)
+        for other in self._waiting(client.wants):
+            self._send(other, protocol.HAVE, kept.memory)
+        return None
+
+    def _makes_room(self, nbytes: int) -> bool:
+        """Release snapshots that changed or that no process uses, until a new one fits; False if there are too many."""
+        for key in [key for key, kept in self._kept.items() if kept.memory >= 0 and _has_changed(kept, key[1])]:
+            self._release(key)
+        wanted, fits = {one.wants for one in self._clients}, fits_in_memory(nbytes)
+        for key, kept in list(self._kept.items()):
+            if len(self._kept) < MAX_KEPT and fits:
+                break
+            if kept.memory >= 0 and key not in wanted and not _is_used(kept.memory):
+                self._release(key)
+                fits = fits_in_memory(nbytes)
+        return len(self._kept) < self._most_kept
 
     def _release(self, key: _Key) -> None:
         os.close(self._kept.pop(key).memory)
 
 
-def _mapped_inodes() -> set[int]:
-    """Return the inodes of the snapshots that any process of this user maps."""
-    found = set[int]()
-    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - text
-        with suppress(OSError, ValueError):
-            found |= {one.inode for one in proc.maps(int(pid)) if one.path.startswith(f"/memfd:{MEMORY_NAME}")}
-    return found
+def _progress_of(pid: int) -> str:
+    """Return what the kernel counts of a process: its CPU time and its page faults."""
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:  # noqa: PTH123 - without pathlib
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _has_changed(kept: _Kept, identity: FileIdentity) -> bool:
+    """Return whether a file of this machine is another one now."""
+    try:
+        return not kept.is_remote and file_identity(kept.path) != identity
+    except OSError:
+        return True
+
+
+def _is_used(memory: int) -> bool:
+    """Return whether anything else has memory open or mapped: then a lease to write is refused.
+
+    Who opens it in the moment of the lease waits for its end, and the kernel sends SIGURG, which is ignored.
+    """
+    try:
+        fcntl.fcntl(memory, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:  # it is in use; or leases are switched off
+        return True
+    fcntl.fcntl(memory, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from onecopy.memory import proc
 from onecopy.runs import NOTHING_LOADED
-from onecopy.runs.call_log import LARGEST_RUN, calls_of_run, parse_calls, private_bytes
+from onecopy.runs.call_log import LARGEST_RUN, call_of, parse_calls, parse_lines, private_bytes, read_run
 from onecopy.snapshots import MEMORY_NAME
 from onecopy.text import counted, escape, size
 from onecopy.variables import RUN
@@ -56,7 +56,9 @@ class Group:
         """Return the group of calls with one result; `private` is that of `RunReport.of`."""
         first = calls[0]
         pids = tuple(sorted({call.pid for call in calls}))
-        largest = {pid: max(max(call.shared, call.copied) for call in calls if call.pid == pid) for pid in pids}
+        largest = dict.fromkeys(pids, 0)
+        for call in calls:
+            largest[call.pid] = max(largest[call.pid], call.shared, call.copied)
         sampled = [pid for pid in pids if pid in private]
         alone = sum(private[pid].get(first.path, 0) for pid in sampled)
         return cls(
@@ -71,7 +73,9 @@ class Group:
 
     def __str__(self) -> str:
         name = f"{escape(Path(self.path).name)}, " if self.path else ""
-        first = f"{name}{size(self.bytes)}, by {counted(len(self.pids), 'process', 'processes')}"
+        first = (
+            f"{name}{size(self.bytes) + ', ' if self.bytes else ''}by {counted(len(self.pids), 'process', 'processes')}"
+        )
         text = ": ".join(part for part in (first, self.function, escape(self.reason)) if part)
         return f"{text}; {size(self.private)} of it were written to, and are private" if self.private else text
 
@@ -158,9 +162,10 @@ def causes_of_run(pid: int) -> list[Cause]:
         if run is None:
             return []
         try:
-            reported = calls_of_run(run)
-        except OSError as error:
-            text = f"it was started by `onecopy run`, whose calls cannot be read: {error.strerror}"
+            reported = parse_calls(read_run(run))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", "") or "it gives no address"
+            text = f"it was started by `onecopy run`, whose calls cannot be read: {reason}"
             return [Cause("run", text, 0)]
         found = RunReport.of(_calls_of(pid, reported))
     except (ProcessLookupError, PermissionError):
@@ -188,6 +193,10 @@ def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
 
 LARGE = 16 << 20
 """Bytes; smaller files that are read are not reported."""
+_MOST = 1 << 62
+"""Bytes; more is nothing that a process of a run has measured."""
+_MAX_UNENDED = 1 << 20
+"""Bytes without the end of a line that are kept to be read again."""
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 _HINTS = {
     ".faiss": "faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) maps it",
@@ -206,7 +215,7 @@ class Sampler:
     """Samples the processes below one, and those that report to its file."""
 
     def __init__(self, run_file: int, root: int) -> None:
-        self._run_file, self._read, self._rest = run_file, 0, b""
+        self._run_file, self._read = run_file, 0
         self._root = root
         """The process whose descendants are sampled for files that they read."""
         self.paths: dict[str, str] = {}
@@ -219,15 +228,15 @@ class Sampler:
         """Calls of functions that are replaced."""
 
     def sample(self) -> None:
-        """Sample all processes; raises nothing. One thread at a time may call this."""
+        """Sample all processes; raises nothing, whatever they have written. One thread at a time may call this."""
         self._read_calls()
         for pid in list(self.private):
-            with suppress(OSError, ValueError):
+            with suppress(Exception):
                 self._keep(pid, private_bytes(pid, self.paths))
         waiting = [self._root]
         while waiting:
             pid = waiting.pop()
-            with suppress(OSError, ValueError):
+            with suppress(Exception):
                 waiting += proc.children_of(pid)
                 self._open_files(pid)
 
@@ -244,23 +253,22 @@ class Sampler:
 
     def _read_calls(self) -> None:
         data = os.pread(self._run_file, max(LARGEST_RUN - self._read, 0), self._read)
-        self._read += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            with suppress(ValueError, TypeError, KeyError, AttributeError):
-                fields = json.loads(line)
+        end = data.rfind(b"\n") + 1 or (len(data) if len(data) > _MAX_UNENDED else 0)
+        self._read += end
+        for fields in parse_lines(data[:end]):
+            with suppress(Exception):  # any: a process may write what it likes
                 if "mapped" in fields:
                     self.paths[str(fields["mapped"])] = str(fields["path"])
                 elif "private" in fields:  # the process itself, at its end
                     self._keep(int(fields["pid"]), {str(path): int(n) for path, n in fields["private"].items()})
-                else:
-                    calls = parse_calls([line])
-                    self.calls += calls
-                    self.private |= {call.pid: {} for call in calls if call.shared and call.pid not in self.private}
+                elif (call := call_of(fields)) is not None:
+                    self.calls.append(call)
+                    if call.shared:
+                        self.private.setdefault(call.pid, {})
 
     def _keep(self, pid: int, found: dict[str, int]) -> None:
         known = self.private.setdefault(pid, {})
-        known.update({path: max(nbytes, known.get(path, 0)) for path, nbytes in found.items()})
+        known.update({path: min(max(nbytes, known.get(path, 0)), _MOST) for path, nbytes in found.items()})
 
     def _open_files(self, pid: int) -> None:
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - text

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -21,10 +20,7 @@ from tests.support.writing import MIB
 import onecopy as oc
 from onecopy import _core
 from onecopy.holding import Hold
-from onecopy.runs import listen
-from onecopy.runs.keeper import Keeper
 from onecopy.snapshots import NoSnapshot, is_superblock_read_only, take
-from onecopy.variables import KEEPER
 
 pytestmark = pytest.mark.processes
 
@@ -240,19 +236,7 @@ def test_a_snapshot_is_as_large_as_the_file_was(tmp_path: Path, monkeypatch: pyt
     assert not [file for file in (tmp_path / "cache").rglob("*") if file.stat().st_size > MIB]
 
 
-@pytest.fixture
-def _keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    listening, environment = listen()
-    server = Keeper(listening, environment, lambda: None, 60.0)
-    monkeypatch.setenv(KEEPER, environment)
-    thread = Thread(target=server.serve)
-    thread.start()
-    yield
-    server.stop()
-    thread.join()
-
-
-@pytest.mark.usefixtures("_keeper")
+@pytest.mark.usefixtures("keeper")
 def test_a_file_that_is_written_while_it_is_copied_has_no_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +267,7 @@ def test_a_file_with_a_time_in_the_future_has_no_snapshot(tmp_path: Path, monkey
     assert "sha256" in oc.file_key(path)
 
 
-@pytest.mark.usefixtures("_keeper")
+@pytest.mark.usefixtures("keeper")
 @pytest.mark.parametrize(("available", "place"), [(2 * MIB, "memory"), (2 * MIB - 1, "store")])
 def test_a_snapshot_takes_at_most_half_of_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: int, place: str

@@ -1,5 +1,6 @@
 """The snapshots of `onecopy run`: built once, whichever process dies, trusted within one user, gone with the run."""
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -10,34 +11,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
 from tests.support.waiting import until
 
-from onecopy import _core, snapshots
+from onecopy import _core, protocol, snapshots
+from onecopy.memory import proc
+from onecopy.protocol import GET, HAVE, MADE, MAKE, WAIT
 from onecopy.runs import keeper as keeping
-from onecopy.runs import listen
-from onecopy.runs.keeper import Keeper
-from onecopy.snapshots import GET, HAVE, MADE, MAKE, NoSnapshot, take
+from onecopy.snapshots import MEMORY_NAME, NoSnapshot, take
 from onecopy.variables import KEEPER
 
 pytestmark = pytest.mark.processes
 MIB = 1 << 20
-
-
-@pytest.fixture
-def keeper(monkeypatch):
-    """Give a keeper that answers this process; it is stopped at the end."""
-    listening, environment = listen()
-    made = Keeper(listening, environment, lambda: None, 60.0)
-    monkeypatch.setenv(KEEPER, environment)
-    thread = Thread(target=made.serve)
-    thread.start()
-    yield made
-    made.stop()
-    thread.join()
 
 
 @pytest.fixture
@@ -111,18 +98,20 @@ while True:
 
 
 def connection():
+    """Return a connection that has proved to belong to the run."""
+    return socket.socket(fileno=protocol.connected(os.environ[KEEPER]).detach())
+
+
+def stranger():
+    """Return a connection that has sent nothing."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     made.connect("\0" + os.environ[KEEPER].split()[0])
     return made
 
 
-def secret():
-    return os.environ[KEEPER].split()[1].encode()
-
-
 def request(made, file):
     with file.open("rb") as opened:
-        socket.send_fds(made, [GET + secret()], [opened.fileno()])
+        socket.send_fds(made, [GET], [opened.fileno()])
 
 
 def test_a_builder_that_dies_is_followed_by_the_next_that_waits(keeper, file):
@@ -130,8 +119,9 @@ def test_a_builder_that_dies_is_followed_by_the_next_that_waits(keeper, file):
         request(first, file)
         assert first.recv(16) == MAKE
         request(second, file)
+        assert second.recv(16) == WAIT
         first.close()
-        assert second.recv(16) == MAKE
+        until(lambda: second.recv(16) == MAKE)
     assert contents(take(str(file))) == file.read_bytes()
 
 
@@ -162,10 +152,10 @@ def test_memory_that_is_not_a_sealed_copy_is_refused(keeper, file, name):
     assert contents(take(str(file))) == file.read_bytes()
 
 
-@pytest.mark.parametrize("message", [b"", b"get wrong", b"made", b"\xff" * 60])
-def test_who_does_not_know_the_secret_gets_nothing(keeper, file, message):
-    with connection() as made, file.open("rb") as opened:
-        socket.send_fds(made, [message or b"x"], [opened.fileno()])
+@pytest.mark.parametrize("message", [b"x", b"get", b"get wrong", b"made", b"log", b"\xff" * 60])
+def test_who_does_not_know_the_key_gets_nothing(keeper, file, message):
+    with stranger() as made, file.open("rb") as opened:
+        socket.send_fds(made, [message], [opened.fileno()])
         assert made.recv(16) == b""
 
 
@@ -220,6 +210,15 @@ def test_without_memory_the_store_has_the_snapshot(keeper, file, monkeypatch, tm
         assert contents(taken) == file.read_bytes()
 
 
+def mapped(path):
+    """List the processes that map a snapshot of a file."""
+    found = []
+    for pid in [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]:
+        with contextlib.suppress(OSError):
+            found += [pid for region in proc.maps(pid) if region.path == f"/memfd:{MEMORY_NAME}{path}"]
+    return found
+
+
 WORKER = """
 import os, sys, time
 import numpy as np
@@ -247,7 +246,7 @@ def test_a_run_that_is_killed_leaves_no_memory_and_its_processes_go_on(tmp_path)
         run.stdin.write("\n")
         run.stdin.flush()
         assert run.stdout.readline() == "again 262144.0 262144.0\n"
-    until(lambda: not [each for each in keeping._mapped_inodes() if not Path(f"/proc/{worker}").exists()])
+    until(lambda: not Path(f"/proc/{worker}").exists() and not mapped(path))
 
 
 def test_early_signals_and_an_empty_entry_of_the_search_path(tmp_path):
@@ -273,7 +272,7 @@ def test_large_files_that_a_program_reads_itself_are_named(tmp_path):
 
 def test_a_snapshot_is_given_with_the_descriptor_of_a_file_alone(keeper, file):
     with connection() as made:
-        made.send(GET + secret())
+        made.send(GET)
         assert made.recv(16) == b""
     with connection() as made:
         request(made, file)

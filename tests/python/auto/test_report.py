@@ -86,14 +86,17 @@ def test_without_calls_the_report_says_so():
         b'{"function": 1, "path": "", "shared": 0, "copied": 0, "reason": "", "pid": 1}',
         b'{"function": "", "path": "", "shared": "1", "copied": 0, "reason": "", "pid": 1}',
         b'{"function": "", "path": "", "shared": true, "copied": 0, "reason": "", "pid": 1}',
+        b'{"function": "", "path": "", "shared": 1e999, "copied": 0, "reason": "", "pid": 1}',
+        b'{"function": "", "path": "", "shared": 1%s, "copied": 0, "reason": "", "pid": 1}' % (b"0" * 300),
+        b'{"function": "%s"}' % (b"x" * 1_000_000),
         b"\xff\xfe",
     ],
 )
 def test_damaged_lines_are_left_out(line):
     good = json.dumps(asdict(MODEL)).encode()
-    assert parse_calls([good, line, good]) == [MODEL, MODEL]
+    assert parse_calls(b"\n".join((good, line, good))) == [MODEL, MODEL]
 
 
 def test_negative_sizes_count_as_nothing():
-    (found,) = parse_calls([json.dumps(asdict(call(1, shared=-5))).encode()])
+    (found,) = parse_calls(json.dumps(asdict(call(1, shared=-5))).encode())
     assert found.shared == 0

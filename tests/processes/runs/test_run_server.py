@@ -1,0 +1,269 @@
+"""The server of `onecopy run` among strangers, and processes that stop, flood it or write nonsense: none is held up."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.children import CHILD_SECONDS, fork, status_of
+from tests.support.waiting import until
+
+from onecopy import protocol
+from onecopy.protocol import GET, MAKE, WAIT
+from onecopy.runs import keeper as keeping
+from onecopy.snapshots import NoSnapshot, take
+from onecopy.variables import KEEPER
+
+pytestmark = pytest.mark.processes
+MIB = 1 << 20
+RUN = [sys.executable, "-m", "onecopy", "run"]
+LOAD = "import numpy, sys; print(numpy.load(sys.argv[1]).sum(), flush=True)"
+LOADED = f"{float(1 << 18)}\n"
+
+
+@pytest.fixture
+def npy(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones(1 << 18))
+    return path
+
+
+def connection():
+    return socket.socket(fileno=protocol.connected(os.environ[KEEPER]).detach())
+
+
+def request(made, path):
+    with path.open("rb") as opened:
+        socket.send_fds(made, [GET], [opened.fileno()])
+
+
+def is_shared(path):
+    with take(str(path)) as one, take(str(path)) as two:
+        return one.place == "memory" and os.fstat(one.descriptor).st_ino == os.fstat(two.descriptor).st_ino
+
+
+LIMITED = 'ulimit -n 64; exec "$@"'
+
+
+def run(*command, folder, before=()):
+    """Run a command under `onecopy run`; return what it printed, and the report."""
+    report = folder / "report.json"
+    words = [*before, *RUN, "-q", "--report", str(report), "--", *map(str, command)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(report.read_text())
+
+
+# --- strangers and floods ---------------------------------------------------------------------------------------------
+
+
+def test_idle_connections_of_another_user_hold_up_nobody(keeper, npy, nobody, in_child):
+    address = "\0" + os.environ[KEEPER].split()[0]
+
+    def hold(seconds):
+        held, end = [], time.monotonic() + seconds
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                held.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                held[-1].setblocking(False)
+                held[-1].connect(address)
+            if len(held) > 900:
+                held.clear()
+        return True
+
+    hostile = fork(lambda: os.setuid(nobody) or hold(30))
+    try:
+        until(lambda: keeper._clients)
+        assert all(is_shared(npy) for _ in range(5))
+    finally:
+        os.kill(hostile, signal.SIGKILL)
+        status_of(hostile)
+
+
+def test_connections_of_a_user_that_is_not_served_are_closed_before_they_are_read(keeper, monkeypatch, nobody):
+    monkeypatch.setattr(keeping.os, "geteuid", lambda: nobody)
+    monkeypatch.setattr(protocol, "peer", lambda _: (1, 4321))
+    with pytest.raises(NoSnapshot, match="has closed the connection"):
+        take(__file__)
+
+
+def test_a_process_has_a_limited_number_of_connections_and_others_have_theirs(keeper, npy, monkeypatch, in_child):
+    monkeypatch.setattr(keeping, "MAX_OF_PROCESS", 4)
+    held = [connection() for _ in range(4)]
+    with pytest.raises(NoSnapshot):
+        take(str(npy))
+    assert in_child(lambda: is_shared(npy))
+    for each in held:
+        each.close()
+    until(lambda: not keeper._clients)
+    assert is_shared(npy)
+
+
+def test_a_connection_that_sends_nothing_is_closed_in_time(keeper, monkeypatch):
+    monkeypatch.setattr(protocol, "ANSWER_S", 0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+        made.connect("\0" + os.environ[KEEPER].split()[0])
+        assert made.recv(16) == b""
+
+
+def test_a_process_that_reads_no_answer_holds_up_nobody(keeper, npy, monkeypatch):
+    monkeypatch.setattr(keeping, "_TICK_S", 0.0)
+    with connection() as maker, connection() as deaf:
+        request(maker, npy)
+        assert maker.recv(16) == MAKE
+        request(deaf, npy)
+        until(lambda: len(keeper._clients) == 1)  # its answers have filled the socket
+        maker.close()
+        assert is_shared(npy)
+
+
+def test_a_request_for_something_else_than_a_file_ends_its_connection_alone(keeper, npy):
+    read, write = os.pipe()
+    with connection() as made:
+        socket.send_fds(made, [GET], [read])
+        made.settimeout(10)
+        assert made.recv(16) in (b"", MAKE)
+    os.close(read)
+    os.close(write)
+    with connection() as made:
+        request(made, npy)
+        request(made, npy)
+        assert made.recv(16) == MAKE
+        assert made.recv(16) == b""
+    assert is_shared(npy)
+
+
+# --- processes and servers that are stopped ---------------------------------------------------------------------------
+
+
+def test_a_maker_that_is_stopped_is_replaced(keeper, npy, monkeypatch):
+    monkeypatch.setattr(keeping, "STALLED_S", 0.3)
+
+    def make():
+        with connection() as made:
+            request(made, npy)
+            assert made.recv(16) == MAKE
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return True
+
+    maker = fork(make)
+    os.waitid(os.P_PID, maker, os.WSTOPPED)
+    with connection() as made:
+        request(made, npy)
+        assert made.recv(16) == WAIT
+    assert is_shared(npy)
+    os.kill(maker, signal.SIGCONT)
+    assert status_of(maker) == 0
+    assert is_shared(npy)
+
+
+def test_a_maker_at_work_is_not_replaced(keeper, npy, monkeypatch):
+    monkeypatch.setattr(keeping, "STALLED_S", 0.3)
+
+    def make():
+        with connection() as made:
+            request(made, npy)
+            assert made.recv(16) == MAKE
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                pass
+            return True
+
+    maker = fork(make)
+    until(lambda: keeper.kept)
+    with connection() as made:
+        request(made, npy)
+        replies = [made.recv(16)]
+        while replies[-1] == WAIT:
+            replies.append(made.recv(16))
+    assert replies.count(WAIT) >= 4
+    assert replies[-1] == MAKE  # it has ended
+    assert status_of(maker) == 0
+
+
+def test_a_server_that_is_stopped_holds_up_no_process_and_the_report_says_so(npy, tmp_path):
+    code = f"{LOAD}\nsys.stdin.readline(); print(numpy.load(sys.argv[1]).sum(), flush=True); sys.stdin.readline()"
+    report = tmp_path / "report.json"
+    command = [*RUN, "-q", "--report", str(report), "--", sys.executable, "-c", f"input();{code}", str(npy)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        until(lambda: Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text())
+        server.send_signal(signal.SIGSTOP)
+        server.stdin.write("\n")
+        server.stdin.flush()
+        assert server.stdout.readline() == LOADED
+        server.send_signal(signal.SIGCONT)
+        server.stdin.write("\n\n")
+        server.stdin.flush()
+        assert server.stdout.readline() == LOADED
+    (found,) = json.loads(report.read_text())["copied"]
+    assert found["reason"] == "onecopy run cannot be asked: it did not answer within 1 s"
+
+
+# --- what processes write ---------------------------------------------------------------------------------------------
+
+LINES = {
+    "infinity": '{"private": {"x": Infinity}, "pid": 1}',
+    "an infinite number of a process": '{"private": {"x": 1}, "pid": 1e999}',
+    "deep": "[" * 100_000,
+    "bytes": "\\xff\\x00\\x1b[2J",
+    "a line of two megabytes": "x" * (2 << 20),
+    "a number without end": '{"private": {"x": 1%s}, "pid": 1}' % ("0" * 4000),
+    "calls of anything": '{"function": "f", "path": "\\ud800", "shared": 5, "copied": 0, "reason": "", "pid": -5}',
+    "a list": '{"mapped": [1], "path": {}}',
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_no_line_that_a_process_writes_ends_the_server_or_the_report(name, npy, tmp_path):
+    code = f"""
+import os, sys, time
+from onecopy.runs import call_log
+descriptor, _ = call_log._run_file(os.environ["ONECOPY_RUN"])
+os.write(descriptor, open(sys.argv[2], "rb").read() + b"\\n")
+time.sleep(0.6)
+{LOAD}
+"""
+    line = tmp_path / "line"
+    line.write_bytes(LINES[name].encode("utf-8", "surrogatepass"))
+    printed, report = run(sys.executable, "-c", code, npy, line, folder=tmp_path)
+    assert printed == LOADED
+    assert str(npy) in {one["path"] for one in report["shared"]}
+
+
+# --- namespaces and limits --------------------------------------------------------------------------------------------
+
+NAMESPACES = [["-U"], ["-pf"], ["-m"], ["-U", "-r", "-p", "-f", "-m", "--mount-proc"]]
+
+
+@pytest.mark.parametrize("options", NAMESPACES, ids=" ".join)
+def test_processes_in_namespaces_of_their_own_share_and_are_reported(options, npy, tmp_path):
+    if subprocess.run(["unshare", *options, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces")
+    twice = " && ".join(2 * [f"unshare {' '.join(options)} {sys.executable} -c '{LOAD}' {npy}"])
+    printed, report = run("sh", "-c", twice, folder=tmp_path)
+    assert printed == 2 * LOADED
+    (found,) = report["shared"]
+    assert (found["path"], found["bytes"], len(found["pids"])) == (str(npy), 1 << 21, 2)
+    assert report["saved"] == 1 << 21
+    assert not report["copied"]
+
+
+def test_more_files_than_the_server_may_open_are_read_as_always(tmp_path):
+    code = """
+import sys, numpy as np
+arrays = [np.fromfile(f"{sys.argv[1]}/{n}", np.uint8) for n in range(60)]
+print([int(array[7]) for array in arrays] == list(range(60)))
+"""
+    for number in range(60):
+        (tmp_path / str(number)).write_bytes(bytes([number]) * (MIB + 1))
+    printed, report = run(sys.executable, "-c", code, tmp_path, folder=tmp_path, before=("sh", "-c", LIMITED, "sh"))
+    assert printed == "True\n"
+    assert len(report["shared"]) == 32
+    assert {one["reason"] for one in report["copied"]} == {"onecopy run keeps as many snapshots as it may"}
