@@ -78,6 +78,10 @@ COPIED = {
     "not a file": ("given = {n: t.clone() for n, t in saved.items()}", "the given tensors are not on a mapped file"),
     "changed": ("[t.numpy().__imul__(2) for t in given.values()]", "changed after it was loaded"),
     "changed by torch": ("[t.mul_(2) for t in given.values()]", "changed after it was loaded"),
+    "address": (
+        "kept = [p.data_ptr() for p in other.parameters()]",
+        "the program has asked for the address of the weight",
+    ),
     "alias": ("held = [p.detach() for p in other.parameters()]", "other tensors share the memory of the weight"),
     "shared memory": ("other.share_memory()", "in memory that is shared with other processes"),
     "removed": ("tensors.unlink()", "the file was removed after it was mapped"),
@@ -110,11 +114,22 @@ SAVE
 equal(held.state_dict(), saved)
 equal(load_file(tensors) if SAFETENSORS else torch.load(checkpoint), new)
 """
+OLD_FORMAT = "torch.save(saved, checkpoint, _use_new_zipfile_serialization=False)"
 LOADS = {
     "a model": ("torch.save(model(), checkpoint)", "torch.load(checkpoint, weights_only=False).state_dict()", None),
     "the old format": (
-        "torch.save(saved, checkpoint, _use_new_zipfile_serialization=False)",
+        OLD_FORMAT,
         "torch.load(checkpoint)",
+        "torch before 1.6",
+    ),
+    "the old format by descriptor": (
+        f"{OLD_FORMAT}; file = os.fdopen(os.open(checkpoint, os.O_RDONLY), 'rb')",
+        "torch.load(file)",
+        "torch before 1.6",
+    ),
+    "the old format by a path of bytes": (
+        f"{OLD_FORMAT}; file = open(os.fsencode(checkpoint), 'rb', 0)",
+        "torch.load(file)",
         "torch before 1.6",
     ),
     "an open file": ("file = checkpoint.open('rb')", "torch.load(file)", None),
@@ -328,6 +343,64 @@ for mode in (Functions, Operators, Doubled):
     print(seen, module.weight.sum())
 with torch.device("cpu"):
     module.load_state_dict(torch.load("x.pt"))
+""",
+    "errors of functions before which onecopy takes a step": """
+torch.save(torch.ones(1 << 19), "x.pt")
+torch.load("x.pt")
+module = torch.nn.Linear(2, 2)
+for call in (
+    lambda: module.register_parameter("x", 5),
+    lambda: module.register_parameter("x"),
+    lambda: module.load_state_dict(5),
+    lambda: module.weight.resize_("a"),
+    lambda: torch.load(open("x.pt", "rb").__class__),
+    lambda: torch.Tensor.data_ptr(5),
+):
+    try:
+        call()
+    except Exception as error:
+        print(type(error), error, error.__context__, error.__cause__)
+""",
+    "what torch.compile says": """
+import warnings
+torch.save(torch.nn.Linear(600, 600).state_dict(), "x.pt")
+module = torch.nn.Linear(600, 600)
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    for call in (
+        lambda x: (x.data_ptr() > 0, x + 1),
+        lambda x: torch.from_numpy(x.numpy() + 1),
+        lambda x: x.clone().resize_(2),
+        lambda x: (x.untyped_storage().resizable(), x + 1),
+        lambda x: (module.load_state_dict(torch.load("x.pt")), x + 1),
+        lambda x: (torch.nn.Module().register_parameter("x", torch.nn.Parameter(torch.ones(5))), x + 1),
+    ):
+        for options in ({}, {"fullgraph": True}):
+            torch._dynamo.reset()
+            try:
+                print(torch.compile(call, backend="eager", **options)(torch.ones(4)))
+            except Exception as error:
+                print(type(error), str(error).split("Explanation")[0])
+""",
+    "addresses that a program keeps": """
+import ctypes
+module = torch.nn.Linear(1000, 1000)
+kept = module.weight.data_ptr()
+torch.save({name: tensor + 1 for name, tensor in module.state_dict().items()}, "x.pt")
+module.load_state_dict(torch.load("x.pt"))
+print(kept == module.weight.data_ptr(), ctypes.c_float.from_address(kept).value == module.weight[0, 0].item())
+""",
+    "mappings of many weights": """
+def mappings():
+    with open("/proc/self/maps") as file:
+        return sum(1 for _ in file)
+torch.save({str(n): torch.full((70_000,), float(n)) for n in range(300)}, "x.pt")
+before = mappings()
+loaded = torch.load("x.pt")
+print(mappings() - before < 50, all(loaded[str(n)][5] == n for n in range(300)))
+modules = torch.nn.ParameterDict({str(n): torch.nn.Parameter(torch.zeros(70_000)) for n in range(300)})
+modules.load_state_dict(loaded)
+print(mappings() - before < 100, all(modules[str(n)][7] == n for n in range(300)))
 """,
     "pickles of methods": """
 torch.save(torch.ones(1 << 19), "x.pt")

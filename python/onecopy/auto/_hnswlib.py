@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from onecopy.auto.hooks import call_before
-from onecopy.runs.call_log import note
+from onecopy.runs.call_log import note_read
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -23,5 +21,4 @@ def apply(module: ModuleType) -> None:
 
 
 def _note(_: Any, path_to_index: Any = None, *__: Any, **___: Any) -> None:
-    with suppress(OSError, TypeError):
-        note(LOAD, os.path.abspath(path_to_index), copied=os.stat(path_to_index).st_size, reason=REASON)  # noqa: PTH100, PTH116
+    note_read(LOAD, path_to_index, REASON)

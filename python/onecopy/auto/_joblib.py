@@ -11,15 +11,14 @@ import io
 import math
 import os
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import joblib
 import numpy as np
 
-from onecopy.auto.hooks import descriptor_of, replace, replace_where_shared
+from onecopy.auto.hooks import descriptor_of, guarded, replace, replace_where_shared
 from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
-from onecopy.runs.call_log import note
+from onecopy.runs.call_log import note, note_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,24 +42,17 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
         _of_thread.sources = sources = dict[int, Source | None]()
         try:
             loaded = original(*args, **kwargs)
-            if not sources:
-                _note_read(args[0] if args else kwargs.get("filename"))
+            file = args[0] if args else kwargs.get("filename")
+            if not sources and isinstance(file, (str, os.PathLike)):
+                note_read(LOAD, file, "compressed, or without large arrays")
             return loaded
         finally:
             _of_thread.sources = before
             for source in sources.values():
                 if source is not None:
-                    source.close()
+                    guarded(LOAD, source.close)
 
     return load
-
-
-def _note_read(file: Any) -> None:
-    with suppress(OSError, ValueError):
-        if isinstance(file, (str, os.PathLike)):
-            path = os.path.abspath(os.fspath(file))  # noqa: PTH100 - text
-            reason = "compressed, or without large arrays"
-            note(LOAD, path, copied=os.stat(path).st_size, reason=reason)  # noqa: PTH116
 
 
 def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:

@@ -85,14 +85,18 @@ def _member(npz: Any, key: str) -> Any:
     if info.file_size < MIN_BYTES or descriptor is None:
         return None
     from onecopy.auto.mapped import source_of
-    from onecopy.runs.call_log import note
+    from onecopy.runs.call_log import name_of, note
 
     with npz.zip.open(info) as member:  # raises an error for a damaged header
         if member.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
             return None
     if info.compress_type:
-        path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - text
-        note(LOAD, path, copied=info.file_size, reason="compressed: onecopy convert writes it to be mapped")
+        note(
+            LOAD,
+            name_of(descriptor),
+            copied=info.file_size,
+            reason="compressed: onecopy convert writes it to be mapped",
+        )
         return None
     source = source_of(LOAD, descriptor)
     if source is None:

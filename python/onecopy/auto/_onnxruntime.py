@@ -11,13 +11,12 @@ model.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from onecopy.auto.hooks import replace
-from onecopy.runs.call_log import note
+from onecopy.auto.hooks import guarded, replace
+from onecopy.runs.call_log import name_of, note, note_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +41,12 @@ def apply(onnxruntime: ModuleType) -> None:
 
 
 def _recorded(kind: type[Any], name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def record(self: Any, args: Any) -> None:
         if type(self) is kind and self in _settings:
             _settings[self].add(str(args[0]) if name == "add_session_config_entry" and args else name)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        guarded(f"onnxruntime.SessionOptions.{name}", record, self, args)
         done = original(self, *args, **kwargs)
         if type(self) is kind and name == "__init__":
             _settings.setdefault(self, set())
@@ -60,30 +62,35 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         opening = None
         if isinstance(path_or_bytes, (str, os.PathLike)) and not type(self).__module__.startswith("onecopy."):
             opening = _prepacked(path_or_bytes, sess_options, providers, kwargs)
-        if opening is None:
-            original(self, path_or_bytes, sess_options, providers, *args, **kwargs)
-            return
-        from onecopy.integrations.onnxruntime import _ladder, _options
-        from onecopy.store.fork import trim_heap
-
-        try:
-            options = _options.copied(sess_options, opening.entries)
-            original(self, opening.model, options, providers, *args, **{**kwargs, "enable_fallback": 0})
-            self._sess_options = _options.copied(sess_options, {})
-        except Exception as error:  # any: the session is made as without this module
-            opening.close()
-            _note_read(path_or_bytes, f"the session on prepacked weights failed: {error}")
-            original(self, path_or_bytes, sess_options, providers, *args, **kwargs)
-            return
-        self._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
-        # `set_providers` makes the session again: from the file, as without this module.
-        self._model_path, self._model_bytes, self._sess_options_initial = os.fspath(path_or_bytes), None, sess_options
-        self._opened_by_onecopy = opening  # its mappings live as long as the session
-        trim_heap()
-        shared = sum(file.bytes for file in _ladder.mapped_files(opening.files))
-        note(SESSION, os.path.abspath(os.fsdecode(path_or_bytes)), shared=shared)  # noqa: PTH100 - text
+        given = self, path_or_bytes, sess_options, providers, *args
+        if opening is None or not _makes_session(opening, original, given, kwargs):
+            original(*given, **kwargs)
 
     return __init__
+
+
+def _makes_session(opening: Opening, original: Callable[..., None], given: Any, kwargs: dict[str, Any]) -> bool:
+    """Initialize a session on prepacked weights; if that fails, return False, and report why."""
+    from onecopy.integrations.onnxruntime import _ladder, _options
+    from onecopy.store.fork import trim_heap
+
+    session, path, options, providers, *args = given
+    try:
+        ours = _options.copied(options, opening.entries)
+        original(session, opening.model, ours, providers, *args, **{**kwargs, "enable_fallback": 0})
+        session._sess_options = _options.copied(options, {})
+        session._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
+        # `set_providers` makes the session again: from the file, as without this module.
+        session._model_path, session._model_bytes, session._sess_options_initial = os.fspath(path), None, options
+        session._opened_by_onecopy = opening  # its mappings live as long as the session
+        shared = sum(file.bytes for file in _ladder.mapped_files(opening.files))
+    except Exception as error:  # any: the session is made as without this module
+        opening.close()
+        note_read(SESSION, path, f"the session on prepacked weights failed: {error}")
+        return False
+    trim_heap()
+    note(SESSION, name_of(path), shared=shared)
+    return True
 
 
 def _prepacked(path: Any, options: Any, providers: Any, given: dict[str, Any]) -> Opening | None:
@@ -101,7 +108,7 @@ def _prepacked(path: Any, options: Any, providers: Any, given: dict[str, Any]) -
             reason = opening.reason.removeprefix("auto: ")
     except Exception as error:  # any: ONNX Runtime reads the file, or raises its own error
         reason = str(error)
-    _note_read(path, reason)
+    note_read(SESSION, path, reason)
     return None
 
 
@@ -119,9 +126,3 @@ def _why_read(options: Any, given: dict[str, Any]) -> str:
         return "the session writes its optimized model or a profile"
     others = sorted(_settings[options].difference(_options.DECIDING, _options.OTHER_THAN_RESULTS))
     return f"the session options have {', '.join(others)}" if others else ""
-
-
-def _note_read(path: Any, reason: str) -> None:
-    with suppress(Exception):  # any: ONNX Runtime raises an error for this path
-        path = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - text
-        note(SESSION, path, copied=os.stat(path).st_size, reason=reason)  # noqa: PTH116

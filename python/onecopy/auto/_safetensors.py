@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import safe_open
 
 from onecopy import _core
-from onecopy.auto.hooks import replace, replace_where_shared
+from onecopy.auto.hooks import guarded, replace, replace_where_shared
 from onecopy.auto.mapped import MIN_ARRAY, Source, keep, read_ahead, source_of
 from onecopy.errors import FormatError
 from onecopy.runs.call_log import note
@@ -44,7 +44,7 @@ def _load_file_of_torch(original: Callable[..., dict[str, Any]]) -> Callable[...
             job = read_ahead(LOAD_FILE_OF_TORCH, [filename])
         tensors = original(filename, *args, **kwargs)
         if tensors:
-            keep(job, next(iter(tensors.values())))
+            guarded(LOAD_FILE_OF_TORCH, keep, job, next(iter(tensors.values())))
         return tensors
 
     return load_file

@@ -7,6 +7,9 @@ what is written to the other. The parameter stays the same object, with its grad
 **Resizing.** Torch resizes the storages of weights, but not of what `torch.load` returned, and none on a snapshot. So
 the functions that resize move a weight to memory of torch first, as a copy.
 
+**Addresses.** A weight that moves has another address. Where the program has called `data_ptr`, the weight stays, and
+the values are copied: the program may have kept the address for ctypes, numba or an extension.
+
 **Not shared:** files of torch before 1.6, in `_note_old_format`; weights for the reasons in `_why_copied`; tensors that
 are not on a file which still has their values, in `_Sharing` and `_source_of_region`.
 """
@@ -16,7 +19,6 @@ from __future__ import annotations
 import gc
 import os
 import weakref
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +27,11 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from onecopy.auto import turns
-from onecopy.auto.hooks import call_before, descriptor_of, replace
-from onecopy.auto.mapped import MIN_ARRAY, Source, source_of
+from onecopy.auto.hooks import call_before, descriptor_of, guarded, replace
+from onecopy.auto.mapped import MIN_ARRAY, Parts, Source, source_of
 from onecopy.files import Mapping as FileMapping
 from onecopy.runs import MIN_BYTES
-from onecopy.runs.call_log import LOAD_STATE_DICT, note
+from onecopy.runs.call_log import LOAD_STATE_DICT, note, note_read
 from onecopy.store.fork import trim_heap
 from onecopy.variables import RUN
 
@@ -41,13 +43,17 @@ if TYPE_CHECKING:
     from onecopy.memory.proc import Pages, Regions
 
 LOAD = "torch.load"
+_KEPT = "_onecopy_address_is_kept"
+"""Attribute of a storage whose address the program has."""
 _SMALL = 4096
 """Bytes; smaller weights are copied: a page of a file would take as much."""
 
 _loaded: dict[int, _Second] = {}
-"""By address: the storages on snapshots that `torch.load` returned, with a second mapping of the same bytes."""
+"""By address: the storages on snapshots that `torch.load` returned, with a second mapping of the file."""
 _moved: dict[int, None] = {}
 """Addresses of the storages on snapshots and casts that weights got instead of memory of torch."""
+address_of = torch.Tensor.data_ptr
+"""What `apply` replaces: the function of torch, for steps of onecopy, which keep no address."""
 
 
 def apply(_: ModuleType) -> None:
@@ -62,6 +68,7 @@ def apply(_: ModuleType) -> None:
     for name in ("resize_", "resize_as_"):
         call_before(torch.Tensor, name, _before_resize)
     replace(torch.Tensor, "numpy", _numpy)
+    replace(torch.Tensor, "data_ptr", _data_ptr)
     if RUN in os.environ:
         call_before(torch.nn.Module, "register_parameter", _await_turn)
 
@@ -69,8 +76,8 @@ def apply(_: ModuleType) -> None:
 def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
     """Return a tensor of bytes on an array of bytes; `known` has the address of its storage while it lives."""
     tensor = torch.from_numpy(array)
-    known[tensor.data_ptr()] = value
-    weakref.finalize(array, known.pop, tensor.data_ptr(), None).atexit = False
+    known[address_of(tensor)] = value
+    weakref.finalize(array, known.pop, address_of(tensor), None).atexit = False
     return tensor
 
 
@@ -85,13 +92,17 @@ def _is_observed() -> bool:
 
 def _open_reader(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, name_or_buffer: Any) -> None:  # noqa: N807
-        descriptor = descriptor_of(name_or_buffer)
-        begin = 0 if descriptor is None else name_or_buffer.tell()
+        begin = guarded(LOAD, _begin_in_file, name_or_buffer)
         original(self, name_or_buffer)
-        if descriptor is not None:
+        if begin is not None:
             self.file_like = _Reader(self.file_like, name_or_buffer, begin)
 
     return __init__
+
+
+def _begin_in_file(file: Any) -> int | None:
+    """Return the position in a file of Python's own; None for any other object."""
+    return None if descriptor_of(file) is None else file.tell()
 
 
 def _close_reader(reader: Any, *_: Any) -> None:
@@ -101,8 +112,7 @@ def _close_reader(reader: Any, *_: Any) -> None:
 
 def _note_old_format(file: Any, *_: Any, **__: Any) -> None:
     if (descriptor := descriptor_of(file)) is not None:
-        reason = "in the format of torch before 1.6, which cannot be mapped"
-        note(LOAD, os.path.abspath(file.name), copied=os.fstat(descriptor).st_size, reason=reason)  # noqa: PTH100
+        note_read(LOAD, descriptor, "in the format of torch before 1.6, which cannot be mapped")
 
 
 class _Reader:
@@ -112,6 +122,8 @@ class _Reader:
         self._reader, self._file, self._begin = reader, file, begin
         self._source: Source | None = None
         self._is_refused = False
+        self._parts: Parts | None = None
+        self._second: _Second | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
@@ -120,27 +132,26 @@ class _Reader:
         """Return an empty tensor whose storage has the bytes, on a snapshot if possible."""
         tensor = None
         if numel >= MIN_ARRAY and dtype is torch.UntypedStorage and not _is_observed():
-            try:
-                tensor = self._mapped(name, numel)
-            except Exception:  # any: torch reads it, or raises its own error
-                tensor = None
+            tensor = guarded(LOAD, self._mapped, name, numel)
         return self._reader.get_storage_from_record(name, numel, dtype) if tensor is None else tensor
 
     def _mapped(self, name: str, nbytes: int) -> Any:
-        import numpy as np
-
         if self._source is None and not self._is_refused:
+            self._is_refused = True  # also by an error
             self._source = source_of(LOAD, self._file.fileno())
-            self._is_refused = self._source is None
         begin = self._begin + self._reader.get_record_offset(name)
         source = self._source
         if source is None or not source.is_of(self._file.fileno()) or begin % 64 or begin + nbytes > source.nbytes:
             return None
         if self._reader.get_record_size(name) != nbytes:
             return None
-        array = source.array(begin, (nbytes,), np.dtype(np.uint8))
+        if self._parts is None or self._second is None:
+            self._parts = Parts(source)
+            self._second = _Second(Parts(source), self._parts.address)
+        array = source.counted(self._parts.part(begin, nbytes))
+        tensor = _tensor_on(array, _loaded, self._second)
         self._file.seek(begin + nbytes)  # where torch stops reading
-        return _tensor_on(array, _loaded, _Second(source.memory(begin, nbytes), source.path))[:0]
+        return tensor[:0]
 
     def close(self) -> None:
         """Release the snapshot."""
@@ -157,7 +168,7 @@ def _is_moved(storage: Any) -> bool:
 
 def _resizable(original: Callable[..., bool]) -> Callable[..., bool]:
     def resizable(self: Any) -> bool:
-        return original(self) or _is_moved(self)
+        return original(self) or bool(guarded("torch.UntypedStorage.resizable", _is_moved, self))
 
     return resizable
 
@@ -175,11 +186,32 @@ def _before_resize(tensor: Any, *_: Any, **__: Any) -> None:
 def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
     def numpy(self: Any, *args: Any, **kwargs: Any) -> Any:
         array = original(self, *args, **kwargs)
-        if _moved and _is_dense(self):
-            _moved.pop(self.untyped_storage().data_ptr(), None)  # torch resizes no storage that numpy has seen
+        if _moved:
+            guarded("torch.Tensor.numpy", _keep_storage, self)
         return array
 
     return numpy
+
+
+def _keep_storage(tensor: Any) -> None:
+    if _is_dense(tensor):
+        _moved.pop(tensor.untyped_storage().data_ptr(), None)  # torch resizes no storage that numpy has seen
+
+
+def _data_ptr(original: Callable[..., int]) -> Callable[..., int]:
+    def data_ptr(self: Any) -> int:
+        address = original(self)
+        if address and type(self) in (torch.Tensor, torch.nn.Parameter):
+            guarded("torch.Tensor.data_ptr", _keep_address, self)
+        return address
+
+    return data_ptr
+
+
+def _keep_address(tensor: Any) -> None:
+    with torch._C.DisableTorchFunction():
+        if tensor.device.type == "cpu":
+            setattr(tensor.untyped_storage(), _KEPT, True)
 
 
 def _is_dense(tensor: Any) -> bool:
@@ -215,17 +247,22 @@ def load_resizable(path: Path) -> dict[str, Any]:
 
 def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
     def load_state_dict(*args: Any, **kwargs: Any) -> Any:
-        if _is_observed() or _bytes_of(args[1] if len(args) > 1 else kwargs.get("state_dict")) < MIN_BYTES:
+        if not guarded(LOAD_STATE_DICT, _is_large, args[1] if len(args) > 1 else kwargs.get("state_dict")):
             return original(*args, **kwargs)
         sharing = _Sharing()
         try:
             with sharing:
                 return original(*args, **kwargs)
         finally:
-            sharing.close()
-            turns.finished()
+            guarded(LOAD_STATE_DICT, sharing.close)
+            guarded(LOAD_STATE_DICT, turns.finished)
 
     return load_state_dict
+
+
+def _is_large(state: Any) -> bool:
+    """Return whether the values for a module are so large that they are shared, if nothing observes the call."""
+    return not _is_observed() and _bytes_of(state) >= MIN_BYTES
 
 
 def _await_turn(_: Any, name: Any, param: Any) -> None:  # noqa: ARG001
@@ -245,6 +282,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         super().__init__()
         self._sources: dict[tuple[int, int, str], Source | str] = {}
         """By the file of a region: a snapshot of the file, or why there is none."""
+        self._parts: dict[Source, Parts] = {}
         self._regions: Regions | None = None
         self._pages: Pages | None = None
         self._shared: dict[str, int] = {}
@@ -258,24 +296,26 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
 
     def _share(self, target: Any, source: Any) -> bool:
         """Point a weight to shared memory that has the values of `source`; False if they must be copied."""
-        nbytes = source.numel() * source.element_size()
-        if nbytes < _SMALL or source.device.type != "cpu":
-            return False
-        second = _loaded.get(source.untyped_storage().data_ptr())
-        region = None if second is not None else self._region(source)
-        path = region.path if region is not None else "" if second is None else second.path
+        path, nbytes = "", 0
         try:
+            nbytes = source.numel() * source.element_size()
+            if nbytes < _SMALL or source.device.type != "cpu":
+                return False
+            second = _loaded.get(source.untyped_storage().data_ptr())
+            region = None if second is not None else self._region(source)
+            path = region.path if region is not None else "" if second is None else second.path
             if second is None and region is None:
                 raise _Unfit("the given tensors are not on a mapped file")
-            if reason := _why_copied(target, source) or self._why_private(source.data_ptr(), nbytes):
+            if reason := _why_copied(target, source) or self._why_private(address_of(source), nbytes):
                 raise _Unfit(reason)
             if second is None:
                 _move(target, source, self._part_of_region(region, source, nbytes))
             elif not self._has(target, source, second, nbytes):
                 _move(target, source, second.part(source, nbytes))
             torch.autograd.graph.increment_version(target)  # as `copy_` does
-        except (_Unfit, OSError, RuntimeError) as error:  # without /proc; another version of torch
-            self._copied[path, str(error)] = self._copied.get((path, str(error)), 0) + nbytes
+        except Exception as error:  # any: without /proc; another version of torch; torch copies, or raises its own
+            reason = str(error) or type(error).__name__
+            self._copied[path, reason] = self._copied.get((path, reason), 0) + nbytes
             return False
         self._shared[path] = self._shared.get(path, 0) + nbytes
         return True
@@ -296,19 +336,21 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
 
     def _has(self, target: Any, source: Any, second: _Second, nbytes: int) -> bool:
         """Return whether a weight has the bytes already, under another of its names."""
-        same = bool(target.data_ptr() == second.address_for(source))
-        return same and not self._why_private(target.data_ptr(), nbytes)
+        same = bool(address_of(target) == second.address_for(source))
+        return same and not self._why_private(address_of(target), nbytes)
 
     def _part_of_region(self, region: Any, source: Any, nbytes: int) -> Any:
         """Return bytes of a snapshot of the file that a tensor lies on, which have its values."""
         if region.perms[3] != "p":
             raise _Unfit("the given tensors are on a mapping that other processes may write to")
-        file, offset = self._source(region), region.offset + source.data_ptr() - region.start
+        file, offset = self._source(region), region.offset + address_of(source) - region.start
         if isinstance(file, str):
             raise _Unfit(file)
         if offset % source.element_size() or offset + nbytes > file.nbytes:
             raise _Unfit("not aligned in the file" if offset % source.element_size() else "the file was truncated")
-        return file.memory(offset, nbytes)
+        if file not in self._parts:
+            self._parts[file] = Parts(file)
+        return self._parts[file].part(offset, nbytes)
 
     def _why_private(self, address: int, nbytes: int) -> str:
         from onecopy.memory.proc import Pages
@@ -322,7 +364,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
 
         if self._regions is None:
             self._regions = Regions()
-        region = self._regions.at(source.data_ptr())
+        region = self._regions.at(address_of(source))
         return region if region is not None and region.inode and region.path.startswith("/") else None
 
     def _source(self, region: Any) -> Source | str:
@@ -358,27 +400,23 @@ class _Unfit(Exception):
 
 
 class _Second:
-    """A second mapping of bytes that `torch.load` returned, for weights that get their values."""
+    """A second mapping of a file that `torch.load` has mapped, for weights that get the values that it returned."""
 
-    def __init__(self, array: Any, path: str) -> None:
-        self.path = path
-        """Path of the file."""
-        self._array = array
-        self._taken: list[tuple[int, int]] = []
-        """Begin and end of the bytes that weights have, sorted: a second weight with the same bytes gets a copy."""
+    def __init__(self, parts: Parts, first: int) -> None:
+        self._parts, self._first = parts, first
+        """`first`: where the file begins in the first mapping."""
+        self.path = parts.path
 
     def address_for(self, source: Any) -> int:
         """Return where the values of a tensor of the first mapping are."""
-        return int(self._array.ctypes.data + source.data_ptr() - source.untyped_storage().data_ptr())
+        return self._parts.address + int(address_of(source)) - self._first
 
     def part(self, source: Any, nbytes: int) -> Any:
         """Return the values of a tensor of the first mapping, as bytes, once."""
-        begin = source.data_ptr() - source.untyped_storage().data_ptr()
-        place = bisect_left(self._taken, (begin + nbytes, 0))
-        if place and self._taken[place - 1][1] > begin:
+        array = self._parts.part(address_of(source) - self._first, nbytes)
+        if array is None:
             raise _Unfit("another weight has the same bytes of the file")
-        self._taken.insert(place, (begin, begin + nbytes))
-        return self._array[begin : begin + nbytes]
+        return array
 
 
 def _why_copied(target: Any, source: Any) -> str:
@@ -397,6 +435,7 @@ def _why_copied(target: Any, source: Any) -> str:
         (target.grad_fn is not None, "computed from other tensors"),
         (target.is_shared(), "in memory that is shared with other processes"),
         (not storage.resizable(), "in memory of another library"),
+        (hasattr(storage, _KEPT), "the program has asked for the address of the weight"),
         (
             target._base is not None or storage.nbytes() != target.nbytes or _has_aliases(storage),
             "other tensors share the memory of the weight",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import transformers  # it is imported already: `hooks` loads this module then
 from transformers.utils import cached_file
 
-from onecopy.auto._torch import load_resizable
+from onecopy.auto._torch import address_of, load_resizable
 from onecopy.auto.hooks import replace
 from onecopy.auto.mapped import keep, read_ahead
 from onecopy.integrations.torch._load import cast_once, dtype_of, needs_cast
@@ -62,8 +62,8 @@ def _from_pretrained(original: Any) -> Any:
                 reason = str(error)
             loaded = function(cls, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info
-        keep(job, model)
         with suppress(Exception):  # any: without /proc; a model whose weights have no memory
+            keep(job, model)
             _note(model, path, files, reason)
         return loaded
 
@@ -106,7 +106,7 @@ def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
     Weights on the files of the model are in memory once without onecopy, too: transformers maps them.
     """
     regions = Regions()
-    weights = {one.data_ptr(): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
+    weights = {address_of(one): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
     places = {at: found.path for at in weights if (found := regions.at(at)) is not None and found.inode}
     made = {str(cast) for cast in casts.values()}
     shared = sum(weights[at] for at in places if places[at] in made)

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from onecopy.auto.hooks import call_before, replace
+from onecopy.auto.hooks import call_before, guarded, replace
 from onecopy.auto.mapped import source_of
 from onecopy.auto.views import View, defer, view_of
 
@@ -33,23 +33,23 @@ def apply(module: ModuleType) -> None:
 
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any, path_or_buffer: Any = None, progress: Any = None) -> Any:
-        path = self.path if path_or_buffer is None else path_or_buffer
-        try:
-            viewed = progress is None and isinstance(path, (str, os.PathLike)) and _view(self, os.fspath(path))
-        except Exception:  # any: usearch reads the file, or raises its own error
-            viewed = False
-        return None if viewed else original(self, path_or_buffer, progress)
+        if progress is None and guarded(LOAD, _view, self, path_or_buffer):
+            return None
+        return original(self, path_or_buffer, progress)
 
     return load
 
 
-def _view(index: Any, path: Any) -> bool:
+def _view(index: Any, given: Any) -> bool:
     """Let an index view a snapshot of a file; return False if it has to read it."""
     import numpy as np
 
+    path = index.path if given is None else given
+    if not isinstance(path, (str, os.PathLike)):
+        return False
     native = index.__dict__.get("_compiled")
     is_ours = type(index).__getattr__ is sys.modules["usearch.index"].Index.__getattr__
-    source = source_of(LOAD, path) if native is not None and is_ours and not len(native) else None
+    source = source_of(LOAD, os.fspath(path)) if native is not None and is_ours and not len(native) else None
     if source is None:
         return False
     with source:

@@ -27,6 +27,7 @@ FRAMEWORKS = {
     "safetensors.numpy": "_safetensors",
     "safetensors.torch": "_safetensors",
     "torch": "_torch",
+    "torch._dynamo.trace_rules": "_dynamo",
     "transformers.modeling_utils": "_transformers",
     "usearch.index": "_usearch",
 }
@@ -52,9 +53,7 @@ def _apply(module: ModuleType) -> None:
     try:
         import_module(f"onecopy.auto.{FRAMEWORKS[module.__name__]}").apply(module)
     except Exception as error:  # any: the program must run as without this module
-        from onecopy.runs.call_log import note
-
-        note(f"import {module.__name__}", "", reason=f"{type(error).__name__}: {error}")
+        _note_failure(f"import {module.__name__}", error)
 
 
 class _Finder:
@@ -115,15 +114,24 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
 
 
 def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> None:
-    """Replace a function by one that returns what ``shared(...)`` returns; if that is None or fails, by itself."""
+    """Replace a function by one that returns what ``shared(...)`` returns; if that is None or fails, by itself.
+
+    A failure of `shared` is reported if the function itself succeeds. Its errors are raised outside of any handler, so
+    that they have the context that they have without onecopy.
+    """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def function(*args: Any, **kwargs: Any) -> Any:
+            value, failure = None, None
             try:
                 value = shared(*args, **kwargs)
-            except Exception:  # any: the framework reads the file, or raises its own error
-                value = None
-            return original(*args, **kwargs) if value is None else value
+            except Exception as error:  # any: the framework reads the file, or raises its own error
+                failure = error.with_traceback(None)
+            if value is None:
+                value = original(*args, **kwargs)
+                if failure is not None:
+                    _note_failure(f"{owner.__name__}.{name}", failure)
+            return value
 
         return function
 
@@ -131,16 +139,27 @@ def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> N
 
 
 def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
-    """Replace a function by one that calls ``step`` with its arguments first."""
+    """Replace a function by one that calls ``step`` with its arguments first, whether that fails or not."""
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            step(*args, **kwargs)
-            return original(*args, **kwargs)
+    def shared(*args: Any, **kwargs: Any) -> None:
+        step(*args, **kwargs)
 
-        return function
+    replace_where_shared(owner, name, shared)
 
-    replace(owner, name, make)
+
+def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
+    """Return what a step around a call of the function `name` returns; None if it fails, which is reported."""
+    try:
+        return step(*args)
+    except Exception as error:  # any: the program must run as without this module
+        _note_failure(name, error)
+        return None
+
+
+def _note_failure(name: str, error: Exception) -> None:
+    from onecopy.runs.call_log import note_failure
+
+    note_failure(name, error)
 
 
 def descriptor_of(file: Any) -> int | None:
@@ -149,4 +168,4 @@ def descriptor_of(file: Any) -> int | None:
     Only these exact types read from their descriptor what is in the file: a subclass or a wrapper may decode it.
     """
     raw = file.raw if type(file) is io.BufferedReader else file
-    return raw.fileno() if type(raw) is io.FileIO and raw.readable() else None
+    return raw.fileno() if type(raw) is io.FileIO and not raw.closed and raw.readable() else None

@@ -155,3 +155,84 @@ def test_an_environment_without_onecopy_runs_as_always(tmp_path):
     code = "import sys, importlib.util; print(importlib.util.find_spec('onecopy'), sys.meta_path[0].__name__)"
     out = python(code, executable=str(tmp_path / "venv/bin/python"))
     assert out == "None BuiltinImporter\n"
+
+
+def test_a_step_that_fails_leaves_the_value_the_error_and_its_context():
+    code = """
+    import onecopy.auto
+    from onecopy.auto import hooks
+
+    class Owner:
+        @staticmethod
+        def load(path):
+            if path is None:
+                raise ValueError("theirs")
+            return [path]
+
+    def fails(*args):
+        raise KeyError("ours")
+
+    for replacing in (hooks.call_before, hooks.replace_where_shared):
+        replacing(Owner, "load", fails)
+        assert Owner.load("x") == ["x"]
+        try:
+            Owner.load(None)
+        except ValueError as error:
+            assert error.__context__ is None
+        Owner.load = staticmethod(Owner.load.__wrapped__)
+    (call,) = onecopy.auto.calls()
+    assert (call.function, call.reason) == ("Owner.load", "KeyError: 'ours'")
+    """
+    run_python(code)
+
+
+def test_reporting_raises_nothing_whatever_is_reported():
+    code = """
+    import onecopy.auto
+    from onecopy.runs import call_log
+
+    class Error(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    for path in (b"bytes", "\\udcff\\0", 5, None):
+        call_log.note("f", path, copied=1 << 21, reason="x")
+        call_log.note_read("f", path, "x")
+    call_log.note_failure("f", Error())
+    call_log.append({"a": object()})
+    """
+    run_shared(code)
+
+
+def test_with_few_mappings_or_descriptors_left_files_are_read_as_always(tmp_path):
+    code = """
+    import ctypes, os, resource, sys
+    import numpy as np
+    import onecopy.auto
+    np.save(sys.argv[1], np.arange(1 << 18))
+    right = np.load(sys.argv[1], mmap_mode="r").sum()
+
+    def reason():
+        assert np.load(sys.argv[1]).sum() == right
+        return onecopy.auto.calls()[-1].reason
+
+    assert reason() == ""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+    opened = [os.open("/", os.O_RDONLY) for _ in range(50)]
+    assert "three quarters of the 64 files" in reason()
+    for each in opened:
+        os.close(each)
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    most = int(open("/proc/sys/vm/max_map_count").read())
+    pages = most * 3 // 4
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    start = libc.mmap(None, ctypes.c_size_t(pages * 4096), 0, 0x22, -1, ctypes.c_long(0))
+    for page in range(0, pages, 2):
+        assert libc.mprotect(ctypes.c_void_p(start + page * 4096), ctypes.c_size_t(4096), 1) == 0
+    onecopy.auto.mapped._mappings._due = 0
+    assert "three quarters of the %d mappings" % most in reason()
+    """
+    run_shared(code, tmp_path / "x.npy")

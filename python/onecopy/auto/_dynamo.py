@@ -1,0 +1,13 @@
+"""`torch.compile` does not trace functions of onecopy: they run as they are, between two graphs, without a warning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def apply(trace_rules: ModuleType) -> None:
+    """Add onecopy to the packages that are not traced."""
+    trace_rules.add("onecopy")
