@@ -20,7 +20,7 @@ from tests.fallbacks.settings import RUN, Setting
 ROOT = Path(__file__).parents[2]
 FIELD = [sys.executable, "-m", "tests.fallbacks.field"]
 SUITE = [
-    "tests/processes/runs/test_places.py",
+    "tests/processes/runs/test_snapshot_places.py",
     "tests/processes/runs/test_run_snapshots.py",
     "tests/processes/page_cache/test_holding_processes.py",
     "tests/python/page_cache/test_residency.py",
