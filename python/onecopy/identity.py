@@ -72,7 +72,7 @@ def expect_regular(path: str | os.PathLike[str] | int) -> os.stat_result:
 def file_identity(path: str | os.PathLike[str] | int) -> FileIdentity:
     """Return the identity that a regular file has now; OSError for a folder, device, FIFO or socket.
 
-    It tells whether the file of an identity from `identify_open` was written or replaced. Alone it proves nothing: a
+    It shows whether the file of an identity from `identify_open` was written or replaced. Alone it proves nothing: a
     write that happens now might leave it the same.
     """
     found = expect_regular(path)
@@ -105,7 +105,7 @@ def identify_open(descriptor: int, expected: FileIdentity | None = None) -> tupl
 
 
 class Contents(NamedTuple):
-    """What a file contains: equal values are equal contents, whoever writes the file, and on every file system."""
+    """What a file contains: equal values are equal contents, on every file system and under any write."""
 
     identity: FileIdentity
     digest: str = ""

@@ -230,7 +230,7 @@ def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
 
 
 def may_map_directly(descriptor: int) -> bool:
-    """Return whether nobody can change an open file: sealed memory, or a file that the file system itself protects.
+    """Return whether no process can change an open file: sealed memory, or a file that the file system itself protects.
 
     A mount that is read-only proves nothing: the file system below it may be mounted writable elsewhere. Neither does
     anything that a stacked file system or a server says, because others change the files behind it.

@@ -9,7 +9,7 @@
 namespace onecopy {
 
 // Reads all bytes of an open regular file into a sealed memory file of that name, and maps it; `Mapping::descriptor()`
-// can be passed to other processes. The bytes are those that the file has at one moment only if nobody writes to it
+// can be passed to other processes. The bytes are those that the file has at one moment only if no process writes to it
 // meanwhile: ask `why_not_identified` before, and compare `content_identity` after. The caller has checked that so much
 // memory may be used: Linux overcommits, and would end processes instead. Throws OsError: ENOTSUP where the system has
 // no sealed memory files; DataLost where the file became shorter. With `drop_source`, pages of the file leave the page

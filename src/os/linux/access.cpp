@@ -114,7 +114,7 @@ int write_out(int fd, ByteRange range) noexcept {
   return errno == ENOSYS || errno == EPERM ? sync_file(fd) : errno;
 }
 
-// The kernel grants a read lease only while nobody has the inode open for writing, a mapping or a write under way
+// The kernel grants a read lease only while no process has the inode open for writing, a mapping or a write under way
 // included. Through a descriptor of its own, because a lease belongs to the open file. SIGURG, which is ignored by
 // default, instead of SIGIO, which ends a process: the kernel sends it if a writer comes in the instant between.
 Result<bool> is_open_for_writing(int fd) noexcept {

@@ -57,9 +57,9 @@ Outcome outcome_of(int error) noexcept {
   return error == EINVAL || error == ENOSYS ? Outcome::unsupported : Outcome::refused;
 }
 
-// Whether mincore looks at pages at all: gVisor reports all of them as resident, also those that nobody has touched.
-bool mincore_looks() noexcept {
-  static const bool looks = [] {
+// Whether mincore depends on pages at all: gVisor reports all of them as resident, even memory that was never touched.
+bool mincore_samples() noexcept {
+  static const bool samples = [] {
     void* const at = ::mmap(nullptr, kernel_page(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return false;
     unsigned char flag = 1;
@@ -67,13 +67,13 @@ bool mincore_looks() noexcept {
     ::munmap(at, kernel_page());
     return answered && (flag & 1U) == 0;
   }();
-  return looks;
+  return samples;
 }
 
 // Whether mincore is truthful: since Linux 5.2 it reports all pages of files that the caller neither owns nor may write
 // as resident.
 bool mincore_is_honest(int fd) noexcept {
-  if (!mincore_looks()) return false;
+  if (!mincore_samples()) return false;
   struct stat status{};
   if (::fstat(fd, &status) == 0 && status.st_uid == ::geteuid()) return true;
   std::array<char, 32> path{};
