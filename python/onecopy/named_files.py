@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
+import stat
 from typing import TYPE_CHECKING, Any, cast
 
 from onecopy import _core
@@ -40,15 +43,15 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _checked(path: str, names: Iterable[str]) -> list[str]:
-    """Return different names without empty parts and "."; SetError if not all of them can be files of one folder."""
+    """Return different names in their shortest form; SetError if not all of them can be files of one folder."""
     found: dict[str, None] = {}
     folders: set[str] = set()
     distinct = dict.fromkeys(names)
     if len(distinct) > _MAX_FILES:
         raise SetError(f"it names {len(distinct)} files, at most {_MAX_FILES} are opened", Kind.TOO_COSTLY, path=path)
     for name in distinct:
-        parts = [part for part in name.split("/") if part not in ("", ".")]
-        if not is_inside(name) or not parts or name.endswith(("/", "/.")) or len(parts) > _MAX_DEPTH:
+        parts = os.path.normpath(name).split("/")
+        if not is_inside(name) or name.endswith(("/", "/.", "/..")) or len(parts) > _MAX_DEPTH:
             raise SetError(
                 f"invalid file {name[:200]!r}: not the path of a file inside its folder", Kind.OUT_OF_BOUNDS, path=path
             )
@@ -140,4 +143,46 @@ def is_inside(location: object) -> bool:
     """Return whether `location` is a relative path that stays inside its folder, apart from symbolic links."""
     if not is_text(location) or not location or location[0] == "/" or {"\0", "\\"} & set(location):
         return False
-    return ".." not in location.split("/")
+    return os.path.normpath(location).partition("/")[0] not in (".", "..")
+
+
+def paths_of(owner: str, locations: Iterable[str]) -> list[str]:
+    """Return the paths of the files that `owner` names; SetError for links that are not followed.
+
+    A link counts as a part of the folder, as the bytes of a file do. One that another user made, who is not root, is
+    followed only to a file that its owner can read too.
+    """
+    folder = os.path.dirname(owner)  # noqa: PTH120 - as given
+    paths = []
+    for location in locations:
+        path, parts = folder, location.split("/")
+        for at, part in enumerate(parts):
+            path = os.path.join(path, part)  # noqa: PTH118
+            with contextlib.suppress(OSError):  # raised again when the file is opened
+                link = os.lstat(path)
+                if stat.S_ISLNK(link.st_mode) and (reason := _why_not_followed(link, path, parts[at + 1 :])):
+                    raise SetError(f"{location!r} is not opened: {reason}", Kind.OUT_OF_BOUNDS, path=owner)
+        paths.append(path)
+    return paths
+
+
+def _why_not_followed(link: os.stat_result, path: str, rest: list[str]) -> str:
+    """Return why a link is not followed, of a path that goes on with `rest`; "" if it is followed."""
+    if ".." in rest:
+        return f"{path} is a symbolic link, and '..' follows it"
+    real = os.path.realpath(os.path.join(path, *rest))  # noqa: PTH118
+    if link.st_uid in (os.geteuid(), 0) or _may_read(link, real):
+        return ""
+    return f"{path} is a symbolic link of user {link.st_uid}, who cannot read {real}: replace the link by the file"
+
+
+def _may_read(link: os.stat_result, path: str) -> bool:
+    """Return whether the permissions let the owner and the group of a link read a file."""
+
+    def has(path: str, bits: int) -> bool:
+        found = os.stat(path)  # noqa: PTH116
+        shift = 6 if found.st_uid == link.st_uid else 3 if found.st_gid == link.st_gid else 0
+        return found.st_mode >> shift & bits == bits
+
+    folders = itertools.accumulate(path.split("/")[:-1], lambda above, name: f"{above}/{name}")
+    return has(path, 4) and all(has(folder or "/", 1) for folder in folders)

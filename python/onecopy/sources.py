@@ -83,11 +83,11 @@ def file_of(named: Named, suffix: str = "") -> str:
 def files_of(named: Named) -> list[str]:
     """Return the path of `file_of`, and those of the files that an index or a model names."""
     from onecopy.errors import FormatError  # here, because opening a file does not need them
-    from onecopy.named_files import SetError, names_in
+    from onecopy.named_files import SetError, names_in, paths_of
 
     path = file_of(named)
     try:
-        return [path, *(os.path.join(os.path.dirname(path), name) for name in names_in(path))]  # noqa: PTH118, PTH120
+        return [path, *paths_of(path, names_in(path))]
     except SetError:
         raise
     except FormatError:  # another file with such a name

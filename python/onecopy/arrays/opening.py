@@ -41,9 +41,9 @@ def open(  # noqa: A001 - as `onecopy.open`
 
     The format is detected from the contents: safetensors, and arrays of other formats that are stored as they are laid
     out in memory (docs/formats/other.md). The index of a sharded model (``model.safetensors.index.json``) and an ONNX
-    model with external data are opened together with all files that they name (`ArrayFile.files`). These files must be
-    in the folder of the index, or, if the index is a symbolic link (as in the cache of huggingface_hub), in the folder
-    of its target. `onecopy.open_records` opens files of records.
+    model with external data are opened together with all files that they name (`ArrayFile.files`). They must be in
+    its folder or below it, where symbolic links are followed (docs/formats/other.md). `onecopy.open_records` opens
+    files of records.
 
     Parameters
     ----------

@@ -8,12 +8,12 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from onecopy import _core, page_cache, remote
-from onecopy.arguments import path_text, thread_count
+from onecopy.arguments import thread_count
 from onecopy.arrays.entries import Entry, Memory, Part, is_raw, name_of, range_of
 from onecopy.arrays.file import ArrayFile, OneFile
 from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
 from onecopy.files import Mapping, OpenFile, absolute
-from onecopy.named_files import SetError, index_text, is_index, names_of_index, parse_index
+from onecopy.named_files import SetError, index_text, is_index, parse_index, paths_of
 from onecopy.page_cache import Portion
 from onecopy.sources import How
 
@@ -185,25 +185,6 @@ def selected(file: ArrayFile, parts: Iterable[Part]) -> SeveralFiles:
     return opened
 
 
-def confined(owner: str, locations: Iterable[str]) -> list[str]:
-    """Return the paths of the files that `owner` names; SetError if symbolic links lead out of its folder."""
-    folder = os.path.dirname(owner)  # noqa: PTH120 - as given
-    homes = (os.path.realpath(folder), os.path.dirname(os.path.realpath(owner)))  # noqa: PTH120
-    paths = []
-    for location in locations:
-        path = os.path.join(folder, location)  # noqa: PTH118
-        if "/" in location or os.path.islink(path):  # noqa: PTH114
-            real = os.path.realpath(path)
-            if not any(os.path.commonpath([home, real]) == home for home in homes):
-                raise SetError(
-                    f"{location!r} resolves to {real}, which is outside the folder of {owner}",
-                    Kind.OUT_OF_BOUNDS,
-                    path=owner,
-                )
-        paths.append(path)
-    return paths
-
-
 def _expect(file: OpenFile, how: How, number: int) -> None:
     """Raise FileChanged if a file is not the one that was pickled."""
     if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
@@ -238,7 +219,7 @@ def of_index(path: str, how: How) -> SeveralFiles:
         weight_map, metadata = parse_index(path, index_text(index))
         numbers: dict[str, int] = {}
         places = {name: numbers.setdefault(file, len(numbers)) for name, file in weight_map.items()}
-        paths = confined(path, numbers)
+        paths = paths_of(path, numbers)
         how, huge = how.decided(path, paths)
         opened = of_shards(index, _named(stack, path, paths, how, OneFile, 1), places, metadata, how)
         if huge:
@@ -276,11 +257,6 @@ def _reopened_by(function: Callable[..., ArrayFile], owner: OpenFile, others: Se
     return function, (absolute(owner.path), how._replace(expected=identities))
 
 
-def files_of_index(path: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of the files that an index names, without opening them; errors are those of `of_index`."""
-    return confined(path_text(path), dict.fromkeys(names_of_index(path)))
-
-
 def of_model(model: OneFile, how: How) -> SeveralFiles:
     """Open the files of external data that an open ONNX model names; called by `onecopy.open`.
 
@@ -296,7 +272,7 @@ def of_model(model: OneFile, how: How) -> SeveralFiles:
         places = dict.fromkeys(model, 0)
         for location, entry in outside:
             places[entry.name] = numbers.setdefault(location, len(numbers) + 1)
-        paths = confined(model.path, numbers)
+        paths = paths_of(model.path, numbers)
         how, huge = how.decided(model.path, [model.path, *paths])
         data = _named(stack, model.path, paths, how, DataFile, 2)
         for location, entry in outside:

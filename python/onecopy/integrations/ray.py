@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays, remote
-from onecopy.named_files import is_index, names_in
+from onecopy.named_files import is_index, names_in, paths_of
 from onecopy.remote.boards import RayNodes
 from onecopy.sources import resolve, url_of
 from onecopy.store import file_key
@@ -71,8 +71,8 @@ def share(source: str | os.PathLike[str]) -> Handle:
         return Handle(tuple(map(_File, [name, *named], urls, versions)), "", "")
     path = Path(resolve(source)[0]).absolute()
     files = []
-    for name in [path.name, *names_in(path)]:
-        one = path.parent / name
+    names = names_in(path)
+    for name, one in zip([path.name, *names], [path, *map(Path, paths_of(str(path), names))], strict=True):
         key = f"file of node {nodes.node[:16]}: {file_key(one)}"
         files.append(_File(name, "", remote.Version(one.stat().st_size, key, None, None)))
         nodes.is_to_serve(key, one)

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays, page_cache
-from onecopy.arrays.several_files import files_of_index
 from onecopy.files import Mapping
 from onecopy.integrations.torch._load import cast_once, dtype_of, is_cast, is_cpu, load, needs_cast
 from onecopy.memory.proc import Regions
+from onecopy.named_files import names_of_index, paths_of
 from onecopy.sources import resolve, url_of
 from onecopy.text import size
 
@@ -135,7 +135,7 @@ def _files_in(place: Path, variant: str | None) -> list[Path]:
     if one.exists():
         return [one]
     if index.exists():
-        return sorted(map(Path, files_of_index(index)))
+        return sorted(map(Path, paths_of(os.fspath(index), names_of_index(index))))
     files = sorted(place.glob(f"*{suffix}.safetensors"))
     if not files:
         download = "download a model of the hub first (huggingface_hub.snapshot_download returns a folder)"

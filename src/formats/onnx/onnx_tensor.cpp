@@ -33,17 +33,20 @@ std::uint64_t number_in(std::string_view text, const std::string& what) {
   return value;
 }
 
-// A relative path that cannot lead out of the folder it starts from, whatever it is joined with.
+// A relative path that leads out of the folder it starts from through links alone: it goes up as far as it went down.
 bool is_confined(std::string_view location) noexcept {
   if (location.empty() || location.front() == '/' || location.find('\0') != std::string_view::npos ||
       location.find('\\') != std::string_view::npos)
     return false;
+  std::size_t depth = 0;
   for (std::size_t begin = 0; begin <= location.size();) {
     const std::size_t end = std::min(location.find('/', begin), location.size());
-    if (location.substr(begin, end - begin) == "..") return false;
+    const auto part = location.substr(begin, end - begin);
+    if (part == ".." && depth-- == 0) return false;
+    if (part != ".." && part != "." && !part.empty()) ++depth;
     begin = end + 1;
   }
-  return true;
+  return depth > 0;
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ def refused(index: Path, weight_map: object, **more: object) -> str:
 
 
 @pytest.mark.parametrize(
-    "place", ["/etc/passwd", "../up.safetensors", "a/../../b", "", "a\0b", "a\\b", "\ud800", 5, None]
+    "place", ["/etc/passwd", "../up.safetensors", "a/../../b", "a/..", ".", "", "a\0b", "a\\b", "\ud800", 5, None]
 )
 def test_a_place_outside_of_the_folder_is_refused(index, place):
     assert "not a path inside the folder" in refused(index, {"layer.0": place})
@@ -307,36 +307,6 @@ def test_shards_may_be_of_any_one_format(tmp_path):
     with oc.open(tmp_path / "index.json") as model:
         assert model.container == "npz set"
         assert model["v"].tolist() == [0, 1, 2, 3]
-
-
-def test_a_link_out_of_the_folder_is_refused(index, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "a.safetensors"
-    shard = index.parent / shard_of(0)
-    shutil.move(shard, elsewhere)
-    shard.symlink_to(elsewhere)
-    with pytest.raises(oc.FormatError, match="outside the folder") as error:
-        oc.open(index)
-    assert str(elsewhere) in str(error.value)
-    assert str(index) in str(error.value)
-
-
-def test_a_folder_that_is_a_link_out_of_the_folder_is_refused(index, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    shutil.move(index.parent / shard_of(0), elsewhere / "a.safetensors")
-    (index.parent / "sub").symlink_to(elsewhere)
-    assert "outside the folder" in refused(index, {"layer.0": "sub/a.safetensors"})
-
-
-def test_a_cache_of_links_into_one_folder_is_opened(index, tmp_path_factory):
-    """huggingface_hub: snapshots/<revision>/<name> are links to blobs/<digest>, the index among them."""
-    root = tmp_path_factory.mktemp("hub")
-    (root / "blobs").mkdir()
-    (root / "snapshots" / "main").mkdir(parents=True)
-    for number, path in enumerate(sorted(index.parent.iterdir())):
-        shutil.copy(path, root / "blobs" / f"digest{number}")
-        (root / "snapshots" / "main" / path.name).symlink_to(f"../../blobs/digest{number}")
-    with oc.open(root / "snapshots" / "main" / INDEX) as model:
-        assert np.array_equal(model["layer.4"], ARRAYS["layer.4"])
 
 
 def test_no_file_stays_open_after_a_refusal(index):

@@ -60,14 +60,6 @@ def test_a_data_file_that_is_too_short_is_reported_with_both_paths(model):
     assert str(model.parent / "external.bin") in str(error.value)
 
 
-def test_a_data_file_that_is_a_link_out_of_the_folder_is_refused(model):
-    data = model.parent / "external.bin"
-    data.unlink()
-    data.symlink_to(MODELS / "external.bin")
-    with pytest.raises(oc.FormatError, match="outside the folder"):
-        oc.open(model)
-
-
 def test_a_data_file_that_was_replaced_is_reported_when_the_handle_is_opened(model):
     text = pickle.dumps(oc.open(model))
     (model.parent / "external.bin").write_bytes(bytes(2000))

@@ -18,6 +18,7 @@ from onecopy.files import Closeable
 from onecopy.files import Mapping as FileMapping
 from onecopy.integrations.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
+from onecopy.named_files import paths_of
 from onecopy.reports import Copied, lines_of
 from onecopy.sources import AS_REQUESTED, file_of
 from onecopy.store import Store, default_folder, free_on
@@ -123,8 +124,7 @@ class Request:
     @property
     def files(self) -> tuple[str, ...]:
         """Paths of the model and of its external data files."""
-        folder = os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120 - no links are resolved
-        return (self.path, *(os.path.join(folder, location) for location in self.locations))  # noqa: PTH118
+        return (self.path, *paths_of(os.path.abspath(self.path), self.locations))  # noqa: PTH100 - keeps links
 
     @property
     def weights(self) -> int:
