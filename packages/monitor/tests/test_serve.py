@@ -1,6 +1,7 @@
 """`onecopy serve`: metrics that Prometheus can read, a page in a real browser, and requests that want more."""
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -122,6 +123,8 @@ def test_requests_need_the_token():
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         with browser.open(f"{address}?token={token}", timeout=20) as answer:
             assert answer.url == address  # the token is in no history
+        for path in ("//evil.example/", "///evil.example/a", "/%5C/evil.example", "/%2F/evil.example"):
+            assert redirected(address, f"{path}?token={token}").startswith("/evil.example")
         with browser.open(f"{address}snapshot", timeout=20) as answer:
             assert json.loads(answer.read())["group"] == "x"
     with Watched("") as group, listening("--token", "mine", *group.pids) as line:
@@ -129,6 +132,16 @@ def test_requests_need_the_token():
     with Watched("") as group:
         command = [sys.executable, "-m", "onecopy", "serve", "--token", "a", "--no-token", str(group.pids[0])]
         assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
+def redirected(address: str, target: str) -> str:
+    """Return where a request for a target, which urllib would change, is redirected to."""
+    host, port = re.fullmatch(r"http://([^:]+):(\d+)/", address).groups()
+    connection = http.client.HTTPConnection(host, int(port), timeout=20)
+    connection.request("GET", target)
+    with contextlib.closing(connection), connection.getresponse() as answer:
+        assert answer.status == 303
+        return answer.headers["location"]
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -156,6 +169,24 @@ def test_idle_connections_do_not_block_others():
         until(lambda: answers(f"{address}/snapshot"))
         for one in idle:
             one.close()
+
+
+def test_who_has_the_token_is_answered_however_many_connections_others_make():
+    with Watched("") as group, listening(*group.pids) as line:
+        address, token = re.search(r"(http://\S+/)\?token=(\S+) ;", line).groups()
+        host, port = re.fullmatch(r"http://([^:]+):(\d+)/", address).groups()
+        with contextlib.ExitStack() as stack:
+
+            def connect(first: bytes) -> socket.socket:
+                connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+                connection.sendall(first)
+                connection.settimeout(None)
+                return connection
+
+            for _ in range(3):
+                dripping = [connect(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ") for _ in range(70)]
+                assert get(f"{address}snapshot", Authorization=f"Bearer {token}")[0] == 200
+                until(lambda those=dripping: sum(map(is_closed, those)) >= 70 - 64, "the oldest to be closed")
 
 
 def test_a_connection_ends_after_a_while(monkeypatch):

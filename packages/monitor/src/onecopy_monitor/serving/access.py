@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections; further ones are closed immediately."""
+"""Maximum number of open connections. For a further one, the oldest that has not sent the token is closed."""
+_AUTHENTICATED = "onecopy.authenticated"
+"""Entry of the scope of a request that has the token."""
 SECONDS = 30.0
 """Seconds after which a connection is closed once its response is sent; browsers reconnect automatically."""
 
@@ -39,12 +41,13 @@ class Token:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         cookie = f"onecopy-{scope['server'][1]}"  # browsers share cookies between the ports of a host
         if self._is_right(parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]):
-            known = RedirectResponse(scope["path"], 303)
+            known = RedirectResponse("/" + scope["path"].lstrip("/\\"), 303)  # "//host" would be another server
             known.set_cookie(cookie, self._token, httponly=True, samesite="strict")
             return known
         kept = SimpleCookie(headers.get(b"cookie", "")).get(cookie)
         given = headers.get(b"authorization", "").removeprefix("Bearer ")
         if self._is_right(given) or (kept is not None and self._is_right(kept.value)):
+            scope[_AUTHENTICATED] = True
             return self._app
         words = "missing token: use the one that the server printed, as ?token=... or Authorization: Bearer ...\n"
         return Response(words, 401, {"WWW-Authenticate": "Bearer"}, "text/plain")
@@ -57,12 +60,13 @@ class Limited(H11Protocol):  # type: ignore[misc,unused-ignore]  # uvicorn may b
     """The HTTP protocol of uvicorn, with limits on the number and the duration of connections."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override,unused-ignore]
-        """Accept a connection, or close it if there are too many."""
+        """Accept a connection; if there are too many, close the oldest without the token, or else this one."""
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
-            transport.abort()
-            return
         self._end: Any = self.loop.call_later(SECONDS, self.shutdown)
+        connections = [one for one in self.connections if not one.transport.is_closing()]
+        if len(connections) > MAX_CONNECTIONS:
+            strangers = (one for one in connections if not (one.scope or {}).get(_AUTHENTICATED))
+            min(strangers, key=lambda one: one._end.when()).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timeout of a closed connection."""
