@@ -1,11 +1,13 @@
 """What an origin or a URL can do to a machine: names, redirects and secrets."""
 
+import contextlib
 import json
 import logging
 import traceback
 
 import numpy as np
 import pytest
+from tests.support.object_server import Fault
 
 import onecopy as oc
 from onecopy.named_files import names_in
@@ -81,6 +83,34 @@ def test_a_redirect_to_where_no_server_may_lead_is_refused(objects, store, targe
         fetch(f"{url}?token={SECRET}", store=store)
     assert raised.value.filename == url
     assert len(objects.requests) <= 6
+
+
+@pytest.mark.parametrize(("status", "tries"), [(500, 2), (503, 2), (429, 2), (400, 1), (403, 1), (404, 1)])
+def test_no_request_after_a_failed_one_follows_a_redirect_unseen(objects, store, status, tries):
+    url = objects.put("x", b"content")
+    objects.refusal = Fault(status)
+
+    def answer(_):
+        if len(objects.requests) == 2:
+            objects.refusal = None
+            objects.redirects["x"] = "http://169.254.169.254/latest/"
+
+    objects.on_request = answer
+    with pytest.raises(OSError, match="link-local address, which is refused" if tries > 1 else str(status)) as raised:
+        fetch(url, store=store)
+    assert raised.value.filename == url
+    assert len(objects.requests) == tries
+
+
+@pytest.mark.parametrize("tag", ['"\x01"', '"\x1b[31m"', '"\xc3\xa9"', '"\xff"', '"a\tb"', '"\x7f"'])
+def test_a_tag_that_no_request_can_contain_identifies_nothing(objects, store, tag):
+    url = objects.put("x", b"content")
+    objects.tags["x"] = tag
+    with pytest.raises(OSError, match="neither ETag nor Last-Modified"):
+        fetch(url, store=store)
+    objects.times["x"] = "Mon, 01 Jan 2024 00:00:00 GMT"
+    with contextlib.suppress(OSError):  # of obstore, for a tag that is not ASCII
+        assert fetch(url, store=store).read_bytes() == b"content"
 
 
 def test_a_redirect_to_another_object_is_followed(objects, store):

@@ -1,8 +1,12 @@
 """What is fetched is one version of one object, whatever the server sends to identify it."""
 
 import os
+import time
+from dataclasses import dataclass
+from email.utils import formatdate
 
 import pytest
+from tests.support import object_server
 
 import onecopy as oc
 from onecopy.remote import fetch
@@ -90,3 +94,56 @@ def test_an_origin_that_claims_many_bytes_gets_none_reserved(objects, store, sma
         fetch(url, store=store)
     (partial,) = store.folder.glob("*.partial")
     assert partial.stat().st_blocks * 512 < 32 << 20
+
+
+@dataclass
+class Clock:
+    """The clock of a server, which writes it into its answers."""
+
+    now: int = 1_700_000_000
+
+    @property
+    def text(self) -> str:
+        return formatdate(self.now, usegmt=True)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(object_server.Handler, "date_time_string", lambda *_: clock.text)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("tag", "age", "is_trusted"),
+    [
+        ("", 1, False),
+        ("", 59, False),
+        ("", 60, True),
+        ('W/"1"', 59, False),
+        ('W/"1"', 60, True),
+        ('"6553f100-927c0"', 1, True),  # nginx: time and size
+        ('"6553f100-927c0"', -5, False),  # the time of the change is in the future
+    ],
+)
+def test_a_time_that_more_than_one_content_can_have_identifies_none(objects, store, clock, tag, age, is_trusted):
+    url = objects.put("x", OLD)
+    objects.tags["x"], objects.times["x"] = tag, clock.text
+    clock.now += age
+    assert fetch(url, store=store).read_bytes() == OLD
+    objects.put("x", NEW)
+    clock.now += 1
+    objects.requests.clear()
+    assert fetch(url, store=store).read_bytes() == (OLD if is_trusted else NEW)
+    assert len(objects.data_requests) == (not is_trusted)
+    clock.now += 60
+    assert fetch(url, store=store).read_bytes() == (OLD if is_trusted else NEW)
+
+
+@pytest.mark.parametrize("tag", ["", '"{}-927c0"'])
+def test_an_object_that_is_replaced_within_a_second_is_fetched_again(objects, store, tag):
+    for content in (OLD, NEW, OLD):
+        url = objects.put("x", content)
+        objects.times["x"] = formatdate(time.time(), usegmt=True)
+        objects.tags["x"] = tag.format(objects.times["x"])
+        assert fetch(url, store=store).read_bytes() == content

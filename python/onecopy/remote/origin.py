@@ -1,7 +1,7 @@
 """`Origin`: an object behind a URL, read in ranges through obstore by coroutines, which `waited` runs.
 
-obstore follows redirects by itself. The first request of an HTTP URL goes through the standard library, which passes on
-each redirect before it is followed: `first_answer` refuses those that lead to where the server may not redirect.
+obstore follows redirects by itself. The first request of an HTTP URL, with its retries, goes through the standard
+library, which passes on each redirect before it is followed: `first_answer` refuses those to where no server may lead.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ import asyncio
 import base64
 import contextlib
 import errno
+import functools
 import hashlib
 import ipaddress
 import os
 import re
 import socket
+import ssl
+import string
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL, responses
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urljoin
@@ -63,7 +67,7 @@ _CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
 _CHUNK_S = 30.0
 """Seconds within which the next chunk must arrive; a slower request ends, and the next one uses smaller chunks."""
 _AT_A_TIME = 16
-_BAD_REQUEST, _NO_SUCH_RANGE = "400 Bad Request", "416 Range Not Satisfiable"
+_BAD_REQUEST = "400 Bad Request"
 _REFUSALS = {
     "AuthenticationFailed": "check the credentials and the clock of this machine",
     "ExpiredToken": "the credentials have expired",
@@ -79,6 +83,10 @@ _DIGESTS = (
     ("md5", "X-Goog-Hash", r"\bmd5=([0-9A-Za-z+/]{22}==)"),
     ("sha256", "X-Linked-ETag", r'^"?([0-9a-f]{64})"?$'),
 )
+_ERRNOS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 407: errno.EACCES, 410: errno.ENOENT}
+_ERRNOS |= dict.fromkeys((408, 429), errno.ECONNABORTED)
+"""Errors for the statuses of a first answer; of the others, those from 500 on are tried again."""
+_LONGEST_TEXT = 4096
 _MAX_REDIRECTS = 5
 _TIMEOUT_S = 10.0
 _HTTP = re.compile(r"(https?)://(?:([^/?#]*)@)?(\[[^]/?#]*\]|[^:/?#]*)", re.IGNORECASE)
@@ -99,6 +107,8 @@ class Version:
     """Version of the object in a bucket that keeps versions."""
     digest: tuple[str, bytes] | None = field(default=None, compare=False)
     """Name of a hash function and the hash of all bytes, where the server reports it; None: it does not."""
+    asked: str | None = field(default=None, compare=False)
+    """Time of the answer, where another content may get the same tag and time of change (`_unsettled`); else None."""
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> Version:
@@ -106,18 +116,22 @@ class Version:
         modified: datetime | None = meta.get("last_modified")
         if modified is not None and modified.timestamp() <= 0:  # 1970: the server sent no Last-Modified
             modified = None
-        time = modified.isoformat() if modified else None
-        return cls(meta["size"], meta.get("e_tag") or None, time, meta.get("version"), meta.get("digest"))
+        when = modified.isoformat() if modified else None
+        tag = meta.get("e_tag") or ""
+        tag = tag if re.fullmatch(r"[\x20-\x7e]+", tag) else None  # it becomes a header of requests
+        return cls(meta["size"], tag, when, meta.get("version"), meta.get("digest"), meta.get("asked"))
 
     @property
     def condition(self) -> dict[str, Any]:
         """Options of a request that must fail if the content has changed; a weak tag cannot be used for If-Match."""
+        if self.asked:
+            return {}
         if self.etag and not self.etag.startswith("W/"):
             return {"if_match": self.etag}
         return {"if_unmodified_since": datetime.fromisoformat(self.modified)} if self.modified else {}
 
     def __str__(self) -> str:
-        known = {"etag": self.etag, "modified": self.modified, "version": self.number}
+        known = {"etag": self.etag, "modified": self.modified, "version": self.number, "asked": self.asked}
         return ", ".join([*(f"{name} {value}" for name, value in known.items() if value), f"{self.size} bytes"])
 
 
@@ -174,22 +188,31 @@ class Origin:
 
         OSError: FileNotFoundError, PermissionError, ConnectionError, ...; ``filename`` is the URL without its query.
         """
-        if self._is_http and (answer := await in_thread(lambda: first_answer(self._url, self.shown))):
+        if self._is_http and (answer := await self._answered()):
+            if answer.asked is not None and answer.asked == answer.modified:  # settled in the next second
+                await asyncio.sleep(1)
+                answer = await self._answered() or answer
             return answer
-        known = self._obstore.exceptions
         with self._errors():
             try:
                 if not self._is_http:
                     return Version.of(await answered(self._obstore.head_async(self._client, self._path)))
-            except known.BaseError as error:
+            except self._obstore.exceptions.BaseError as error:
                 if _status(error) != _BAD_REQUEST:  # an answer to HEAD has no text: a GET brings the reason
                     raise
+            return Version.of((await self._get()).meta)
+
+    async def _answered(self) -> Version | None:
+        """Return `first_answer`, asked again with growing time-outs and pauses while the server fails."""
+        begun, attempt = time.monotonic(), 0
+        while True:
+            attempt += 1
             try:
-                return Version.of((await self._get(range=(0, 1))).meta)
-            except known.BaseError as error:
-                if not isinstance(error, known.NotSupportedError) and _status(error) != _NO_SUCH_RANGE:
+                return await in_thread(functools.partial(first_answer, self._url, self.shown, attempt * _TIMEOUT_S))
+            except ConnectionError:
+                if attempt > _RETRIES or time.monotonic() - begun > _RETRY_S:
                     raise
-                return Version.of((await self._get()).meta)  # without ranges, or an empty object
+            await asyncio.sleep(0.1 * 2**attempt)
 
     def key(self, version: Version) -> str:
         """Return the key of a version in a store: it has no credentials, and changes with the content.
@@ -398,19 +421,19 @@ def _content_query(query: str) -> str:
     return "&".join(pair for name, pair in pairs if name not in signing)
 
 
-def _status(error: BaseException) -> str:
+def _status(error: object) -> str:
     """Return the status with which a server refused, such as "404 Not Found"; empty for other errors."""
     found = re.search(r"status code: (\d{3}[^:\n]*)", str(error))
     return found[1].strip() if found else ""
 
 
-def _code(error: BaseException) -> str:
+def _code(error: object) -> str:
     """Return the code in the XML text of an answer, such as "AccessDenied"; empty if there is none."""
     found = re.search(r"<Code>([A-Za-z0-9.]{1,60})</Code>", str(error))
     return found[1] if found else ""
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: object) -> str:
     """Return what the server or the network said, out of the text of an error of obstore, without URLs."""
     if status := _status(error):
         code = _code(error)
@@ -425,39 +448,82 @@ def _reason(error: BaseException) -> str:
 # --- the first request of HTTP ----------------------------------------------------------------------------------------
 
 
-def first_answer(url: str, shown: str) -> Version | None:
-    """Return the version of the object of an HTTP URL; None if there is no answer that reports a size.
+def first_answer(url: str, shown: str, timeout: float, part: str = "bytes=0-0") -> Version | None:
+    """Return the version of the object of an HTTP URL; None if the certificate is unknown here: obstore has its roots.
 
-    PermissionError, which names `shown`, if the server redirects to where it may not.
+    OSError, which names `shown`: PermissionError also for a redirect to where a server may not redirect;
+    ConnectionError for what may succeed when it is tried again.
     """
-    found = _HTTP.match(url)
-    if found is None or not url.isascii() or re.search(r"[\s\x00-\x1f]", url):
-        return None
-    user, bare = found[2], f"{url[: found.start(3)].removesuffix(f'{found[2]}@')}{url[found.start(3) :]}"
-    request = Request(bare.partition("#")[0], headers={"Range": "bytes=0-0", "User-Agent": "onecopy"})  # noqa: S310
-    if user:
-        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(unquote(user).encode()).decode()}")
+    redirects = _Redirects(shown)
     try:
-        redirects = _Redirects(shown)
-        with build_opener(redirects).open(request, timeout=_TIMEOUT_S) as answer:
+        with build_opener(redirects).open(_request(url, part), timeout=timeout) as answer:
             is_part, headers = answer.status == 206, answer.headers
-            pattern, name = (
-                (r"bytes 0-\d+/(\d{1,19})", "Content-Range") if is_part else (r"(\d{1,19})", "Content-Length")
-            )
-            if (size := re.fullmatch(pattern, headers.get(name, ""))) is None:
-                return None
-            modified = parsedate_to_datetime(headers["Last-Modified"]) if headers["Last-Modified"] else None
-            if modified is not None:
-                modified = modified.replace(tzinfo=modified.tzinfo or UTC).astimezone(UTC)
-            digest = _digest(headers) or redirects.digest
-            known = {"size": int(size[1]), "e_tag": headers["ETag"], "last_modified": modified, "digest": digest}
-            return Version.of(known)
-    except PermissionError:
+    except PermissionError:  # of a redirect
         raise
-    except (HTTPException, OSError, ValueError, ArithmeticError) as error:
-        if isinstance(error, HTTPError):
-            error.close()
+    except HTTPError as error:
+        with error:
+            if error.code == 416 and part:  # an empty object has no first byte
+                return first_answer(url, shown, timeout, "")
+            raise _refusal(error, shown) from None
+    except (InvalidURL, ValueError, ArithmeticError):
+        raise ValueError(f"{shown}: not the URL of an object") from None
+    except (HTTPException, OSError) as error:
+        cause = getattr(error, "reason", error)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return None
+        reason = getattr(cause, "strerror", None) or _reason(cause)
+        raise ConnectionError(errno.ECONNABORTED, reason, shown) from None
+    return _version(is_part, headers, redirects.digest, shown)
+
+
+def _refusal(error: HTTPError, shown: str) -> OSError:
+    text = f"status code: {error.code} {responses.get(error.code, '')}: "
+    with contextlib.suppress(HTTPException, OSError):
+        text += error.read(_LONGEST_TEXT).decode(errors="replace")
+    number = _ERRNOS.get(error.code, errno.EPROTO if error.code < 500 else errno.ECONNABORTED)
+    return OSError(errno.EACCES if _code(text) in _REFUSALS else number, _reason(text), shown)
+
+
+def _request(url: str, part: str) -> Request:
+    found = _HTTP.match(url)
+    if found is None or re.search(r"[\x00-\x1f]", url):
+        raise ValueError
+    path = quote(url[found.end() :].partition("#")[0], safe=string.punctuation)  # escapes that are there stay
+    request = Request(f"{found[1]}://{found[3]}{path}", headers={"User-Agent": "onecopy"})  # noqa: S310
+    if part:
+        request.add_header("Range", part)
+    if user := found[2]:
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(unquote(user).encode()).decode()}")
+    return request
+
+
+def _version(is_part: bool, headers: HTTPMessage, digest: tuple[str, bytes] | None, shown: str) -> Version:
+    pattern, name = (r"bytes 0-\d+/(\d{1,19})", "Content-Range") if is_part else (r"(\d{1,19})", "Content-Length")
+    if (size := re.fullmatch(pattern, headers.get(name, ""))) is None:
+        raise OSError(errno.ENOTSUP, "the server does not say how large the object is: download it", shown)
+    tag, modified = headers["ETag"], _time_in(headers["Last-Modified"])
+    known = {"size": int(size[1]), "e_tag": tag, "last_modified": modified, "digest": _digest(headers) or digest}
+    return Version.of({**known, "asked": _unsettled(tag, modified, _time_in(headers["Date"]))})
+
+
+def _time_in(header: str | None) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(header or "")
+        return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, ArithmeticError):
         return None
+
+
+def _unsettled(tag: str | None, modified: datetime | None, asked: datetime | None) -> str | None:
+    """Return when a server was asked, if that was so soon after a change that another one could look the same.
+
+    Times in headers are whole seconds, and many servers make tags of time and size. By RFC 9110 (8.8.2.2), a time
+    identifies the content only if the answer is at least a second younger; without a strong tag, a minute allows for
+    the clock of another machine.
+    """
+    asked = asked or datetime.now(UTC).replace(microsecond=0)
+    wait = timedelta(seconds=1 if tag and not tag.startswith("W/") else 60)
+    return asked.isoformat() if modified and asked - modified < wait else None
 
 
 def _digest(headers: HTTPMessage) -> tuple[str, bytes] | None:
