@@ -140,7 +140,7 @@ class Explanation:
     rss: int | None = None
     """Resident set size of a process in bytes, as other tools show it; None for an object."""
     own: int | None = None
-    """Anonymous memory of a process that no other process shares, in bytes; None for an object."""
+    """Anonymous memory, and files in memory, that no other process maps, in bytes; None for an object."""
 
     @property
     def bad(self) -> tuple[Cause, ...]:
@@ -423,7 +423,8 @@ def _of_process(pid: int, interval: float) -> Explanation:
     ]
     causes.sort(key=lambda one: (not one.bad, -one.bytes))
     target = f"process {pid} ({proc.label_of(pid, proc.stat(pid).comm)})"
-    return Explanation(target, _sorted(findings), tuple(causes), pid, memory.rss, memory.anonymous - shared)
+    own = memory.anonymous - shared + sum(_alone_in_memory(parts) for parts in files.values())
+    return Explanation(target, _sorted(findings), tuple(causes), pid, memory.rss, own)
 
 
 def _counters(pid: int) -> tuple[float, proc.Status, Container | None]:
@@ -441,6 +442,14 @@ def _of_file(path: str, regions: list[proc.MappedRegion]) -> Finding:
         return Finding(path, nbytes, written, "written", path, "variables of a library and its relocated addresses")
     why = "pages of a private mapping that were written to, and so copied"
     return Finding(path, nbytes, written, "written", path, why, "find the code that writes in place to mapped data")
+
+
+def _alone_in_memory(regions: list[proc.MappedRegion]) -> int:
+    """Return the bytes of a file in memory that no other process maps; 0 for a file on a disk."""
+    if kind_of((regions[0].dev, regions[0].inode), regions[0].path) != "shmem":
+        return 0
+    memories = [one.memory for one in regions]
+    return sum(max(one.private_clean + one.private_dirty - one.anonymous, 0) for one in memories)
 
 
 def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
@@ -477,11 +486,9 @@ def _causes_of_file(pid: int, key: Key, parts: list[proc.MappedRegion]) -> Itera
     dirty = min(sum(one.shared_dirty + one.private_dirty - one.anonymous for one in memories), inside)
     if kind_of(key, path) == "shmem":
         if inside >= _MIN_BYTES:
-            yield Cause(
-                "shmem",
-                f"{size(inside)} is {path}: memory, not a disk; it stays until the file is deleted and unmapped",
-                inside,
-            )
+            text = f"{size(inside)} is {path}: memory, not a disk; it stays until the file is deleted and unmapped"
+            alone = _alone_in_memory(parts)
+            yield Cause("shmem", text + (f"; {size(alone)} of it only this process maps" if alone else ""), inside)
         return
     alone = sum(one.private_clean for one in memories) >= inside // 2
     mappers = max(round(inside / max(sum(one.pss - (one.pss_anon or 0) for one in memories), 1)), 1)

@@ -1,10 +1,14 @@
 """`why` of real processes that hold what it should find, and what the verb makes of it."""
 
+import contextlib
 import json
+import mmap
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.support.kernel import needs_memory_files
@@ -135,6 +139,35 @@ def test_growth_is_found_by_looking_twice():
         assert not [one for one in oc.explain(group.pids[0]).causes if one.code == "growing"]
     assert only(explained, "growing").bad
     assert explained.causes[0].bad, "what is wrong comes first"
+
+
+@needs_memory_files
+def test_a_file_in_memory_is_the_own_memory_of_the_only_process_that_maps_it():
+    code = """
+        import mmap, os
+        descriptor = os.memfd_create("numbers")
+        os.ftruncate(descriptor, 64 << 20)
+        memory = mmap.mmap(descriptor, 64 << 20)
+        touch(memory)
+    """
+    with Watched(code) as group:
+        (process,) = group.pids
+        alone = oc.explain(process)
+        assert alone.own > 64 * MIB
+        assert "of it only this process maps" in only(alone, "shmem", "numbers").text
+        with open_memory(process, "numbers") as memory:
+            assert sum(memory[at] for at in range(0, len(memory), 4096)) == 0
+            shared = oc.explain(process)
+        assert shared.own < 32 * MIB
+        assert "only this process" not in only(shared, "shmem", "numbers").text
+
+
+@contextlib.contextmanager
+def open_memory(process: int, name: str) -> Iterator[mmap.mmap]:
+    """Map a memory file of another process."""
+    (path,) = [one for one in Path(f"/proc/{process}/fd").iterdir() if f"memfd:{name}" in str(one.readlink())]
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as memory:
+        yield memory
 
 
 def test_what_is_its_own_after_the_wait_is_reported():
