@@ -27,9 +27,9 @@ class ArrayFileHandle {
   const MappingHandle& mapping() const { return mapping_; }
 
   // The mapping is destroyed with the last view.
-  void close() noexcept {
+  void close() {
     mapping_.close();
-    file_.close();
+    file_.close([](const ArrayFile& file) { return file.mapping()->path(); });
   }
 
  private:

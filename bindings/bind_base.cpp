@@ -33,6 +33,12 @@ nb::object text_of(std::string_view text) {
   return nb::steal(PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
 
+void throw_closed(const std::string& text) {
+  const AcquireGil acquire;
+  PyErr_SetObject(PyExc_ValueError, text_of(text).ptr());
+  throw nb::python_error();
+}
+
 nb::object format_error(const char* name, const FormatError& error) {
   const nb::object type = error_class(name);
   nb::object value = type(text_of(error.what()));

@@ -85,7 +85,9 @@ class MappingHandle {
   explicit MappingHandle(Shared<const Mapping> mapping) : mapping_(std::move(mapping)) {}
 
   Pin<const Mapping> pin() const { return mapping_.pin(); }
-  void close() noexcept { mapping_.close(); }
+  void close() {
+    mapping_.close([](const Mapping& file) { return file.path(); });
+  }
   bool closed() const noexcept { return mapping_.closed(); }
   View view(ByteRange range) const;
   long views() const noexcept { return count_.views(); }

@@ -13,6 +13,7 @@
 #include <concepts>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "gil.hpp"
@@ -57,6 +58,8 @@ class Pin {
   std::shared_ptr<T> owner_;
 };
 
+[[noreturn]] void throw_closed(const std::string& text);  // ValueError
+
 template <class T>
 class Shared {
  public:
@@ -64,10 +67,16 @@ class Shared {
   Shared(Pin<T> pinned) noexcept : owner_(std::move(pinned).owner()) {}  // NOLINT: another handle of the same
 
   Pin<T> pin(const char* closed = "the file is closed") const {
-    if (!owner_) throw nanobind::value_error(closed);
+    if (!owner_) throw_closed(closed + path_);
     return owner_;
   }
   void close() noexcept { owner_.reset(); }
+  // Later errors name the file whose path `path_of` returns.
+  template <class PathOf>
+  void close(const PathOf& path_of) {
+    if (owner_) path_ = ": " + path_of(*owner_);
+    close();
+  }
   bool closed() const noexcept { return owner_ == nullptr; }
 
  private:
@@ -83,6 +92,7 @@ class Shared {
   }
 
   std::shared_ptr<T> owner_;  // null: closed
+  std::string path_;
 };
 
 template <class T, class... Arguments>

@@ -51,7 +51,9 @@ class Rows {
   Rows select(const std::vector<std::int64_t>& rows) const;                     // throws IndexError
   Rows field(nb::handle name) const;                                            // of tuples a position; throws KeyError
 
-  void close() noexcept { source_.close(); }
+  void close() {
+    source_.close([](const RecordSource& held) { return held.file->arrays().mapping()->path(); });
+  }
   bool closed() const noexcept { return source_.closed(); }
 
   // The pickled form of these rows: (start, step, size), or None beside the positions.

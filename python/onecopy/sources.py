@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from onecopy import _core
-from onecopy.arguments import is_url, path_text
+from onecopy.arguments import SCHEMES, is_url, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,10 @@ def resolve(named: Named, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle
         from onecopy import snapshots
 
         return snapshots.held(named[5:])
-    return path_text(named), getattr(named, "handle", None)
+    path = path_text(named)
+    if "://" in path and not os.path.exists(path):  # noqa: PTH110 - loads pathlib
+        raise FileNotFoundError(errno.ENOENT, f"no such file, and no URL of {', '.join(sorted(SCHEMES))}", path)
+    return path, getattr(named, "handle", None)
 
 
 def file_of(named: Named, suffix: str = "") -> str:

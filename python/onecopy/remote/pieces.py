@@ -136,9 +136,8 @@ class PartialFile:
     def expect_room(self, nbytes: int) -> None:
         """Raise OSError if the file system has less space, which is not reserved: a server may claim any size."""
         disk = os.fstatvfs(self._fd)
-        if nbytes > disk.f_bavail * disk.f_frsize:
-            reason = f"{os.strerror(errno.ENOSPC)}: {size(nbytes)} are needed"
-            raise OSError(errno.ENOSPC, reason, str(self.path))
+        if nbytes > (free := disk.f_bavail * disk.f_frsize):
+            raise self._full(errno.ENOSPC, nbytes, f", {size(free)} are free")
 
     def reserve(self, start: int, stop: int) -> None:
         """Reserve the space of a range on the disk, where the file system can; OSError if there is not enough."""
@@ -148,8 +147,11 @@ class PartialFile:
             os.posix_fallocate(self._fd, start, stop - start)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                reason = f"{error.strerror}: {size(stop - start)} are needed"
-                raise OSError(error.errno, reason, str(self.path)) from None
+                raise self._full(error.errno, stop - start) from None
+
+    def _full(self, number: int, needed: int, free: str = "") -> OSError:
+        advice = "remove artefacts with `onecopy store prune`, or use another folder with ONECOPY_CACHE"
+        return OSError(number, f"{os.strerror(number)}: {size(needed)} are needed{free}; {advice}", str(self.path))
 
     def read(self, start: int, length: int) -> bytes:
         """Return bytes that are in the file; fewer at its end."""

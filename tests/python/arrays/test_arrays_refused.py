@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
+from onecopy.files import Mapping
 
 
 @pytest.fixture
@@ -33,6 +34,26 @@ def test_a_format_error_can_name_any_file(tmp_path):
     with pytest.raises(oc.FormatError) as raised:
         oc.open(path)
     assert str(raised.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("open_", [oc.open, oc.open_records, oc.images.open, oc.warm], ids=lambda one: one.__qualname__)
+def test_a_misspelt_url_is_reported_with_the_schemes_that_are_fetched(open_):
+    with pytest.raises(FileNotFoundError, match=r"no URL of .*https, s3") as raised:
+        open_("s4://bucket/model.safetensors")
+    assert raised.value.filename == "s4://bucket/model.safetensors"
+
+
+def test_a_closed_file_is_named_by_the_error(model):
+    path = model.rename(model.with_name("spoiled\udcff"))
+    rows = oc.share([1, 2, 3])
+    for opened, use in ((oc.open(path), lambda file: file["w"]), (Mapping(path), lambda file: file.view())):
+        opened.close()
+        with pytest.raises(ValueError, match="the file is closed: ") as raised:
+            use(opened)
+        assert str(raised.value).endswith(str(path))
+    rows.close()
+    with pytest.raises(ValueError, match=rf"the file is closed: .*{re.escape(str(rows.path))}"):
+        rows[0]
 
 
 def test_a_file_that_nobody_damaged_opens_without_a_warning(model, tmp_path):

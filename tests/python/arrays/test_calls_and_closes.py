@@ -61,7 +61,7 @@ CLOSED_BY_A_FINALIZER = """
 
 @pytest.mark.parametrize("what", ["names", "entries", "metadata", "keys", "rows"])
 def test_a_file_that_a_finalizer_closes_during_a_call_is_used_to_its_end(python, tmp_path, what):
-    assert python(CLOSED_BY_A_FINALIZER, what, tmp_path) in ("True\n", "the file is closed\n")
+    assert python(CLOSED_BY_A_FINALIZER, what, tmp_path).startswith(("True\n", "the file is closed: "))
 
 
 MIB = 1 << 20

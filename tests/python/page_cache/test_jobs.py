@@ -293,6 +293,6 @@ def test_any_thread_may_do_anything_to_one_file_at_once(cold_file):
         thread.start()
     for thread in threads:
         thread.join()
-    assert ends == ["the file is closed"] * 4
+    assert ends == [f"the file is closed: {path}"] * 4
     assert not is_mapped(path)
     assert path.read_bytes() == content
