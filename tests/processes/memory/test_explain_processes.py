@@ -165,7 +165,7 @@ def test_a_file_in_memory_is_the_own_memory_of_the_only_process_that_maps_it():
 @contextlib.contextmanager
 def open_memory(process: int, name: str) -> Iterator[mmap.mmap]:
     """Map a memory file of another process."""
-    (path,) = [one for one in Path(f"/proc/{process}/fd").iterdir() if f"memfd:{name}" in str(one.readlink())]
+    path, *_ = [one for one in Path(f"/proc/{process}/fd").iterdir() if f"memfd:{name}" in str(one.readlink())]
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as memory:
         yield memory
 
