@@ -1,7 +1,8 @@
 """Decoding with Pillow: JPEG, PNG, WebP, GIF, BMP, ... Pillow decodes the whole image in the heap.
 
-The pixels equal ``numpy.asarray(PIL.Image.open(path))``: palette images give palette indices, and EXIF orientation is
-applied where a `Form` says so alone. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, stays in force.
+The pixels equal ``numpy.asarray(PIL.Image.open(path))``: palette images give palette indices. TIFF files, which Pillow
+turns as their orientation says, stay in the order of the file as well; only a `Form` turns images. Files whose samples
+Pillow would reduce to 8 bits are refused. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, stays in force.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageOps
+from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
 
 from onecopy.errors import Kind
+from onecopy.images import _deep
 from onecopy.images.image import PALETTE, CodecError, Facts, bands, expect_shape, no_level
 
 if TYPE_CHECKING:
@@ -51,16 +54,17 @@ def facts(path: str, level: int, codec: str) -> Facts:
         if image.mode not in _MODES:
             raise CodecError(f"{codec}: images of mode {image.mode!r} are not supported", Kind.UNSUPPORTED, path=path)
         dtype, samples = _MODES[image.mode]
-        shape = (image.height, image.width) if samples == 1 else (image.height, image.width, samples)
+        height, width = _size(image, upright=False)
+        shape = (height, width) if samples == 1 else (height, width, samples)
         name = f"{codec}, {PALETTE}" if image.mode in ("P", "PA") else codec
         return Facts(name, shape, dtype, "YXS"[: len(shape)], 0, (shape,))
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
     """Decode the image into an array of its shape; `report` is called with the bytes of each band."""
-    with _opened(path) as image:
-        expect_shape(path, (image.height, image.width, *into.shape[2:]), into)
-        image.load()
+    with _opened(path) as opened:
+        expect_shape(path, (*_size(opened, upright=False), *into.shape[2:]), into)
+        image = _loaded(opened, upright=False)
         for top, band in bands(into):
             band[...] = np.asarray(image.crop((0, top, image.width, top + len(band))))
             report(band.nbytes)
@@ -74,13 +78,11 @@ def decoded(path: str, form: Form) -> NDArray[Any]:
     decoder, to at least twice the final size.
     """
     with _opened(path) as opened:
-        image: Image.Image = opened
-        is_turned = form.upright and _is_turned(image)
-        height, width = form.sides(*(image.size if is_turned else image.size[::-1]))
+        height, width = form.sides(*_size(opened, form.upright))
         if form.size is not None:
-            image.draft(None, (2 * height, 2 * width) if is_turned else (2 * width, 2 * height))
-        if form.upright:
-            image = ImageOps.exif_transpose(image)
+            is_turned = form.upright and _is_turned(opened)
+            opened.draft(None, (2 * height, 2 * width) if is_turned else (2 * width, 2 * height))
+        image = _loaded(opened, form.upright)
         if form.color not in (None, image.mode):
             image = image.convert(form.color)
         if image.size != (width, height):
@@ -91,7 +93,15 @@ def decoded(path: str, form: Form) -> NDArray[Any]:
 def upright_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of an image after it is turned as its EXIF orientation says."""
     with _opened(path) as image:
-        return (shape[1], shape[0], *shape[2:]) if _is_turned(image) else shape
+        return (*_size(image, upright=True), *shape[2:])
+
+
+def _size(image: Image.Image, upright: bool) -> tuple[int, int]:
+    """Return height and width of an image, upright or in the order of the file."""
+    height, width = image.height, image.width
+    if isinstance(image, TiffImageFile):  # some versions of Pillow have exchanged them already
+        height, width = image.tag_v2[IMAGELENGTH], image.tag_v2[IMAGEWIDTH]
+    return (width, height) if upright and _is_turned(image) else (height, width)
 
 
 def _is_turned(image: Image.Image) -> bool:
@@ -99,7 +109,49 @@ def _is_turned(image: Image.Image) -> bool:
     return image.getexif().get(0x0112) in (5, 6, 7, 8)
 
 
+def _loaded(image: Image.Image, upright: bool) -> Image.Image:
+    """Load an image, and return it upright or in the order of the file: Pillow turns no files but TIFF."""
+    orientation = image.getexif().get(0x0112, 1)
+    image.load()
+    if upright == isinstance(image, TiffImageFile) or orientation == 1:
+        return image
+    if not upright:
+        image.getexif()[0x0112] = {6: 8, 8: 6}.get(orientation, orientation)  # which turns it back
+    return ImageOps.exif_transpose(image)
+
+
+def _loses_bits(path: str, image: Image.Image) -> bool:
+    """Return whether Pillow reduces the samples of a file to 8 bits."""
+    if image.mode.startswith(("I", "F")):
+        return False
+    if image.format == "AVIF":
+        with open(path, "rb") as file:  # noqa: PTH123 - text
+            head = file.read(1 << 16)
+        at = head.find(b"av1C")
+        return at >= 0 and at + 6 < len(head) and head[at + 6] & 0x40 != 0
+    if _deep.header(path)[3] > 8:
+        return True
+    for decoder, *_, options in image.tile:
+        words = options if isinstance(options, tuple) else (options,)
+        if str(words[0]).endswith((";16B", ";16L", ";16N")) or decoder == "SGI16":
+            return True
+        if decoder in ("ppm", "ppm_plain") and words[-1] > 255:  # the largest value of a sample
+            return True
+    return False
+
+
 def _opened(path: str) -> Image.Image:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `max_bytes` limits the size
-        return Image.open(path)
+        image = Image.open(path)
+    if _loses_bits(path, image):
+        image.close()
+        raise CodecError(
+            "Pillow would reduce its samples to 8 bits; tifffile, imagecodecs (PNG, JPEG 2000) and pyvips do not "
+            "(pip install 'onecopy[images-all]'), in images.share with color=None and without size and upright",
+            Kind.UNSUPPORTED,
+            path=path,
+        )
+    if image.format == "ICNS":  # its mode is known when it is loaded
+        image.load()
+    return image

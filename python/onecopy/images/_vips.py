@@ -63,14 +63,13 @@ def _opened(path: str, level: int) -> Any:
     options: dict[str, Any] = {"access": "sequential", "fail_on": "error"}
     if level:
         options["level"] = level
-    found = pyvips.vips_lib.vips_foreign_find_load(
-        os.fsencode(path)
-    )  # found before opening: libvips keeps files open that it has read
+    name = os.fsencode(path)
+    found = pyvips.vips_lib.vips_foreign_find_load(name)  # before opening: libvips keeps files open that it has read
     loader = "" if found == pyvips.ffi.NULL else pyvips.ffi.string(found).decode()
     for start, what in _NO_IMAGES.items():
         if loader.startswith(start):
             raise CodecError(f"not an image: libvips would read it as {what}", Kind.NOT_THIS_FORMAT, path=path)
-    return pyvips.Image.new_from_file(path, **options)
+    return pyvips.Image.new_from_file(name, **options)
 
 
 def _shape(image: Any) -> tuple[int, ...]:

@@ -5,8 +5,9 @@
     oc.images.codecs.decode("slide.ndpi", pixels, level=1)  # any array: mapped, shared, or a view
 
 The libraries are tried in this order: tifffile (with imagecodecs) for files that begin with a TIFF signature, which
-includes NDPI and SVS slides; Pillow; pyvips. A library is imported when it is tried for the first time. Each decodes by
-strips or tiles if it can: beside the target, memory holds a few strips; with Pillow it holds the whole image.
+includes NDPI and SVS slides; Pillow; imagecodecs, for PNG and JPEG 2000 files of more than 8 bits per sample; pyvips. A
+library is imported when it is tried for the first time. Each decodes by strips or tiles if it can: beside the target,
+memory holds a few strips; with Pillow and imagecodecs it holds the whole image.
 
 **When not to use it.** To read an image once: the library's own call is as good. `onecopy.images.open` is for images
 that several processes, or several runs, read.
@@ -52,8 +53,8 @@ class Codec(NamedTuple):
     ``fill(path, level, into, report, threads)`` decodes it, and calls `report` with the bytes of each piece."""
     decoder: tuple[str, str] | None = None
     """(distribution, package) that the library decodes with."""
-    only_tiff: bool = False
-    """True if the library reads TIFF files only."""
+    signatures: tuple[bytes, ...] = (b"",)
+    """First bytes of the files that the library is tried for; by default all."""
     version: str = ""
     """Name and version of the library and of its decoder. Part of store keys: pixels may differ by version."""
 
@@ -63,14 +64,15 @@ class Codec(NamedTuple):
 
 
 PILLOW = Codec("pillow", "PIL", "onecopy.images._pillow")
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the last two: BigTIFF
+_DEEP = (b"\x89PNG", b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")  # PNG, JPEG 2000 and its bare codestream
 LIBRARIES = (
-    Codec("tifffile", "tifffile", "onecopy.images._tiff", ("imagecodecs", "imagecodecs"), only_tiff=True),
+    Codec("tifffile", "tifffile", "onecopy.images._tiff", ("imagecodecs", "imagecodecs"), _TIFF),
     PILLOW,
+    Codec("imagecodecs", "imagecodecs", "onecopy.images._deep", signatures=_DEEP),
     Codec("pyvips", "pyvips", "onecopy.images._vips", ("pyvips_binary", "_libvips")),
 )
 """The libraries in the order in which they are tried."""
-TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-"""First bytes of TIFF files (the first pair) and of BigTIFF files (the second pair)."""
 
 
 def installed(library: Codec) -> Codec | None:
@@ -132,8 +134,7 @@ def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
         head = file.read(16)
     if not head:
         raise CodecError("the file is empty", Kind.TRUNCATED, path=text)
-    is_tiff, found = head.startswith(TIFF), False
-    libraries = [library for library in LIBRARIES if is_tiff or not library.only_tiff]
+    libraries, found = [library for library in LIBRARIES if head.startswith(library.signatures)], False
     for library in libraries:
         if (codec := installed(library)) is not None:
             found = True

@@ -131,6 +131,7 @@ class Facts(NamedTuple):
 
     def metadata(self, source: str) -> dict[str, str]:
         """Return the metadata that an artefact is saved with."""
+        source = os.fsencode(source).decode(errors="backslashreplace")  # metadata are UTF-8, names any bytes
         about = {"level": self.level, "levels": self.levels, "axes": self.axes, "codec": self.codec}
         return {"image": json.dumps(about), "source": source}
 

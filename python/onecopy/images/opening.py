@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onecopy.scratch_arrays import Scratch
     from onecopy.store import Artefact
 
-_VERSION = "1"
+_VERSION = "2"
 """Version of the artefacts, part of their keys: with a new version all images are decoded again."""
 _OURS = (".oc", ".safetensors")
 

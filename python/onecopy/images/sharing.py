@@ -102,7 +102,7 @@ class Form(NamedTuple):
         return (height, width) if samples == 1 else (height, width, samples), "|u1"
 
 
-_VERSION = "1"
+_VERSION = "2"
 """Version of the artefacts, part of their keys: with a new version all datasets are decoded again."""
 _SHOWN = 5
 """Number of damaged images in an error message."""
@@ -143,11 +143,12 @@ def share(
     color
         The mode that Pillow converts images to: "RGB" and "RGBA" have three axes, "L" (grey) has two. None: each image
         as it is decoded, which must be of one dtype and number of axes for all; without `size` and `upright` by the
-        libraries of `onecopy.images.codecs`, 16-bit TIFF files included. Palettes then stay indices.
+        libraries of `onecopy.images.codecs`, which keep 16 bits. Palettes then stay indices. Images that Pillow would
+        reduce to 8 bits count as damaged.
     upright
         Whether images are turned or mirrored as the orientation in their EXIF data says, as ``ImageOps.exif_transpose``
         of Pillow does; `size` is that of the upright image. False: pixels are in the order of the file, as those of
-        ``PIL.Image.open``.
+        ``PIL.Image.open`` and, for TIFF files, which that function turns, of ``tifffile.imread``.
     transform
         A function from an array, which it may change, to an array with any dtype of array files. It is called in
         threads of the process that decodes. The shape of its result may depend only on the shape of its argument; it is
