@@ -53,6 +53,7 @@ class RecordBuilder {
                             nb::handle progress) {
     expect(State::open);
     const auto mapping = text.pin();
+    source_ = length() == 0 ? mapping->path() : "";
     const auto tell = [&](std::uint64_t rows, std::uint64_t bytes) {
       const AcquireGil acquire;
       check_signals();
@@ -116,9 +117,7 @@ class RecordBuilder {
     state_ = State::busy;
     try {
       const auto number = static_cast<Py_ssize_t>(length());
-      in_python([&] { encoder.check(row, number); });
-      if (pairs_ && PyTuple_CheckExact(row) != 0 && PyTuple_GET_SIZE(row) == 2)
-        Encoder::check_key(PyTuple_GET_ITEM(row, 0), number);
+      in_python([&] { encoder.check(row, number, pairs_); });
     } catch (...) {
       state_ = State::open;
       throw;
@@ -149,7 +148,11 @@ class RecordBuilder {
 
   std::uint64_t finish() {
     std::uint64_t size = 0;
-    alone(state_ == State::finished ? State::finished : State::broken, [&] { size = builder_->finish(); });
+    try {
+      alone(state_ == State::finished ? State::finished : State::broken, [&] { size = builder_->finish(); });
+    } catch (const FormatError& error) {
+      throw source_.empty() ? error : error.with_path(source_);
+    }
     return size;
   }
 
@@ -176,6 +179,7 @@ class RecordBuilder {
   WithoutGil<records::Builder> builder_;
   NumpyTypes numpy_;
   State state_ = State::open;
+  std::string source_;  // path of the file that all rows come from
 };
 
 }  // namespace

@@ -27,6 +27,10 @@ bool is_key(PyObject* value) noexcept {
   return true;
 }
 
+[[noreturn]] void refuse_type(const Path& path, const std::string& what) {
+  refuse(path, what + " cannot be shared; share_object and cached(codec='object') take all that can be pickled");
+}
+
 bool is_answer(nb::handle answer) noexcept {
   return PyTuple_CheckExact(answer.ptr()) != 0 && PyTuple_GET_SIZE(answer.ptr()) == 2 &&
          PyUnicode_CheckExact(PyTuple_GET_ITEM(answer.ptr(), 0)) != 0;
@@ -34,20 +38,23 @@ bool is_answer(nb::handle answer) noexcept {
 
 }  // namespace
 
-void Checker::check_row(PyObject* row, Py_ssize_t number) {
+void Checker::check_row(PyObject* row, Py_ssize_t number, bool of_dict) {
   stand_ins_.clear();
+  if (of_dict && PyTuple_CheckExact(row) != 0 && PyTuple_GET_SIZE(row) == 2) return check_pair(row, number);
   Path path;
   path.number = number;
   check(row, path);
 }
 
-void Checker::check_key(PyObject* key, Py_ssize_t number) {
-  if (is_key(key)) return;  // not too deep: check_row was here
-  Path path;
-  path.step = Path::Step::key_itself;
-  path.number = number;
-  refuse(path, "a key of type " + type_name(key) +
-                   " is not a possible key: keys are str, bytes, int, float, bool, None, and tuples of those");
+void Checker::check_pair(PyObject* pair, Py_ssize_t number) {
+  PyObject* key = PyTuple_GET_ITEM(pair, 0);
+  Path path{.container = pair, .step = Path::Step::key_itself, .depth = 1, .number = number, .key = key};
+  check(key, path);  // is_key needs one that is not too deep
+  if (!is_key(key))
+    refuse(path, "a key of type " + type_name(key) +
+                     " is not a possible key: keys are str, bytes, int, float, bool, None, and tuples of those");
+  path.step = Path::Step::key;
+  check(PyTuple_GET_ITEM(pair, 1), path);
 }
 
 // A reference to the inspected object is held: the registry may run any code.
@@ -94,10 +101,10 @@ void Checker::check_other(PyObject* value, const Path& path) {
   if (kind == NumpyTypes::Kind::array) {
     const auto& dtype = numpy_.dtype_of(value);
     if (dtype.plain) return;
-    refuse(path, "an array of the dtype " + nb::cast<std::string>(nb::str(dtype.object)) + " cannot be shared");
+    refuse_type(path, "an array of the dtype " + nb::cast<std::string>(nb::str(dtype.object)));
   }
   const nb::object answer = ask_registry(value, path);
-  if (answer.is_none()) refuse(path, "an object of type " + type_name(value) + " cannot be shared");
+  if (answer.is_none()) refuse_type(path, "an object of type " + type_name(value));
   if (!is_answer(answer)) throw nb::type_error("the registry must return (name, plain value) or None");
   const nb::object plain = nb::borrow(PyTuple_GET_ITEM(answer.ptr(), 1));
   stand_ins_.push_back({nb::borrow(value), nb::borrow(PyTuple_GET_ITEM(answer.ptr(), 0)), plain});

@@ -27,16 +27,15 @@ class Checker {
   Checker(nb::handle registry, NumpyTypes& numpy) : registry_(registry), numpy_(numpy) {}
 
   // Throws python_error: NotShareable, or an error of the registry, with a note of the path.
-  void check_row(PyObject* row, Py_ssize_t number);
-
-  // Of a dict: the key of a pair, which is looked up by its value later.
-  static void check_key(PyObject* key, Py_ssize_t number);
+  // `of_dict`: the row may be a pair of a key, which is looked up by its value later, and a value.
+  void check_row(PyObject* row, Py_ssize_t number, bool of_dict);
 
   // In the order in which the objects were met.
   const std::vector<StandIn>& stand_ins() const noexcept { return stand_ins_; }
 
  private:
   void check(PyObject* value, const Path& path);
+  void check_pair(PyObject* pair, Py_ssize_t number);
   void check_list(PyObject* list, const Path& path);
   void check_tuple(PyObject* tuple, const Path& path);
   void check_dict(PyObject* dict, const Path& path);

@@ -19,8 +19,7 @@ class Encoder {
   Encoder(nb::handle registry, NumpyTypes& numpy) : numpy_(numpy), checker_(registry, numpy) {}
 
   // Throws what Checker throws, and then nothing was added.
-  void check(PyObject* row, Py_ssize_t number) { checker_.check_row(row, number); }
-  static void check_key(PyObject* key, Py_ssize_t number) { Checker::check_key(key, number); }
+  void check(PyObject* row, Py_ssize_t number, bool of_dict) { checker_.check_row(row, number, of_dict); }
 
   // Adds the row that was checked last. Throws FormatError, OsError, MemoryError; then the row may be added in part.
   void add(records::Column& column, PyObject* row);

@@ -30,7 +30,7 @@ std::string Path::text() const {
   std::string before = above == nullptr ? "" : above->text();
   switch (step) {
     case Step::index: return before + "[" + std::to_string(number) + "]";
-    case Step::key: return before + key_step(key);
+    case Step::key: return above == nullptr ? "[" + text_from(nb::repr(nb::handle(key))) + "]" : before + key_step(key);
     case Step::key_itself: return before + ".keys()[" + std::to_string(number) + "]";
     case Step::stand_in: break;
   }

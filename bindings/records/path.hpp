@@ -22,7 +22,7 @@ struct Path {
 
   // One level deeper. Throws NotShareable beyond the limit.
   Path inside(PyObject* value, Step next) const;
-  std::string text() const;  // [12].bbox["x y"][3]
+  std::string text() const;  // [12].bbox["x y"][3]; of the value of a dict: ['a'].bbox
 
  private:
   bool contains(PyObject* object) const noexcept;

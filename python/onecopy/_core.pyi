@@ -417,7 +417,7 @@ class WarmJob:
 def available_memory() -> tuple[int, str] | None:
     """(bytes, what limits them)"""
 
-def expect_memory(size: int, operation: str, path: str, instead: str) -> None:
+def expect_memory(size: int, operation: str, path: str | os.PathLike, instead: str) -> None:
     """
     Raises NotEnoughMemory where `size` bytes more are more than may be used.
     """

@@ -108,10 +108,11 @@ std::uint64_t held_by_group(const std::string& group, int version) {
   return held_by(group, version == 1 ? version_1 : version_2);
 }
 
-void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead) {
+void expect_memory(std::uint64_t size, const char* operation, const std::filesystem::path& path,
+                   const std::string& instead) {
   const auto memory = available_memory();
   if (!memory || fits(size, *memory)) return;
-  throw OsError(operation, path, ENOMEM, shortage(size, *memory) + (instead.empty() ? "" : ": " + instead));
+  throw OsError(operation, path.native(), ENOMEM, shortage(size, *memory) + (instead.empty() ? "" : ": " + instead));
 }
 
 std::optional<AvailableMemory> available_memory() { return available_memory_below({}); }

@@ -55,8 +55,8 @@ std::uint64_t add(std::span<std::uint64_t> words, const Node& keys, std::uint64_
     }
     const std::uint64_t other = (words[k] & row_mask) - 1;
     if (may_be(words[k], hash) && is_key(keys, other, key))
-      throw FormatError(FormatError::inconsistent,
-                        "pairs " + std::to_string(other) + " and " + std::to_string(row) + " have the same key");
+      throw FormatError(FormatError::inconsistent, "pairs " + std::to_string(other) + " and " + std::to_string(row) +
+                                                       " have the same key, " + key.shown());
     return false;
   });
   return looks;
@@ -74,14 +74,14 @@ bool fill(std::span<std::uint64_t> words, const Node& keys, const std::optional<
   return true;
 }
 
+}  // namespace
+
 HashSeed new_seed() {
   std::random_device random;
   const auto word = [&random] { return std::uint64_t{random()} << 32U | random(); };
   const std::uint64_t first = word();
   return {first, word()};
 }
-
-}  // namespace
 
 HashIndex HashIndex::of(RecordFile file) {
   constexpr std::uint64_t line = words_in_line * sizeof(std::uint64_t);

@@ -220,6 +220,21 @@ std::uint64_t Key::hash(const std::optional<HashSeed>& seed) const noexcept {
   return hash.end();
 }
 
+std::string Key::shown() const {
+  constexpr std::size_t longest = 100;
+  switch (kind) {
+    case Kind::none: return "None";
+    case Kind::integer: return std::to_string(integer);
+    case Kind::real: return std::to_string(real);
+    case Kind::wide: return "of " + std::to_string(wide.size()) + " bytes";
+    case Kind::text:
+    case Kind::bytes: break;
+    case Kind::tuple: return "of " + std::to_string(items.size()) + " values";
+  }
+  return (kind == Kind::bytes ? "b'" : "'") + std::string(text.substr(0, longest)) +
+         (text.size() > longest ? "...'" : "'");
+}
+
 bool operator==(const Key& a, const Key& b) noexcept {
   return a.kind == b.kind && a.integer == b.integer && a.real == b.real && a.text == b.text && a.wide == b.wide &&
          a.items == b.items;

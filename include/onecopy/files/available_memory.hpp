@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -29,7 +30,8 @@ constexpr bool is_large(std::uint64_t size, std::uint64_t available) noexcept { 
 
 // Throws OsError ENOMEM where `size` bytes more do not fit; the message has both numbers, what limits them, and
 // `instead`, which is what to do (empty: nothing). Linux overcommits: without this the kernel would end the process.
-void expect_memory(std::uint64_t size, const char* operation, const std::string& path, const std::string& instead);
+void expect_memory(std::uint64_t size, const char* operation, const std::filesystem::path& path,
+                   const std::string& instead);
 
 // The sentence about it: "it needs 9 bytes of memory and 9 to work with, but 8 may be used (limited by the machine)".
 std::string shortage(std::uint64_t size, const AvailableMemory& memory);

@@ -23,6 +23,8 @@ namespace onecopy::records {
 
 using HashSeed = std::array<std::uint64_t, 2>;
 
+HashSeed new_seed();  // which nobody can guess
+
 // A key in the form in which keys are compared: equal Python keys have one form.
 struct Key {
   enum class Kind : std::uint8_t { none, integer, wide, real, text, bytes, tuple };
@@ -45,6 +47,7 @@ struct Key {
   static Key of(const Node& node, std::uint64_t i);
 
   std::uint64_t hash(const std::optional<HashSeed>& seed = std::nullopt) const noexcept;
+  std::string shown() const;  // for messages: the beginning of a long one
   friend bool operator==(const Key& a, const Key& b) noexcept;
 };
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyvips
 
+from onecopy.arguments import is_text
 from onecopy.errors import Kind
 from onecopy.images.image import CodecError, Facts, bands, expect_shape, no_level
 
@@ -69,7 +70,9 @@ def _opened(path: str, level: int) -> Any:
     for start, what in _NO_IMAGES.items():
         if loader.startswith(start):
             raise CodecError(f"not an image: libvips would read it as {what}", Kind.NOT_THIS_FORMAT, path=path)
-    return pyvips.Image.new_from_file(name, **options)
+    if not is_text(path):  # pyvips would decode the name
+        return pyvips.Image.new_from_source(pyvips.Source.new_from_file(name), "", **options)
+    return pyvips.Image.new_from_file(path, **options)
 
 
 def _shape(image: Any) -> tuple[int, ...]:

@@ -197,8 +197,9 @@ def csv_rows(
     types
         None: all values are str. A mapping from column to a function of the text, such as `int` or `float`; other
         columns are str. "infer": pyarrow reads the whole table into memory and infers booleans, integers, floats, dates
-        and times, with None for empty fields; ``007`` becomes 7, and integers beyond 64 bits become floats, so give the
-        types of columns with such identifiers instead.
+        and times, with None for empty fields; ``007`` becomes 7, so give the types of columns with such identifiers
+        instead. Integers that would become floats (beyond 64 bits, or of 16 digits among floats) and nanoseconds are
+        errors.
     columns
         Names of the columns, for a file without a header line.
     encoding
@@ -245,6 +246,7 @@ def parquet_rows(
 
     Needs pyarrow, which reads one batch of rows at a time. Numbers, text, bytes, lists and structs are copied from the
     memory of Arrow; a batch with a column of another type (times, decimals, maps) is converted to Python objects first.
+    Timestamps, durations and times in nanoseconds become those of `datetime`, which has microseconds.
 
     Parameters
     ----------
@@ -259,6 +261,8 @@ def parquet_rows(
     ------
     ImportError
         When the rows are read: pyarrow is not installed. Errors of pyarrow are passed on.
+    FormatError
+        When the rows are read: a time has nanoseconds that microseconds do not express; the message has the column.
     """
     return RowSource(source, _read_parquet, {"columns": columns}, progress)
 
@@ -342,19 +346,41 @@ def _read_inferred_csv(
     size = Path(path).stat().st_size
     if size == 0:
         return 0
-    try:
+
+    def read(**kinds: Any) -> Any:
         with open_regular(path) as file:
-            table = csv.read_csv(
+            return csv.read_csv(
                 file,
                 csv.ReadOptions(column_names=columns, encoding=encoding),
                 csv.ParseOptions(newlines_in_values=True, **dialect),
+                csv.ConvertOptions(include_columns=list(kinds), column_types=kinds),
             )
+
+    try:
+        table = read()
+        names = table.column_names
+        if len(set(names)) < len(names):
+            raise FormatError(f"duplicate column names: {', '.join(names)}", Kind.INCONSISTENT, path=path)
+        _expect_no_integers(path, table, read)
     except (UnicodeDecodeError, ValueError) as error:  # ArrowInvalid is a ValueError
         raise FormatError(f"{error}", path=path) from error
-    names = table.column_names
-    if len(set(names)) < len(names):
-        raise FormatError(f"duplicate column names: {', '.join(names)}", Kind.INCONSISTENT, path=path)
-    return _extend(builder, registry, report, table.to_batches(max_chunksize=_BATCH), len(table), size)
+    return _extend(path, builder, registry, report, table.to_batches(max_chunksize=_BATCH), len(table), size)
+
+
+def _expect_no_integers(path: str, table: Any, read: Callable[..., Any]) -> None:
+    """Raise FormatError if a column of floats has integers that may be no floats: those of 16 digits or more."""
+    from pyarrow import compute, string, types
+
+    floats = [field.name for field in table.schema if types.is_float64(field.type)]
+    for name in floats:
+        if (compute.max(compute.abs(table[name])).as_py() or 0) < 2**53:
+            continue
+        texts = read(**{name: string()})[name]
+        found = texts.filter(compute.match_substring_regex(texts, r"^\s*[+-]?\d{16,}\s*$"))
+        if len(found):
+            raise FormatError(
+                f"column {name!r}: {found[0]} would become a float: give types={{{name!r}: int}}", path=path
+            )
 
 
 def _read_parquet(
@@ -362,21 +388,36 @@ def _read_parquet(
 ) -> int:
     try:
         from pyarrow import parquet
+
+        from onecopy.records._arrow_times import exact
     except ImportError as error:
         raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
-    with parquet.ParquetFile(path) as file:
+    # Files, because pyarrow takes no names that are not UTF-8; two, for `exact`.
+    with open_regular(path) as binary, parquet.ParquetFile(binary) as file, open_regular(path) as other:
         rows, size = file.metadata.num_rows, Path(path).stat().st_size
-        return _extend(builder, registry, report, file.iter_batches(columns=columns), rows, size)
+        batches = file.iter_batches(columns=columns)
+        if any(file.schema.column(number).physical_type == "INT96" for number in range(len(file.schema))):
+            coarse = parquet.ParquetFile(other, coerce_int96_timestamp_unit="us").iter_batches(columns=columns)
+            batches = (exact(path, *pair) for pair in zip(batches, coarse, strict=True))
+        return _extend(path, builder, registry, report, batches, rows, size)
 
 
 def _extend(
-    builder: _core.RecordBuilder, registry: Any, report: Report, batches: Iterable[Any], total: int, size: int
+    path: str,
+    builder: _core.RecordBuilder,
+    registry: Any,
+    report: Report,
+    batches: Iterable[Any],
+    total: int,
+    size: int,
 ) -> int:
     """Append the rows of record batches, from the memory of Arrow if all types allow it, else as Python objects."""
+    from onecopy.records._arrow_times import in_microseconds
+
     count = 0
     for batch in batches:
         plain = all(_is_plain(column.type) for column in batch.columns)
-        count += builder.extend(arrow_rows(batch) if plain else batch.to_pylist(), registry)
+        count += builder.extend(arrow_rows(batch) if plain else in_microseconds(path, batch).to_pylist(), registry)
         report(builder.length, size * count // total)
     return count
 
@@ -613,6 +654,8 @@ def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
     if kind is list or isinstance(data, (List, Chain)) or (hasattr(kind, "__iter__") and not hasattr(kind, "__len__")):
         return "list", data
     rows = "dict(data)" if isinstance(data, Mapping) else "list(data)"
+    if hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__dataframe__"):  # its iterator may be that of its columns
+        rows = "data.to_dict('records')" if hasattr(kind, "iloc") else "onecopy.records.arrow_rows(data)"
     hint = f"pass {rows} for its rows alone, or " if hasattr(kind, "__iter__") and kind not in (str, bytes) else ""
     raise NotShareable(
         f"rows must be a list, a dict or an iterator, not {kind.__name__}: {hint}use share_object, or "

@@ -152,8 +152,8 @@ def plain_of(value: Any) -> Named | None:
     if dataclasses.is_dataclass(kind):
         return _of_class("dataclass", kind), _fields_of(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if name in ("torch.Tensor", "numpy.str_", "numpy.bytes_"):
-        return name, _plain_tensor(value) if name == "torch.Tensor" else value.item()
+    if name in _EXACT:
+        return name, _EXACT[name](value)
     return (value.type_name, value.fields) if kind is Unloaded else None
 
 
@@ -337,7 +337,10 @@ def _plain_tensor(value: Any) -> Any:
         raise NotShareable(f"a tensor on {value.device}: only CPU tensors can be shared")
     if value.dtype == sys.modules["torch"].bfloat16:  # numpy has no such type
         return "bfloat16", value.view(sys.modules["torch"].int16).numpy()
-    return "", value.numpy()
+    try:
+        return "", value.numpy()
+    except TypeError as error:
+        raise NotShareable(f"a tensor of {value.dtype}, which numpy does not have ({error})") from None
 
 
 def _make_tensor(plain: Any) -> Any:
@@ -349,6 +352,8 @@ def _make_tensor(plain: Any) -> Any:
     return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
+_EXACT: dict[str, ToPlain] = {"torch.Tensor": _plain_tensor, "numpy.str_": str.__str__, "numpy.bytes_": bytes}
+"""Functions by name of a type, whose module is not imported here; `item` of numpy drops zeros at the end of text."""
 _TO_PLAIN: dict[type, tuple[str, ToPlain]] = {}
 _FROM_PLAIN: dict[str, FromPlain] = {
     "torch.Tensor": _make_tensor,

@@ -62,8 +62,8 @@ std::optional<ItemType> number_type(char order, char kind, std::uint64_t size) n
 }  // namespace
 
 std::optional<ItemType> parse_type(std::string_view text) noexcept {
-  char order = '<';  // of the machine, where none is said
-  if (!text.empty() && (text.front() == '<' || text.front() == '>' || text.front() == '|')) {
+  char order = '=';  // of the machine, where none is said
+  if (!text.empty() && std::string_view("<>|=").find(text.front()) != std::string_view::npos) {
     order = text.front();
     text.remove_prefix(1);
   }

@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/arrow.hpp"
+#include "onecopy/records/hash_index.hpp"
 
 namespace onecopy::records {
 namespace {
@@ -39,13 +41,19 @@ double half(std::uint16_t bits) noexcept {
   return (bits & 0x8000U) != 0 ? -value : value;
 }
 
-void append_unsigned(Column& column, std::uint64_t value) {
-  if (value <= INT64_MAX) return column.integer(static_cast<std::int64_t>(value));
-  const auto bytes = std::bit_cast<std::array<std::byte, 8>>(value);
-  std::array<std::byte, 9> wide{};  // a byte more for the sign
-  std::ranges::copy(bytes, wide.begin());
-  column.bigint(wide);
+// Two's complement, with a byte more for the sign.
+std::array<std::byte, 9> wide(std::uint64_t value) noexcept {
+  std::array<std::byte, 9> bytes{};
+  std::ranges::copy(std::bit_cast<std::array<std::byte, 8>>(value), bytes.begin());
+  return bytes;
 }
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    static const HashSeed seed = new_seed();  // keys may be chosen to collide
+    return key.hash(seed);
+  }
+};
 
 class Reader {
  public:
@@ -71,15 +79,16 @@ class Reader {
     if (is_null(array, i)) return column.null();
     switch (shape_) {
       case Shape::leaf: return append_leaf(column, array, i);
-      case Shape::bytes: return append_bytes(column, array, i);
-      case Shape::view: return append_view(column, array, i);
+      case Shape::bytes:
+      case Shape::view: return append_text(column, text(array, i));
       case Shape::list: return append_list(column, array, i);
       case Shape::fields: return append_record(column, array, i);
       case Shape::map: return append_map(column, array, i);
-      case Shape::choice: return append_choice(column, array, i);
+      case Shape::choice:
       case Shape::dictionary: break;
     }
-    children_[0].append(column, *array.dictionary, integer(array, i, index_));
+    const Chosen value = chosen(array, i);
+    value.reader->append(column, *value.array, value.place);
   }
 
   bool is_table() const noexcept { return shape_ == Shape::fields; }
@@ -138,12 +147,19 @@ class Reader {
     const bool one = shape_ == Shape::list || shape_ == Shape::map;
     if (one && children_.size() != 1) refuse(path_, "has a list of nothing");
     if (shape_ == Shape::map && children_[0].children_.size() != 2) refuse(path_, "has a map without keys or values");
+    if (shape_ == Shape::map && !children_[0].children_[0].is_key())
+      refuse(path_, "has a map whose keys are lists, structs or maps, which keys of a dict cannot be: cast it before");
     for (const int child : child_of_tag_)
       if (std::cmp_greater_equal(child, children_.size())) refuse(path_, "has a union without its types");
     std::unordered_set<std::string_view> names;
     for (const auto& name : names_)
       if (shape_ == Shape::fields && !names.insert(name).second)
         refuse(path_.empty() ? name : path_ + "." + name, "is there twice");
+  }
+
+  bool is_key() const noexcept {
+    if (shape_ == Shape::choice || shape_ == Shape::dictionary) return std::ranges::all_of(children_, &Reader::is_key);
+    return shape_ == Shape::leaf || shape_ == Shape::bytes || shape_ == Shape::view;
   }
 
   bool is_null(const ArrowArray& array, std::int64_t i) const noexcept {
@@ -167,12 +183,19 @@ class Reader {
   void append_leaf(Column& column, const ArrowArray& array, std::int64_t i) const {
     switch (format_[0]) {
       case 'b': return column.boolean(bit(array, 1, i));
-      case 'L': return append_unsigned(column, at<std::uint64_t>(array, 1, i));
-      case 'e': return column.real(half(at<std::uint16_t>(array, 1, i)));
-      case 'f': return column.real(double{at<float>(array, 1, i)});
-      case 'g': return column.real(at<double>(array, 1, i));
-      default: return column.integer(integer(array, i, format_[0]));
+      case 'e':
+      case 'f':
+      case 'g': return column.real(real(array, i));
+      default: break;
     }
+    const std::int64_t value = integer(array, i, format_[0]);
+    if (format_ == "L" && value < 0) return column.bigint(wide(static_cast<std::uint64_t>(value)));
+    column.integer(value);
+  }
+
+  double real(const ArrowArray& array, std::int64_t i) const noexcept {
+    if (format_ == "e") return half(at<std::uint16_t>(array, 1, i));
+    return format_ == "f" ? double{at<float>(array, 1, i)} : at<double>(array, 1, i);
   }
 
   struct Range {
@@ -187,27 +210,27 @@ class Reader {
     return found;
   }
 
-  void append_text(Column& column, const char* first, std::int64_t size) const {
-    const auto length = static_cast<std::size_t>(size);
-    if (format_.back() == 'u' || format_.back() == 'U') return column.text({first, length});
-    column.bytes(std::as_bytes(std::span(first, length)));
+  bool is_text() const noexcept { return format_.back() == 'u' || format_.back() == 'U'; }
+
+  void append_text(Column& column, std::string_view value) const {
+    if (!is_text()) return column.bytes(std::as_bytes(std::span(value)));
+    if (!json::is_utf8(value)) refuse(path_, "has text that is not UTF-8");
+    column.text(value);
   }
 
-  void append_bytes(Column& column, const ArrowArray& array, std::int64_t i) const {
-    const auto [begin, end] = range(array, i);
-    const auto* data = static_cast<const char*>(array.buffers[fixed_size_ >= 0 ? 1 : 2]);
-    append_text(column, begin == end ? "" : data + begin, end - begin);
-  }
-
-  // 16 bytes: the length, then up to 12 bytes of text, or its first four, the number of a buffer and the place there.
-  void append_view(Column& column, const ArrowArray& array, std::int64_t i) const {
+  // A view has 16 bytes: the length, then up to 12 bytes of text, or its first four, the number of a buffer and the
+  // place there.
+  std::string_view text(const ArrowArray& array, std::int64_t i) const {
+    if (shape_ == Shape::bytes) {
+      const auto [begin, end] = range(array, i);
+      const auto* data = static_cast<const char*>(array.buffers[fixed_size_ >= 0 ? 1 : 2]);
+      return begin == end ? "" : std::string_view(data + begin, static_cast<std::size_t>(end - begin));
+    }
     const char* view = static_cast<const char*>(array.buffers[1]) + i * 16;
-    std::int32_t size = 0;
-    std::memcpy(&size, view, sizeof size);
-    if (size <= 12) return append_text(column, view + 4, size);
-    std::int32_t place[2];  // NOLINT(modernize-avoid-c-arrays)
-    std::memcpy(place, view + 8, sizeof place);
-    append_text(column, static_cast<const char*>(array.buffers[2 + place[0]]) + place[1], size);
+    std::int32_t words[4];  // NOLINT(modernize-avoid-c-arrays)
+    std::memcpy(words, view, sizeof words);
+    const char* first = words[0] <= 12 ? view + 4 : static_cast<const char*>(array.buffers[2 + words[2]]) + words[3];
+    return {first, static_cast<std::size_t>(words[0])};
   }
 
   void append_list(Column& column, const ArrowArray& array, std::int64_t i) const {
@@ -227,21 +250,50 @@ class Reader {
   void append_map(Column& column, const ArrowArray& array, std::int64_t i) const {
     const auto [begin, end] = range(array, i);
     const ArrowArray& entries = *array.children[0];
+    const Reader& keys = children_[0].children_[0];
     MapColumn& map = column.map();
+    std::unordered_set<Key, KeyHash> seen;
     for (std::int64_t entry = begin; entry < end; ++entry) {
-      children_[0].children_[0].append(map.keys(), *entries.children[0], entry + entries.offset);
+      const auto [found, is_new] = seen.insert(keys.key(*entries.children[0], entry + entries.offset));
+      if (!is_new) refuse(path_, "has a map with the key " + found->shown() + " twice, which a dict cannot have");
+      keys.append(map.keys(), *entries.children[0], entry + entries.offset);
       children_[0].children_[1].append(map.values(), *entries.children[1], entry + entries.offset);
     }
     map.end();
   }
 
-  void append_choice(Column& column, const ArrowArray& array, std::int64_t i) const {
+  // Value i as the key of a dict, which refers to the memory of the array.
+  Key key(const ArrowArray& array, std::int64_t i) const {
+    i += array.offset;
+    if (is_null(array, i)) return {};
+    if (shape_ == Shape::bytes || shape_ == Shape::view)
+      return is_text() ? Key::of(text(array, i)) : Key::of_bytes(text(array, i));
+    if (shape_ != Shape::leaf) {
+      const Chosen value = chosen(array, i);
+      return value.reader->key(*value.array, value.place);
+    }
+    if (format_ == "b") return Key::of(std::int64_t{bit(array, 1, i)});
+    if (format_ == "e" || format_ == "f" || format_ == "g") return Key::of(real(array, i));
+    const std::int64_t value = integer(array, i, format_[0]);
+    if (format_ != "L") return Key::of(value);
+    const auto bytes = wide(static_cast<std::uint64_t>(value));
+    return Key::of_bigint({reinterpret_cast<const char*>(bytes.data()), bytes.size()});  // NOLINT: bytes seen as text
+  }
+
+  struct Chosen {
+    const Reader* reader;
+    const ArrowArray* array;
+    std::int64_t place;
+  };
+  // The value that a union or a dictionary has at i.
+  Chosen chosen(const ArrowArray& array, std::int64_t i) const {
+    if (shape_ == Shape::dictionary) return {children_.data(), array.dictionary, integer(array, i, index_)};
     const auto tag = at<std::int8_t>(array, 0, i);
     const int child = tag < 0 ? -1 : child_of_tag_[static_cast<std::size_t>(tag)];
     if (child < 0) refuse(path_, "has a value of the unknown tag " + std::to_string(tag));
     const bool dense = format_[2] == 'd';
     const std::int64_t place = dense ? at<std::int32_t>(array, 1, i) : i;
-    children_[static_cast<std::size_t>(child)].append(column, *array.children[child], place);
+    return {&children_[static_cast<std::size_t>(child)], array.children[child], place};
   }
 
   std::string path_;
@@ -288,7 +340,12 @@ std::uint64_t import_stream(ArrowArrayStream& stream, Column& rows, const std::f
     Owned<ArrowArray> batch;
     expect(stream.get_next(&stream, &batch.value), stream);
     if (batch.value.release == nullptr) return count;
-    for (std::int64_t i = 0; i < batch.value.length; ++i) reader.append(rows, batch.value, i);
+    for (std::int64_t i = 0; i < batch.value.length; ++i) try {
+        reader.append(rows, batch.value, i);
+      } catch (const FormatError& error) {
+        throw FormatError(error.kind(),
+                          "row " + std::to_string(count + static_cast<std::uint64_t>(i)) + ": " + error.what());
+      }
     count += static_cast<std::uint64_t>(batch.value.length);
     each();
   }

@@ -105,6 +105,7 @@ TEST_CASE("types of numpy are ours, or stay what numpy calls them") {
            Case{"<u4", DType::u32, 4},
            Case{"<f2", DType::f16, 2},
            Case{"f8", DType::f64, 8},
+           Case{"=f4", DType::f32, 4},
            Case{"<c8", DType::c64, 8},
            Case{">f4", {}, 4},
            Case{"<c16", {}, 16},
@@ -131,7 +132,7 @@ TEST_CASE("types of numpy are ours, or stay what numpy calls them") {
        {"",       "<",    "f",    "<f3",     "<f1",           "|f4",         "<i16",
         "<b2",    "<x4",  "<f4 ", "<M4[ns]", "<M8[ns",        "<M8[]",       "<M8[xs]",
         "<M8[3]", "<M8x", "<S",   "<U-1",    "<S99999999999", "<U536870912", "<U18446744073709551616",
-        "<<f4",   "=f4"}) {
+        "<<f4",   "@f4"}) {
     CAPTURE(bad);
     CHECK(!npy::parse_type(bad));
     CHECK(error_of(npy_file(header(bad, "(2,)"), "")).starts_with("malformed at "));

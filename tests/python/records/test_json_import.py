@@ -435,3 +435,12 @@ def test_invalid_arguments_are_refused(tmp_path):
         list(records.json_rows(tmp_path / "a.json"))
     with pytest.raises(IsADirectoryError):
         records.import_json(tmp_path, tmp_path / "rows.oc")
+
+
+def test_a_duplicate_key_of_a_dict_is_an_error_with_file_and_key(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": 1, "b": 2, "a": 3}')
+    for use in (oc.share, lambda rows: records.save(tmp_path / "a.oc", rows), list):
+        with pytest.raises(oc.FormatError, match=r"a\.json: pairs 0 and 2 have the same key, 'a'") as raised:
+            use(records.json_rows(path, container="dict"))
+        assert raised.value.path == str(path)

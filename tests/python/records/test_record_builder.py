@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.rows import INTEGERS, same
 
-from onecopy import _core
+from onecopy import _core, records
 from onecopy.arrays import open_arrays
 from onecopy.errors import NotShareable
 
@@ -126,6 +126,9 @@ REFUSED = [
 ]
 
 
+HINT = "; share_object and cached(codec='object') take all that can be pickled"
+
+
 @pytest.mark.parametrize(("value", "what"), REFUSED)
 def test_what_is_refused_is_named_by_its_path_and_leaves_nothing_behind(value, what):
     builder = new()
@@ -133,10 +136,10 @@ def test_what_is_refused_is_named_by_its_path_and_leaves_nothing_behind(value, w
     for _ in range(3):
         with pytest.raises(NotShareable) as raised:
             builder.append({"a": 2, "b": ["x", value], "c": value}, registry)
-        assert str(raised.value) == "[1].b[1]" + what
+        assert str(raised.value) == f"[1].b[1]{what}{HINT}"
     with pytest.raises(NotShareable) as raised:
         builder.extend([{"a": 3}, {"a": 4}, value], registry)
-    assert str(raised.value) == "[3]" + what
+    assert str(raised.value) == f"[3]{what}{HINT}"
     back = opened(builder)
     assert [back[i] for i in range(len(back))] == [{"a": 1}, {"a": 3}, {"a": 4}]
     assert "type" not in str(back._rows_fields)
@@ -200,6 +203,17 @@ def test_what_the_registry_raises_comes_through_with_the_path():
 
     with pytest.raises(NotShareable, match=r"^\[1\].a\[1\]: it has no name$"):
         kept([1, {"a": [0, {1}]}], refuses)
+
+
+def test_what_is_refused_in_a_dict_is_named_by_its_key(tmp_path):
+    for data, start in (
+        ({"a": 1, "frame": print}, "['frame']: an object"),
+        ({(1, "x"): {"y": [print]}}, "[(1, 'x')].y[0]: an object"),
+        ({"a": 1, frozenset(): 2}, ".keys()[1]: a key of type frozenset"),
+    ):
+        with pytest.raises(NotShareable) as raised:
+            records.save(tmp_path / "data.oc", data)
+        assert str(raised.value).startswith(start)
 
 
 @pytest.mark.parametrize("answer", ["name", ("name",), ("a", 1, 2), (1, "a"), ["a", 1], 0])

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.rows import Box, Point, same
 
 import onecopy as oc
@@ -62,6 +64,13 @@ def test_objects_come_back_as_objects_of_their_type(value):
     assert getattr(back, "tzinfo", None) == getattr(value, "tzinfo", None)
     assert getattr(back, "fold", 0) == getattr(value, "fold", 0)
     assert getattr(back, "maxlen", 0) == getattr(value, "maxlen", 0)
+
+
+@given(st.lists(st.binary(max_size=4).map(np.bytes_) | st.text(max_size=4).map(np.str_) | st.just(np.str_("\0"))))
+def test_text_of_numpy_keeps_the_zeros_at_its_end(values):
+    back = list(oc.share([{"digest": value, "more": [value]} for value in values]))
+    assert [row["digest"] for row in back] == [row["more"][0] for row in back] == values
+    assert [(type(row["digest"]), len(row["digest"])) for row in back] == [(type(v), len(v)) for v in values]
 
 
 def test_odd_objects_side_by_side_come_back_too():

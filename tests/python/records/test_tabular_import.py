@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import decimal
+import importlib
 import io
 import math
 import sys
@@ -200,6 +201,85 @@ def test_parquet_types_that_only_python_has_come_back_too(tmp_path):
     assert imported == rows
     assert [type(value) for value in imported[0].values()] == [type(value) for value in rows[0].values()]
     assert list(records.parquet_rows(path, columns=["n", "f"])) == [{"n": 2**63, "f": 0.1}] * 3
+
+
+MOMENTS = st.none() | st.datetimes(dt.datetime(1678, 1, 1), dt.datetime(2262, 1, 1))
+
+
+@given(st.lists(MOMENTS, min_size=1, max_size=5))
+def test_parquet_times_of_nanoseconds_are_those_of_python(tmp_path, moments):
+    pa = pytest.importorskip("pyarrow")
+    times = [None if one is None else one.time() for one in moments]
+    spans = [None if one is None else one - dt.datetime(1970, 1, 1) for one in moments]
+    points = pa.array(moments, pa.timestamp("us")).cast(pa.timestamp("ns"))
+    columns = {
+        "points": points,
+        "zoned": points.cast(pa.timestamp("ns", "UTC")),
+        "times": pa.array(times, pa.time64("us")).cast(pa.time64("ns")),
+        "spans": pa.array(spans, pa.duration("us")).cast(pa.duration("ns")),
+        "lists": pa.array([[one] for one in moments], pa.list_(pa.timestamp("us"))).cast(pa.list_(pa.timestamp("ns"))),
+        "structs": pa.StructArray.from_arrays([points], ["a"]),
+        "maps": pa.MapArray.from_arrays(list(range(len(moments) + 1)), ["k"] * len(moments), points),
+        "codes": points.dictionary_encode(),
+    }
+    importlib.import_module("pyarrow.parquet").write_table(pa.table(columns), tmp_path / "rows.parquet")
+    rows = list(records.parquet_rows(tmp_path / "rows.parquet"))
+    assert [row["points"] for row in rows] == [row["codes"] for row in rows] == moments
+    assert [row["zoned"] for row in rows] == [one and one.replace(tzinfo=dt.UTC) for one in moments]
+    assert [row["times"] for row in rows] == times
+    assert [row["spans"] for row in rows] == spans
+    assert [row["lists"] for row in rows] == [[one] for one in moments]
+    assert [row["structs"] for row in rows] == [{"a": one} for one in moments]
+    assert [row["maps"] for row in rows] == [[("k", one)] for one in moments]
+
+
+@given(st.lists(st.none() | st.datetimes(), min_size=1, max_size=5))
+def test_parquet_times_of_the_type_int96_are_exact_in_any_year(tmp_path, moments):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table(
+        {"a": pa.array(moments, pa.timestamp("us")), "b": [[one] for one in moments], "n": [1] * len(moments)}
+    )
+    importlib.import_module("pyarrow.parquet").write_table(
+        table, tmp_path / "rows.parquet", use_deprecated_int96_timestamps=True
+    )
+    rows = list(records.parquet_rows(tmp_path / "rows.parquet"))
+    assert rows == [{"a": one, "b": [one], "n": 1} for one in moments]
+
+
+@pytest.mark.parametrize("int96", [False, True])
+@pytest.mark.parametrize("kind", ["timestamp[ns]", "duration[ns]", "time64[ns]"])
+def test_parquet_times_with_nanoseconds_are_refused_with_their_column(tmp_path, kind, int96):
+    pa = pytest.importorskip("pyarrow")
+    column = pa.array([None, 5000, 1001], pa.int64()).cast(kind)
+    for name, values in {"t": column, "many": pa.ListArray.from_arrays([0, 1, 2, 3], column)}.items():
+        table = pa.table({"n": [1, 2, 3], name: values})
+        importlib.import_module("pyarrow.parquet").write_table(
+            table, tmp_path / "rows.parquet", use_deprecated_int96_timestamps=int96
+        )
+        with pytest.raises(
+            oc.FormatError, match=rf"rows\.parquet: column '{name}': .*: cast it to microseconds or int64"
+        ):
+            list(records.parquet_rows(tmp_path / "rows.parquet"))
+
+
+def test_csv_times_of_nanoseconds_are_those_of_python_or_refused(written):
+    pytest.importorskip("pyarrow")
+    text = "t\n2024-01-02 03:04:05.123456000\n"
+    assert imported(written(text), types="infer") == [{"t": dt.datetime(2024, 1, 2, 3, 4, 5, 123456)}]
+    with pytest.raises(oc.FormatError, match=r"table\.csv: column 't': .* would lose data"):
+        imported(written(text.replace("456000", "456001")), types="infer")
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64, 10**30])
+def test_csv_integers_that_would_become_floats_are_refused_with_their_column(written, number):
+    pytest.importorskip("pyarrow")
+    for text in (f"id,n\n{number},1\n", f"id,n\n0.5,1\n{number},2\n"):
+        with pytest.raises(
+            oc.FormatError, match=rf"table\.csv: column 'id': {number} would become a float: give types="
+        ):
+            imported(written(text), types="infer")
+    assert imported(written(f"id,n\n{number},1\n"), types={"id": int}) == [{"id": number, "n": "1"}]
+    assert imported(written("a\n1e300\ninf\nnan\n9007199254740993.0\n1\n"), types="infer")[0] == {"a": 1e300}
 
 
 def test_parquet_without_pyarrow_reports_what_is_missing(tmp_path, python):

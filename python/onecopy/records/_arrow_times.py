@@ -1,0 +1,80 @@
+"""Convert Arrow times of nanoseconds to microseconds, which the times of Python have, without losing a nanosecond."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import compute, types
+
+from onecopy.errors import FormatError, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def in_microseconds(path: str, batch: Any) -> Any:
+    """Return a batch whose times are in microseconds, as those of Python are; FormatError if they have nanoseconds."""
+    for number, field in enumerate(batch.schema):
+        kind = _microseconds(field.type)
+        if kind != field.type:
+            try:
+                batch = batch.set_column(number, field.with_type(kind), batch.column(number).cast(kind))
+            except ValueError as error:  # ArrowInvalid
+                raise _nanoseconds(path, field.name, error) from error
+    return batch
+
+
+def _microseconds(kind: Any) -> Any:
+    """Return an Arrow type with microseconds in the place of nanoseconds, in nested types too."""
+
+    def inner(field: Any) -> Any:
+        return field.with_type(_microseconds(field.type))
+
+    made = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_struct(made):
+        made = pa.struct([inner(field) for field in made])
+    elif types.is_map(made):
+        made = pa.map_(inner(made.key_field), inner(made.item_field))
+    elif types.is_fixed_size_list(made):
+        made = pa.list_(inner(made.value_field), made.list_size)
+    elif types.is_list(made) or types.is_large_list(made):
+        made = (pa.list_ if types.is_list(made) else pa.large_list)(inner(made.value_field))
+    elif getattr(made, "unit", "") == "ns":
+        others = pa.duration("us") if types.is_duration(made) else pa.time64("us")
+        made = pa.timestamp("us", made.tz) if types.is_timestamp(made) else others
+    return made
+
+
+def exact(path: str, fine: Any, coarse: Any) -> Any:
+    """Return a batch of microseconds; FormatError if it lost nanoseconds.
+
+    Timestamps of the type INT96 have any day and nanosecond. In nanoseconds they wrap beyond the years 1677 to 2262,
+    and so does the difference, which is what microseconds leave.
+    """
+    for name, *pair in zip(coarse.schema.names, fine.columns, coarse.columns, strict=True):
+        for exact, rounded in zip(*map(_leaves, pair), strict=True):
+            if exact.type != rounded.type:
+                rest = compute.subtract(exact.cast("int64"), compute.multiply(rounded.cast("int64"), 1000))
+                if compute.any(compute.not_equal(rest, 0)).as_py():
+                    raise _nanoseconds(path, name, "a timestamp of the type INT96 has nanoseconds")
+    return coarse
+
+
+def _leaves(array: Any) -> Iterator[Any]:
+    """Yield the arrays of numbers, text and bytes in an Arrow array that may be nested."""
+    if not array.type.num_fields:
+        yield array
+        return
+    parts = array.flatten()
+    for part in parts if isinstance(parts, list) else [parts]:
+        yield from _leaves(part)
+
+
+def _nanoseconds(path: str, column: str, what: object) -> FormatError:
+    return FormatError(
+        f"column {column!r}: {what}, but Python's times have microseconds: cast it to microseconds or int64 with "
+        "pyarrow, and share the rows of that table",
+        Kind.UNSUPPORTED,
+        path=path,
+    )
