@@ -26,7 +26,7 @@ def test_nothing_is_opened_without_trust(path, trusted):
     oc.save_object(path, Runs())
     with pytest.raises(ValueError, match=r"unpickles .*object\.oc, which runs code .* trusted=True"):
         oc.load_object(path, trusted=trusted)
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match=r"unpickles .*object\.oc, which runs code .* trusted=True"):
         oc.load_object(path)  # type: ignore[call-arg]
     assert RAN == []
     oc.load_object(path, trusted=True)

@@ -1,5 +1,6 @@
 // What cannot be saved does not compile: with each of the names below defined, for the reason beside it.
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,8 @@ struct Fields {
   Open wrong = one;
 #elif defined(padding)       // error: the element type has padding
   onecopy::OwningSpan<Padded> wrong;
+#elif defined(a_map)         // error: a container of nodes, such as std::map
+  std::map<int, int> wrong;
 #elif defined(bools)         // error: a bool among mapped elements
   onecopy::OwningSpan<bool> wrong;
 #endif
@@ -68,6 +71,8 @@ struct Value {
 using Sequence = std::vector<bool>;
 #elif defined(stream_of_pointers)  // error: a pointer cannot be saved
 using Sequence = std::vector<int*>;
+#elif defined(stream_of_a_map)     // error: for std::map take a sorted std::vector
+using Sequence = std::map<int, int>;
 #else
 using Sequence = std::vector<std::uint8_t>;
 #endif

@@ -341,3 +341,13 @@ svg.dispatchEvent(new PointerEvent("pointermove", at));
     box = done.stdout.partition('id="box"')[2].partition("</table>")[0]
     assert "<b>2.00 s</b>" in box
     assert "12.0 MB" in box  # 5 + 4 + 3
+
+
+def test_no_line_crosses_the_label_of_the_peak():
+    to_rgba = pytest.importorskip("matplotlib.colors").to_rgba
+    (axes,) = figure_of(picture_of([("run", series_of(processes=1))], "", 3), LIGHT).axes
+    label, line = axes.texts[0], axes.lines[0]
+    assert "at most" in label.get_text()
+    ground = label.get_bbox_patch()
+    assert (ground.get_facecolor(), ground.get_edgecolor()[3]) == (to_rgba(LIGHT["paper"]), 0)
+    assert label.get_zorder() > line.get_zorder()

@@ -261,6 +261,9 @@ def _damaged(file: ArrayFile, what: str, kind: Kind = Kind.MALFORMED) -> FormatE
 T = TypeVar("T")
 
 
+load_object.__kwdefaults__ = {**(load_object.__kwdefaults__ or {}), "trusted": False}  # only type checkers require it
+
+
 def share_object(
     factory: Callable[[], T],
     key: str,
@@ -314,6 +317,10 @@ def share_object(
     from onecopy.store import Store, keys
     from onecopy.store.fork import free_unused_memory
 
+    if not callable(factory):
+        raise TypeError(
+            f"share_object needs a function that returns the object, not a {type(factory).__name__}: pass lambda: data"
+        )
     opened = Store.of(store)
 
     def find(name: str) -> Artefact:

@@ -136,6 +136,10 @@ STAY = {
         "a Names may differ from its base class: convert it",
     ),
     "objects": (np.array([None] * 200_000), "an array of Python objects; a list of them can be shared"),
+    "contents": (
+        np.array([{"n": i} for i in range(20_000)]),
+        "an array of Python objects; a list of them can be shared",
+    ),
     "text": ("x" * 2_000_000, "a str cannot be shared"),
     "lambda": ([*range(100_000), lambda: 3], r"[100000]: "),
     "bag": (Bag(rows=[str(i) for i in range(50_000)]), "call oc.torch.share_dataset on it"),

@@ -261,12 +261,15 @@ def estimated_bytes(value: Any, depth: int = 0) -> int:
     >>> estimated_bytes([]), estimated_bytes(["abcdefg" * 100] * 1000) < 10_000
     (56, True)
     """
+    is_of_objects = isinstance(value, np.ndarray) and value.dtype == object  # its own bytes are pointers
     with contextlib.suppress(RuntimeError):  # sparse tensors have no nbytes
-        if isinstance(nbytes := getattr(value, "nbytes", None), int):  # arrays, tensors
+        if not is_of_objects and isinstance(nbytes := getattr(value, "nbytes", None), int):  # arrays, tensors
             return nbytes
     own = sys.getsizeof(value, 0)
     if depth == len(BREADTHS):
         return own
+    if is_of_objects:
+        return own + _of_children(list(_sample(value.ravel(), depth)), value.size, depth)
     if isinstance(value, dict):
         keys = 0 if depth else _of_children(list(_sample(value, depth)), len(value), depth)  # records share their keys
         return own + keys + _of_children([value[key] for key in _sample(value, depth)], len(value), depth)
@@ -276,9 +279,9 @@ def estimated_bytes(value: Any, depth: int = 0) -> int:
 
 
 def _sample(container: Any, depth: int) -> islice[Any]:
-    """Return evenly spaced elements of a list or tuple, or the first elements of another container."""
+    """Return evenly spaced elements of a list, tuple or array, or the first elements of another container."""
     step = max(1, len(container) // BREADTHS[depth])
-    if isinstance(container, list | tuple):
+    if isinstance(container, list | tuple | np.ndarray):
         return islice(container[::step], BREADTHS[depth])
     return islice(container, BREADTHS[depth])
 

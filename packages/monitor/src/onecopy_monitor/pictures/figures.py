@@ -173,6 +173,7 @@ def _draw(axes: Any, frame: Frame, seconds: float, colours: dict[str, str]) -> d
             textcoords="offset points",
             ha="right" if over else "left",
             color=colours["ink"],
+            bbox={"facecolor": colours["paper"], "edgecolor": "none", "pad": 1},  # no line crosses the text
         )
     return {**dict(zip(BANDS.values(), bands, strict=True)), panel.line_words: line}
 
