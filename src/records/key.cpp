@@ -222,15 +222,8 @@ std::uint64_t Key::hash(const std::optional<HashSeed>& seed) const noexcept {
 
 std::string Key::shown() const {
   constexpr std::size_t longest = 100;
-  switch (kind) {
-    case Kind::none: return "None";
-    case Kind::integer: return std::to_string(integer);
-    case Kind::real: return std::to_string(real);
-    case Kind::wide: return "of " + std::to_string(wide.size()) + " bytes";
-    case Kind::text:
-    case Kind::bytes: break;
-    case Kind::tuple: return "of " + std::to_string(items.size()) + " values";
-  }
+  if (kind == Kind::integer) return std::to_string(integer);
+  if (kind != Kind::text && kind != Kind::bytes) return "of another type";
   return (kind == Kind::bytes ? "b'" : "'") + std::string(text.substr(0, longest)) +
          (text.size() > longest ? "...'" : "'");
 }

@@ -23,7 +23,7 @@ namespace onecopy::records {
 
 using HashSeed = std::array<std::uint64_t, 2>;
 
-HashSeed new_seed();  // which nobody can guess
+HashSeed new_seed();  // from the random device of the system
 
 // A key in the form in which keys are compared: equal Python keys have one form.
 struct Key {

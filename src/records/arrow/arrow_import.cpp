@@ -48,13 +48,6 @@ std::array<std::byte, 9> wide(std::uint64_t value) noexcept {
   return bytes;
 }
 
-struct KeyHash {
-  std::size_t operator()(const Key& key) const {
-    static const HashSeed seed = new_seed();  // keys may be chosen to collide
-    return key.hash(seed);
-  }
-};
-
 class Reader {
  public:
   Reader(const ArrowSchema& schema, std::string path, int depth = 0) : path_(std::move(path)), format_(schema.format) {
@@ -251,15 +244,26 @@ class Reader {
     const auto [begin, end] = range(array, i);
     const ArrowArray& entries = *array.children[0];
     const Reader& keys = children_[0].children_[0];
+    keys.expect_different(*entries.children[0], begin + entries.offset, end + entries.offset);
     MapColumn& map = column.map();
-    std::unordered_set<Key, KeyHash> seen;
     for (std::int64_t entry = begin; entry < end; ++entry) {
-      const auto [found, is_new] = seen.insert(keys.key(*entries.children[0], entry + entries.offset));
-      if (!is_new) refuse(path_, "has a map with the key " + found->shown() + " twice, which a dict cannot have");
       keys.append(map.keys(), *entries.children[0], entry + entries.offset);
       children_[0].children_[1].append(map.values(), *entries.children[1], entry + entries.offset);
     }
     map.end();
+  }
+
+  // Keys with one hash are equal: they cannot be chosen to collide, and for chance it has too many bits.
+  void expect_different(const ArrowArray& array, std::int64_t begin, std::int64_t end) const {
+    static const HashSeed seed = new_seed();
+    std::vector<std::uint64_t> hashes;
+    for (std::int64_t i = begin; i < end; ++i)
+      if (const Key one = key(array, i); one == one) hashes.push_back(one.hash(seed));  // NaN equals no key
+    std::ranges::sort(hashes);
+    const auto twice = std::ranges::adjacent_find(hashes);
+    for (std::int64_t i = begin; twice != hashes.end() && i < end; ++i)
+      if (const Key one = key(array, i); one.hash(seed) == *twice)
+        refuse(path_, "has a map with the key " + one.shown() + " twice, which a dict cannot have");
   }
 
   // Value i as the key of a dict, which refers to the memory of the array.
