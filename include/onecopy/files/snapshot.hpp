@@ -22,11 +22,11 @@ Mapping take_snapshot(int fd, std::string name, unsigned threads = 0, bool drop_
 void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads = 0);
 
 // Why the contents of an open file may change, or be changing now, while its `content_identity` stays the same; empty
-// if each write from now on changes it, also one through a mapping that a process has already. That holds where no process
-// has the file open for writing, on the file systems of local disks that are known to date writes. Where that cannot be
-// seen (a file of another user, overlayfs, a server), dirty pages are written back first, which makes the next write
-// through a mapping a dated one, and the file must not have been changed within the last minute. Moves the position of
-// `fd`. The caller has waited until the clock has advanced since the last change.
+// if each write from now on changes it, also one through a mapping that a process has already. That holds where no
+// process has the file open for writing, on the file systems of local disks that are known to date writes. Where that
+// cannot be seen (a file of another user, overlayfs, a server), dirty pages are written back first, which makes the
+// next write through a mapping a dated one, and the file must not have been changed within the last minute. Moves the
+// position of `fd`. The caller has waited until the clock has advanced since the last change.
 std::string why_not_identified(int fd);
 
 // What identifies the contents of an open file: device, inode, size in bytes, and the times of the last write and of
