@@ -40,6 +40,8 @@ class LoadReport:
     """Names in the module that the file does not have; their weights are unchanged."""
     unexpected: tuple[str, ...] = ()
     """Names in the file that the module does not have; they were not read."""
+    unused: tuple[str, ...] = ()
+    """Names in both whose bytes are not used: tied to a later name with other bytes, or computed by the module."""
     on_meta: tuple[str, ...] = ()
     """Names of parameters and buffers that are still on the meta device, without data."""
     warming: WarmJob | None = None
@@ -55,6 +57,7 @@ class LoadReport:
             ("one weight", [" = ".join(group) for group in self.tied]),
             ("not in the file", self.missing),
             ("not in the module", self.unexpected),
+            ("in the file, but not used", self.unused),
             ("still on the meta device", self.on_meta),
         ):
             if names:

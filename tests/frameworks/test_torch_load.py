@@ -172,26 +172,22 @@ def test_what_is_no_dtype_is_refused_and_nothing_is_changed(model, file, dtype):
 def test_a_missing_prefix_is_named_in_the_error(model, file, tmp_path):
     with oc.open(file) as weights:
         oc.save(tmp_path / "whole.safetensors", {f"model.{name}": array for name, array in weights.items()})
-    with pytest.raises(RuntimeError, match=r"pass prefix='model\.'$"):
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\)(.|\n)*pass prefix='model\.' if that is 'scale'$"):
         oc.torch.load_into(model, tmp_path / "whole.safetensors")
     assert not oc.torch.load_into(model, tmp_path / "whole.safetensors", prefix="model.").unexpected
 
 
 def test_what_is_no_module_is_refused(file):
-    with pytest.raises(TypeError, match=r"module must be a torch\.nn\.Module or a dict of modules, not PosixPath"):
+    with pytest.raises(TypeError, match=r"module must be a torch\.nn\.Module or a dict .*, not PosixPath"):
         oc.torch.load_into(file, file)
 
 
 def test_what_does_not_match_raises_and_nothing_is_changed(model, file, tmp_path):
     before = model.inner.weight
     oc.save(tmp_path / "odd.safetensors", {"inner.weight": np.zeros((2, 2), np.float32), "more": np.zeros(3)})
-    with pytest.raises(
-        RuntimeError, match=r"does not match Model: not in the file: .*words.weight.*; not in the module: more"
-    ):
+    with pytest.raises(RuntimeError, match=r'for Model:\s+Missing.*"words.weight".*\s+Unexpected.*"more"'):
         oc.torch.load_into(model, tmp_path / "odd.safetensors")
-    with pytest.raises(
-        RuntimeError, match=r"inner.weight has shape \(2, 2\) in the file, but \(512, 512\) in the module"
-    ):
+    with pytest.raises(RuntimeError, match=r"size mismatch for inner\.weight"):
         oc.torch.load_into(model, tmp_path / "odd.safetensors", strict=False)
     assert model.inner.weight is before
 
@@ -203,7 +199,7 @@ def test_what_stays_on_meta_is_named(file, tmp_path):
     report = oc.torch.load_into(empty, tmp_path / "part.safetensors", strict=False)
     assert sorted(report.missing) == ["inner.bias", "inner.weight", "scale"]
     assert sorted(report.on_meta) == sorted(report.missing)
-    assert "still on the meta device: inner.weight, inner.bias, scale" in str(report)
+    assert "still on the meta device: scale, inner.weight, inner.bias" in str(report)
 
 
 def test_a_cast_can_be_made_once_for_all_processes(file, tmp_path, monkeypatch):
@@ -303,7 +299,7 @@ def test_a_buffer_of_another_type_is_not_taken(tmp_path):
     path = saved(tmp_path / "a.safetensors", positions=torch.arange(8), frequencies=torch.linspace(0, 1, 4).half())
     with torch.device("meta"):
         module = Rotary()
-    with pytest.raises(RuntimeError, match="not in the file: frequencies"):
+    with pytest.raises(RuntimeError, match=r"on the meta device and not in the file: frequencies"):
         oc.torch.load_into(module, path)
 
 
@@ -313,7 +309,7 @@ def test_a_part_of_a_file_is_loaded_by_its_prefix(tmp_path):
     torch.save({"model": inner.state_dict(), "step": torch.tensor(3)}, path)
     with torch.device("meta"):
         module = torch.nn.Linear(8, 8)
-    with pytest.raises(RuntimeError, match="not in the file: weight, bias"):
+    with pytest.raises(RuntimeError, match=r'Missing.*: "weight", "bias"(.|\n)*pass prefix=.model\.. if'):
         oc.torch.load_into(module, path)
     report = oc.torch.load_into(module, path, prefix="model.")
     assert torch.equal(module.weight, inner.weight)
@@ -335,9 +331,9 @@ def test_a_dict_of_modules_and_tensors_is_given_a_file(tmp_path):
     assert torch.equal(parts["ema"]["net"].bias, ema.bias)
     assert parts["step"].tolist() == [0, 1, 2, 3]
     assert (report.copied, report.on_meta) == ((), ())
-    with pytest.raises(TypeError, match="'lr' must be a module, a tensor or a dict of these, not a float"):
+    with pytest.raises(TypeError, match=r"'lr' must be a torch\.nn\.Module or a dict .*, not float"):
         oc.torch.load_into({"model": given, "lr": 0.1}, path)
-    with pytest.raises(RuntimeError, match=r"not in the module: .*step"):
+    with pytest.raises(RuntimeError, match=r"Unexpected key\(s\) in state_dict: .*step"):
         oc.torch.load_into({"model": given}, path)
 
 

@@ -49,7 +49,7 @@ def from_pretrained(
     max_bytes: int | str | None = None,
     **given: Any,
 ) -> Any:
-    """Return a model with mapped weights from a folder of safetensors files.
+    """Return a model with mapped weights from a folder of safetensors files, or of checkpoints of torch.
 
     The weights equal those of ``model_class.from_pretrained(folder, dtype=dtype, **given)`` bit for bit: transformers
     builds the model and decides which weights are cast (some architectures keep weights in float32). Its casts return
@@ -60,7 +60,8 @@ def from_pretrained(
     model_class
         A class with ``from_pretrained``: ``AutoModel``, ``LlamaForCausalLM``, ...
     folder
-        Folder of a saved or downloaded model: ``config.json``, ``model.safetensors`` or its shards.
+        Folder of a saved or downloaded model: ``config.json``, ``model.safetensors`` or its shards; without these,
+        ``pytorch_model.bin`` or its shards, which transformers unpickles.
     dtype
         Dtype of floating-point weights, a ``torch.dtype`` or its name; "auto": the dtype in ``config.json``, else the
         dtypes of the file.
@@ -82,7 +83,7 @@ def from_pretrained(
     Raises
     ------
     FileNotFoundError
-        The folder has no safetensors files, or lacks files that its index names.
+        The folder has no weights in these files, or lacks files that its index names.
     FormatError
         A file is damaged.
     OSError
@@ -114,7 +115,7 @@ def from_pretrained(
     if url := url_of(folder):
         folder, _ = resolve(f"{url.rstrip('/')}/")
     place = Path(folder, given.get("subfolder") or "")
-    files = _files_in(place, given.get("variant"))
+    files = _files_in(place, given.get("variant"), stems=("model.safetensors", "pytorch_model.bin"))
     wanted = _type_of(dtype, place)
     for file in files:
         arrays.open_arrays(file).close()  # raises FormatError for a damaged file, before another parser reads it
@@ -128,18 +129,24 @@ def from_pretrained(
     return model
 
 
-def _files_in(place: Path, variant: str | None) -> list[Path]:
+def _files_in(place: Path, variant: str | None, stems: tuple[str, ...] = ("model.safetensors",)) -> list[Path]:
     """Return the files of weights that transformers reads; the folder may have others (consolidated.safetensors)."""
     suffix = f".{variant}" if variant else ""
-    one, index = place / f"model{suffix}.safetensors", place / f"model.safetensors.index{suffix}.json"
-    if one.exists():
-        return [one]
-    if index.exists():
-        return sorted(map(Path, paths_of(os.fspath(index), names_of_index(index))))
+    for stem in stems:
+        name, _, kind = stem.rpartition(".")
+        one, index = place / f"{name}{suffix}.{kind}", place / f"{stem}.index{suffix}.json"
+        if one.exists():
+            return [one]
+        if index.exists():
+            return sorted(map(Path, paths_of(os.fspath(index), names_of_index(index))))
     files = sorted(place.glob(f"*{suffix}.safetensors"))
     if not files:
         download = "download a model of the hub first (huggingface_hub.snapshot_download returns a folder)"
-        what = f"no *{suffix}.safetensors files" if place.is_dir() else f"no such folder; {download}"
+        what = (
+            f"no *{suffix}.safetensors files, nor pytorch_model{suffix}.bin"
+            if place.is_dir()
+            else f"no such folder; {download}"
+        )
         raise FileNotFoundError(errno.ENOENT, what, os.fspath(place))
     return files
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import warnings
-from collections.abc import Iterator, Mapping
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections import UserDict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from onecopy.arrays.entries import TYPES as ARRAY_TYPES
 from onecopy.arrays.entries import range_of
 from onecopy.arrays.saving import save
 from onecopy.arrays.streaming import is_larger_than_memory
+from onecopy.errors import FileChanged
 from onecopy.page_cache import register_with_cuda
 from onecopy.reports import Copied, LoadReport
 from onecopy.sources import resolve
@@ -22,14 +23,16 @@ from onecopy.store import Store
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from onecopy.page_cache import WarmJob
 
 
 TYPES = {name: scalar or np.dtype(numpy).name for name, (numpy, scalar, _) in ARRAY_TYPES.items()}
-"""Names of dtypes in torch by the dtype of a file; weights of other dtypes become bytes as uint8."""
+"""Names of dtypes in torch by the dtype of a safetensors file."""
+_OTHER_TYPES = dict.fromkeys(("<c16", "COMPLEX128", "COMPLEXDOUBLE"), "complex128") | {"COMPLEXHALF": "complex32"}
+"""The same for dtypes of npz, ONNX and ExecuTorch; torch checkpoints have the names of torch."""
 
 
 def expect_torch() -> None:
@@ -57,15 +60,15 @@ def dtype_of(dtype: Any) -> Any:
     return found
 
 
-class _Cast(Mapping[str, Any]):
+class _Cast(UserDict[str, Any]):
     """The cast tensors of a file for `onecopy.save`, which gets each tensor twice, first for its dtype and shape."""
 
     def __init__(self, path: str, dtype: Any) -> None:
-        self._tensors, self._dtype = load(path, unsafe_shared=True), dtype
-        self._described: set[str] = set()
+        super().__init__(load(path, unsafe_shared=True))
+        self._dtype, self._described = dtype, set[str]()
 
     def __getitem__(self, name: str) -> Any:
-        tensor = self._tensors[name]
+        tensor = self.data[name]
         if not is_cast(tensor, self._dtype):
             return tensor
         if name in self._described:
@@ -73,16 +76,10 @@ class _Cast(Mapping[str, Any]):
         self._described.add(name)
         return tensor.new_empty(tensor.shape, dtype=self._dtype)  # uninitialized: reserves no pages
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
 
 def is_cast(tensor: Any, dtype: Any) -> bool:
-    """Return whether a tensor is floating-point with another dtype."""
-    return bool(tensor.is_floating_point() and tensor.dtype != dtype)
+    """Return whether a tensor is floating-point with another dtype; False for pairs of F4, which torch cannot cast."""
+    return bool(tensor.is_floating_point() and tensor.dtype != dtype and not str(tensor.dtype).endswith("_x2"))
 
 
 def needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
@@ -235,61 +232,37 @@ def load_into(
     dtype = dtype_of(dtype)
     if cast not in ("private", "store"):
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
-    given, module = module, _as_module(module)
-    groups, expected = _tied(module), module.state_dict(keep_vars=True)
-    unsaved = {name: one for name, one in module.named_buffers() if name not in expected}
     path = resolve(path)[0]
     if dtype is not None and cast == "store" and needs_cast(path, dtype):
         path = cast_once(path, dtype)
-    private, on_cpu = is_cpu(device) and not unsafe_shared, is_cpu(device)
-    with arrays.open_arrays(path, private=private) as file:
+    target, slots, on_cpu = _as_module(module), list(_slots(module)), is_cpu(device)
+    groups = _groups(slots)
+    with arrays.open_arrays(path, private=on_cpu and not unsafe_shared) as file:
         entries = {name[len(prefix) :]: file.entry(name) for name in file if name.startswith(prefix)}
-        filled = [
-            name for name, one in unsaved.items() if one.is_meta and name in entries and _is_like(entries[name], one)
-        ]
-        present = [*(name for name in expected if name in entries), *filled]
-        names = [entries[name].name for name in present]
-        job = file.warm(names, wait=False, max_bytes=max_bytes) if warm and on_cpu else None
-        tensors, ahead = tensors_in(file, names, device=device, writable=private, max_bytes=max_bytes)
-    state = {name: tensors[entries[name].name] for name in present}
-    copied = []
-    for name in present if dtype is not None else ():
-        if is_cast(tensor := state[name], dtype) and name in expected:
-            state[name] = tensor.to(dtype)
-            why = f"cast from {str(tensor.dtype)[6:]} to {str(dtype)[6:]}"
-            copied.append(Copied(name, state[name].numel() * state[name].element_size(), why))
-    nbytes = sum(entries[name].nbytes for name in present)
-    cast_bytes = sum(entries[one.name].nbytes for one in copied)
-    for group in groups:  # a name that the file does not have gets the tensor of another name
-        known = next((state[name] for name in group if name in state), None)
-        state |= {} if known is None else dict.fromkeys(group, known)
-    missing = tuple(name for name in expected if name not in state)
-    unexpected = tuple(name for name in entries if name not in expected and name not in unsaved)
-    unusable = [name for name, one in unsaved.items() if one.is_meta and name not in state]
-    if strict:
-        _check(module, state, missing, unexpected, unusable, prefix)
-    else:
-        _check(module, state, (), (), [], prefix)
-    buffers = {name: state.pop(name) for name in filled}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*no-op.*", category=UserWarning)  # weights left on meta
-        module.load_state_dict(state, strict=False, assign=True)
-    for name, tensor in buffers.items():
-        _set(module, name, tensor)
-    for first, *others in groups:  # assigning has made separate parameters
-        for name in others:
-            _set(module, name, attrgetter(first)(module))
-    _give_back(given, module)
+        taken = entries if on_cpu else entries.keys() & {slot.name for slot in slots}
+        names = [one.name for name, one in entries.items() if name in taken]
+        tensors, job = tensors_in(file, names, device=device, writable=not unsafe_shared, max_bytes=max_bytes)
+        if others := [one.name for name, one in entries.items() if name not in taken]:  # a hook may rename them
+            tensors |= load(path, names=others, unsafe_shared=unsafe_shared)
+            if file.changed():
+                raise FileChanged(errno.ESTALE, "the file was replaced or modified while it was loaded", file.path)
+        state = {name: tensors[one.name] for name, one in entries.items()}
+        sources = {_storage(tensor): entry for tensor, entry in zip(state.values(), entries.values(), strict=True)}
+        missing, unexpected = _assign(target, groups, state, strict, prefix)
+        used, copied, unused = _finish(groups, state, sources, dtype, device)
+        if warm and on_cpu:
+            job = file.warm([one.name for one in used], wait=False, max_bytes=max_bytes)
     return LoadReport(
         path=str(path),
-        mapped=nbytes - cast_bytes if on_cpu else 0,
+        mapped=sum(one.nbytes for one, is_mapped in used.items() if is_mapped and on_cpu),
         copied=tuple(copied),
-        tied=tuple(map(tuple, groups)),
-        missing=missing,
-        unexpected=unexpected,
-        on_meta=tuple(name for name, tensor in _every(module) if tensor.is_meta),
-        warming=job if on_cpu else ahead,
-        sent=0 if on_cpu else nbytes,
+        tied=tuple(tuple(slot.name for slot in group) for group in groups if len(group) > 1),
+        missing=tuple(missing),
+        unexpected=tuple(unexpected),
+        unused=tuple(unused),
+        on_meta=tuple(slot.name for slot in slots if slot.now is not None and slot.now.is_meta),
+        warming=job,
+        sent=0 if on_cpu else sum(one.nbytes for one in used),
     )
 
 
@@ -302,8 +275,11 @@ def tensors_in(
     file: arrays.ArrayFile, names: list[str], *, device: Any, writable: bool, max_bytes: int | str | None = None
 ) -> tuple[dict[str, Any], WarmJob | None]:
     """Return arrays of a file as tensors on its mapping, or as copies on a device with the job that reads ahead."""
+    import torch
+
     if is_cpu(device):
         return _tensors(file, names, writable=writable), None
+    torch.empty(0, device=device)  # raises torch's own error for a device that this machine does not have
     in_order = sorted(names, key=lambda name: (file.path_of(name), file.entry(name).offset))
     job, sent = None, {}
     if is_larger_than_memory(sum(file.entry(name).nbytes for name in names)):
@@ -362,6 +338,8 @@ def _sent(file: arrays.ArrayFile, names: Iterable[str], device: Any) -> dict[_Pl
 def _bytes(view: memoryview, *, writable: bool = False) -> Any:
     import torch
 
+    if not len(view):
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
     with warnings.catch_warnings():
         if not writable:
             warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
@@ -377,125 +355,183 @@ def _tensors(
     bases: dict[_Place, Any] | None = None,
 ) -> dict[str, Any]:
     """Return tensors on views of a file, or copies on a device, also those in `bases`; same bytes share one storage."""
-    import torch
-
     bases = {} if bases is None else bases
     found = {}
     for name in names:
-        entry = file.entry(name)
         view, kind, shape, strides = file.memory_of(name)
-        dtype = getattr(torch, TYPES.get(kind, "uint8"), torch.uint8)
-        if entry.nbytes == 0:
-            found[name] = torch.empty(shape, dtype=dtype, device=device)
-            continue
         place = _place_of(file, name)
-        if place not in bases:
-            here = _bytes(view, writable=writable)
-            bases[place] = here if device is None else here.to(device)
-        base = bases[place]
-        if kind not in TYPES:
+        if place not in bases or not len(view):  # weights without bytes share no storage, which could be resized
+            base = _bytes(view, writable=writable)
+            bases[place] = base if device is None else base.to(device)
+        base, dtype = bases[place], _dtype_in_torch(kind, shape)
+        if dtype is None:
             found[name] = base
         elif strides:
             found[name] = base.view(dtype).as_strided(shape, strides)
         else:
-            found[name] = base.view(dtype).view(shape)
+            found[name] = base.view(dtype).view(shape if kind != "F4" else (*shape[:-1], shape[-1] // 2))
     return found
 
 
-def _as_module(given: Any) -> Any:
-    """Return a module; for a dict, one that has its modules and tensors under its keys."""
+def _dtype_in_torch(kind: str, shape: tuple[int, ...]) -> Any:
+    """Return torch's dtype for elements of a file, pairs for F4; None if torch has none, or the last axis is odd."""
+    import torch
+
+    if kind == "F4":
+        return getattr(torch, "float4_e2m1fn_x2", None) if shape and shape[-1] % 2 == 0 else None
+    dtype = getattr(torch, TYPES.get(kind) or _OTHER_TYPES.get(kind, kind), None)
+    return dtype if isinstance(dtype, torch.dtype) else None
+
+
+class _Slot(NamedTuple):
+    """A place for a parameter or buffer: a key of those of a module, or of a dict of tensors."""
+
+    name: str
+    tensors: Any
+    key: str
+    before: Any
+    """The tensor there before anything is loaded."""
+    is_saved: bool
+    """Whether the state of the module has it; False for buffers with ``persistent=False``."""
+
+    @property
+    def now(self) -> Any:
+        return self.tensors[self.key] if self.key in self.tensors else None  # noqa: SIM401 - TorchScript has no get
+
+
+def _slots(given: Any, prefix: str = "") -> Iterator[_Slot]:
+    """Yield the places of a module or dict in the order in which torch loads them; tied weights under each name."""
+    import torch
+
+    is_dict = isinstance(given, dict)
+    unsaved = getattr(given, "_non_persistent_buffers_set", ())
+    for tensors in (given,) if is_dict else (given._parameters, given._buffers):
+        for key, tensor in tensors.items():
+            if isinstance(tensor, torch.Tensor):
+                yield _Slot(f"{prefix}{key}", tensors, key, tensor, key not in unsaved)
+    for key, child in (given if is_dict else given._modules).items():
+        if isinstance(child, (dict, torch.nn.Module)):
+            yield from _slots(child, f"{prefix}{key}.")
+
+
+def _groups(slots: list[_Slot]) -> list[list[_Slot]]:
+    """Return places in groups that share one tensor."""
+    groups: dict[int, list[_Slot]] = {}
+    for slot in slots:
+        groups.setdefault(id(slot.before), []).append(slot)
+    return list(groups.values())
+
+
+def _as_module(given: Any, name: str = "module") -> Any:
+    """Return a module; for a dict, one whose `load_state_dict` loads the modules and tensors of the dict."""
     import torch
 
     if isinstance(given, torch.nn.Module):
         return given
     if not isinstance(given, dict):
-        raise TypeError(f"module must be a torch.nn.Module or a dict of modules, not {type(given).__name__}")
+        raise TypeError(
+            f"{name} must be a torch.nn.Module or a dict of modules and tensors, not {type(given).__name__}"
+        )
     module = torch.nn.Module()
     for key, value in given.items():
-        if isinstance(value, (dict, torch.nn.Module)):
-            module._modules[str(key)] = _as_module(value)
-        elif isinstance(value, torch.Tensor):
-            module.register_buffer(str(key), value)
-        else:
-            raise TypeError(f"{key!r} must be a module, a tensor or a dict of these, not a {type(value).__name__}")
+        if not isinstance(value, torch.Tensor):
+            module._modules[str(key)] = _as_module(value, repr(key))
+    module._load_from_state_dict = partial(_load_dict, given)
     return module
 
 
-def _give_back(given: Any, module: Any) -> None:
-    """Replace the tensors of a dict by those that the module of `_as_module` has now."""
-    for key, value in given.items() if isinstance(given, dict) else ():
-        if isinstance(value, dict):
-            _give_back(value, module._modules[str(key)])
-        elif str(key) in module._buffers:
-            given[key] = module._buffers[str(key)]
-
-
-def _is_like(entry: arrays.Entry, tensor: Any) -> bool:
-    """Return whether an array of a file has the dtype and shape of a tensor."""
-    return TYPES.get(entry.dtype) == str(tensor.dtype)[6:] and tuple(entry.shape) == tuple(tensor.shape)
-
-
-def _every(module: Any) -> list[tuple[str, Any]]:
-    """Return parameters and buffers with their names; tied ones appear under each name."""
-    return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-
-
-def _tied(module: Any) -> list[list[str]]:
-    """Return the groups of names that share one parameter or buffer."""
-    names: dict[int, list[str]] = {}
-    for name, tensor in _every(module):
-        names.setdefault(id(tensor), []).append(name)
-    return [group for group in names.values() if len(group) > 1]
-
-
-def _set(module: Any, name: str, tensor: Any) -> None:
-    """Replace a parameter or buffer by another tensor."""
-    owner, _, last = name.rpartition(".")
-    place = module.get_submodule(owner)
-    if last in place._buffers:
-        place._buffers[last] = tensor
-    else:
-        setattr(place, last, tensor)
-
-
-def _prefix_of(missing: Sequence[str], unexpected: Sequence[str]) -> str:
-    """Return a prefix, such as "model.", that turns missing names into unexpected ones; "" without one.
-
-    All unexpected names with that prefix must be missing names without it.
-    """
-    lacking = set(missing)
-    for name in unexpected:
-        at = -1
-        while (at := name.find(".", at + 1)) >= 0:
-            begin = name[: at + 1]
-            if name[at + 1 :] in lacking and all(
-                one[at + 1 :] in lacking for one in unexpected if one.startswith(begin)
-            ):
-                return begin
-    return ""
-
-
-def _check(
-    module: Any,
-    state: Mapping[str, Any],
-    missing: Sequence[str],
-    unexpected: Sequence[str],
-    unusable: Iterable[str],
-    prefix: str,
+def _load_dict(
+    given: Any, state: Any, prefix: str, _: Any, __: bool, missing: list[str], unexpected: list[str], errors: list[str]
 ) -> None:
-    """Raise RuntimeError as ``load_state_dict`` does, but before the module is changed."""
-    lines = []
-    if missing:
-        lines.append(f"not in the file: {', '.join(missing)}")
-    if unexpected:
-        lines.append(f"not in the module: {', '.join(unexpected)}")
-    if missing and (begin := _prefix_of(missing, unexpected)):
-        lines.append(f"in the file, the names begin with {begin!r}: pass prefix={prefix + begin!r}")
-    if unusable:
-        how = "make them outside of torch.device('meta'), or pass strict=False and give them values"
-        lines.append(f"on the meta device and not in the file: {', '.join(unusable)} ({how})")
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        if name in state and (ours := tuple(state[name].shape)) != tuple(tensor.shape):
-            lines.append(f"{name} has shape {ours} in the file, but {tuple(tensor.shape)} in the module")
-    if lines:
-        raise RuntimeError(f"the file does not match {type(module).__name__}: " + "; ".join(lines))
+    """Replace the tensors of a dict as torch does those of a module; names in a dict can be any text."""
+    import torch
+
+    known = set()
+    for key, old in given.items():
+        if isinstance(old, torch.Tensor):
+            known.add(name := f"{prefix}{key}")
+            new = state.get(name)
+            if new is None:
+                missing.append(name)
+            elif new.shape != old.shape:
+                errors.append(f"size mismatch for {name}: {tuple(new.shape)} in the file, {tuple(old.shape)} here.")
+            elif isinstance(old, torch.nn.Parameter):
+                given[key] = torch.nn.Parameter(new, requires_grad=old.requires_grad)
+            else:
+                given[key] = new
+    parts = tuple(f"{prefix}{key}." for key, value in given.items() if not isinstance(value, torch.Tensor))
+    unexpected += [name for name in state if name not in known and not name.startswith(parts)]
+
+
+def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], strict: bool, prefix: str) -> Any:
+    """Have torch assign the tensors of a file, or none of them; return missing and unexpected names.
+
+    A name that the file does not have gets the tensor of the last name that it is tied to. Buffers that the module does
+    not save are taken out of `state`, and are assigned if they are on the meta device.
+    """
+    slots = [slot for group in groups for slot in group]
+    for group in groups:
+        found = [state[slot.name] for slot in group if slot.name in state]
+        state.update({slot.name: found[-1] for slot in group if found and slot.name not in state})
+    for slot in slots:
+        old, new = slot.before, None if slot.is_saved else state.pop(slot.name, None)
+        if new is not None and old.is_meta and (new.dtype, new.shape) == (old.dtype, old.shape):
+            slot.tensors[slot.key] = new
+    try:
+        result = module.load_state_dict(state, strict=strict, assign=True)
+        lost = [slot.name for slot in slots if not slot.is_saved and slot.now is slot.before and slot.now.is_meta]
+        if lost and strict:
+            how = "make them outside of torch.device('meta'), or pass strict=False and give them values"
+            raise RuntimeError(f"on the meta device and not in the file: {', '.join(lost)} ({how})")
+    except Exception as error:
+        for slot in slots:
+            slot.tensors[slot.key] = slot.before
+        missing = next((slot.name for slot in slots if slot.is_saved and slot.name not in state), "")
+        if found := [name for name in state if name.endswith(f".{missing}")]:
+            begin = prefix + found[0].removesuffix(missing)
+            error.add_note(f"The file has {prefix + found[0]!r}: pass prefix={begin!r} if that is {missing!r}")
+        raise
+    return result or ((), ())  # classes with a method of their own may return None
+
+
+def _finish(
+    groups: list[list[_Slot]], state: dict[str, Any], sources: dict[int, arrays.Entry], dtype: Any, device: Any
+) -> tuple[dict[arrays.Entry, bool], list[Copied], list[str]]:
+    """Tie what torch has assigned, cast it, and move to the device what hooks have made elsewhere.
+
+    Returns the arrays of the file that are used, with whether they are on its mapping or sent as they are; the copies;
+    and the names whose tensors are not used.
+    """
+    import torch
+
+    used, copied, unused = dict[arrays.Entry, bool](), list[Copied](), list[str]()
+    for group in groups:
+        assigned = [slot.now for slot in group if slot.now is not slot.before or slot.name in state]
+        if not assigned or (weight := assigned[-1]) is None:
+            continue
+        at, why, data = _storage(weight), "", weight.detach()
+        kept = data if is_cpu(device) else data.to(device)
+        if dtype is not None and group[0].is_saved and is_cast(data, dtype):
+            kept, why = kept.to(dtype), f"cast from {str(data.dtype)[6:]} to {str(dtype)[6:]}"
+        elif at not in sources and is_cpu(device):
+            why = "computed by the module while it was loaded"
+        if why:
+            copied.append(Copied(group[0].name, kept.nbytes, why))
+        if at in sources:
+            used[sources[at]] = not why
+        if kept is data:
+            kept = weight
+        elif isinstance(weight, torch.nn.Parameter):
+            kept = torch.nn.Parameter(kept, requires_grad=weight.requires_grad)
+        unused += [slot.name for slot in group if slot.name in state and _storage(state[slot.name]) != at]
+        for slot in group:
+            slot.tensors[slot.key] = kept
+    return used, copied, unused
+
+
+def _storage(tensor: Any) -> int:
+    """Return what identifies the memory of a tensor; 0 for None, and for sparse and lazy tensors, which have none."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (AttributeError, NotImplementedError, RuntimeError, ValueError):
+        return 0
