@@ -203,6 +203,16 @@ def test_a_file_with_one_of_the_tied_names_is_complete(name, tmp_path):
     assert [one.name for one in report.copied] == ["embedding.weight"]
 
 
+@pytest.mark.parametrize("cast", ["private", "store"])
+def test_an_extra_state_is_not_cast(cast, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    module, path = Extra(), tmp_path / "m.safetensors"
+    oc.save(path, {"weight": torch.ones(3), "_extra_state": torch.arange(3.0) / 3})
+    oc.torch.load_into(module, path, dtype="bfloat16", cast=cast)
+    assert module.weight.dtype == torch.bfloat16
+    assert torch.equal(module.got, torch.arange(3.0) / 3)
+
+
 def test_an_error_leaves_parameters_and_buffers_as_they_were(tmp_path):
     path, module = tmp_path / "m.pt", frozen()
     state = module.state_dict()

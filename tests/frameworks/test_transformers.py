@@ -1,5 +1,6 @@
 """Models of Hugging Face's transformers: mapped as they are, and mapped in another dtype."""
 
+import json
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -110,12 +111,45 @@ def test_a_name_of_the_hub_is_no_folder(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_weights_and_a_damaged_file_are_refused(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no \*\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"no \*\.safetensors files, nor pytorch_model\.bin"):
         oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path)
     file = min(folder.glob("*.safetensors"))
     os.truncate(file, 1000)
     with pytest.raises(oc.FormatError, match=file.name):
         oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, dtype="float32")
+
+
+@pytest.mark.parametrize("variant", [None, "v2"])
+@pytest.mark.parametrize("is_sharded", [False, True])
+@pytest.mark.parametrize("dtype", ["auto", "float16"])
+def test_a_folder_of_checkpoints_of_torch_is_loaded_as_transformers_loads_it(dtype, is_sharded, variant, tmp_path):
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=64, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16
+    )
+    torch.manual_seed(0)
+    state = transformers.BertModel(config).state_dict()
+    attention = "encoder.layer.0.attention.self"
+    state[f"{attention}.key.weight"] = state[f"{attention}.query.weight"].T  # the same bytes with other strides
+    config.save_pretrained(tmp_path)
+    suffix = f".{variant}" if variant else ""
+    if is_sharded:
+        names = {name: f"pytorch_model{suffix}-{number % 2}.bin" for number, name in enumerate(state)}
+        for file in set(names.values()):
+            torch.save({name: state[name] for name in state if names[name] == file}, tmp_path / file)
+        (tmp_path / f"pytorch_model.bin.index{suffix}.json").write_text(
+            json.dumps({"metadata": {"total_size": 1}, "weight_map": names})
+        )
+    else:
+        torch.save(state, tmp_path / f"pytorch_model{suffix}.bin")
+    given = {"dtype": dtype, "variant": variant}
+    expected = transformers.BertModel.from_pretrained(tmp_path, **given).state_dict()
+    model = oc.transformers.from_pretrained(transformers.BertModel, tmp_path, store=tmp_path / "store", **given)
+    for name, weight in model.state_dict().items():
+        assert weight.dtype == expected[name].dtype
+        assert torch.equal(weight, expected[name]), name
+    private = {one.name for one in weights_of(model) if one.kind != "shared"}
+    assert private <= {f"{attention}.key.weight"}
+    assert not (tmp_path / "store").exists() or dtype != "auto"
 
 
 def test_what_an_architecture_keeps_in_float32_is_not_cast(tmp_path):

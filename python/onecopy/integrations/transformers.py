@@ -213,13 +213,15 @@ class _KnownCasts:
     """Finds the cast of a weight by the address of the weight."""
 
     def __init__(self, casts: dict[Path, Path], load_cast: Callable[[Path], dict[str, Any]]) -> None:
-        self._weights: dict[str, dict[int, Any]] = {}
-        """Cast weights by the real path of the uncast file and the offset of the uncast weight."""
+        self._weights: dict[str, dict[tuple[int, Any, Any], Any]] = {}
+        """Cast weights by the real path of the uncast file; and by offset, dtype and shape of the uncast weight."""
         for file, cast in casts.items():
             tensors = load_cast(cast)
             with arrays.open_arrays(file) as source:
                 self._weights[os.path.realpath(file)] = {
-                    source.entry(name).offset: tensors[name] for name in source if source.entry(name).nbytes
+                    (source.entry(name).offset, weight.dtype, weight.shape): tensors[name]
+                    for name, weight in load(file, unsafe_shared=True).items()
+                    if weight.numel() and weight.is_contiguous()
                 }
         self._held: list[tuple[proc.Region, Any]] = []
         """Mappings of the uncast files, each with a tensor that keeps it alive, so that addresses are not reused."""
@@ -236,9 +238,8 @@ class _KnownCasts:
             if region is None or region.path not in self._weights:
                 return None
             self._held.append((region, tensor))
-        found = self._weights[region.path].get(region.offset + at - region.start)
-        fits = found is not None and found.shape == tensor.shape and tensor.is_contiguous()
-        return found if fits else None
+        found = self._weights[region.path].get((region.offset + at - region.start, tensor.dtype, tensor.shape))
+        return found if tensor.is_contiguous() else None
 
 
 def _warn_of_copies(model: Any) -> None:

@@ -69,8 +69,8 @@ class _Cast(UserDict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         tensor = self.data[name]
-        if not is_cast(tensor, self._dtype):
-            return tensor
+        if not is_cast(tensor, self._dtype) or name.endswith("_extra_state"):
+            return tensor  # an extra state is no weight
         if name in self._described:
             return tensor.to(self._dtype).contiguous()
         self._described.add(name)
@@ -95,7 +95,8 @@ def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.
     with arrays.open_arrays(path) as file:
         metadata = file.metadata if file.container == "safetensors" else {}
         real = file.path
-        key = arrays.key_of(file, f"cast to {str(dtype).removeprefix('torch.')}, layout 1")
+        layout = 2 if any(name.endswith("_extra_state") for name in file) else 1  # 1: the extra state was cast, too
+        key = arrays.key_of(file, f"cast to {str(dtype).removeprefix('torch.')}, layout {layout}")
     here = Store.of(store).with_options(where="here")
     return here.get_or_build(key, lambda target: save(target, _Cast(real, dtype), metadata), source=path).path
 
@@ -128,8 +129,8 @@ def load(
     -------
     dict of str to torch.Tensor
         CPU tensors with the strides of the file, or complete copies on the device. Names with the same bytes in the
-        file share a storage. The mapping is kept alive by the last tensor. Weights of dtypes that torch does not have
-        are bytes, as uint8.
+        file share a storage. The mapping is kept alive by the last tensor. F4 elements are pairs. Weights of dtypes
+        that torch does not have, such as big-endian ones, are bytes, as uint8.
 
     Raises
     ------
@@ -172,9 +173,10 @@ def load_into(
 ) -> LoadReport:
     """Replace the weights of a module by those of a file on its mapping, without reading or copying them.
 
-    The module may be on the meta device (``with torch.device("meta")``), where it consumes no memory. Parameters are
-    replaced as by ``load_state_dict(assign=True)``. Tied parameters (embeddings) stay tied, also if the file has only
-    one of their names. Optimizers made before keep references to the old parameters.
+    The module may be on the meta device (``with torch.device("meta")``), where it consumes no memory. Its own
+    ``load_state_dict(assign=True)`` gets tensors on the mapping, so that hooks, extra state, lazy modules and errors
+    are torch's; only versions of modules are unknown, because a pickle has them. Tied parameters (embeddings) stay
+    tied; the last of their names in the file counts. Optimizers made before keep references to the old parameters.
 
     Parameters
     ----------
@@ -192,31 +194,32 @@ def load_into(
     prefix
         How the names of the weights begin in the file, such as "model."; arrays with other names are ignored.
     strict
-        Raise RuntimeError for names that the file or the module does not have, and for buffers left on the meta device.
-        Names tied to a name in the file are not missing. Buffers that a module does not save (``persistent=False``) are
-        never missing; those on the meta device are loaded if the file has the name with the same dtype and shape.
+        As for ``load_state_dict``, but names tied to a name in the file are not missing. Buffers that a module does not
+        save (``persistent=False``) are loaded if they are on the meta device and the file has the name with the same
+        dtype and shape; RuntimeError if any stay there.
     unsafe_shared
         As for `load`: read-only pages instead of copy-on-write pages.
     warm, max_bytes
         Read the weights into memory in the background, in the order of the parameters and at most `max_bytes`; the
         ``warming`` of the report is the `WarmJob`.
     device
-        As for `load`: the device of the weights. Weights that the file does not have stay where they are.
+        As for `load`: the device of the weights. Weights that the file does not have, and the extra state, stay where
+        they are.
 
     Returns
     -------
     LoadReport
-        Mapped bytes; copied weights with reasons; missing and unexpected names, and names on the meta device.
+        Mapped bytes; copied weights with reasons; missing, unexpected and unused names, and names on the meta device.
 
     Raises
     ------
     OSError, FormatError
-        The file cannot be opened, as for `onecopy.open`.
+        The file cannot be opened, as for `onecopy.open`, or was replaced meanwhile.
     ModuleNotFoundError
         torch is not installed.
     RuntimeError
-        A shape differs between file and module; with `strict`, names differ, or buffers stay on the meta device. The
-        module is unchanged.
+        torch raises it: a shape differs between file and module; with `strict`, names differ. Or buffers stay on the
+        meta device. Parameters and buffers are unchanged.
     TypeError, ValueError
         `module` is neither a module nor a dict, or a value of a dict is no module, tensor or dict. `dtype` is neither a
         dtype of torch nor the name of one; `cast` is neither "private" nor "store".
@@ -429,9 +432,7 @@ def _as_module(given: Any, name: str = "module") -> Any:
     if isinstance(given, torch.nn.Module):
         return given
     if not isinstance(given, dict):
-        raise TypeError(
-            f"{name} must be a torch.nn.Module or a dict of modules and tensors, not {type(given).__name__}"
-        )
+        raise TypeError(f"{name} must be a torch.nn.Module or a dict of these and tensors, not {type(given).__name__}")
     module = torch.nn.Module()
     for key, value in given.items():
         if not isinstance(value, torch.Tensor):
@@ -497,11 +498,7 @@ def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], stric
 def _finish(
     groups: list[list[_Slot]], state: dict[str, Any], sources: dict[int, arrays.Entry], dtype: Any, device: Any
 ) -> tuple[dict[arrays.Entry, bool], list[Copied], list[str]]:
-    """Tie what torch has assigned, cast it, and move to the device what hooks have made elsewhere.
-
-    Returns the arrays of the file that are used, with whether they are on its mapping or sent as they are; the copies;
-    and the names whose tensors are not used.
-    """
+    """Tie and cast what torch has assigned; return used arrays, with whether they are uncast, copies, unused names."""
     import torch
 
     used, copied, unused = dict[arrays.Entry, bool](), list[Copied](), list[str]()
@@ -510,7 +507,7 @@ def _finish(
         if not assigned or (weight := assigned[-1]) is None:
             continue
         at, why, data = _storage(weight), "", weight.detach()
-        kept = data if is_cpu(device) else data.to(device)
+        kept = data if is_cpu(device) else data.to(device)  # a hook may have made it elsewhere
         if dtype is not None and group[0].is_saved and is_cast(data, dtype):
             kept, why = kept.to(dtype), f"cast from {str(data.dtype)[6:]} to {str(dtype)[6:]}"
         elif at not in sources and is_cpu(device):
