@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Ty
 
 from onecopy.errors import FileChanged
 from onecopy.store import Store, file_key, keys
-from onecopy.store.canonical import EQUIVALENTS
+from onecopy.store.canonical import Program
+from onecopy.store.equivalents import EQUIVALENTS
 
 if TYPE_CHECKING:
     from onecopy.records import Dict, List
@@ -52,11 +53,15 @@ class Cached(Generic[P, T]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of the function for these arguments, built once per machine."""
         inputs = self._keys(*args, **kwargs)
-        bound = inspect.signature(self.__wrapped__).bind(*args, **kwargs)
+        bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         build = _Build(self.__wrapped__, *bound.args, **bound.kwargs)
         build.before = inputs
         return self._share(build, _key_of(inputs, self._version), source=next(iter(inputs), None))
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.__wrapped__)
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Return the part of the key that the input files and the version make; FileNotFoundError if one is missing."""
@@ -128,10 +133,23 @@ def cached(
     """Decorate a function so that its result is built once per machine and shared by all processes and later runs.
 
     The result is built again when an input file was written or replaced, when the arguments are other ones, or when
-    anything changed that the function reaches in the program's own code: its code, defaults, closure, globals, and the
-    functions and classes that it uses; of installed packages, their versions. Two functions never share a result.
-    Write ``@oc.cached`` or ``@oc.cached(...)``, also for a method, whose object is an argument. Not seen are the
-    environment, other files, the clock and random numbers: name them in `version` or as arguments.
+    anything changed that the function reaches in the program's own code: its code, defaults, closure, annotations,
+    globals, and the functions and classes that it uses, also in an installed package, if the function is of that
+    package; the contents of the program's own compiled modules; and the version and the installed files of the packages
+    that it uses. Two functions never share a result. Write ``@oc.cached`` or ``@oc.cached(...)``, also for a method,
+    whose object is an argument.
+
+    Name in `version` or in the arguments what is **not detected**:
+
+    * environment variables, the current folder, the clock, random numbers, and files that are not among the `inputs`,
+      such as those of `importlib.resources`;
+    * settings of the process: options of pandas, numpy and torch, the precision of `decimal`, the locale, levels of
+      loggers, names that were added to `builtins`, handlers and accessors that were registered in a library;
+    * edits of other packages in place, attributes that the program replaced in installed modules, and other versions
+      of the packages that an installed package uses;
+    * what the program reaches by a computed name: `eval`, `globals()`, `vars(module)`, `sys.modules[name]`, an import
+      or an attribute whose name is not a constant;
+    * what `functools.cache` has already remembered, and whether an array is writeable.
 
     Parameters
     ----------
@@ -154,12 +172,15 @@ def cached(
     -------
     Callable
         A decorator. The decorated function can be pickled, and called in any process; it keeps nothing in memory, so
-        that each call opens the result again, which takes about a millisecond and the time of unpickling an object.
+        that each call makes the key and opens the result again. That takes about a millisecond, the time of unpickling
+        an object, and about a second for each GB of arrays and other values among its arguments and globals, which are
+        hashed in each call: pass a path, or a file in `inputs`, in place of big data.
 
     Raises
     ------
     TypeError
         When called: an argument, or a value that the function reaches, has no stable identity; the message names it.
+        So it is for an attribute that a class leaves out of its pickles, unless it is a lock.
     FileNotFoundError, FileChanged
         When called: an input is missing, or was changed while the function read it.
     Exception
@@ -218,7 +239,7 @@ class _Build(functools.partial[Any]):
 
 EQUIVALENTS[_Build] = lambda value: functools.partial(value.func, *value.args, **value.keywords)
 EQUIVALENTS[Cached] = lambda value: (
-    value.__wrapped__,
+    Program(value.__wrapped__),
     value._inputs if callable(value._inputs) else value._keys(),
     value._version,
 )

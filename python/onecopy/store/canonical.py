@@ -1,18 +1,22 @@
 """The canonical form of functions and values: bytes that are the same in all processes.
 
-A function is identified by everything of the program's own code that it reaches: its code, defaults, closure, the
-globals that it loads, the functions and classes among them with all that they reach, and the names that are used of
-the program's own modules. The standard library and installed packages are identified by qualified name and version. A
-value is identified by its type and contents, other objects by their class and by what pickle would store of them, in
-one canonical form: equal sets, strings and arrays have one identity, whatever the order of hashes.
+A function is identified by everything of the program's own code that it reaches: its code, defaults, closure,
+annotations, the globals that it loads, the functions and classes among them with all that they reach, and the names
+that are used of the program's own modules. The standard library and installed packages are identified by qualified name
+and by what identifies the package (`onecopy.store.packages`), compiled modules of the program by their contents. The
+package in which the function itself is installed belongs to the program: its code is followed as well. A value is
+identified by its type and contents, other objects by their class, what pickle would store of them, and attributes that
+it leaves out, in one canonical form: equal sets, strings and arrays have one identity, whatever the order of hashes.
 
-Not part of it: annotations, docstrings of classes, line numbers, the environment, files (`onecopy.file_key`),
-attributes of installed modules, and what only `eval`, `globals()` or a computed name reaches. Names of local variables
-are part of it, because `locals()` returns them. A value without an identity, such as a lock, is an error that names it.
+Not part of it: line numbers, the environment, files (`onecopy.file_key`), attributes of installed modules, and what
+only `eval`, `globals()` or a computed name reaches. Names of local variables are part of it, because `locals()` returns
+them. A value without an identity, such as a lock, is an error that names it.
 """
 
 from __future__ import annotations
 
+import _abc  # type: ignore[import-not-found]
+import _thread
 import copyreg
 import functools
 import importlib.util
@@ -20,37 +24,24 @@ import marshal
 import opcode
 import operator
 import os
+import re
 import struct
 import sys
 import types
+import typing
 from contextlib import suppress
 from pickle import PickleBuffer  # for the buffers of arrays: nothing is pickled or unpickled
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.errors import Error
+from onecopy.store.equivalents import equivalent_of
+from onecopy.store.packages import NoIdentity, compiled_code_of, is_compiled, is_installed, package_of, requires_onecopy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
-    functools.cached_property: lambda value: value.func,
-    functools._lru_cache_wrapper: lambda value: value.__wrapped__,
-    types.MappingProxyType: dict,
-    types.GetSetDescriptorType: lambda value: (value.__objclass__, value.__name__),
-    property: lambda value: (value.fget, value.fset, value.fdel),
-    staticmethod: lambda value: value.__func__,
-    classmethod: lambda value: value.__func__,
-    memoryview: lambda value: (value.format, value.shape, value.tobytes()),
-}
-"""For a type, or its qualified name: a function that returns a value with the same identity as an object of it."""
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
-class NoIdentity(Error):
-    """A value has no identity; the text says of which type it is, and why."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.steps: list[str] = []  # how it was reached, the last step first
+class Program(functools.partial[Any]):
+    """A function whose package belongs to the program, though it is installed, if it uses onecopy."""
 
 
 class _Code(NamedTuple):
@@ -68,14 +59,17 @@ _AT_ONCE = 10_000  # items
 _codes: dict[int, _Code] = {}
 _MAX_CODES = 10_000
 _LOAD_GLOBAL, _IMPORT_NAME = opcode.opmap["LOAD_GLOBAL"], opcode.opmap["IMPORT_NAME"]
+_IMPORTERS = {"import_module", "__import__"}
 _LOAD_NAMES = {opcode.opmap.get("LOAD_NAME"), opcode.opmap.get("LOAD_FROM_DICT_OR_GLOBALS")}
 _OF_MODULES = {"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__path__", "__spec__"}
 _OF_CLASSES = {"__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__"}
-_OF_CLASSES |= {"__annotations_cache__", "__firstlineno__", "__slotnames__", "__static_attributes__", "_abc_impl"}
-_OF_CLASSES |= {"__doc__", "_value2member_map_"}
-"""Attributes that say nothing about what a class does, that change while it is used, or that have addresses in them."""
+_OF_CLASSES |= {"__annotations_cache__", "__firstlineno__", "__slotnames__", "__static_attributes__"}
+_OF_CLASSES |= {"_value2member_map_"}
+"""Attributes that are identified otherwise, that change while a class is used, or that have addresses in them."""
+_OF_CLASSES |= {"__pydantic_core_schema__", "__pydantic_serializer__", "__pydantic_validator__"}
 _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - text
+_LOCKS = {_thread.LockType, _thread.RLock}
+"""Types whose objects have no contents: they may be attributes that a class leaves out of its pickles."""
 
 
 class Form:
@@ -93,9 +87,13 @@ class Form:
         self._seen: dict[int, tuple[int, Any]] = {}
         self._tuples: dict[int, tuple[bytes, Any]] = {}
         self._references = 0  # to objects with a number: what has none inside is the same wherever it occurs
-        self._kinds: dict[type, bool] = {}  # whether classes are of a library
+        self._packages: dict[type, str | None] = {}  # of classes
+        self._own: set[str] = set()  # installed packages that belong to the program
         self._modules: list[types.ModuleType] = []
-        self._names: set[str] = set()
+        self._compiled: dict[str, None] = {}  # names of compiled modules of the program
+        self._names = {"__getattr__"}
+        self._scope: Mapping[str, Any] = {}  # of the annotations that are added
+        self._is_left_out = False  # whether the value is one that a class leaves out of its pickles
 
     def add(self, value: Any) -> None:
         """Add a value."""
@@ -114,15 +112,53 @@ class Form:
             else:
                 self._add_object(value, kind)
 
+    def _add_program(self, program: Program) -> None:
+        function = _innermost(program.func)
+        scope = getattr(function, "__globals__", None) or getattr(sys.modules.get(function.__module__), "__dict__", {})
+        name, module, file = function.__qualname__, str(scope.get("__name__")), scope.get("__file__")
+        if (package := package_of(module, file)) is not None and is_installed(file):
+            is_decorated = "<locals>" not in name and _global(module, name) is not function
+            if is_decorated or requires_onecopy(file):
+                self._put_text(b"program", package)
+                self._own.add(package)
+                self._packages.clear()
+        self.add(program.func)
+
+    def _package(self, scope: Mapping[str, Any]) -> str | None:
+        """Return what identifies the code of a module; None for Python code of the program, which is followed."""
+        module, file = str(scope.get("__name__")), scope.get("__file__")
+        if file is None and "." in module and "__path__" not in scope:  # a compiled module has made it
+            file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
+        found = package_of(module, file)
+        if (found is None or found in self._own) and (found := compiled_code_of(file)) is not None:
+            self._compiled[module] = None
+        return found
+
+    def _package_of_class(self, kind: type) -> str | None:
+        if kind not in self._packages:
+            found = self._package(getattr(sys.modules.get(kind.__module__), "__dict__", {}))
+            # What a library makes for the program is not found by its name there: collections.namedtuple and others.
+            made = kind.__flags__ & _MADE_BY_PYTHON and _global(kind.__module__, kind.__qualname__) is not kind
+            self._packages[kind] = None if made else found
+        return self._packages[kind]
+
     def _library_name(self, value: Any) -> str | None:
-        """Return the name and version of a class, function or module of a library; None for those of the program."""
+        """Return the name and package of a class, function or module of a library; None for those of the program."""
         if isinstance(value, type):
-            return f"{_versioned(value.__module__)} {value.__qualname__}" if self._is_library(value) else None
-        is_module = isinstance(value, types.ModuleType)
-        scope, name = (vars(value), "") if is_module else (value.__globals__, value.__qualname__)
-        module = str(scope.get("__name__"))
-        found = _is_library(module, scope.get("__file__")) and (is_module or _global(module, name) is value)
-        return f"{_versioned(module)} {name}" if found else None
+            package, module, name = self._package_of_class(value), value.__module__, value.__qualname__
+        else:
+            is_module = isinstance(value, types.ModuleType)
+            scope, name = (vars(value), "") if is_module else (value.__globals__, value.__qualname__)
+            package, module = self._package(scope), str(scope.get("__name__"))
+            if not is_module and package is not None and _global(module, name) is not value:
+                return None
+        return None if package is None else f"{module} {name} of {package}"
+
+    def _place_of(self, module: Any) -> str:
+        """Return the name of a module and what identifies its package; that of the program alone."""
+        scope = getattr(sys.modules.get(module), "__dict__", {})
+        package = self._package(scope)
+        return f"{module} of {package}" if package is not None else _place_of(scope) if scope else str(module)
 
     def _was_seen(self, value: Any) -> bool:
         """Give an object a number; add its number if it has one."""
@@ -138,21 +174,36 @@ class Form:
         if kind in _TRANSIENT or kind.__hash__ is None or operator.is_(kind.__hash__, object.__hash__):
             return kind in _TRANSIENT
         of_python = str(kind.__module__).partition(".")[0] in sys.stdlib_module_names or kind.__module__ == "numpy"
-        return of_python and not issubclass(kind, type) and self._is_library(kind)
+        return of_python and not issubclass(kind, type) and self._package_of_class(kind) is not None
 
     def add_names_of_modules(self) -> None:
         """Add what the names in all code that was added mean in the program's own modules that were added."""
-        done: set[tuple[int, str]] = set()
-        while waiting := [
-            (number, name)
-            for number, module in enumerate(self._modules)
-            for name in sorted((self._names & vars(module).keys()) - _OF_MODULES)
-            if (number, name) not in done
-        ]:
-            for number, name in waiting:
-                done.add((number, name))
-                self._put(b"name", name.encode())
-                self._add_at(f"{name!r} of {self._modules[number].__name__}", vars(self._modules[number])[name])
+        done: set[tuple[object, str]] = set()
+        may_name = self._modules or self._compiled or "__subclasses__" in self._names
+        while may_name and (waiting := [each for each in self._named() if each[0] not in done]):
+            for key, step, value in waiting:
+                done.add(key)
+                self._put(b"name", key[1].encode())
+                self._add_at(step, value)
+
+    def _named(self) -> Iterator[tuple[tuple[object, str], str, Any]]:
+        """Yield what the names in code mean in modules, and subclasses if code asks for them."""
+        for number, module in enumerate(self._modules):
+            names = self._names & vars(module).keys()
+            if "__getattr__" in names:  # PEP 562
+                names |= {name for name in self._names - names if not name.startswith("_") and _has(module, name)}
+            for name in sorted(names - _OF_MODULES):
+                yield (number, name), f"{name!r} of {module.__name__}", getattr(module, name)
+        for owner in tuple(self._compiled):
+            found: dict[str, Any] = getattr(sys.modules.get(owner), "__dict__", {})
+            for name, value in tuple(found.items()):
+                if isinstance(value, (type, types.FunctionType, types.ModuleType)) and name not in _OF_MODULES:
+                    yield (owner, name), f"{name!r} of {owner}", value
+        if "__subclasses__" in self._names:
+            for kind in [kind for _, kind in self._seen.values() if isinstance(kind, type)]:
+                each: type
+                for each in type.__subclasses__(kind):
+                    yield (kind, each.__qualname__), f"the subclass {each.__qualname__}", each
 
     def _put(self, kind: bytes, data: Any) -> None:
         self.hash.update(b"%b %d:" % (kind, len(data)))
@@ -179,15 +230,6 @@ class Form:
             self.hash = outer
             while len(self._seen) > before:
                 self._seen.popitem()
-
-    def _is_library(self, kind: type) -> bool:
-        if kind not in self._kinds:
-            module, name = sys.modules.get(kind.__module__), kind.__qualname__
-            found = module is not None and _is_library(kind.__module__, getattr(module, "__file__", None))
-            # What a library makes for the program is not found by its name there: collections.namedtuple and others.
-            made = kind.__flags__ & _MADE_BY_PYTHON and _global(kind.__module__, name) is not kind
-            self._kinds[kind] = found and not made
-        return self._kinds[kind]
 
     def _add_tuple(self, value: tuple[Any, ...]) -> None:
         if id(value) in self._tuples:
@@ -246,9 +288,9 @@ class Form:
 
     def _add_function(self, function: types.FunctionType) -> None:
         scope, code = function.__globals__, _code_of(function.__code__)
-        is_library = _is_library(str(scope.get("__name__")), scope.get("__file__"))
-        self._put_text(b"function", _place_of(scope), function.__qualname__)
-        if is_library and function.__code__.co_qualname == "singledispatch.<locals>.wrapper":
+        package = self._package(scope)
+        self._put_text(b"function", _place_of(scope), package or "", function.__qualname__)
+        if package is not None and function.__code__.co_qualname == "singledispatch.<locals>.wrapper":
             self._add_dict(dict(function.registry))  # type: ignore[attr-defined]
             return  # it closes over weak references
         self.hash.update(code.digest)
@@ -259,8 +301,33 @@ class Form:
             if cell != types.CellType():  # of a variable that is not assigned yet
                 self._add_at(repr(name), cell.cell_contents)
         self._add_dict(vars(function))
-        if not is_library:
+        if package is None:
+            self._add_annotations(function, scope)
             self._add_globals(code, scope)
+
+    def _add_annotations(self, value: Any, scope: Mapping[str, Any]) -> None:
+        """Add the annotations of a function or class, and what names in annotations that are text mean."""
+        if (annotate := getattr(value, "__annotate__", None)) is not None:  # Python 3.14: evaluated when they are used
+            self._add_at("the annotations", annotate)
+            return
+        annotations = vars(value).get("__annotations__") if isinstance(value, type) else value.__annotations__
+        if annotations and isinstance(annotations, dict):
+            before, self._scope = self._scope, scope
+            self._add_at("the annotations", annotations)
+            for text in annotations.values():
+                if isinstance(text, str):
+                    self._add_words(text)
+            self._scope = before
+
+    def _add_words(self, text: str) -> None:
+        """Add what the names in an annotation that is text mean in its module."""
+        for name in _WORDS.findall(text):
+            if name in self._scope:
+                self._add_at(repr(name), self._scope[name])
+
+    def _add_forward_reference(self, reference: typing.ForwardRef) -> None:
+        self._put_text(b"forward", reference.__forward_arg__)
+        self._add_words(reference.__forward_arg__)
 
     def _add_globals(self, code: _Code, scope: dict[str, Any]) -> None:
         for name in code.loads:
@@ -271,37 +338,45 @@ class Form:
                 self._add_at(repr(name), scope[name])
         for level, name, members in code.imports:
             package = scope.get("__package__") or str(scope.get("__name__")).rpartition(".")[0]
-            with suppress(ImportError, ValueError):  # the function raises it
-                self._add_import(importlib.util.resolve_name("." * level + name, package), members)
+            self._add_import(f"{'.' * level}{name}", members, package)
 
-    def _add_import(self, name: str, members: tuple[str, ...]) -> None:
+    def _add_import(self, given: str, members: tuple[str, ...], package: str) -> None:
         """Add a module that a function imports; one of the program is imported here, an installed one is not."""
-        top = name.partition(".")[0]
-        found = sys.modules.get(top)
-        spec = importlib.util.find_spec(top) if found is None else None
-        if _is_library(top, spec.origin if spec is not None else getattr(found, "__file__", None)):
-            self._put_text(b"import", name, _versioned(top) if top in sys.stdlib_module_names else _installed(top))
-            return
-        importlib.import_module(name)
-        parts = name.split(".")
-        for end in range(1, len(parts) + 1):
-            self.add(sys.modules[".".join(parts[:end])])
-        for member in members:
-            if not hasattr(sys.modules[name], member):  # a module in a package
-                importlib.import_module(f"{name}.{member}")
+        names = list[str]()
+        with suppress(ImportError, ValueError):  # the function raises it
+            name = importlib.util.resolve_name(given, package)
+            parts = name.split(".")
+            names = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+            scope = next(filter(None, map(_scope_without_import, names)), {})  # of the first that has code
+            if (found := self._package(scope)) is not None and scope["__name__"] not in self._compiled:
+                self._put_text(b"import", name, found)
+                return
+            importlib.import_module(name)
+            for member in members:
+                if not hasattr(sys.modules[name], member):  # a module in a package
+                    importlib.import_module(f"{name}.{member}")
+        for each in names:
+            if each in sys.modules:
+                self.add(sys.modules[each])
 
     def _add_module(self, module: types.ModuleType) -> None:
         self._put_text(b"module", _place_of(vars(module)))
         self._modules.append(module)
 
     def _add_class(self, kind: type) -> None:
-        self._put_text(b"class", _module_name(kind.__module__), kind.__qualname__)
+        self._put_text(b"class", self._place_of(kind.__module__), kind.__qualname__)
         self._add_items(kind.__bases__)
         self.add(type(kind))
         for name, value in tuple(kind.__dict__.items()):  # classes note the names of slots
-            if name not in _OF_CLASSES:
+            if name == "__doc__" and str(value).startswith(f"{kind.__name__}("):
+                continue  # `dataclasses` has made it of names and defaults
+            if name == "_abc_impl":  # classes that were registered, behind weak references
+                registered = {found for reference in _abc._get_dump(kind)[0] if (found := reference()) is not None}
+                self._add_at(f"the classes that are registered for {kind.__qualname__}", registered)
+            elif name not in _OF_CLASSES:
                 self._put_text(b"attribute", name)
                 self._add_at(f"{name!r} of {kind.__qualname__}", value)
+        self._add_annotations(kind, getattr(sys.modules.get(kind.__module__), "__dict__", {}))
 
     def _add_call(self, function: Any, step: str, given: Any) -> None:
         self._put(b"call", b"")
@@ -312,23 +387,26 @@ class Form:
         """Add an object as its class and what it is made from when it is unpickled, and its attributes."""
         self._put(b"object", b"")
         self.add(kind)
-        same = EQUIVALENTS.get(kind) or EQUIVALENTS.get(f"{kind.__module__}.{kind.__qualname__}")
-        if same is not None:
-            self.add(same(value))
+        if (same := equivalent_of(value, kind)) is not NotImplemented:
+            self.add(same)
         elif isinstance(value, (set, frozenset)):  # they pickle their items in the order of hashes
             self._add_set(value)
             self.add(getattr(value, "__dict__", None))
+        elif self._is_left_out and kind in _LOCKS:
+            self._put(b"lock", b"")
         else:
-            self._add_reduced(value, _reduced(value, kind))
+            reduced = _reduced(value, kind)
+            if isinstance(reduced, str):
+                self._put_text(b"global", self._place_of(_module_with(value, reduced)), reduced)
+            else:
+                self._add_reduced(*reduced)
             names = ("__reduce__", "__reduce_ex__", "__getstate__")
-            if not self._is_library(kind) and any(getattr(kind, name) is not getattr(object, name) for name in names):
-                self._add_attributes(value)
+            if kind in copyreg.dispatch_table or any(
+                getattr(kind, name) is not getattr(object, name) for name in names
+            ):
+                self._add_attributes(value, kind, reduced[2] if len(reduced) > 2 else None)
 
-    def _add_reduced(self, value: Any, reduced: Any) -> None:
-        if isinstance(reduced, str):
-            self._put_text(b"global", _module_name(getattr(value, "__module__", "")), reduced)
-            return
-        make, args, state, items, pairs = (*reduced, None, None, None)[:5]
+    def _add_reduced(self, make: Any, args: Any, state: Any = None, items: Any = (), pairs: Any = (), *_: Any) -> None:
         self.add(make)
         self._add_items(args)
         self.add(state)
@@ -336,13 +414,26 @@ class Form:
         self._add_pairs(pairs or ())
         self._put(b"end", b"")
 
-    def _add_attributes(self, value: Any) -> None:
-        """Add the attributes of an object whose class chooses what it pickles, but those without an identity."""
-        slots = copyreg._slotnames(type(value))  # type: ignore[attr-defined]
-        attributes = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-        for name, attribute in (attributes | getattr(value, "__dict__", {})).items():
-            with suppress(NoIdentity):
-                self._put_text(b"attribute", name, self._digest_of(self.add, attribute).hex())
+    def _add_attributes(self, value: Any, kind: type, state: Any) -> None:
+        """Add the attributes of an object whose class chooses what it pickles; of a library, those of the program."""
+        attributes = dict(getattr(value, "__dict__", {}))
+        if self._package_of_class(kind) is None:
+            slots = copyreg._slotnames(kind)  # type: ignore[attr-defined]
+            attributes |= {name: getattr(value, name) for name in slots if hasattr(value, name)}
+            derived = getattr(kind, "_internal_names", ())  # pandas
+        elif isinstance(state, dict):
+            derived = [name for name in attributes if name in state or name.startswith("_")]
+        else:
+            return
+        if isinstance(state, dict):
+            derived = {*derived, *(name for name in attributes if name in state and state[name] is attributes[name])}
+        before, self._is_left_out = self._is_left_out, True
+        for name, attribute in sorted(attributes.items()):
+            if name in derived:
+                continue
+            self._put_text(b"attribute", name)
+            self._add_at(f"{name!r} of {kind.__qualname__}", attribute)
+        self._is_left_out = before
 
 
 _PLAIN: dict[type, Callable[[Form, Any], None]] = {
@@ -357,6 +448,7 @@ _PLAIN: dict[type, Callable[[Form, Any], None]] = {
     bytes: lambda form, value: form._put(b"bytes", value),
     types.CodeType: lambda form, value: form._put(b"code", _code_of(value).digest),
     frozenset: Form._add_set,
+    Program: Form._add_program,
     PickleBuffer: lambda form, value: form._put(b"buffer", value.raw()),
 }
 """Types whose values have no identity beyond their contents."""
@@ -368,6 +460,7 @@ _FORMS: dict[type, Callable[[Form, Any], None]] = {
     bytearray: lambda form, value: form._put(b"bytearray", value),
     types.FunctionType: Form._add_function,
     types.ModuleType: Form._add_module,
+    typing.ForwardRef: Form._add_forward_reference,
     types.MethodType: lambda form, value: form._add_call(value.__func__, "the object", value.__self__),
     functools.partial: lambda form, value: form._add_call(value.func, "the arguments", (value.args, value.keywords)),
 }
@@ -388,24 +481,64 @@ def _reduced(value: Any, kind: type) -> Any:
         raise NoIdentity(f"a {kind.__qualname__}, cannot be pickled ({error})") from None
 
 
-def _of_tensor(value: Any) -> Any:
-    """Return the type, shape and bytes of a tensor of torch, whose pickles contain addresses."""
-    flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().flatten()
-    words = str(value.dtype), tuple(value.shape), str(value.device), value.requires_grad
-    return words, PickleBuffer(flat.view(sys.modules["torch"].uint8).numpy())
+def _module_with(value: Any, name: str) -> str:
+    """Return the module in which a name means an object; NoIdentity if there is none."""
+    module = getattr(value, "__module__", None)
+    if isinstance(module, str) and _global(module, name) is value:
+        return module
+    found = (each for each, module in tuple(sys.modules.items()) if getattr(module, "__dict__", {}).get(name) is value)
+    compiled = [each for each in found if is_compiled(getattr(sys.modules[each], "__file__", None))]
+    if not compiled:
+        raise NoIdentity(f"a {type(value).__qualname__}, is pickled as {name!r}, the name of another object")
+    return min(compiled)
 
 
-EQUIVALENTS |= dict.fromkeys(("torch.Tensor", "torch.nn.parameter.Parameter"), _of_tensor)
+def _innermost(function: Any) -> Any:
+    """Return the function that partial functions, methods and decorators call; the class of another callable object."""
+    for _ in range(sys.getrecursionlimit()):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, (types.MethodType, staticmethod, classmethod)):
+            function = function.__func__
+        elif isinstance(function, type) or not hasattr(function, "__wrapped__"):
+            break
+        else:
+            function = function.__wrapped__
+    return function if isinstance(function, (type, types.FunctionType)) else type(function)
+
+
+_WORDS = re.compile(r"[^\W\d]\w*")
+
+
+def _has(module: types.ModuleType, name: str) -> bool:
+    try:
+        return hasattr(module, name)
+    except Exception:  # of the `__getattr__` of the module: the function raises it
+        return False
+
+
+def _scope_without_import(name: str) -> dict[str, Any] | None:
+    """Return name and path of a module, which need not be imported; None for a folder of packages without code."""
+    if (found := sys.modules.get(name)) is not None:
+        scope: dict[str, Any] = getattr(found, "__dict__", {})
+        return None if scope.get("__file__") is None and "__path__" in scope else scope
+    spec = importlib.util.find_spec(name)
+    if spec is None or (spec.origin is None and spec.submodule_search_locations is not None):
+        return None
+    return {"__name__": name, "__file__": spec.origin if spec.has_location else None}
 
 
 def _imports_of(code: types.CodeType) -> set[tuple[int, str, tuple[str, ...]]]:
     import dis  # knows how each version of Python writes a name and a constant
 
-    steps = [step for step in dis.get_instructions(code) if step.opcode != opcode.EXTENDED_ARG]
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "PUSH_NULL", "CACHE")]
     found = set()
-    for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
+    for before, names, step in zip(steps, steps[1:], steps[2:], strict=False):
         if step.opcode == _IMPORT_NAME:
-            found.add((level.argval, step.argval, names.argval if isinstance(names.argval, tuple) else ()))
+            found.add((before.argval, step.argval, names.argval if isinstance(names.argval, tuple) else ()))
+        elif str(names.argval) in _IMPORTERS and isinstance(step.argval, str) and step.opname.startswith("LOAD_CONST"):
+            name = step.argval.lstrip(".")
+            found.add((len(step.argval) - len(name), name, ()))
     return found
 
 
@@ -414,7 +547,7 @@ def _code_of(code: types.CodeType) -> _Code:
         return known
     nested = [_code_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
     loads, imports = {name for one in nested for name in one.loads}, {name for one in nested for name in one.imports}
-    if _IMPORT_NAME in code.co_code[::2]:
+    if _IMPORT_NAME in code.co_code[::2] or not _IMPORTERS.isdisjoint(code.co_names):
         imports |= _imports_of(code)
     extended = 0
     for op, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
@@ -428,20 +561,12 @@ def _code_of(code: types.CodeType) -> _Code:
     form.add((code.co_code, code.co_consts, code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars))
     form.add((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_qualname))
     form.add(code.co_exceptiontable)
-    names = {*code.co_names, *(constant for constant in code.co_consts if isinstance(constant, str))}
+    texts = {constant for constant in code.co_consts if isinstance(constant, str)}
+    names = {*code.co_names, *texts, *(part for text in texts if "." in text for part in text.split("."))}
     names |= {name for one in nested for name in one.names}
     if len(_codes) >= _MAX_CODES:
         _codes.clear()
     return _codes.setdefault(id(code), _Code(code, form.hash.digest(), sorted(loads), sorted(imports), names))
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_library(module: str, file: str | None) -> bool:
-    """Return whether a module is of the standard library or was installed, so that its version identifies it."""
-    top = module.partition(".")[0]
-    if not isinstance(file, str) or top == "onecopy":
-        return top == "onecopy" or top in sys.stdlib_module_names
-    return file.startswith(_STANDARD_LIBRARY) or not {"site-packages", "dist-packages"}.isdisjoint(file.split(os.sep))  # noqa: PTH206 - text
 
 
 def _global(module: str, name: str) -> Any:
@@ -450,36 +575,6 @@ def _global(module: str, name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
-
-
-def _versioned(module: str) -> str:
-    """Return the name of a module of a library and its version."""
-    name = module
-    if module.partition(".")[0] in sys.stdlib_module_names:
-        return f"{module} of Python {sys.version.split()[0]}"
-    while name:
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if isinstance(version, str):
-            return f"{module} {version}"
-        name = name.rpartition(".")[0]
-    return module
-
-
-def _module_name(name: Any) -> str:
-    module = sys.modules.get(name)
-    if module is None or _is_library(name, getattr(module, "__file__", None)):
-        return _versioned(str(name))
-    return _place_of(vars(module))
-
-
-@functools.lru_cache(maxsize=256)
-def _installed(package: str) -> str:
-    """Return the version of the distribution of this name, which need not be imported; empty if there is none."""
-    from importlib import metadata
-
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return ""
 
 
 def _place_of(scope: dict[str, Any]) -> str:

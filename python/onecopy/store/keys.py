@@ -55,10 +55,12 @@ def name_of(function: Callable[..., Any]) -> str:
     >>> name_of(lambda: 1).partition(" ")[0]
     '<lambda>'
     """
+    from onecopy.store.canonical import Program
+
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
-    return f"{getattr(inner, '__qualname__', type(inner).__qualname__)} {digest_of(function, 'the function')}"
+    return f"{getattr(inner, '__qualname__', type(inner).__qualname__)} {digest_of(Program(function), 'the function')}"
 
 
 def digest_of(value: Any, where: str) -> str:
@@ -69,7 +71,8 @@ def digest_of(value: Any, where: str) -> str:
     >>> digest_of({"a", "b"}, "the labels") == digest_of({"b", "a"}, "the labels")
     True
     """
-    from onecopy.store.canonical import Form, NoIdentity
+    from onecopy.store.canonical import Form
+    from onecopy.store.packages import NoIdentity
 
     form = Form()
     try:

@@ -2,6 +2,7 @@
 
 import abc
 import collections
+import copyreg
 import decimal
 import enum
 import functools
@@ -17,7 +18,7 @@ import types
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -80,6 +81,33 @@ class Slotted:
         return True
 
 
+class Holding:
+    """An object that does not pickle what it holds beside a lock."""
+
+    def __init__(self, value: Any) -> None:
+        self.parts = {"lock": threading.Lock(), "value": [value]}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class Registered(Holding):
+    """An object that `copyreg` pickles."""
+
+
+class WithAttribute(np.ndarray[Any, Any]):
+    pass
+
+
+def with_attribute(value: Any) -> WithAttribute:
+    made = np.zeros(2).view(WithAttribute)
+    made.scale = value  # type: ignore[attr-defined]
+    return made
+
+
+copyreg.pickle(Registered, lambda _: (Registered, (0,)))
+
+
 def first() -> int:
     return 1
 
@@ -124,6 +152,11 @@ VALUES: list[tuple[Any, Any]] = [
     (Counting(1), Counting(2)),
     (Slotted(1), Slotted(2)),
     ({Slotted(1)}, {Slotted(2)}),
+    (Holding(1), Holding(2)),
+    (Registered(1), Registered(2)),
+    (with_attribute(1), with_attribute(2)),
+    (np.frompyfunc(first, 0, 1), np.frompyfunc(second, 0, 1)),
+    (TypeVar("T", bound=int), TypeVar("T", bound=str)),
     (Path("/a"), Path("/b")),
     (range(3), range(4)),
     (slice(1), slice(2)),
@@ -187,8 +220,9 @@ def test_a_name_changes_with_the_code(pair):
 def test_what_says_nothing_about_a_function_is_not_part_of_its_name():
     source = "def rows(a: {}):\n  return [x for x in a if x in LABELS]"
     plain = rows(source.format("int"), LABELS={"a", "b"})
-    assert name_of(plain) == name_of(rows("\n\n" + source.format("str"), LABELS={"b", "a"}))
+    assert name_of(plain) == name_of(rows("\n\n" + source.format("int"), LABELS={"b", "a"}))
     assert name_of(plain) == name_of(rows(source.format("int"), LABELS={"a", "b"}, lock=threading.Lock(), x=7))
+    assert name_of(plain) != name_of(rows(source.format("str"), LABELS={"a", "b"}))
 
 
 class Flags(enum.Flag):
@@ -257,6 +291,10 @@ def test_functions_and_classes_that_reach_each_other_have_an_identity():
         (
             lambda: closing({"a": [].__iter__, "b": (x for x in ())}),
             r"\['b'\] of 'value' of the function, ",
+        ),
+        (
+            lambda: closing(Holding(io.TextIOWrapper(io.BytesIO()))),
+            "'parts' of Holding of 'value' of the function, a Te",
         ),
         (lambda: rows("def rows(): return m.L", m=module(L=threading.Lock())), "'L' of settings of the function, "),
     ],

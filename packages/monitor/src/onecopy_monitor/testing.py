@@ -138,7 +138,7 @@ def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     def cached(key: str, build: Callable[[], T], *, private: bool = False) -> T:
         from onecopy.objects import share_object
         from onecopy.store import keys
-        from onecopy.store.canonical import EQUIVALENTS
+        from onecopy.store.equivalents import EQUIVALENTS
 
         EQUIVALENTS[_Build] = lambda value: value.func
         factory: _Build[T] = _Build(build)
