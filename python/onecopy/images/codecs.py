@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from functools import cache
 from importlib import import_module, util
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -32,6 +31,7 @@ from onecopy.identity import FileIdentity, file_identity
 from onecopy.images.image import CodecError, DamagedError, Facts, InPlace, NoLevelError
 from onecopy.page_cache import available_memory, expect_memory
 from onecopy.store.fork import trim_heap
+from onecopy.store.packages import package_of, version_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -77,39 +77,23 @@ LIBRARIES = (
 
 def installed(library: Codec) -> Codec | None:
     """Return a library with its version; None if it is not installed."""
-    own = _version_of(library.name, library.package)
+    own = _version_of(library.package)
     if own is None:
         return None
-    decoder = library.decoder and _version_of(*library.decoder)
+    decoder = library.decoder and _version_of(library.decoder[1])
     more = f", {library.decoder[0]} {decoder}" if library.decoder and decoder is not None else ""
     return library._replace(version=f"{library.name} {own}{more}")
 
 
-def _version_of(name: str, package: str) -> str | None:
-    """Return the version of an installed package without importing it: "?" if unknown, None if it is not installed."""
+def _version_of(package: str) -> str | None:
+    """Return the version of a package without importing it, or what else identifies it; None if it is not installed."""
     try:
         spec = util.find_spec(package)
     except ValueError:  # sys.modules has None for it: imports are blocked
         return None
     if spec is None:
         return None
-    folders = spec.submodule_search_locations
-    return _version_in(name, os.path.dirname(folders[0] if folders else spec.origin or ""))  # noqa: PTH120 - text
-
-
-@cache
-def _version_in(name: str, folder: str) -> str:
-    """Return the version in the name of a .dist-info folder, else that of `importlib.metadata`, which is slow."""
-    with contextlib.suppress(OSError):
-        for entry in os.listdir(folder):  # noqa: PTH208
-            stem, _, rest = entry.partition("-")
-            if stem.lower() == name and rest.endswith(".dist-info"):
-                return rest.removesuffix(".dist-info")
-    from importlib import metadata
-
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(name)
-    return "?"
+    return version_of(spec.origin) or package_of(package, spec.origin) or "?"
 
 
 T = TypeVar("T")

@@ -201,8 +201,11 @@ class About(NamedTuple):
 
 def version_of(package: str) -> str | None:
     """Return the version of a package as it is recorded; None if it is not imported, or has none."""
-    version = getattr(sys.modules.get(package), "__version__", None)
-    return version if isinstance(version, str) else None
+    from onecopy.store.packages import version_of as installed_version
+
+    module = sys.modules.get(package)
+    version = getattr(module, "__version__", None)
+    return version if isinstance(version, str) else installed_version(getattr(module, "__file__", None))
 
 
 def about_of(file: ArrayFile) -> About:
