@@ -96,11 +96,35 @@ def test_packed_elements_are_pairs_as_in_safetensors(path):
                 module.load_file(path)
 
 
-def test_packed_elements_cannot_be_written(path):
-    packed = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
-    with pytest.raises(SafetensorError, match="'p'"):
-        ours.save_file({"p": packed}, path)
-    assert not path.exists()
+def test_packed_elements_are_written_as_by_safetensors(path):
+    packed = {"p": torch.arange(8, dtype=torch.uint8).reshape(2, 4).view(torch.float4_e2m1fn_x2)} | ALL
+    assert ours.save(packed) == theirs.save(packed)
+    ours.save_file(packed, path)
+    check_same(theirs.load_file(path), packed)
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["[:]", "[0]", "[...]", "[None]", "[:, 2:6]", "[..., 4:]", "[1, -4:]", "[:, 4:100]", "[:, 6:2]", "[0:1, :]"],
+)
+def test_a_slice_of_packed_elements_counts_elements_and_gives_their_pairs(path, index):
+    codes = torch.arange(16, dtype=torch.uint8).reshape(2, 8)
+    packed = (codes[:, ::2] | codes[:, 1::2] << 4).view(torch.float4_e2m1fn_x2)
+    theirs.save_file({"p": packed}, path)
+    with safe_open(path, "pt") as file:
+        part = file.get_slice("p")
+    found = eval(f"part{index}", {"part": part}).view(torch.uint8)
+    apart = torch.stack([found & 15, found >> 4], -1).flatten(-2)
+    assert apart.tolist() == eval(f"codes{index}").tolist()
+
+
+@pytest.mark.parametrize("index", ["[:, 1:3]", "[:, ::2]", "[0, 0]", "[..., 3]", "[0, [0, 1]]", "[:, 0:4, None]"])
+def test_a_slice_that_divides_packed_elements_is_refused(path, index):
+    theirs.save_file({"p": torch.zeros(2, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)}, path)
+    with safe_open(path, "pt") as file:
+        part = file.get_slice("p")
+    with pytest.raises(SafetensorError, match="'p': the last axis of F4"):
+        eval(f"part{index}", {"part": part})
 
 
 WHOLE = torch.arange(12.0).reshape(4, 3)

@@ -23,19 +23,15 @@ def test_tensors_of_torch_come_back(torch, tmp_path, kind):
 
 
 def test_tensors_that_are_more_than_their_memory_are_no_rows(torch):
-    numbers = torch.arange(4).to(torch.complex64)
     special = {
-        "sparse": torch.eye(4).to_sparse(),
-        "with a gradient": torch.zeros(4, requires_grad=True),
-        "conjugated": numbers.conj(),
-        "negated": numbers.conj().imag,
+        "a sparse tensor": torch.eye(4).to_sparse(),
+        "a tensor with a gradient": torch.zeros(4, requires_grad=True),
     }
-    for name, tensor in special.items():
-        with pytest.raises(oc.errors.NotShareable, match="sparse, lazily conjugated or has a gradient"):
+    for words, tensor in special.items():
+        with pytest.raises(oc.errors.NotShareable, match=words):
             oc.share([tensor])
-        plain = tensor.detach().to_dense() if name in ("sparse", "with a gradient") else tensor.clone()
-        plain = plain.resolve_conj().resolve_neg()
-        assert torch.equal(oc.share([plain])[0], plain), name
+        plain = tensor.detach().to_dense()
+        assert torch.equal(oc.share([plain])[0], plain), words
 
 
 def test_torch_gets_tensors_on_the_same_memory(torch):

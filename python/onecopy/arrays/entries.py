@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ TYPES: dict[str, tuple[str | None, str | None, tuple[int, int]]] = {
     "U64": ("<u8", None, (1, 64)),
 }
 """By the name in safetensors files: dtype of numpy (little-endian), else name in ml_dtypes; (code, bits) in DLPack."""
-PACKED = ("F4", "F6_E2M3", "F6_E3M2")
-"""Types with elements smaller than a byte, which are given as raw bytes."""
+PACKED = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
+"""Types with elements smaller than a byte, which are given as raw bytes, with their bits."""
 
 _NUMPY_ORDERS = tuple("<>|=")  # byte orders, with which a numpy type string begins
 
@@ -159,6 +160,25 @@ def in_safetensors(name: str) -> bool:
     return not is_raw(name) and of_numpy(to_numpy(name)) is not None
 
 
-def item_size(name: str) -> int:
-    """Return the size in bytes of an element of a safetensors type; KeyError for packed types."""
-    return TYPES[name][2][1] // 8
+@functools.cache
+def of_torch(dtype: Any) -> str | None:
+    """Return the safetensors name of a dtype of torch, in which an item of F4 is a pair; None if there is no such type.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> of_torch(torch.bfloat16), of_torch(torch.float4_e2m1fn_x2), of_torch(torch.qint8)  # doctest: +SKIP
+    ('BF16', 'F4', None)
+    """
+    import numpy as np
+
+    name = str(dtype).removeprefix("torch.")
+    for known, (numpy, scalar, _) in TYPES.items():
+        if name == (scalar or np.dtype(numpy).name):
+            return known
+    return "F4" if name == "float4_e2m1fn_x2" else None
+
+
+def nbytes_of(name: str, shape: tuple[int, ...]) -> int:
+    """Return the size in bytes of elements of a safetensors type; KeyError for other types."""
+    return prod(shape) * (PACKED.get(name) or TYPES[name][2][1]) // 8

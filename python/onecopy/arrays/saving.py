@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy import _core
 from onecopy.arguments import non_negative, path_text
-from onecopy.arrays.entries import BY_DLPACK, PACKED, READ_SUFFIXES, in_safetensors, item_size, of_numpy
+from onecopy.arrays.entries import BY_DLPACK, PACKED, READ_SUFFIXES, in_safetensors, nbytes_of, of_numpy, of_torch
+from onecopy.tensors import expect_memory, is_tensor, resolved
 
 if TYPE_CHECKING:
     import os
@@ -62,7 +62,8 @@ def save(
         Path of the file; an existing file is replaced.
     arrays
         A mapping from names to numpy arrays (also with dtypes of ml_dtypes), CPU tensors of any framework (DLPack), or
-        objects with the buffer protocol. Each value is looked up twice: for its type and shape, and for its data. An
+        objects with the buffer protocol. Tensors of torch that are conjugated, negated or zero by a flag are written
+        with the values that they have. Each value is looked up twice: for its type and shape, and for its data. An
         open `ArrayFile` can be given; one that is larger than half of the available memory is read by its method
         `stream`, and what is written of it leaves the page cache.
     metadata
@@ -88,8 +89,9 @@ def save(
         The folder does not exist, permission is missing, or the disk is full; that is detected before anything is
         written if the file system can reserve space.
     FormatError, TypeError, ValueError
-        A name is reserved or duplicate, safetensors has no such element type, or the path ends in the suffix of another
-        format (".npy", ".pt", ".gguf").
+        A name is reserved or duplicate, safetensors has no such element type, a value has no memory that is its values
+        (sparse, quantised, nested and meta tensors, masked arrays), or the path ends in the suffix of another format
+        (".npy", ".pt", ".gguf").
 
     Examples
     --------
@@ -107,7 +109,7 @@ def save(
     writer = _core.make_writer(
         path_text(path), specs, metadata=dict(metadata or {}), align=align, checksum=checksum, durable=durable
     )
-    done, total = 0, sum(prod(shape) * item_size(dtype) for _, dtype, shape in specs)
+    done, total = 0, sum(nbytes_of(dtype, shape) for _, dtype, shape in specs)
     for name, value in _in_order(arrays, [specs[number] for number in writer.order], total):
         for chunk in chunks(name, value):
             for piece in [chunk] if progress is None else _pieces(chunk):
@@ -162,16 +164,35 @@ def check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
 
 
 def describe(name: str, value: Any) -> Spec:
-    """Return name, element type and shape of a value; TypeError if safetensors has no such element type."""
+    """Return name, element type and shape of a value; TypeError with the reason if the format cannot hold it."""
+    if is_tensor(value):
+        return _spec_of_tensor(name, value)
     dtype, array = _as_array(name, value)
     if dtype in PACKED:
         raise TypeError(f"{name!r}: cannot save packed {dtype} elements: as bytes they have lost their shape")
     return name, dtype, array.shape
 
 
+def _spec_of_tensor(name: str, tensor: Any) -> Spec:
+    try:
+        expect_memory(tensor)
+    except (TypeError, ValueError) as error:  # ValueError: of torch, for a parameter that has no shape yet
+        raise TypeError(f"{name!r}: {error}") from None
+    dtype, shape = of_torch(tensor.dtype), tuple(tensor.shape)
+    if dtype is None or (dtype in PACKED and not shape):
+        raise TypeError(f"{name!r}: safetensors has no element type for {tensor.dtype}, of the shape {list(shape)}")
+    return name, dtype, (*shape[:-1], 2 * shape[-1]) if dtype in PACKED else shape  # torch counts pairs
+
+
 def chunks(name: str, value: Any) -> Iterator[NDArray[np.uint8]]:
-    """Yield the bytes of a value in C order, little-endian; contiguous values are not copied."""
-    _, array = _as_array(name, value)
+    """Yield the bytes of a value in C order, little-endian; contiguous values are not copied, lazy tensors are."""
+    if is_tensor(value):
+        import torch
+
+        tensor = resolved(value)  # as integers of the same size, because numpy lacks some types of torch
+        array = tensor.view(getattr(torch, {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}[tensor.itemsize])).numpy()
+    else:
+        _, array = _as_array(name, value)
     yield from _chunks(array)
 
 
@@ -200,6 +221,8 @@ def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
 def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
     import numpy as np
 
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name!r}: a masked array is more than its elements: save its filled(), and its mask")
     if isinstance(value, np.ndarray | np.generic):
         return _of_numpy(name, np.asarray(value))
     if hasattr(value, "__dlpack__"):
@@ -227,9 +250,8 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
             value.detach() if hasattr(value, "detach") else value
         )
     except (TypeError, RuntimeError, BufferError, ValueError) as error:
-        raise TypeError(
-            f"{name!r}: cannot read a {type(value).__name__} in place ({error}): only CPU tensors can be saved"
-        ) from error
+        reason = _why_not_in_place(value) if isinstance(error, TypeError) else error
+        raise TypeError(f"{name!r}: cannot read a {type(value).__name__} in place: {reason}") from error
     dtype = BY_DLPACK.get((code, bits))
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for DLPack type code {code} of {bits} bits")
@@ -237,3 +259,13 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
     # Only the bytes are needed: any dtype of the same size gives the layout.
     array = np.ndarray(shape, f"<V{item}" if item > 8 else f"<u{item}", memory, first, [item * s for s in strides])
     return dtype, array
+
+
+def _why_not_in_place(value: Any) -> object:
+    """Return why the compiled module cannot import a DLPack tensor: its device, or the error of its framework."""
+    try:
+        device, _ = value.__dlpack_device__()
+        value.__dlpack__()
+    except Exception as error:  # any: of a framework
+        return error
+    return f"it is on the DLPack device type {device}, and only CPU tensors can be saved"

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from onecopy.errors import FormatError, Kind
 from onecopy.objects import made
 from onecopy.reports import Copied, LoadReport
+from onecopy.tensors import is_lazy, is_tensor, why_not_dense
 
 if TYPE_CHECKING:
     import os
@@ -249,11 +250,11 @@ def buffers_of(file: ArrayFile, names: list[str]) -> list[Buffer]:
     if entry.dtype != "I64" or len(entry.shape) != 2 or entry.shape[1] != 4:
         raise _damaged(file, f"{BUFFERS!r} must be an array of type I64 and shape (n, 4)")
     found = []
-    for number, (which, offset, nbytes, is_tensor) in enumerate(file[BUFFERS].tolist()):
+    for number, (which, offset, nbytes, of_tensor) in enumerate(file[BUFFERS].tolist()):
         name = SMALL if which == 0 else names[which - 1] if 0 < which <= len(names) else None
         if name is None or offset < 0 or nbytes < 0 or offset > sizes[name] or nbytes > sizes[name] - offset:
             raise _damaged(file, f"row {number} of {BUFFERS!r} is outside of the arrays", Kind.OUT_OF_BOUNDS)
-        found.append(Buffer(name, offset, nbytes, bool(is_tensor)))
+        found.append(Buffer(name, offset, nbytes, bool(of_tensor)))
     return found
 
 
@@ -502,9 +503,8 @@ class _Pickler(pickle.Pickler):
             data = value.data
             self._paths[id(data)] = self._name(value)  # the pickler keeps `data` until it ends
             return made.parameter, (data, value.requires_grad)
-        plain = type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu"
-        unusual = value.is_quantized or value.is_conj() or value.is_neg() or not value.is_leaf
-        if not plain or unusual or value.__dict__ or value._backward_hooks:
+        plain = type(value) is torch.Tensor and value.device.type == "cpu" and value.is_leaf
+        if not plain or why_not_dense(value) or is_lazy(value) or value.__dict__ or value._backward_hooks:
             return NotImplemented  # pickled by torch: the data is in the pickle
         memory = value.untyped_storage()
         storage = self._storages.get(memory._cdata)
@@ -562,12 +562,6 @@ def is_array(value: Any) -> bool:
     """Return whether a value is a numpy array; does not import numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
-
-
-def is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor of torch; does not import torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -30,6 +30,7 @@ from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
 from onecopy.errors import FormatError, Kind, NotShareable
+from onecopy.tensors import resolved
 
 T = TypeVar("T")
 ToPlain = Callable[[Any], Any]
@@ -331,10 +332,12 @@ def _checked(kind: type[T], value: Any) -> T:
 
 
 def _plain_tensor(value: Any) -> Any:
-    if value.requires_grad or value.is_conj() or value.is_neg() or value.layout != sys.modules["torch"].strided:
-        raise NotShareable("a tensor that is sparse, lazily conjugated or has a gradient: detach it first")
-    if value.device.type != "cpu":
-        raise NotShareable(f"a tensor on {value.device}: only CPU tensors can be shared")
+    if value.requires_grad:
+        raise NotShareable("a tensor with a gradient: share its detach()")
+    try:
+        value = resolved(value)
+    except TypeError as error:
+        raise NotShareable(str(error)) from None
     if value.dtype == sys.modules["torch"].bfloat16:  # numpy has no such type
         return "bfloat16", value.view(sys.modules["torch"].int16).numpy()
     try:

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import errno
 import json
-from math import prod
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays
 from onecopy.arguments import path_text
 from onecopy.arrays import saving
-from onecopy.arrays.entries import TYPES, is_raw, item_size
+from onecopy.arrays.entries import PACKED, TYPES, is_raw, nbytes_of
 from onecopy.errors import FormatError, Kind, retyped
 from onecopy.files import Closeable
 
@@ -190,10 +189,11 @@ class Slice:
     def __getitem__(self, index: Any) -> Any:
         """Return a part, indexed as by numpy or torch: a view where the index consists of integers and slices.
 
-        SafetensorError if an index of numpy is out of range; torch raises an IndexError.
+        Of F4, an index counts elements, and the part consists of pairs. SafetensorError if an index would divide a
+        pair, or one of numpy is out of range; torch raises an IndexError.
         """
         if hasattr(self._whole, "untyped_storage"):
-            part = self._whole[index]
+            part = self._whole[self._in_pairs(index)]
             return part if self._device == "cpu" else part.to(self._device)
         import numpy as np
 
@@ -201,6 +201,22 @@ class Slice:
             return np.asarray(self._whole[index])  # an array also for a single element
         except IndexError as error:
             raise SafetensorError(f"{self._entry.name!r} has the shape {self._entry.shape}: {error}") from None
+
+    def _in_pairs(self, index: Any) -> Any:
+        """Return an index of elements as one of the pairs that torch has of F4; SafetensorError if it divides one."""
+        parts = index if isinstance(index, tuple) else (index,)
+        axes = sum(part is not None and part is not Ellipsis for part in parts)
+        is_from_the_end = any(part is Ellipsis for part in parts[:-1])
+        if self._entry.dtype != "F4" or not (axes == len(self._entry.shape) or is_from_the_end):
+            return index
+        last = parts[-1].indices(self._entry.shape[-1]) if isinstance(parts[-1], slice) else (1, 1, 1)
+        if last[0] % 2 or last[1] % 2 or last[2] != 1:
+            raise SafetensorError(
+                f"{self._entry.name!r}: the last axis of F4 consists of pairs: {parts[-1]!r} must be a slice with even "
+                "ends and without a step",
+                Kind.UNSUPPORTED,
+            )
+        return (*parts[:-1], slice(last[0] // 2, last[1] // 2))
 
 
 def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> ArrayFile:
@@ -254,7 +270,7 @@ def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, A
         return load_file(file.name, backend="pread")
 
 
-_RANKS = {name: rank for rank, name in enumerate(TYPES)}
+_RANKS = {name: rank for rank, name in enumerate(["BOOL", *PACKED, *list(TYPES)[1:]])}
 """The order of element types by which safetensors sorts arrays, the last one first."""
 
 
@@ -274,7 +290,7 @@ def serialized(values: Mapping[str, Any], metadata: Mapping[str, str] | None) ->
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     end = 0
     for name, dtype, shape in specs:
-        begin, end = end, end + prod(shape) * item_size(dtype)
+        begin, end = end, end + nbytes_of(dtype, shape)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)

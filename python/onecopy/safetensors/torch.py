@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onecopy.safetensors import loaded, safe_open, serialized, write
+from onecopy.tensors import has_memory, why_not_dense
 
 if TYPE_CHECKING:
     import os
@@ -68,11 +69,11 @@ def save_file(
     Raises
     ------
     ValueError
-        `tensors` is not a dict, or a value is not a tensor, is sparse or not contiguous.
+        `tensors` is not a dict, or a value is not a tensor, is sparse, nested, quantised or not contiguous.
     RuntimeError
         Tensors share memory: see `save_model`. A tensor is on the meta device.
     SafetensorError
-        safetensors has no such element type, or it cannot be written (F4); a name is reserved.
+        safetensors has no such element type; a name is reserved.
     TypeError
         A name, or a key or value of the metadata, is not a str.
     OSError
@@ -149,6 +150,7 @@ def save_model(
     >>> save_model(torch.nn.Linear(3, 3), "model.safetensors")  # doctest: +SKIP
     """
     state = model.state_dict()
+    _expect_dense(state)
     added: dict[str, str] = {}
     for kept, others in _duplicates(state).items():
         for name in others:
@@ -220,17 +222,21 @@ def load_model(
     return missing, unexpected
 
 
-def _checked(tensors: Any) -> dict[str, Any]:
-    """Return tensors on the CPU; an error for those that safetensors refuses."""
+def _expect_dense(tensors: dict[str, Any]) -> None:
     import torch
 
-    if not isinstance(tensors, dict):
-        raise ValueError(f"tensors must be a dict of str to torch.Tensor, not a {type(tensors).__name__}")  # noqa: TRY004 - as safetensors
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"{name!r} must be a torch.Tensor, not a {type(tensor).__name__}")  # noqa: TRY004
-        if tensor.layout != torch.strided:
-            raise ValueError(f"{name!r} is a sparse tensor, which the format cannot hold: save {name}.to_dense()")
+        if reason := why_not_dense(tensor):
+            raise ValueError(f"cannot save {name!r}, {reason}")
+
+
+def _checked(tensors: Any) -> dict[str, Any]:
+    """Return tensors on the CPU; an error for those that safetensors refuses."""
+    if not isinstance(tensors, dict):
+        raise ValueError(f"tensors must be a dict of str to torch.Tensor, not a {type(tensors).__name__}")  # noqa: TRY004 - as safetensors
+    _expect_dense(tensors)
     if shared := [group for group in _overlapping(tensors) if len(group) > 1]:
         raise RuntimeError(
             f"tensors share memory, which a safetensors file cannot represent: {shared}: use save_model, or clone them"
@@ -250,8 +256,8 @@ def _overlapping(tensors: dict[str, Any]) -> list[list[str]]:
     """
     storages: dict[tuple[Any, int, int], list[str]] = {}
     for name, tensor in tensors.items():
-        storage = tensor.untyped_storage()
-        if tensor.device.type != "meta" and storage.nbytes():
+        if has_memory(tensor) and not why_not_dense(tensor):
+            storage = tensor.untyped_storage()
             storages.setdefault((tensor.device, storage.data_ptr(), storage.nbytes()), []).append(name)
     groups: list[list[str]] = []
     for names in storages.values():

@@ -41,6 +41,7 @@ from onecopy.files import Mapping
 from onecopy.memory.proc import Pages
 from onecopy.records.rows import Backed
 from onecopy.store.fork import free_unused_memory
+from onecopy.tensors import is_tensor, resolved
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -347,16 +348,16 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
         if value.dtype.hasobject:
             raise NotShareable("an array of Python objects; a list of them can be shared")
         return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
+    if not is_tensor(value):
         raise NotShareable(_why_not(value))
+    import torch
+
     if type(value) is not torch.Tensor or value.requires_grad:
         raise NotShareable(f"a {type(value).__name__} has more than data: share tensor.detach()")
-    if value.device.type != "cpu" or value.layout != torch.strided or value.is_quantized:
-        raise NotShareable(
-            f"a tensor on {value.device} with layout {value.layout}: only dense CPU tensors can be shared"
-        )
-    contiguous = value.resolve_conj().resolve_neg().contiguous()
+    try:
+        contiguous = resolved(value).contiguous()
+    except TypeError as error:
+        raise NotShareable(str(error)) from None
     raw: NDArray[np.uint8] = contiguous.flatten().view(torch.uint8).numpy()
     return raw
 

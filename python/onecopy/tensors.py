@@ -1,0 +1,62 @@
+"""Tensors of torch as memory: the one place that decides whether the bytes of a tensor are its values.
+
+Flags beside its bytes can conjugate or negate a tensor, or say that all of it is zero. Sparse, quantised and nested
+tensors consist of several parts, and tensors on the meta device, or around other tensors, have no bytes. Whatever takes
+the memory of a tensor calls `expect_memory` or `resolved` first. torch is imported by whoever has a tensor.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch; does not import torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def why_not_dense(tensor: Any) -> str:
+    """Return what a tensor is that one block of elements cannot hold, and what to use instead; else an empty text."""
+    if tensor.is_nested:
+        return "a nested tensor: use the tensors of its unbind()"
+    if tensor.layout is not sys.modules["torch"].strided:
+        return f"a sparse tensor, of the layout {tensor.layout}: use its to_dense()"
+    if tensor.is_quantized:
+        return "a quantised tensor, with scales beside its elements: use its dequantize(), or int_repr() and the scales"
+    if tensor.numel() and not (tensor.is_meta or tensor._is_zerotensor() or has_memory(tensor)):
+        return f"a {type(tensor).__name__} without memory of its own: use the tensors that it is made of"
+    return ""
+
+
+def has_memory(tensor: Any) -> bool:
+    """Return whether a tensor has a storage with bytes, on any device."""
+    try:
+        return bool(tensor.untyped_storage().data_ptr())
+    except RuntimeError:  # a tensor around others, a sparse one, or one that is zero by a flag
+        return False
+
+
+def is_lazy(tensor: Any) -> bool:
+    """Return whether the values of a dense tensor differ from its bytes: conjugated, negated or zero by a flag."""
+    return bool(tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
+
+
+def expect_memory(tensor: Any) -> None:
+    """Raise TypeError with the reason for a tensor whose values are not one block of elements on the CPU."""
+    reason = why_not_dense(tensor)
+    if not reason and tensor.device.type != "cpu":
+        reason = "a tensor on the meta device, which has no data"
+        if not tensor.is_meta:
+            reason = f"a tensor on {tensor.device}: use its cpu()"
+    if reason:
+        raise TypeError(f"cannot use the memory of {reason}")
+
+
+def resolved(tensor: Any) -> Any:
+    """Return a tensor without a gradient whose bytes are its values: itself, or a copy if it is lazy; TypeError."""
+    expect_memory(tensor)
+    if tensor._is_zerotensor():
+        return sys.modules["torch"].zeros_like(tensor)
+    return tensor.detach().resolve_conj().resolve_neg()
