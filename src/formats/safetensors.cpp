@@ -51,6 +51,7 @@ class Parser {
   void read_metadata() {
     if (std::exchange(has_metadata_, true))
       reader_.fail("__metadata__ occurs twice in the header", FormatError::inconsistent);
+    if (reader_.null()) return;
     reader_.object([this](std::string_view key) {
       const auto value = reader_.string();
       if (key == metadata::key) ours_end_ = reader_.position();

@@ -55,6 +55,9 @@ inline constexpr std::array other_formats{
     OtherFormat{{"\x80\x03"}, "a pickle, which is never read because it could execute code"},
     OtherFormat{{"\x80\x04"}, "a pickle, which is never read because it could execute code"},
     OtherFormat{{"\x80\x05"}, "a pickle, which is never read because it could execute code"},
+    OtherFormat{{"PK\3\4"},
+                "a zip archive of neither torch.save nor numpy.savez: of a program of torch.export (.pt2), save the "
+                "state_dict"},
     OtherFormat{{"SQLite format 3"}, "an SQLite database"},
     OtherFormat{{"\x7F"
                  "ELF"},

@@ -30,6 +30,7 @@ def words_model(rows: int = 500, width: int = 128, layers: int = 3) -> onnx.Mode
         [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch"])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", width])],
         weights,
+        doc_string="rows by number",
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 

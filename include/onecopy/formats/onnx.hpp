@@ -2,9 +2,9 @@
 //
 // Only the constants of a model are read: initialisers of the graph and of its subgraphs, and the values of Constant
 // nodes. Raw bytes (`raw_data`, packed `float_data` and `double_data`) can be viewed in place, at any alignment;
-// tensors in another file are named, their location confined to the folder of the model; all others, numbers as varints
-// and text, are counted. The Model owns its texts and does not refer to the bytes. Pure functions: any thread.
-// https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+// tensors in another file are named, their location confined to the folder of the model; all others, numbers as
+// varints, text and sparse tensors, are named under "left out". The Model owns its texts and does not refer to the
+// bytes. Pure functions: any thread. https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,9 @@ struct Model {
   std::string producer;
   std::map<std::string, std::uint64_t, std::less<>> opsets;  // by domain; "": ONNX's own
   std::map<std::string, std::string, std::less<>> metadata;
-  std::vector<Tensor> tensors;  // in the order of the file
-  std::uint64_t nodes = 0;      // of all graphs
+  std::vector<Tensor> tensors;      // in the order of the file
+  std::vector<std::string> sparse;  // names of sparse tensors, of which nothing else is read
+  std::uint64_t nodes = 0;          // of all graphs
 };
 
 // Throws FormatError: not a protobuf, no graph, sizes that disagree with type and shape, locations outside the folder,
@@ -56,7 +57,7 @@ struct Model {
 Model parse(Bytes file);
 
 // The tensors that can be viewed in place, as arrays; `metadata` has the rest: producer, opset, the model's own texts,
-// and under "elsewhere" the files of external tensors.
+// under "elsewhere" the files of external tensors, and under "left out" what is neither here nor there (left_out.hpp).
 Index index(Bytes file);
 
 // True if the bytes begin like a ModelProto of a supported version.

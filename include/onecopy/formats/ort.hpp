@@ -3,8 +3,8 @@
 // The file holds the graph after optimisation. Entries are the initialisers of the main graph, by their names, and
 // those of subgraphs and attributes with the prefix "<node>.<attribute>.", as in `onnx.hpp`; repeated paths get the
 // suffixes "~2", "~3". ONNX Runtime aligns `raw_data` to 4 bytes only. Constants without bytes in this file (texts,
-// sparse tensors, external data of a training session) are counted in the metadata under "left out"; "ort_version" and
-// "producer" are there, too.
+// sparse tensors, external data of a training session) are named in the metadata under "left out" (left_out.hpp);
+// "ort_version" and "producer" are there, too.
 // https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/flatbuffers/schema/ort.fbs, as of ONNX Runtime
 // 1.31; what later versions may add is passed over, as the format wants it. The Index owns its names and does not refer
 // to the bytes. Pure functions: any thread.

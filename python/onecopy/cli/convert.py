@@ -10,6 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Container, Iterator, Mapping, Sized
+from fnmatch import fnmatchcase
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.streaming import StreamedPart
 
 SHOWN = 10
-"""Maximum number of omitted arrays that are printed; the JSON has all."""
+"""Maximum number of omitted entries that are printed; the JSON has all."""
 
 
 Unknown = Literal["error", "skip", "bytes"]
@@ -68,6 +69,23 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
         return len(self._names)
 
 
+def left_out(file: ArrayFile, pattern: str) -> dict[str, str]:
+    """Return the names in a file, matching the pattern, that are no arrays of the open file, each with the reason."""
+    text = file.metadata.get("left out", "{}") if file.container in ("npz", "onnx", "ort", "torch") else "{}"
+    return {name: why for why, names in json.loads(text).items() for name in names if fnmatchcase(name, pattern)}
+
+
+def expect_complete(file: ArrayFile, missing: dict[str, str]) -> None:
+    """Raise ValueError with the names and reasons if something would be missing in the target."""
+    if missing:
+        more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        first = ", ".join(f"{name!r} ({why})" for name, why in list(missing.items())[:SHOWN])
+        raise ValueError(
+            f"{file.path}: {len(missing)} of {len(missing) + len(file)} entries cannot be written: {first}{more}: "
+            "--skip-unsupported leaves them out and lists them, --names chooses others"
+        )
+
+
 def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], dict[str, str]]:
     """Return the names of the arrays to write, and the types of those that safetensors does not have.
 
@@ -82,7 +100,7 @@ def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], 
         more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise ValueError(
             f"{file.path}: safetensors has no type for {name!r}, which is {dtype}{more}: --unknown bytes writes their "
-            "bytes, --unknown skip omits them"
+            "bytes, --skip-unsupported omits them"
         )
     names = [name for name in matching if unknown == "bytes" or name not in lacking]
     if not names:
@@ -104,13 +122,18 @@ def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
 
 
 def convert(
-    source: str, target: str, *, pattern: str, unknown: Unknown, drop_tied: bool, align: int | None
+    source: str, target: str, *, pattern: str, unknown: Unknown, skip: bool, drop_tied: bool, align: int | None
 ) -> dict[str, Any]:
-    """Write the target and return a report for JSON."""
+    """Write the target and return a report for JSON; `skip`: leave out what cannot be written."""
+    if skip and unknown == "error":
+        unknown = "skip"
     onecopy.guard()  # a source that is truncated meanwhile raises DataLost; otherwise zeros would be written
     start = monotonic()
     with open_arrays(source) as file, screen.progress("convert") as show_progress:
         names, lacking = choose(file, pattern, unknown)
+        missing = left_out(file, pattern)
+        if not skip:
+            expect_complete(file, missing)
         again = tied(file, names)
         nbytes_again = sum(file.entry(name).nbytes for name in again)
         metadata = file.metadata
@@ -136,7 +159,7 @@ def convert(
         "arrays": len(names),
         "nbytes": nbytes,
         "seconds": monotonic() - start,
-        "left_out": lacking if unknown == "skip" else {},
+        "left_out": (lacking if unknown == "skip" else {}) | missing,
         "as_bytes": as_bytes,
         "tied": again,
         "tied_nbytes": nbytes_again,
@@ -145,15 +168,15 @@ def convert(
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the report, and on stderr the arrays that were omitted, written as bytes or written twice."""
-    left_out, as_bytes, tied_names = report["left_out"], report["as_bytes"], report["tied"]
-    notes = [f"left out: {name} ({dtype})" for name, dtype in list(left_out.items())[:SHOWN]]
+    """Print the report, and on stderr what was omitted, written as bytes or written twice."""
+    missing, as_bytes, tied_names = report["left_out"], report["as_bytes"], report["tied"]
+    notes = [f"left out: {name} ({why})" for name, why in list(missing.items())[:SHOWN]]
     if as_bytes:
         name, form = next(iter(as_bytes.items()))
         where = f"written as bytes; dtype and shape are in the metadata, under {UNKNOWN_TYPES!r}"
         notes.insert(0, f"{name} ({form['dtype']}){_more(as_bytes)}: {where}")
-    if len(left_out) > SHOWN:
-        notes.append(f"left out: {len(left_out) - SHOWN} more; --json has them all")
+    if len(missing) > SHOWN:
+        notes.append(f"left out: {len(missing) - SHOWN} more; --json has them all")
     if tied_names:
         name, first = next(iter(tied_names.items()))
         done = "written once, and named in the metadata" if report["tied_dropped"] else "written again"
@@ -193,6 +216,14 @@ def _more(names: Sized) -> str:
     "write their bytes as U8, with dtype and shape in the metadata.",
 )
 @click.option(
+    "--skip-unsupported",
+    "skip",
+    is_flag=True,
+    help="Leave out what cannot be written, and list each with the reason: what onecopy cannot map (compressed or "
+    "sparse tensors, numbers that ONNX stores as varints, what a checkpoint has beside its tensors), and arrays of "
+    "unknown types, unless --unknown bytes writes them. Without it, each of them is an error.",
+)
+@click.option(
     "--drop-tied",
     is_flag=True,
     help="Write arrays with the same bytes of SOURCE (tied weights) once, with their names in the metadata, as "
@@ -207,6 +238,7 @@ def command(
     pattern: str,
     align: int | None,
     unknown: Unknown,
+    skip: bool,
     drop_tied: bool,
     force: bool,
     as_json: bool,
@@ -220,7 +252,7 @@ def command(
         raise IsADirectoryError(errno.EISDIR, "TARGET must be a file, not a folder", target)
     if not force and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "the file exists: --force replaces it", target)
-    report = convert(source, target, pattern=pattern, unknown=unknown, drop_tied=drop_tied, align=align)
+    report = convert(source, target, pattern=pattern, unknown=unknown, skip=skip, drop_tied=drop_tied, align=align)
     if as_json:
         options.show_json(report)
     else:

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/left_out.hpp"
 #include "formats/numpy/npy_array.hpp"
 #include "formats/wire/json.hpp"
 #include "formats/wire/zip.hpp"
@@ -18,22 +19,6 @@ namespace {
 constexpr std::string_view suffix = ".npy";
 
 std::string_view without_suffix(std::string_view name) noexcept { return name.substr(0, name.size() - suffix.size()); }
-
-// What is no entry, and why.
-class LeftOut {
- public:
-  void add(std::string_view why, std::string_view name) {
-    std::string& names = metadata_[std::string(why)];
-    if (!names.empty()) names += ", ";
-    names += name;
-  }
-
-  bool has(std::string_view why) const { return metadata_.contains(why); }
-  auto take() { return std::move(metadata_); }
-
- private:
-  std::map<std::string, std::string, std::less<>> metadata_;
-};
 
 [[noreturn]] void refuse(const LeftOut& left_out, const std::string& reason) {
   if (left_out.has("compressed"))
@@ -62,12 +47,12 @@ Index parse(Bytes file) {
   std::string first_reason;
   for (const zip::Member& member : zip::members(file)) {
     if (!member.name.ends_with(suffix)) {
-      left_out.add("others", member.name);
+      left_out.add("not an array", std::string(member.name));
       continue;
     }
     const auto name = without_suffix(member.name);
     if (member.method != zip::Method::stored) {
-      left_out.add("compressed", name);
+      left_out.add("compressed", std::string(name));
       continue;
     }
     try {
@@ -76,7 +61,7 @@ Index parse(Bytes file) {
         found.array.name = name;
         arrays.push_back(std::move(found.array));
       } else {
-        left_out.add("unsupported", name);
+        left_out.add("Python objects or structures", std::string(name));
         if (first_reason.empty()) first_reason = json::describe(name) + ' ' + found.reason;
       }
     } catch (const FormatError& error) {
@@ -85,7 +70,9 @@ Index parse(Bytes file) {
     }
   }
   if (arrays.empty()) refuse(left_out, first_reason);
-  return index_of(std::move(arrays), left_out.take(), "npz");
+  std::map<std::string, std::string, std::less<>> metadata;
+  left_out.report(metadata);
+  return index_of(std::move(arrays), std::move(metadata), "npz");
 }
 
 }  // namespace onecopy::npz

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "formats/entry_list.hpp"
+#include "formats/left_out.hpp"
 #include "formats/onnx/onnx_tensor.hpp"
+#include "formats/onnx/onnx_types.hpp"
 #include "formats/wire/json.hpp"
 #include "formats/wire/protobuf.hpp"
 #include "onecopy/base/error.hpp"
@@ -78,6 +80,8 @@ class ModelReader {
         read_node(expect(*field, Wire::bytes, "a node").payload, prefix, depth);
       else if (field->number == graph_field::initializer)
         read_initializer(expect(*field, Wire::bytes, "an initializer").payload, prefix);
+      else if (field->number == graph_field::sparse)
+        read_sparse(expect(*field, Wire::bytes, "a sparse initializer").payload, prefix);
     }
   }
 
@@ -88,6 +92,15 @@ class ModelReader {
     if (tensor.is_initializer && !names_.insert(tensor.name).second)
       throw FormatError(FormatError::inconsistent, "ONNX: two initializers have the name " + describe(tensor.name));
     keep(std::move(tensor));
+  }
+
+  // Its values have its name.
+  void read_sparse(ByteRange message, std::string name) {
+    Reader reader(file_, message);
+    while (const auto field = reader.next())
+      if (field->number == 1) name += TensorReader(file_, expect(*field, Wire::bytes, "its values").payload).own_name();
+    charge_name(name.size());
+    model_.sparse.push_back(std::move(name));
   }
 
   // A long name of a node stands before each of the tensors in it: a small file must not ask for large memory, or for
@@ -125,20 +138,24 @@ class ModelReader {
     std::string_view name;
     std::vector<ByteRange> graphs;
     std::vector<ByteRange> tensors;
+    std::vector<ByteRange> sparse;
     while (const auto field = reader.next()) {
       if (field->number == attribute_field::name) name = text_of(file_, *field, "an attribute's name");
       if (field->number == attribute_field::graph || field->number == attribute_field::graphs)
         graphs.push_back(expect(*field, Wire::bytes, "a graph").payload);
       if (field->number == attribute_field::tensor || field->number == attribute_field::tensors)
         tensors.push_back(expect(*field, Wire::bytes, "a tensor").payload);
+      if (field->number == attribute_field::sparse || field->number == attribute_field::sparses)
+        sparse.push_back(expect(*field, Wire::bytes, "a sparse tensor").payload);
     }
-    if (tensors.empty() && graphs.empty()) return;
+    if (tensors.empty() && graphs.empty() && sparse.empty()) return;
     charge_name(prefix.size() + node.size() + name.size());
     const auto place = prefix + std::string(node) + '.' + std::string(name);
     for (const ByteRange& tensor : tensors) {
       TensorReader found(file_, tensor);
       keep(found.finish(found.own_name().empty() ? place : place + '.' + std::string(found.own_name())));
     }
+    for (const ByteRange& tensor : sparse) read_sparse(tensor, place + '.');
     for (const ByteRange& graph : graphs) read_graph(graph, place + '.', depth + 1);
   }
 
@@ -169,6 +186,11 @@ class DistinctNames {
   std::map<std::string, unsigned> taken_;  // and the last number given after it
 };
 
+std::string_view why_left_out(const Tensor& tensor) noexcept {
+  if (tensor.type == text_type) return "of text";
+  return facts_of(tensor.type) == nullptr ? "of an unknown type" : "not stored as raw bytes";
+}
+
 }  // namespace
 
 bool is_onnx(Bytes first) noexcept {
@@ -195,11 +217,15 @@ Index index(Bytes file) {
   if (!files.empty()) metadata.insert_or_assign("elsewhere", files);
   EntryList entries;
   DistinctNames names(model.tensors);
+  LeftOut left_out;
+  for (auto& name : model.sparse) left_out.add("sparse", std::move(name));
   for (const auto& tensor : model.tensors) {
+    if (tensor.storage == Storage::coded) left_out.add(why_left_out(tensor), tensor.name);
     if (tensor.storage != Storage::in_place) continue;
     const ElementType type{tensor.dtype.value_or(DType::u8), tensor.dtype ? "" : type_name(tensor.type)};
     entries.add(names.of(tensor), type, tensor.shape, tensor.data);
   }
+  left_out.report(metadata);
   const auto first = entries.first_byte(file.size());
   return std::move(entries).finish("onnx", std::move(metadata), first);
 }

@@ -16,13 +16,13 @@ namespace model_field {
 inline constexpr std::uint32_t ir_version = 1, producer = 2, graph = 7, opset = 8, metadata = 14;
 }
 namespace graph_field {
-inline constexpr std::uint32_t node = 1, initializer = 5;
+inline constexpr std::uint32_t node = 1, initializer = 5, sparse = 15;
 }
 namespace node_field {
 inline constexpr std::uint32_t output = 2, name = 3, attribute = 5;
 }
 namespace attribute_field {
-inline constexpr std::uint32_t name = 1, tensor = 5, graph = 6, tensors = 10, graphs = 11;
+inline constexpr std::uint32_t name = 1, tensor = 5, graph = 6, tensors = 10, graphs = 11, sparse = 22, sparses = 23;
 }
 namespace tensor_field {
 inline constexpr std::uint32_t dims = 1, type = 2, segment = 3, floats = 4, name = 8, raw = 9, doubles = 10,

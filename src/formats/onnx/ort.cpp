@@ -1,6 +1,5 @@
 #include "onecopy/formats/ort.hpp"
 
-#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "formats/entry_list.hpp"
+#include "formats/left_out.hpp"
 #include "formats/onnx/onnx_types.hpp"
 #include "formats/signatures.hpp"
 #include "formats/wire/flatbuffer.hpp"
@@ -38,6 +38,9 @@ constexpr unsigned name = 0, outputs = 9, attributes = 10;
 namespace attribute_field {
 constexpr unsigned name = 0, tensor = 6, graph = 7, tensors = 11, graphs = 12;
 }
+namespace sparse_field {
+constexpr unsigned values = 0;
+}
 namespace tensor_field {
 constexpr unsigned name = 0, dims = 2, type = 3, raw = 4, external = 6;
 }
@@ -59,13 +62,6 @@ class ModelReader {
   }
 
  private:
-  struct LeftOut {
-    std::uint64_t texts = 0;
-    std::uint64_t sparse = 0;
-    std::uint64_t outside = 0;
-    std::uint64_t unknown = 0;
-  };
-
   std::map<std::string, std::string, std::less<>> metadata(const Table& session, const Table& model) const {
     std::map<std::string, std::string, std::less<>> found;
     found["ort_version"] = session.text(session_field::version);
@@ -73,19 +69,8 @@ class ModelReader {
     if (const auto version = model.text(model_field::producer_version); !version.empty())
       producer += (producer.empty() ? "" : " ") + std::string(version);
     found["producer"] = producer;
-    if (const auto text = left_out_text(); !text.empty()) found["left out"] = text;
+    left_out_.report(found);
     return found;
-  }
-
-  std::string left_out_text() const {
-    const std::array<std::pair<std::uint64_t, std::string_view>, 4> counts{{{left_out_.texts, "of text"},
-                                                                            {left_out_.sparse, "sparse"},
-                                                                            {left_out_.outside, "in another file"},
-                                                                            {left_out_.unknown, "of an unknown type"}}};
-    std::string text;
-    for (const auto& [count, what] : counts)
-      if (count != 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + ' ' + std::string(what);
-    return text;
   }
 
   void read_graph(const Table& graph, const std::string& prefix, int depth) {
@@ -94,9 +79,17 @@ class ModelReader {
                         "ORT: graphs are nested more than " + std::to_string(deepest_graph) + " deep");
     const auto initializers = graph.offsets(graph_field::initializers);
     for (std::uint32_t i = 0; i < initializers.size(); ++i) read_tensor(initializers.table(i), prefix);
-    left_out_.sparse += graph.offsets(graph_field::sparse_initializers).size();
+    const auto sparse = graph.offsets(graph_field::sparse_initializers);
+    for (std::uint32_t i = 0; i < sparse.size(); ++i) leave_out_sparse(sparse.table(i), prefix);
     const auto nodes = graph.offsets(graph_field::nodes);
     for (std::uint32_t i = 0; i < nodes.size(); ++i) read_node(nodes.table(i), prefix, depth);
+  }
+
+  void leave_out_sparse(const Table& sparse, const std::string& prefix) {
+    const auto values = sparse.table(sparse_field::values);
+    auto name = prefix + std::string(values ? values->text(tensor_field::name) : "");
+    buffer_.spend(name.size());
+    left_out_.add("sparse", std::move(name));
   }
 
   void read_node(const Table& node, const std::string& prefix, int depth) {
@@ -131,7 +124,7 @@ class ModelReader {
     const auto type = tensor.number<std::int32_t>(tensor_field::type);
     const auto* facts = onnx::facts_of(type);
     if (facts == nullptr || facts->bits == 0) {
-      ++(type == onnx::text_type ? left_out_.texts : left_out_.unknown);
+      left_out_.add(type == onnx::text_type ? "of text" : "of an unknown type", std::move(name));
       return;
     }
     const auto shape = shape_of(tensor, name);
@@ -175,7 +168,7 @@ class ModelReader {
     const auto data = tensor.vector(tensor_field::raw, 1).range();
     if (data.length == size) return data;
     if (data.length == 0 && tensor.number<std::int64_t>(tensor_field::external, -1) >= 0) {
-      ++left_out_.outside;
+      left_out_.add("in another file", name);
       return std::nullopt;
     }
     throw FormatError(FormatError::inconsistent, "ORT: " + describe(name) + " has " + std::to_string(data.length) +

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/found_array.hpp"
+#include "formats/left_out.hpp"
 #include "formats/signatures.hpp"
 #include "formats/torch/pickle_reader.hpp"
 #include "formats/torch/torch_tensor.hpp"
@@ -32,11 +33,14 @@ bool is_root(std::string_view name) noexcept {
 // very many paths: their number and the bytes of all names are limited by the pickle's size.
 class Walk {
  public:
-  Walk(const pickle::Values& values, TensorReader& tensors, Objects& objects, std::uint64_t pickle_size)
+  Walk(const pickle::Values& values, TensorReader& tensors, Objects& objects, LeftOut& left_out,
+       std::uint64_t pickle_size)
       : values_(values),
         tensors_(tensors),
         objects_(objects),
+        left_out_(left_out),
         visits_left_(pickle_size),
+        left_out_bytes_left_(pickle_size),
         name_bytes_left_(pickle_size * 4 + 65536) {}
 
   std::vector<FoundArray> from(Id root) {
@@ -45,30 +49,47 @@ class Walk {
   }
 
  private:
-  void visit(Id id) {
+  // False: a number, a text or another value without a use here.
+  bool visit(Id id) {
     if (visits_left_-- == 0)
       throw FormatError(FormatError::too_costly,
                         "torch: its dicts and lists share so much that there are more paths than the pickle has bytes");
     switch (values_.kind(id)) {
-      case Kind::dict: return inside(id, [&] { visit_items(id); });
+      case Kind::dict: inside(id, [&] { visit_items(id); }); break;
       case Kind::list:
-      case Kind::tuple: return inside(id, [&] { visit_sequence(id); });
-      case Kind::object: return visit_object(id);
-      case Kind::persistent: return tensors_.add_storage(id);
-      default: return;
+      case Kind::tuple: inside(id, [&] { visit_sequence(id); }); break;
+      case Kind::object: visit_object(id); break;
+      case Kind::persistent:
+        tensors_.add_storage(id);
+        leave_out("a storage without a tensor");
+        break;
+      default: return false;
     }
+    return true;
+  }
+
+  // Names are cut off where they would be longer than the pickle.
+  void leave_out(std::string_view why) {
+    const std::uint64_t length = path_.size() + 1;
+    if (left_out_bytes_left_ != 0) left_out_.add(why, length <= left_out_bytes_left_ ? path_ : "...");
+    left_out_bytes_left_ -= std::min(left_out_bytes_left_, length);
   }
 
   void visit_object(Id id) {
     const Id callable = values_.callable(id);
     const auto function = values_.kind(callable) == Kind::global ? values_.global(callable) : Global{};
     if (function == Global{"collections", "OrderedDict"} && !values_.items(values_.arguments(id)).empty())
-      return objects_.add(function.module, function.name);  // with its items as arguments, the form of Python 2
-    if (function == Global{"collections", "OrderedDict"} || function == Global{"collections", "defaultdict"})
+      objects_.add(function.module, function.name);  // with its items as arguments, the form of Python 2
+    else if (function == Global{"collections", "OrderedDict"} || function == Global{"collections", "defaultdict"})
       return inside(id, [&] { visit_items(id); });
     spend(path_.size());
     auto found = tensors_.read(id, on_path_.empty() ? std::string(array_name) : path_);
-    if (found) arrays_.push_back(std::move(*found));
+    if (found)
+      arrays_.push_back(std::move(*found));
+    else if (function.name.starts_with("_rebuild_tensor") || function.name.starts_with("_rebuild_parameter"))
+      leave_out("conjugated, negated or of an unknown type");
+    else
+      leave_out(function.name.empty() ? "an object" : std::string(function.module) + '.' + std::string(function.name));
   }
 
   void spend(std::uint64_t bytes) {
@@ -91,28 +112,37 @@ class Walk {
 
   void visit_items(Id id) {
     const auto items = values_.items(id);
+    const auto visit_item = [this](std::string_view key, Id item) {
+      visit_at(key, item, [this] { leave_out(plain_values); });
+    };
     for (std::size_t i = 0; i < items.size(); i += 2) {
       if (values_.kind(items[i]) == Kind::text)
-        visit_at(text(items[i]), items[i + 1]);
+        visit_item(text(items[i]), items[i + 1]);
       else if (values_.kind(items[i]) == Kind::integer)
-        visit_at(std::to_string(values_.integer(items[i])), items[i + 1]);
+        visit_item(std::to_string(values_.integer(items[i])), items[i + 1]);
       else
-        visit_at('[' + std::to_string(i / 2) + ']', items[i + 1]);  // the position of an item whose key has no name
+        visit_item('[' + std::to_string(i / 2) + ']', items[i + 1]);  // the position of an item whose key has no name
     }
   }
 
   void visit_sequence(Id id) {
     const auto items = values_.items(id);
-    for (std::size_t i = 0; i < items.size(); ++i) visit_at(std::to_string(i), items[i]);
+    bool is_left_out = false;
+    for (std::size_t i = 0; i < items.size(); ++i)
+      if (!visit_at(std::to_string(i), items[i], [] {})) is_left_out = true;
+    if (is_left_out) leave_out(plain_values);  // under one name, that of the list
   }
 
-  void visit_at(std::string_view key, Id id) {
+  template <class LeaveOut>
+  bool visit_at(std::string_view key, Id id, const LeaveOut& leave_out_item) {
     const std::size_t before = path_.size();
     spend(key.size());
     if (on_path_.size() > 1) path_ += '.';
     path_ += key;
-    visit(id);
+    const bool is_found = visit(id);
+    if (!is_found) leave_out_item();
     path_.resize(before);
+    return is_found;
   }
 
   std::string_view text(Id key) const {
@@ -122,10 +152,14 @@ class Walk {
     return text;
   }
 
+  static constexpr std::string_view plain_values = "numbers, texts and other values";
+
   const pickle::Values& values_;
   TensorReader& tensors_;
   Objects& objects_;
+  LeftOut& left_out_;
   std::uint64_t visits_left_;
+  std::uint64_t left_out_bytes_left_;
   std::uint64_t name_bytes_left_;
   std::vector<Id> on_path_;
   std::string path_;
@@ -140,7 +174,11 @@ void check_kind(const Archive& archive) {
         "torch.save");
   const zip::Member* order = archive.find("byteorder");
   if (order == nullptr) return;  // written before torch 2.1, in the unrecorded byte order of its machine
-  if (order->method != zip::Method::stored || archive.text(*order) != "little")
+  if (order->method != zip::Method::stored)
+    throw FormatError(FormatError::unsupported,
+                      "torch: its members are compressed, and cannot be mapped: load it, and save it again with "
+                      "torch.save, which writes them as they are");
+  if (archive.text(*order) != "little")
     throw FormatError(FormatError::unsupported,
                       archive.text(*order) == "big"
                           ? "torch: its numbers are big-endian, and only little-endian ones can be mapped"
@@ -191,7 +229,8 @@ Index parse(Bytes file) {
   const auto pickle = read_pickle(archive, root);
   Objects objects;
   TensorReader tensors(pickle.values, archive, objects);
-  auto arrays = Walk(pickle.values, tensors, objects, root.data.length).from(pickle.root);
+  LeftOut left_out;
+  auto arrays = Walk(pickle.values, tensors, objects, left_out, root.data.length).from(pickle.root);
   tensors.add_objects();
   if (arrays.empty() && !objects.empty())
     throw FormatError(FormatError::not_this_format,
@@ -199,6 +238,7 @@ Index parse(Bytes file) {
                           objects.joined() + " (save a module's state_dict())");
   std::map<std::string, std::string, std::less<>> metadata{{"format", "pt"}};
   if (!objects.empty()) metadata.emplace("objects", objects.joined());
+  left_out.report(metadata);
   return index_of(std::move(arrays), std::move(metadata), "torch");
 }
 

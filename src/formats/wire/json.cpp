@@ -227,6 +227,13 @@ void Reader::skip_word(std::string_view word) {
   at_ += word.size();
 }
 
+bool Reader::null() {
+  skip_space();
+  const bool is_next = at_ < text_.size() && text_[at_] == 'n';
+  if (is_next) skip_word("null");
+  return is_next;
+}
+
 bool Reader::digits() noexcept {
   const std::size_t start = at_;
   while (at_ < text_.size() && is_digit(text_[at_])) ++at_;

@@ -63,6 +63,7 @@ class Reader {
   std::string_view string();
   std::uint64_t integer();  // a non-negative integer below 2^64; no fraction, no exponent
   void skip();              // any value
+  bool null();              // whether the next value is null, which is then behind
   void end();               // nothing but space is left
 
   std::size_t position() const noexcept { return at_; }

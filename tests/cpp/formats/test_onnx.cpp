@@ -117,7 +117,7 @@ TEST_CASE("tensors are found where they lie") {
   CHECK(found.tensors[4].data == ByteRange{4096, 16});
 }
 
-TEST_CASE("what is not laid out as in memory is counted and not given") {
+TEST_CASE("what is not laid out as in memory is named with the reason and not given") {
   std::string varints;
   append_bytes(varints, 7, "\x01\x02");
   std::string words;
@@ -130,6 +130,16 @@ TEST_CASE("what is not laid out as in memory is counted and not given") {
   const auto found = onnx::parse(bytes_of(file));
   for (const auto& tensor : found.tensors) CHECK(tensor.storage == onnx::Storage::coded);
   CHECK(onnx::type_name(found.tensors[3].type) == "unknown");
+  std::string sparse;
+  append_bytes(sparse, 1, tensor("s", f32, {1}, raw("abcd")));
+  std::string others = node("c", "sparse_value", 22, sparse);
+  append_bytes(others, 15, sparse);
+  const auto index = onnx::index(bytes_of(model(
+      graph({tensor("p", f32, {2}, pieces), tensor("t", text, {1}, words), tensor("u", 99, {1}, raw("x"))}, others))));
+  CHECK(index.entries().empty());
+  CHECK(index.metadata().at("left out") ==
+        R"({"not stored as raw bytes": ["p"], "of an unknown type": ["u"], "of text": ["t"], )"
+        R"("sparse": ["c.sparse_value.s", "s"]})");
 }
 
 TEST_CASE("subgraphs and constants have the path of their node before their name") {

@@ -51,6 +51,12 @@ std::string objects_in(const std::string& value) {
   return objects == index.metadata().end() ? "" : objects->second;
 }
 
+std::string left_out_of(const std::string& value) {
+  const auto index = torch_zip::parse(bytes_of(checkpoint(value)));
+  const auto found = index.metadata().find("left out");
+  return found == index.metadata().end() ? "" : found->second;
+}
+
 Numbers numbers(std::span<const std::uint64_t> some) { return {some.begin(), some.end()}; }
 
 std::string floats() { return storage("FloatStorage", "0", 4); }
@@ -104,6 +110,23 @@ TEST_CASE("the name of a tensor is the path to it") {
                  "u") == "a");
   CHECK(names_in(dict({text(""), dict({text("a"), w})})) == ".a");
   CHECK(error_of(checkpoint(dict({text("a.b"), w, text("a"), dict({text("b"), w})}))) == "inconsistent");
+}
+
+TEST_CASE("what a checkpoint has beside its tensors is named with the reason") {
+  const auto w = some_tensor();
+  CHECK(left_out_of(dict({text("w"), w, text("empty"), dict({})})).empty());
+  CHECK(left_out_of(dict({text("w"), w, text("epoch"), integer(3), text("a"), dict({text("b"), "N"}), text("list"),
+                          "](" + integer(1) + integer(2) + w + "e", text("o"), call("my", "Class", ")")})) ==
+        R"({"my.Class": ["o"], "numbers, texts and other values": ["epoch", "a.b", "list"]})");
+  const auto flagged =
+      call("torch._utils", "_rebuild_tensor_v2",
+           tuple({floats(), integer(0), counts({4}), counts({1}), "\x89", hooks(), dict({text("conj"), "\x88"})}));
+  CHECK(left_out_of(beside(flagged)) == R"({"conjugated, negated or of an unknown type": ["other"]})");
+  std::string below = "}(";
+  for (int i = 0; i < 40; ++i) below += text("k" + std::to_string(i)) + "N";
+  const auto long_names = left_out_of(dict({text("w"), w, text(std::string(1000, 'a')), below + "u"}));
+  CHECK(long_names.size() < 2500);  // of 40,000 bytes of names
+  CHECK(long_names.ends_with(R"("..."]})"));
 }
 
 TEST_CASE("parameters, subclasses and newer types are tensors") {

@@ -97,6 +97,25 @@ arrays = npst.arrays(
 some_metadata = st.none() | st.dictionaries(names, names, min_size=1)
 
 
+def test_a_header_whose_metadata_is_null_opens_as_with_the_safetensors_package(path):
+    table = b'{"__metadata__":%s,"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    for metadata, opens in (
+        (b"null", True),
+        (b" null ", True),
+        (b"nul", False),
+        (b"nulls", False),
+        (b'{"a":null}', False),
+    ):
+        header = table % metadata
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+        for open_file in (oc.open, safetensors.numpy.load_file):
+            if opens:
+                assert list(open_file(path)) == ["a"]
+            else:
+                with pytest.raises((oc.FormatError, safetensors.SafetensorError)):
+                    open_file(path)
+
+
 @given(tensors=st.dictionaries(names, arrays, max_size=5), metadata=some_metadata)
 def test_what_the_safetensors_package_writes_opens_the_same(tmp_path, tensors, metadata):
     path = tmp_path / "theirs.safetensors"

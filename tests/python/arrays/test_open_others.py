@@ -1,5 +1,6 @@
 """Other tools' files behind `oc.open`: what the tools themselves read from the golden files, and nothing executed."""
 
+import json
 import pickle
 import zipfile
 from pathlib import Path
@@ -41,7 +42,11 @@ def test_an_array_is_what_the_tool_wrote(folder, name, array, kind, shape, strid
 
 def test_what_is_in_no_array_is_told_in_the_metadata():
     with oc.open(GOLDEN / "numpy" / "mixed.npz") as file:
-        assert file.metadata == {"compressed": "packed", "unsupported": "objects", "others": "notes.txt"}
+        assert json.loads(file.metadata["left out"]) == {
+            "compressed": ["packed"],
+            "Python objects or structures": ["objects"],
+            "not an array": ["notes.txt"],
+        }
     with oc.open(GOLDEN / "torch" / "nested.pt") as file:
         assert file.metadata["objects"] == "argparse.Namespace"
         assert file.metadata["format"] == "pt"
@@ -65,6 +70,20 @@ def test_an_npz_reports_what_is_compressed(tmp_path):
     np.savez_compressed(tmp_path / "small.npz", a=np.arange(5))
     with pytest.raises(oc.FormatError, match="savez"):
         oc.open(tmp_path / "small.npz")
+
+
+def test_a_zip_archive_is_refused_with_the_reason(tmp_path):
+    path = tmp_path / "archive.pt2"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model/models/model.json", "{}")
+        archive.writestr("model/byteorder", "little")
+    with pytest.raises(oc.FormatError, match=r"a zip archive of neither torch\.save nor numpy\.savez"):
+        oc.open(path)
+    with zipfile.ZipFile(GOLDEN / "torch" / "state_dict.pt") as before, zipfile.ZipFile(path, "w", 8) as after:
+        for name in before.namelist():
+            after.writestr(name, before.read(name))
+    with pytest.raises(oc.FormatError, match="compressed"):
+        oc.open(path)
 
 
 class Trap:

@@ -45,7 +45,7 @@ def same(one, other) -> bool:
 )
 def test_any_file_becomes_an_aligned_safetensors_file(onecopy_command, tmp_path, source):
     target = tmp_path / "out.safetensors"
-    done = onecopy_command("convert", GOLDEN / source, target, "--unknown", "skip")
+    done = onecopy_command("convert", GOLDEN / source, target, "--skip-unsupported")
     assert done.returncode == 0, done.stderr
     with oc.open(GOLDEN / source) as before, oc.open(target, verify=True) as after:
         assert after.container == "safetensors"
@@ -54,7 +54,8 @@ def test_any_file_becomes_an_aligned_safetensors_file(onecopy_command, tmp_path,
             assert same(after[name], before[name])
             assert after.entry(name).offset % after[name].itemsize == 0
         told = {line.split(": ")[2].split(" (")[0] for line in done.stderr.splitlines()}
-        assert told == set(before) - set(after)
+        unmapped = json.loads(before.metadata.get("left out", "{}")).values()
+        assert told == (set(before) - set(after)).union(*unmapped)
         assert before.metadata.items() <= after.metadata.items()
 
 
@@ -75,6 +76,61 @@ def test_tied_weights_are_named_and_written_once_on_request(onecopy_command, tmp
     with oc.open(target) as file:
         assert list(file) == [first, *more]
         assert file.metadata[second] == first
+
+
+@pytest.fixture(params=["onnx", "npz", "pt"])
+def incomplete(request, tmp_path):
+    """Return a file of the array w, its other entries with reasons; each was made by the library of its format."""
+    path = tmp_path / f"source.{request.param}"
+    if request.param == "npz":
+        np.savez(path, w=np.ones((2, 2), np.float32), o=np.array([{}], object))
+        return path, {"o": "Python objects or structures"}
+    if request.param == "pt":
+        torch = pytest.importorskip("torch", reason="torch is not installed")
+        odd = {"c": torch.ones(2, dtype=torch.complex64).conj(), "model": {"s": torch.eye(2).to_sparse()}, "epoch": 3}
+        torch.save({"w": torch.ones(2, 2), "lr": [0.1, 0.2], **odd}, path)
+        plain = "numbers, texts and other values"
+        lazy, sparse = "conjugated, negated or of an unknown type", "torch._utils._rebuild_sparse_tensor"
+        return path, {"c": lazy, "model.s": sparse, "epoch": plain, "lr": plain}
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx import TensorProto, helper, numpy_helper
+
+    one, at = (numpy_helper.from_array(np.ones(1, kind), "sparse") for kind in (np.float32, np.int64))
+    weights = [
+        numpy_helper.from_array(np.ones((2, 2), np.float32), "w"),
+        helper.make_tensor("half", TensorProto.FLOAT16, [2, 2], [1.0, 2.0, 3.0, 4.0]),
+        helper.make_tensor("four bits", TensorProto.INT4, [4], [1, 2, 3, 4]),
+        helper.make_tensor("indices", TensorProto.INT64, [2], [1, 2]),
+        numpy_helper.from_array(np.array(["cat"], object), "labels"),
+    ]
+    sides = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])]
+    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], sides, weights)
+    graph.sparse_initializer.append(helper.make_sparse_tensor(one, at, [4]))
+    onnx.save(helper.make_model(graph), path)
+    raw = dict.fromkeys(("half", "four bits", "indices"), "not stored as raw bytes")
+    return path, {**raw, "labels": "of text", "sparse": "sparse"}
+
+
+def test_what_would_be_missing_is_an_error_that_names_it_or_left_out_on_request(onecopy_command, tmp_path, incomplete):
+    source, missing = incomplete
+    target = tmp_path / "out.safetensors"
+    with oc.open(source) as file:
+        assert list(file) == ["w"]
+        found = json.loads(file.metadata["left out"])
+        assert {name: why for why, names in found.items() for name in names} == missing
+    done = onecopy_command("convert", source, target)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert all(f"'{name}' ({why})" in done.stderr for name, why in missing.items())
+    assert f"{len(missing)} of {len(missing) + 1} entries cannot be written" in done.stderr
+    assert "--skip-unsupported" in done.stderr
+    assert not target.exists()
+    done = onecopy_command("convert", source, target, "--skip-unsupported")
+    assert done.returncode == 0, done.stderr
+    assert set(done.stderr.splitlines()) == {f"onecopy: left out: {name} ({why})" for name, why in missing.items()}
+    assert list(oc.open(target)) == ["w"]
+    done = onecopy_command("convert", source, target, "--force", "--names", "[wW]", "--json")  # all that were chosen
+    assert (done.returncode, json.loads(done.stdout)["left_out"]) == (0, {})
+    assert onecopy_command("convert", target, tmp_path / "again.safetensors").returncode == 0
 
 
 def test_a_set_becomes_one_file(onecopy_process, tmp_path, index):
@@ -136,7 +192,7 @@ def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_
     assert f"{GOLDEN / source}: safetensors has no type for '{name}', which is {dtype}" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not target.exists()
-    facts = onecopy_command("convert", GOLDEN / source, target, "--unknown", "skip", "--json")
+    facts = onecopy_command("convert", GOLDEN / source, target, "--skip-unsupported", "--json")
     if len(oc.open(GOLDEN / source)) == 1:
         assert facts.returncode == 1
         assert "a type for none of the 1 arrays" in facts.stderr
@@ -149,7 +205,7 @@ def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_
 @pytest.mark.parametrize("source", ["gguf/small.gguf", "onnx/small.onnx", "numpy/complex128.npy"])
 def test_types_that_safetensors_has_not_are_written_as_bytes(onecopy_command, tmp_path, source):
     target = tmp_path / "out.safetensors"
-    done = onecopy_command("convert", GOLDEN / source, target, "--unknown", "bytes")
+    done = onecopy_command("convert", GOLDEN / source, target, "--unknown", "bytes", "--skip-unsupported")
     assert done.returncode == 0, done.stderr
     with oc.open(GOLDEN / source) as before, oc.open(target, verify=True) as after:
         assert list(after) == list(before)

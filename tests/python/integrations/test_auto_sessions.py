@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.support.onnx_models import IDS, save_external, save_inline
+from tests.support.onnx_models import IDS, save_external, save_inline, save_ort
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -38,7 +38,9 @@ def answers(session):
     entry = "session.model_external_initializers_file_folder_path"
     with contextlib.suppress(RuntimeError):
         properties[entry] = used.get_session_config_entry(entry)
-    return found, session.get_inputs()[0].shape, session.get_providers(), session._model_path, properties
+    meta = session.get_modelmeta()
+    facts = {name: getattr(meta, name) for name in dir(meta) if name[0] != "_"}
+    return found, session.get_inputs()[0].shape, session.get_providers(), session._model_path, facts, properties
 
 def session(made, path=INSIDE, **more):
     return ort.InferenceSession(path, made, providers=CPU, **more)
@@ -100,6 +102,7 @@ def of_the_default(path):
 PROGRAMS = {
     "no options": of_the_default(INSIDE),
     "no options, external data": of_the_default(OUTSIDE),
+    "no options, an .ort model": of_the_default(f"{folder}/model.ort"),
     "options": lambda: answers(session(options(intra_op_num_threads=1))),
     "add_initializer": after(lambda made: made.add_initializer("w1", zeros)),
     "add_external_initializers": after(lambda made: made.add_external_initializers(["w1"], [zeros]), OUTSIDE),
@@ -171,10 +174,12 @@ def test_every_setting_of_the_options_has_the_effect_that_it_has_alone(tmp_path,
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
     save_inline(tmp_path / "inside.onnx", aligned=True, rows=4000, layers=9)
     save_external(tmp_path / "outside.onnx", rows=4000, layers=9)
+    save_ort(tmp_path / "model.ort", rows=4000, layers=9)
     alone, _, settings = json.loads(python(PROGRAM, tmp_path, "alone"))
     ours, shared, _ = json.loads(python(PROGRAM, tmp_path, "auto"))
     assert ours == alone
     assert shared > 2 << 20
+    assert alone["no options, an .ort model"][4]["graph_description"] == "rows by number"
     assert alone["add_initializer"][0] != alone["options"][0] != alone["options changed later"][1][0]
     unmentioned = [name for name in settings if name not in COVERED and not any(name in key for key in alone)]
     assert not unmentioned

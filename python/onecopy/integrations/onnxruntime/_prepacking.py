@@ -112,7 +112,7 @@ class Recipe:
         text = "\n".join(f"{name}={entries[name]}" for name in sorted(entries))
         options = sha256(text.encode()).hexdigest()[:16]
         words = f"{platform.machine()} {_cpu_features()}, options {options}"
-        return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 3"
+        return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 4"
 
     def digest(self) -> str | None:
         """Return the digest of the files if the store has it; else None."""
@@ -280,8 +280,19 @@ def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
     ):
         options.add_session_config_entry(name, value)
     given = {"disabled_optimizers": list(recipe.disabled_optimizers)} if recipe.disabled_optimizers else {}
-    onnxruntime.InferenceSession(recipe.path, options, providers=["CPUExecutionProvider"], enable_fallback=0, **given)
-    return saved.read_bytes()
+    made = onnxruntime.InferenceSession(
+        recipe.path, options, providers=["CPUExecutionProvider"], enable_fallback=0, **given
+    )
+    # ONNX Runtime does not save the description of the graph of an .ort model. Parsers merge fields that occur twice.
+    return saved.read_bytes() + _in_message(7, _in_message(10, made.get_modelmeta().graph_description.encode()))
+
+
+def _in_message(number: int, value: bytes) -> bytes:
+    """Return a field of a protobuf with this number below 16 and this value; nothing for an empty value."""
+    length, rest = b"", len(value)
+    while rest > 127:
+        length, rest = length + bytes([rest & 127 | 128]), rest >> 7
+    return bytes([number << 3 | 2]) + length + bytes([rest]) + value if value else b""
 
 
 def _in_child(recipe: Recipe, path: Path) -> None:
