@@ -4,6 +4,14 @@
 
 namespace onecopy {
 
+std::string LeftOut::reasons_but(std::string_view one) const {
+  std::string all;
+  int left = 20;
+  for (const auto& [why, names] : names_)
+    if (why != one && left-- > 0) all += (all.empty() ? "" : ", ") + why;
+  return all;
+}
+
 void LeftOut::report(std::map<std::string, std::string, std::less<>>& metadata) const {
   std::string text;
   for (const auto& [why, names] : names_) {

@@ -15,6 +15,9 @@ class LeftOut {
   void add(std::string_view why, std::string name) { names_[std::string(why)].push_back(std::move(name)); }
   bool has(std::string_view why) const { return names_.contains(why); }
 
+  // All reasons but one, joined by ", ": at most 20.
+  std::string reasons_but(std::string_view one) const;
+
   // A key "left out" that the file itself brings is replaced or removed.
   void report(std::map<std::string, std::string, std::less<>>& metadata) const;
 

@@ -83,6 +83,8 @@ const ElementType* storage_element(Global type) noexcept {
   return type.module == "torch" && found != storage_types.end() ? element_type({"torch", found->second}) : nullptr;
 }
 
+std::string text_of(Global global) { return std::string(global.module) + '.' + std::string(global.name); }
+
 // Understands a tensor of a subclass, or with attributes: a call with a function that makes a tensor, a class, and
 // arguments.
 bool is_from_type(Global function) noexcept {
@@ -133,30 +135,33 @@ std::optional<TensorReader::Call> TensorReader::innermost(Id object) const {
   return std::nullopt;
 }
 
-std::optional<FoundArray> TensorReader::read(Id object, const std::string& name) {
+std::optional<FoundArray> TensorReader::read(Id object, const std::string& name, std::string& why) const {
+  const auto function = global(values_.callable(object));
+  why = function ? text_of(*function) : "an object";
   const auto call = innermost(object);
   if (!call || call->function.module != "torch._utils") return std::nullopt;
-  if (call->function.name == "_rebuild_tensor") return place(*call, 4, name);
-  if (call->function.name == "_rebuild_tensor_v2") return place(*call, 6, name);
-  if (call->function.name == "_rebuild_tensor_v3") return place(*call, 7, name);
+  if (call->function.name == "_rebuild_tensor") return place(*call, 4, name, why);
+  if (call->function.name == "_rebuild_tensor_v2") return place(*call, 6, name, why);
+  if (call->function.name == "_rebuild_tensor_v3") return place(*call, 7, name, why);
   return std::nullopt;
 }
 
 // Arguments: storage, first element, sizes, strides; longer forms add gradients and hooks; with 7 the type; after the
 // minimum come optional attributes.
-std::optional<FoundArray> TensorReader::place(const Call& call, std::size_t least, const std::string& name) {
+std::optional<FoundArray> TensorReader::place(const Call& call, std::size_t least, const std::string& name,
+                                              std::string& why) const {
   const auto& arguments = call.arguments;
   if (arguments.size() < least)
     throw FormatError(FormatError::malformed, "torch: " + describe(name) + " is made of " +
                                                   std::to_string(arguments.size()) + " arguments, fewer than the " +
                                                   std::to_string(least) + " of " + std::string(call.function.name));
   if (!is_plain(call, least)) {
-    objects_.add(call.function.module, std::string(call.function.name) + " (conjugated or negated)");
+    why = "conjugated or negated";
     return std::nullopt;
   }
-  const auto from = storage(arguments[0], name);
+  const auto from = storage(arguments[0], name, why);
   if (!from) return std::nullopt;
-  const ElementType* type = least == 7 ? own_type(arguments[6], name) : from->element;
+  const ElementType* type = least == 7 ? own_type(arguments[6], name, why) : from->element;
   if (type == nullptr) return std::nullopt;
   FoundArray array;
   array.name = name;
@@ -193,11 +198,11 @@ void TensorReader::read_axes(FoundArray& array, const Call& call) const {
 }
 
 // The type named by the call; null: an unknown type.
-const ElementType* TensorReader::own_type(Id id, const std::string& name) {
+const ElementType* TensorReader::own_type(Id id, const std::string& name, std::string& why) const {
   const auto type = global(id);
   if (!type) throw FormatError(FormatError::unsupported, "torch: the type of " + describe(name) + " is unknown");
   const ElementType* known = element_type(*type);
-  if (known == nullptr) objects_.add(type->module, type->name);
+  if (known == nullptr) why = text_of(*type);
   return known;
 }
 
@@ -209,7 +214,7 @@ bool TensorReader::is_plain(const Call& call, std::size_t least) const noexcept 
 }
 
 // ('storage', class, key, location, elements); none: the class is unknown.
-std::optional<TensorReader::Storage> TensorReader::storage(Id id, const std::string& name) {
+std::optional<TensorReader::Storage> TensorReader::storage(Id id, const std::string& name, std::string& why) const {
   const auto facts = values_.kind(id) == Kind::persistent && values_.kind(values_.key(id)) == Kind::tuple
                          ? values_.items(values_.key(id))
                          : std::span<const Id>();
@@ -220,7 +225,7 @@ std::optional<TensorReader::Storage> TensorReader::storage(Id id, const std::str
   const Global type = values_.global(facts[1]);
   const ElementType* element = storage_element(type);
   if (element == nullptr) {
-    objects_.add(type.module, type.name);
+    why = text_of(type);
     return std::nullopt;
   }
   const auto key = values_.text(facts[2]);
@@ -273,23 +278,6 @@ std::vector<std::uint64_t> TensorReader::counts(Id id, std::string_view what, co
   numbers.reserve(items.size());
   for (const Id item : items) numbers.push_back(count(item, what, name));
   return numbers;
-}
-
-void TensorReader::add_objects() {
-  for (Id id = 0; id < values_.size(); ++id) {
-    if (values_.kind(id) != Kind::object) continue;
-    auto function = global(values_.callable(id));
-    if (function && is_from_type(*function))
-      if (const auto items = values_.items(values_.arguments(id)); items.size() > 1) function = global(items[1]);
-    if (function && !is_known(*function)) objects_.add(function->module, function->name);
-  }
-}
-
-void TensorReader::add_storage(Id persistent) {
-  if (values_.kind(values_.key(persistent)) != Kind::tuple) return;
-  const auto facts = values_.items(values_.key(persistent));
-  if (facts.size() < 2) return;
-  if (const auto type = global(facts[1])) objects_.add(type->module, type->name);
 }
 
 }  // namespace onecopy::torch_zip

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,32 +32,15 @@ class Archive {
   std::vector<zip::Member> members_;  // by name
 };
 
-// Class names of objects that are not tensors: the first few, sorted.
-class Objects {
- public:
-  void add(std::string_view module, std::string_view name);
-  bool empty() const noexcept { return names_.empty(); }
-  std::string joined() const;
-
- private:
-  std::set<std::string, std::less<>> names_;
-};
-
-// Whether a call of this function is understood, as opposed to a user's class.
-bool is_known(pickle::Global function) noexcept;
-
 struct ElementType;
 
 class TensorReader {
  public:
-  TensorReader(const pickle::Values& values, const Archive& archive, Objects& objects) noexcept
-      : values_(values), archive_(archive), objects_(objects) {}
+  TensorReader(const pickle::Values& values, const Archive& archive) noexcept : values_(values), archive_(archive) {}
 
-  // None: the object is not a tensor with readable elements. Throws FormatError for a tensor with wrong arguments.
-  std::optional<FoundArray> read(pickle::Id object, const std::string& name);
-
-  void add_objects();                       // of all values
-  void add_storage(pickle::Id persistent);  // one without a tensor
+  // None: the object is not a tensor with readable elements, and `why` is the reason. Throws FormatError for a tensor
+  // with wrong arguments.
+  std::optional<FoundArray> read(pickle::Id object, const std::string& name, std::string& why) const;
 
  private:
   struct Call {
@@ -72,10 +54,10 @@ class TensorReader {
 
   std::optional<Call> innermost(pickle::Id object) const;
   std::optional<pickle::Global> global(pickle::Id id) const noexcept;
-  std::optional<FoundArray> place(const Call& call, std::size_t least, const std::string& name);
-  std::optional<Storage> storage(pickle::Id id, const std::string& name);
+  std::optional<FoundArray> place(const Call& call, std::size_t least, const std::string& name, std::string& why) const;
+  std::optional<Storage> storage(pickle::Id id, const std::string& name, std::string& why) const;
   const zip::Member& member(std::string_view key, const std::string& name) const;
-  const ElementType* own_type(pickle::Id id, const std::string& name);
+  const ElementType* own_type(pickle::Id id, const std::string& name, std::string& why) const;
   void read_axes(FoundArray& array, const Call& call) const;
   std::uint64_t count(pickle::Id id, std::string_view what, const std::string& name) const;
   std::vector<std::uint64_t> counts(pickle::Id id, std::string_view what, const std::string& name) const;
@@ -83,7 +65,6 @@ class TensorReader {
 
   const pickle::Values& values_;
   const Archive& archive_;
-  Objects& objects_;
 };
 
 }  // namespace onecopy::torch_zip

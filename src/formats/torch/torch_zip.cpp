@@ -23,6 +23,8 @@ using pickle::Global;
 using pickle::Id;
 using pickle::Kind;
 
+constexpr std::string_view plain_values = "numbers, texts and other values";
+
 // "<folder>/data.pkl", in one folder
 bool is_root(std::string_view name) noexcept {
   const auto slash = name.find('/');
@@ -33,11 +35,9 @@ bool is_root(std::string_view name) noexcept {
 // very many paths: their number and the bytes of all names are limited by the pickle's size.
 class Walk {
  public:
-  Walk(const pickle::Values& values, TensorReader& tensors, Objects& objects, LeftOut& left_out,
-       std::uint64_t pickle_size)
+  Walk(const pickle::Values& values, const TensorReader& tensors, LeftOut& left_out, std::uint64_t pickle_size)
       : values_(values),
         tensors_(tensors),
-        objects_(objects),
         left_out_(left_out),
         visits_left_(pickle_size),
         left_out_bytes_left_(pickle_size),
@@ -59,10 +59,7 @@ class Walk {
       case Kind::list:
       case Kind::tuple: inside(id, [&] { visit_sequence(id); }); break;
       case Kind::object: visit_object(id); break;
-      case Kind::persistent:
-        tensors_.add_storage(id);
-        leave_out("a storage without a tensor");
-        break;
+      case Kind::persistent: leave_out("a storage without a tensor"); break;
       default: return false;
     }
     return true;
@@ -78,18 +75,16 @@ class Walk {
   void visit_object(Id id) {
     const Id callable = values_.callable(id);
     const auto function = values_.kind(callable) == Kind::global ? values_.global(callable) : Global{};
-    if (function == Global{"collections", "OrderedDict"} && !values_.items(values_.arguments(id)).empty())
-      objects_.add(function.module, function.name);  // with its items as arguments, the form of Python 2
-    else if (function == Global{"collections", "OrderedDict"} || function == Global{"collections", "defaultdict"})
+    const bool is_ordered = function == Global{"collections", "OrderedDict"};
+    const bool is_of_python_2 = is_ordered && !values_.items(values_.arguments(id)).empty();  // items as arguments
+    if (function == Global{"collections", "defaultdict"} || (is_ordered && !is_of_python_2))
       return inside(id, [&] { visit_items(id); });
     spend(path_.size());
-    auto found = tensors_.read(id, on_path_.empty() ? std::string(array_name) : path_);
-    if (found)
+    std::string why;
+    if (auto found = tensors_.read(id, on_path_.empty() ? std::string(array_name) : path_, why))
       arrays_.push_back(std::move(*found));
-    else if (function.name.starts_with("_rebuild_tensor") || function.name.starts_with("_rebuild_parameter"))
-      leave_out("conjugated, negated or of an unknown type");
     else
-      leave_out(function.name.empty() ? "an object" : std::string(function.module) + '.' + std::string(function.name));
+      leave_out(why);
   }
 
   void spend(std::uint64_t bytes) {
@@ -152,11 +147,8 @@ class Walk {
     return text;
   }
 
-  static constexpr std::string_view plain_values = "numbers, texts and other values";
-
   const pickle::Values& values_;
-  TensorReader& tensors_;
-  Objects& objects_;
+  const TensorReader& tensors_;
   LeftOut& left_out_;
   std::uint64_t visits_left_;
   std::uint64_t left_out_bytes_left_;
@@ -227,17 +219,15 @@ Index parse(Bytes file) {
   check_kind(archive);
   const zip::Member& root = root_of(archive);
   const auto pickle = read_pickle(archive, root);
-  Objects objects;
-  TensorReader tensors(pickle.values, archive, objects);
+  const TensorReader tensors(pickle.values, archive);
   LeftOut left_out;
-  auto arrays = Walk(pickle.values, tensors, objects, left_out, root.data.length).from(pickle.root);
-  tensors.add_objects();
-  if (arrays.empty() && !objects.empty())
+  auto arrays = Walk(pickle.values, tensors, left_out, root.data.length).from(pickle.root);
+  const auto reasons = left_out.reasons_but(plain_values);
+  if (arrays.empty() && !reasons.empty())
     throw FormatError(FormatError::not_this_format,
                       "torch: there is no tensor in its dicts and lists, only what unpickling would have to make: " +
-                          objects.joined() + " (save a module's state_dict())");
+                          reasons + " (save a module's state_dict())");
   std::map<std::string, std::string, std::less<>> metadata{{"format", "pt"}};
-  if (!objects.empty()) metadata.emplace("objects", objects.joined());
   left_out.report(metadata);
   return index_of(std::move(arrays), std::move(metadata), "torch");
 }

@@ -25,7 +25,8 @@ def test_every_tensor_in_place_is_what_onnx_wrote():
     assert model["typed"].tolist() == [1, 2]
     assert model["c.value"].tolist() == [1, 2]
     assert model["y.then_branch.tw"].tolist() == [3, 4]
-    assert model.metadata == {"author": "us", "opset": "21", "producer": "golden"}
+    left_out = '{"not stored as raw bytes": ["ints"], "of text": ["words"]}'
+    assert model.metadata == {"author": "us", "opset": "21", "producer": "golden", "left out": left_out}
 
 
 def test_a_type_of_the_format_alone_is_bytes_with_its_name():
