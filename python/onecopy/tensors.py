@@ -1,8 +1,8 @@
 """Tensors of torch as memory: the one place that decides whether the bytes of a tensor are its values.
 
 Flags beside its bytes can conjugate or negate a tensor, or say that all of it is zero. Sparse, quantised and nested
-tensors consist of several parts, and tensors on the meta device, or around other tensors, have no bytes. A module that takes
-the memory of a tensor calls `expect_memory` or `resolved` first. torch is not imported here: the caller has it if it has a tensor.
+tensors consist of several parts, and tensors on the meta device, or around other tensors, have no bytes. A module that
+takes the memory of a tensor calls `expect_memory` or `resolved` first. torch is not imported before it is there.
 """
 
 from __future__ import annotations

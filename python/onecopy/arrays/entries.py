@@ -162,14 +162,7 @@ def in_safetensors(name: str) -> bool:
 
 @functools.cache
 def of_torch(dtype: Any) -> str | None:
-    """Return the safetensors name of a dtype of torch, in which an item of F4 is a pair; None if there is no such type.
-
-    Examples
-    --------
-    >>> import torch  # doctest: +SKIP
-    >>> of_torch(torch.bfloat16), of_torch(torch.float4_e2m1fn_x2), of_torch(torch.qint8)  # doctest: +SKIP
-    ('BF16', 'F4', None)
-    """
+    """Return the safetensors name of a dtype of torch, which has pairs of F4; None if there is no such type."""
     import numpy as np
 
     name = str(dtype).removeprefix("torch.")

@@ -35,8 +35,6 @@ SHOWN = 10
 """Maximum number of omitted entries that are printed; the JSON has all."""
 
 
-Unknown = Literal["error", "skip", "bytes"]
-"""Treatment of arrays whose type safetensors does not have."""
 UNKNOWN_TYPES = "unknown_types"
 """The key in the metadata of TARGET for arrays that are written as bytes: JSON, names to dtype and shape."""
 
@@ -69,43 +67,35 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
         return len(self._names)
 
 
-def left_out(file: ArrayFile, pattern: str) -> dict[str, str]:
-    """Return the names in a file, matching the pattern, that are no arrays of the open file, each with the reason."""
-    text = file.metadata.get("left out", "{}") if file.container in ("npz", "onnx", "ort", "torch") else "{}"
-    return {name: why for why, names in json.loads(text).items() for name in names if fnmatchcase(name, pattern)}
+def choose(file: ArrayFile, pattern: str, *, as_bytes: bool) -> tuple[list[str], dict[str, str], dict[str, str]]:
+    """Return the names of the arrays to write, the types that safetensors lacks, and what cannot be written.
 
-
-def expect_complete(file: ArrayFile, missing: dict[str, str]) -> None:
-    """Raise ValueError with the names and reasons if something would be missing in the target."""
-    if missing:
-        more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        first = ", ".join(f"{name!r} ({why})" for name, why in list(missing.items())[:SHOWN])
-        raise ValueError(
-            f"{file.path}: {len(missing)} of {len(missing) + len(file)} entries cannot be written: {first}{more}: "
-            "--skip-unsupported leaves them out and lists them, --names chooses others"
-        )
-
-
-def choose(file: ArrayFile, pattern: str, unknown: Unknown) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the arrays to write, and the types of those that safetensors does not have.
-
-    ValueError if no array matches, or all are omitted; or if safetensors lacks a type, and `unknown` is "error".
+    The last are names with reasons: what the open file leaves out, and arrays of those types unless they are written
+    `as_bytes`. ValueError if no array matches.
     """
     if file.kind not in ("foreign", "arrays"):
         raise ValueError(f"{file.path}: cannot convert a {file.kind} of onecopy: arrays alone lose its structure")
     matching = names_matching(file, pattern)
     lacking = not_savable(map(file.entry, matching))
-    if lacking and unknown == "error":
-        name, dtype = next(iter(lacking.items()))
-        more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    text = file.metadata.get("left out", "{}") if file.container in ("npz", "onnx", "ort", "torch") else "{}"
+    missing = {name: why for why, names in json.loads(text).items() for name in names if fnmatchcase(name, pattern)}
+    if as_bytes:
+        return matching, lacking, missing
+    return [name for name in matching if name not in lacking], lacking, lacking | missing
+
+
+def expect_all(file: ArrayFile, names: Sequence[str], missing: dict[str, str], *, skip: bool) -> None:
+    """Raise ValueError with names and reasons if something would be missing in the target, or all of it would be."""
+    more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+    first = ", ".join(f"{name!r} ({why})" for name, why in list(missing.items())[:SHOWN])
+    which = f"{file.path}: {len(missing)} of {len(names) + len(missing)} entries cannot be written: {first}{more}"
+    if missing and not names:
+        raise ValueError(f"{which}: --unknown bytes writes types that safetensors does not have")
+    if missing and not skip:
         raise ValueError(
-            f"{file.path}: safetensors has no type for {name!r}, which is {dtype}{more}: --unknown bytes writes their "
-            "bytes, --skip-unsupported omits them"
+            f"{which}: --skip-unsupported leaves them out and lists them, --names chooses others, --unknown bytes "
+            "writes types that safetensors does not have"
         )
-    names = [name for name in matching if unknown == "bytes" or name not in lacking]
-    if not names:
-        raise ValueError(f"{file.path}: safetensors has a type for none of the {len(matching)} arrays")
-    return names, lacking
 
 
 def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
@@ -122,25 +112,21 @@ def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
 
 
 def convert(
-    source: str, target: str, *, pattern: str, unknown: Unknown, skip: bool, drop_tied: bool, align: int | None
+    source: str, target: str, *, pattern: str, unknown: str, skip: bool, drop_tied: bool, align: int | None
 ) -> dict[str, Any]:
     """Write the target and return a report for JSON; `skip`: leave out what cannot be written."""
-    if skip and unknown == "error":
-        unknown = "skip"
     onecopy.guard()  # a source that is truncated meanwhile raises DataLost; otherwise zeros would be written
     start = monotonic()
     with open_arrays(source) as file, screen.progress("convert") as show_progress:
-        names, lacking = choose(file, pattern, unknown)
-        missing = left_out(file, pattern)
-        if not skip:
-            expect_complete(file, missing)
+        names, lacking, missing = choose(file, pattern, as_bytes=unknown == "bytes")
+        expect_all(file, names, missing, skip=skip)
         again = tied(file, names)
         nbytes_again = sum(file.entry(name).nbytes for name in again)
         metadata = file.metadata
         if drop_tied:
             names = [name for name in names if name not in again]
             metadata = {**metadata, **again}  # as safetensors.torch.save_model does
-        kept = [] if unknown == "skip" else [file.entry(name) for name in names if name in lacking]
+        kept = [file.entry(name) for name in names if name in lacking]
         as_bytes = {entry.name: {"dtype": entry.dtype, "shape": entry.shape} for entry in kept}  # for their readers
         if as_bytes:
             metadata = {**metadata, UNKNOWN_TYPES: json.dumps(as_bytes)}
@@ -159,7 +145,7 @@ def convert(
         "arrays": len(names),
         "nbytes": nbytes,
         "seconds": monotonic() - start,
-        "left_out": (lacking if unknown == "skip" else {}) | missing,
+        "left_out": missing,
         "as_bytes": as_bytes,
         "tied": again,
         "tied_nbytes": nbytes_again,
@@ -209,11 +195,11 @@ def _more(names: Sized) -> str:
 )
 @click.option(
     "--unknown",
-    type=click.Choice(["error", "skip", "bytes"]),
+    type=click.Choice(["error", "bytes"]),
     default="error",
     show_default=True,
-    help="Arrays whose type safetensors does not have (quantised blocks, text, ...): an error; omit and list them; or "
-    "write their bytes as U8, with dtype and shape in the metadata.",
+    help="Arrays whose type safetensors does not have (quantised blocks, text, ...): an error; or write their bytes as "
+    "U8, with dtype and shape in the metadata.",
 )
 @click.option(
     "--skip-unsupported",
@@ -237,7 +223,7 @@ def command(
     target: str,
     pattern: str,
     align: int | None,
-    unknown: Unknown,
+    unknown: str,
     skip: bool,
     drop_tied: bool,
     force: bool,
