@@ -304,12 +304,7 @@ def _pinned(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
     import torch
 
     device = torch.device(device)
-    if (
-        device.type != "cuda"
-        or not torch.cuda.is_available()
-        or len(names) < len(file)
-        or (whole := file.residency()).cached != whole.bytes
-    ):
+    if device.type != "cuda" or len(names) < len(file) or (whole := file.residency()).cached != whole.bytes:
         return False
     try:
         with torch.cuda.device(device):
