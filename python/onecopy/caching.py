@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Ty
 
 from onecopy.errors import FileChanged
 from onecopy.store import Store, file_key, keys
-from onecopy.store.canonical import Program
-from onecopy.store.equivalents import EQUIVALENTS
 
 if TYPE_CHECKING:
     from onecopy.records import Dict, List
@@ -235,14 +233,6 @@ class _Build(functools.partial[Any]):
             return _rows(made, self.before)
         _expect_unchanged(self.before)
         return made
-
-
-EQUIVALENTS[_Build] = lambda value: functools.partial(value.func, *value.args, **value.keywords)
-EQUIVALENTS[Cached] = lambda value: (
-    Program(value.__wrapped__),
-    value._inputs if callable(value._inputs) else value._keys(),
-    value._version,
-)
 
 
 def _rows(rows: Iterator[T], before: dict[str, str]) -> Iterator[T]:

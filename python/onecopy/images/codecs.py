@@ -31,7 +31,6 @@ from onecopy.identity import FileIdentity, file_identity
 from onecopy.images.image import CodecError, DamagedError, Facts, InPlace, NoLevelError
 from onecopy.page_cache import available_memory, expect_memory
 from onecopy.store.fork import trim_heap
-from onecopy.store.packages import package_of, version_of
 from onecopy.text import size
 
 if TYPE_CHECKING:
@@ -87,6 +86,8 @@ def installed(library: Codec) -> Codec | None:
 
 def _version_of(package: str) -> str | None:
     """Return the version of a package without importing it, or what else identifies it; None if it is not installed."""
+    from onecopy.store.packages import package_of, version_of
+
     try:
         spec = util.find_spec(package)
     except ValueError:  # sys.modules has None for it: imports are blocked

@@ -33,15 +33,11 @@ from contextlib import suppress
 from pickle import PickleBuffer  # for the buffers of arrays: nothing is pickled or unpickled
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy.store.equivalents import equivalent_of
+from onecopy.store.equivalents import Program, equivalent_of
 from onecopy.store.packages import NoIdentity, compiled_code_of, is_compiled, is_installed, package_of, requires_onecopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-
-class Program(functools.partial[Any]):
-    """A function whose package belongs to the program, though it is installed, if it uses onecopy."""
 
 
 class _Code(NamedTuple):

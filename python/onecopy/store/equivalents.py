@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+class Program(functools.partial[Any]):
+    """A function whose package belongs to the program, though it is installed, if it uses onecopy."""
+
+
+def _of_cached(value: Any) -> Any:
+    return Program(value.__wrapped__), value._inputs if callable(value._inputs) else value._keys(), value._version
+
+
 def _of_tensor(tensor: Any) -> Any:
     """Return everything that a tensor of torch has: attributes, gradient, layout, quantization, and its data."""
     torch = sys.modules["torch"]
@@ -117,6 +125,8 @@ EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     typing.TypeVar: _of_type_variable,
     typing.ParamSpec: _of_type_variable,
     "typing.TypeVarTuple": _of_type_variable,
+    "onecopy.caching.Cached": _of_cached,
+    "onecopy.caching._Build": lambda value: functools.partial(value.func, *value.args, **value.keywords),
     "ctypes.CDLL": _of_library,
     "_ctypes.CFuncPtr": _of_ctypes_function,
     "numpy.ufunc": _of_ufunc,

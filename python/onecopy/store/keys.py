@@ -55,7 +55,7 @@ def name_of(function: Callable[..., Any]) -> str:
     >>> name_of(lambda: 1).partition(" ")[0]
     '<lambda>'
     """
-    from onecopy.store.canonical import Program
+    from onecopy.store.equivalents import Program
 
     inner = function
     while isinstance(inner, functools.partial):
