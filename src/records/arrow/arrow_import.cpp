@@ -244,7 +244,7 @@ class Reader {
     const auto [begin, end] = range(array, i);
     const ArrowArray& entries = *array.children[0];
     const Reader& keys = children_[0].children_[0];
-    keys.expect_different(*entries.children[0], begin + entries.offset, end + entries.offset);
+    expect_different(keys, *entries.children[0], {begin + entries.offset, end + entries.offset});
     MapColumn& map = column.map();
     for (std::int64_t entry = begin; entry < end; ++entry) {
       keys.append(map.keys(), *entries.children[0], entry + entries.offset);
@@ -254,16 +254,16 @@ class Reader {
   }
 
   // Keys with one hash are equal: they cannot be chosen to collide, and for chance it has too many bits.
-  void expect_different(const ArrowArray& array, std::int64_t begin, std::int64_t end) const {
+  void expect_different(const Reader& keys, const ArrowArray& array, Range entries) const {
     static const HashSeed seed = new_seed();
     std::vector<std::uint64_t> hashes;
-    for (std::int64_t i = begin; i < end; ++i)
-      if (const Key one = key(array, i); one == one) hashes.push_back(one.hash(seed));  // NaN equals no key
+    for (std::int64_t i = entries.begin; i < entries.end; ++i)
+      if (const Key key = keys.key(array, i); key == key) hashes.push_back(key.hash(seed));  // NaN equals no key
     std::ranges::sort(hashes);
     const auto twice = std::ranges::adjacent_find(hashes);
-    for (std::int64_t i = begin; twice != hashes.end() && i < end; ++i)
-      if (const Key one = key(array, i); one.hash(seed) == *twice)
-        refuse(path_, "has a map with the key " + one.shown() + " twice, which a dict cannot have");
+    for (std::int64_t i = entries.begin; twice != hashes.end() && i < entries.end; ++i)
+      if (const Key key = keys.key(array, i); key.hash(seed) == *twice)
+        refuse(path_, "has a map with the key " + key.shown() + " twice, which a dict cannot have");
   }
 
   // Value i as the key of a dict, which refers to the memory of the array.

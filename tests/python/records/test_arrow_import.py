@@ -50,6 +50,7 @@ def nested(inner: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[tuple
 
 
 COLUMN = st.recursive(st.sampled_from(LEAVES), nested, max_leaves=5)
+MAPS = nested(st.sampled_from(LEAVES)).filter(lambda one: pa.types.is_map(one[0]))
 
 
 class Refused(Exception):
@@ -79,7 +80,7 @@ def has_odd_keys(kind: Any) -> bool:
     return any(has_odd_keys(kind.field(number).type) for number in range(kind.num_fields))
 
 
-@given(COLUMN, st.data(), st.integers(0, 6), st.integers(0, 6))
+@given(COLUMN | MAPS, st.data(), st.integers(0, 6), st.integers(0, 6))
 def test_what_is_accepted_comes_back_as_pyarrow_gives_it(column, data, start, length):
     kind, values = column
     table = pa.table({"x": pa.array(data.draw(st.lists(st.none() | values, max_size=6)), kind)})
