@@ -7,6 +7,7 @@
 
 #include "bindings.hpp"
 #include "onecopy/files/file_handle.hpp"
+#include "onecopy/files/users.hpp"
 #include "onecopy/store/builder_process.hpp"
 #include "onecopy/store/default_folder.hpp"
 #include "onecopy/store/prune.hpp"
@@ -136,6 +137,14 @@ void bind_store(nb::module_& module) {
   module.def(
       "is_in_memory", [](const std::filesystem::path& folder) { return place_of(folder) == Place::memory; },
       nb::arg("folder"));
+  module.def("known_user", &known_user, nb::arg("id"),
+             "The user that the kernel means by an id; None for the overflow id where it may stand for any user.");
+  module.def(
+      "owner_of", [](int fd) { return owner_of(fd); }, nb::arg("fd"),
+      "The owner of an open file; None if that user has no id here.");
+  module.def(
+      "owner_at", [](const std::filesystem::path& path) { return owner_of(path); }, nb::arg("path"),
+      "The same of what is at a path.");
   module.def("report_progress", &report_progress, nb::arg("bytes"), Release());
   module.def("end_with_parent", &end_with_parent, nb::arg("parent"),
              "In a forked child: be killed when `parent` ends; False where it has ended already.");

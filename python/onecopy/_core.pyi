@@ -183,6 +183,17 @@ def default_folder(*, memory: bool) -> tuple[str, str, str]:
     """(path, why, why not the usual one)"""
 
 def is_in_memory(folder: str | os.PathLike) -> bool: ...
+def known_user(id: int) -> int | None:
+    """
+    The user that the kernel means by an id; None for the overflow id where it may stand for any user.
+    """
+
+def owner_of(fd: int) -> int | None:
+    """The owner of an open file; None if that user has no id here."""
+
+def owner_at(path: str | os.PathLike) -> int | None:
+    """The same of what is at a path."""
+
 def report_progress(bytes: int) -> None: ...
 def end_with_parent(parent: int) -> bool:
     """

@@ -69,13 +69,16 @@ struct Name {
 
 enum class FileKind : std::uint8_t { regular, folder, link, other };
 
+// What the kernel shows as the overflow id (65534) where it stands for every user without an id: see known_user.
+inline constexpr std::uint64_t unknown_user = UINT64_MAX;
+
 struct FileFacts {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::uint64_t size = 0;
   std::uint64_t allocated = 0;  // bytes that it has on the disk
   std::int64_t mtime_ns = 0;
-  std::uint64_t owner = 0;   // user id
+  std::uint64_t owner = 0;   // user id, or unknown_user
   std::uint64_t links = 0;   // names that it has
   unsigned permissions = 0;  // 0755, with the set-id and sticky bits
   FileKind kind = FileKind::other;
@@ -98,7 +101,7 @@ int sync_file(int fd) noexcept;
 int sync_folder(const Name& folder) noexcept;
 int rename_file(const Name& from, const Name& to) noexcept;
 int remove_file(const Name& name) noexcept;
-int create_folder(const std::string& path, unsigned permissions) noexcept;  // 0700, as the umask permits
+int create_folder(const std::string& path, unsigned permissions) noexcept;  // 0700, whatever the umask
 int why_not_writable(const std::string& folder) noexcept;                   // 0: this user may create files in it
 int set_permissions(int fd, unsigned permissions) noexcept;                 // 0644
 unsigned permissions_of_new_files() noexcept;                               // 0666 less the umask
@@ -243,6 +246,13 @@ std::uint64_t cpu_wait_of_thread() noexcept;
 std::uint64_t process_id() noexcept;
 std::uint64_t parent_id() noexcept;
 std::uint64_t user_id() noexcept;  // the effective one
+// The user that the kernel means by an id that it reports (of the owner of a file, of a peer), or unknown_user: in a
+// user namespace all users that have no id there are shown as the overflow id, which a user of the namespace may have.
+std::uint64_t known_user(std::uint64_t id) noexcept;
+std::string name_of_user(std::uint64_t id);  // for messages: "user 1000 (alice)"
+bool is_overflow_id(std::uint64_t id) noexcept;
+// Whether this user owns the open file, whatever id the kernel shows.
+bool is_owned(int fd) noexcept;
 // From now on the kernel kills this process when the thread that created it ends.
 Outcome end_with_parent() noexcept;
 // Sets the name of this thread in debuggers, `top -H` and /proc: at most 15 characters.

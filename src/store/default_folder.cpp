@@ -39,17 +39,9 @@ std::string_view variable(const char* name) {
   return value == nullptr ? std::string_view() : value;
 }
 
-// A name that anybody can guess, and take before us, in a folder for all: then the next one, the same for all processes
-// of this user.
 DefaultFolder in_folder_for_all(const char* folder, std::string reason) {
-  constexpr int names = 16;
-  const std::string first = std::string(folder) + "/onecopy-" + std::to_string(os::user_id());
-  const std::string obstacle = store::why_not_ours(first);
-  if (obstacle.empty()) return {first, std::move(reason), {}};
-  for (int i = 1; i < names; ++i)
-    if (auto next = std::string(first).append("-").append(std::to_string(i)); store::why_not_ours(next).empty())
-      return {std::move(next), std::move(reason), std::string(first).append(": ").append(obstacle)};
-  return {first, std::move(reason), {}};  // opening it reports why
+  auto [path, obstacle] = store::choose_name(fs::path(folder) / ("onecopy-" + std::to_string(os::user_id())));
+  return {std::move(path), std::move(reason), std::move(obstacle)};
 }
 
 DefaultFolder on_this_machine(std::string reason) { return in_folder_for_all("/var/tmp", std::move(reason)); }

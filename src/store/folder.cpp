@@ -1,5 +1,6 @@
 #include "store/folder.hpp"
 
+#include <optional>
 #include <system_error>
 
 #include "onecopy/base/error.hpp"
@@ -21,9 +22,11 @@ std::string octal(unsigned permissions) {
 }
 
 std::string belongs_to_another(const os::FileFacts& facts, std::uint64_t owner) {
-  return "it belongs to user " + std::to_string(facts.owner) + ", " +
-         (owner == os::user_id() ? "but this process runs as user " : "not to user ") + std::to_string(owner);
+  return "it belongs to " + os::name_of_user(facts.owner) + ", " +
+         (owner == os::user_id() ? "but this process runs as " : "not to ") + os::name_of_user(owner);
 }
+
+std::uint64_t owner_in(const StoreUsers& users) { return users.owner.value_or(os::user_id()); }
 
 struct Refusal {
   int code = 0;
@@ -32,7 +35,7 @@ struct Refusal {
 
 // Why a folder is none of ours; code 0: it is.
 Refusal refusal_of(const os::FileFacts& facts, const StoreUsers& users) {
-  const auto owner = users.owner.value_or(os::user_id());
+  const auto owner = owner_in(users);
   if (facts.kind == os::FileKind::link) return {ELOOP, "it is a symbolic link; give the folder itself"};
   if (facts.kind != os::FileKind::folder) return {ENOTDIR, "it is not a folder"};
   if (facts.owner != owner) return {EACCES, belongs_to_another(facts, owner)};
@@ -78,7 +81,7 @@ void expect_ours(const File& file, const os::FileFacts& facts) {
 
 Folder Folder::open(const fs::path& path, const StoreUsers& users) {
   auto opened = os::open_no_link(path.string());
-  if (opened.error == ENOENT && users.owner.value_or(os::user_id()) == os::user_id()) {
+  if (opened.error == ENOENT && owner_in(users) == os::user_id()) {
     make(path, users.shared ? shared_folder : private_folder);
     opened = os::open_no_link(path.string());
   }
@@ -90,9 +93,23 @@ Folder Folder::open(const fs::path& path, const StoreUsers& users) {
   return {std::move(opened.value), path, facts.value};
 }
 
-std::string why_not_ours(const fs::path& path) {
-  const auto facts = os::facts_of_entry(path.string());
-  return facts ? refusal_of(facts.value, {}).why : std::string();
+unsigned Folder::readers() const noexcept { return os::facts_of(descriptor()).value.permissions & 0044U; }
+
+std::pair<fs::path, std::string> choose_name(const fs::path& name, const StoreUsers& users) {
+  constexpr int names = 16;
+  std::string obstacle;
+  std::optional<fs::path> free;
+  for (int i = 0; i < names; ++i) {
+    auto path = i == 0 ? name : fs::path(name.string() + "-" + std::to_string(i));
+    const auto facts = os::facts_of_entry(path.string());
+    const auto why = facts ? refusal_of(facts.value, users).why : std::string();
+    const bool is_shared = facts && users.shared && facts.value.owner == owner_in(users);
+    if (is_shared || (facts && why.empty())) return {std::move(path), std::move(obstacle)};
+    if (i == 0 && facts) obstacle = path.string() + ": " + why;
+    if (!facts && !free) free = std::move(path);
+  }
+  if (!free) return {name, {}};  // opening it reports why
+  return {std::move(*free), std::move(obstacle)};
 }
 
 os::Result<os::FileFacts> facts_of_ours(const File& file) {

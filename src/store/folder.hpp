@@ -16,32 +16,32 @@ namespace onecopy::store {
 
 class Folder {
  public:
-  // Creates the folder and its parents with mode 0700 where they are missing (a shared one with 0750, as the umask
-  // permits). Throws OsError unless it is a folder, not a symbolic link, owned by this user, without access for other
-  // users; with `users`, owned by that user, or such that others may read it and not write.
+  // Creates the folder and its parents with mode 0700 where they are missing (a shared one with 0750). Throws OsError
+  // unless it is a folder, not a symbolic link, owned by this user, without access for other users; with `users`, owned
+  // by that user, or such that others may read it and not write.
   static Folder open(const std::filesystem::path& path, const StoreUsers& users = {});
 
   int descriptor() const noexcept { return fd_->get(); }
   const std::filesystem::path& path() const noexcept { return path_; }
   std::uint64_t owner() const noexcept { return owner_; }
   bool is_own() const noexcept { return owner_ == os::user_id(); }
-  unsigned readers() const noexcept { return readers_; }  // 040 if its group may read it, 04 if all may
+  unsigned readers() const noexcept;  // now: 040 if its group may read it, 04 if all may
 
  private:
   Folder(os::Fd fd, std::filesystem::path path, const os::FileFacts& facts)
-      : fd_(std::make_shared<const os::Fd>(std::move(fd))),
-        path_(std::move(path)),
-        owner_(facts.owner),
-        readers_(facts.permissions & 0044U) {}
+      : fd_(std::make_shared<const os::Fd>(std::move(fd))), path_(std::move(path)), owner_(facts.owner) {}
 
   std::shared_ptr<const os::Fd> fd_;
   std::filesystem::path path_;
   std::uint64_t owner_;
-  unsigned readers_;
 };
 
-// Why Folder::open would refuse a path; empty: it would not, or the path does not exist.
-std::string why_not_ours(const std::filesystem::path& path);
+// A name in a folder that all may write, where every user can guess it and take it first: then NAME-1, NAME-2, ... The
+// first one that Folder::open accepts, also when those before it are free again, else the first one that is free. A
+// folder of the owner that is to be shared is the one, whatever its mode. The text says why NAME is not used, and is
+// empty if nothing is in its way.
+std::pair<std::filesystem::path, std::string> choose_name(const std::filesystem::path& name,
+                                                          const StoreUsers& users = {});
 
 // A name in the folder; there may be no such file.
 struct File {

@@ -216,6 +216,7 @@ Store Store::open(const fs::path& folder, const StoreUsers& users) {
   if (folder.empty()) throw OsError("use as a store", "", ENOENT);
   auto whole = fs::absolute(folder).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();  // "/a/b/": lstat would follow what b leads to
+  if (users.shared) whole = store::choose_name(whole, users).first;
   (void)Folder::open(whole, users);
   return {std::move(whole), users};
 }

@@ -24,6 +24,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
+from onecopy import _core
 from onecopy.identity import boot_identity, start_of
 from onecopy.remote.channels import Channel, Listener, NodeLostError, digest, lost
 from onecopy.remote.steps import nothing
@@ -249,7 +250,7 @@ def secret_of_user() -> bytes:
                 new.unlink()
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:  # noqa: PTH123
             status = os.fstat(file.fileno())
-            if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            if _core.owner_of(file.fileno()) != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
                 raise PermissionError(errno.EACCES, "it is not this user's alone")
             return file.read().encode()
     except OSError as error:

@@ -227,7 +227,7 @@ class PartialFile:
 def _opened(path: Path) -> int:
     fd = os.open(path, _FLAGS, 0o600)
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+    if not stat.S_ISREG(status.st_mode) or _core.owner_of(fd) != os.geteuid():
         os.close(fd)
         raise PermissionError(errno.EPERM, "not a regular file of this user", str(path))
     return fd

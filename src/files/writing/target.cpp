@@ -29,7 +29,7 @@ fs::path real_target(const fs::path& target) {
     if (!facts || facts.value.kind != os::FileKind::link) return at;
     if (facts.value.owner != os::user_id() && facts.value.owner != 0)
       throw OsError(saving, at.string(), EACCES,
-                    "it is a symbolic link of user " + std::to_string(facts.value.owner) +
+                    "it is a symbolic link of " + os::name_of_user(facts.value.owner) +
                         ", who chooses what it leads to; give the file itself");
     std::error_code error;
     const auto next = fs::read_symlink(at, error);

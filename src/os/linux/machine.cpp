@@ -55,6 +55,16 @@ constexpr std::array<NamedFileSystem, 28> file_systems{{
     {0x786F4256, {Storage::remote, "vboxsf"}},
 }};
 
+// The first three numbers of a small text file of the kernel; {} where it cannot be read.
+std::array<std::uint64_t, 3> numbers_in(const char* path) noexcept {
+  std::array<char, 128> text{};
+  std::array<std::uint64_t, 3> found{};
+  const Fd fd(::open(path, O_RDONLY | O_CLOEXEC));
+  if (fd.get() >= 0 && ::read(fd.get(), text.data(), text.size() - 1) > 0)
+    (void)std::sscanf(text.data(), "%" SCNu64 "%" SCNu64 "%" SCNu64, found.data(), &found[1], &found[2]);
+  return found;
+}
+
 }  // namespace
 
 Faults faults_of_thread() noexcept {
@@ -76,6 +86,25 @@ std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid
 std::uint64_t parent_id() noexcept { return static_cast<std::uint64_t>(::getppid()); }
 
 std::uint64_t user_id() noexcept { return static_cast<std::uint64_t>(::geteuid()); }
+
+bool is_overflow_id(std::uint64_t id) noexcept {
+  static const std::uint64_t overflow = numbers_in("/proc/sys/kernel/overflowuid")[0];
+  constexpr std::uint64_t usual = 65534;
+  return id == (overflow == 0 ? usual : overflow);
+}
+
+std::uint64_t known_user(std::uint64_t id) noexcept {
+  constexpr std::uint64_t all = UINT32_MAX;  // as many as there are: no user is without an id
+  return is_overflow_id(id) && numbers_in("/proc/self/uid_map")[2] != all ? unknown_user : id;
+}
+
+// The kernel lets only the owner set O_NOATIME, and who has a privilege over files of the users that have an id here.
+bool is_owned(int fd) noexcept {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || (flags & O_NOATIME) != 0 || ::fcntl(fd, F_SETFL, flags | O_NOATIME) != 0) return false;
+  (void)::fcntl(fd, F_SETFL, flags);
+  return true;
+}
 
 Outcome end_with_parent() noexcept {
   return ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 ? Outcome::applied : Outcome::refused;

@@ -74,8 +74,7 @@ bool mincore_samples() noexcept {
 // as resident.
 bool mincore_is_honest(int fd) noexcept {
   if (!mincore_samples()) return false;
-  struct stat status{};
-  if (::fstat(fd, &status) == 0 && status.st_uid == ::geteuid()) return true;
+  if (const auto facts = facts_of(fd); facts && facts.value.owner == user_id()) return true;
   std::array<char, 32> path{};
   std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
   return ::faccessat(AT_FDCWD, path.data(), W_OK, AT_EACCESS) == 0;

@@ -1,5 +1,6 @@
 #include <dirent.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -36,7 +37,7 @@ FileFacts facts_from(const struct stat& status) noexcept {
   const auto& time = status.st_mtim;
 #endif
   facts.mtime_ns = static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-  facts.owner = static_cast<std::uint64_t>(status.st_uid);
+  facts.owner = known_user(static_cast<std::uint64_t>(status.st_uid));
   facts.links = static_cast<std::uint64_t>(status.st_nlink);
   facts.permissions = static_cast<unsigned>(status.st_mode) & 07777U;
   if (S_ISREG(status.st_mode)) facts.kind = FileKind::regular;
@@ -70,10 +71,21 @@ unsigned ask_for_umask() noexcept {
   return all_may_write & ~static_cast<unsigned>(mask);
 }
 
+// Whether only the kernel can say if a file is this user's: the id of all unknown users is that of this one.
+bool is_disputed(const struct stat& status) noexcept {
+  const auto owner = static_cast<std::uint64_t>(status.st_uid);
+  return owner == user_id() && is_overflow_id(owner);
+}
+
 Result<FileFacts> facts_at(const Name& name, int flags) noexcept {
   struct stat status{};
   if (::fstatat(name.folder, name.text.c_str(), &status, flags) != 0) return {{}, errno};
-  return {facts_from(status), 0};
+  if (!is_disputed(status) || !(S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))) return {facts_from(status), 0};
+  const int follow = (flags & AT_SYMLINK_NOFOLLOW) != 0 ? O_NOFOLLOW : 0;
+  if (const auto fd = opened(name, O_RDONLY | follow)) return facts_of(fd.value.get());
+  auto facts = facts_from(status);
+  facts.owner = unknown_user;
+  return {facts, 0};
 }
 
 }  // namespace
@@ -104,7 +116,9 @@ Result<Fd> duplicate(int fd) noexcept {
 Result<FileFacts> facts_of(int fd) noexcept {
   struct stat status{};
   if (::fstat(fd, &status) != 0) return {{}, errno};
-  return {facts_from(status), 0};
+  auto facts = facts_from(status);
+  if (is_disputed(status)) facts.owner = is_owned(fd) ? user_id() : unknown_user;
+  return {facts, 0};
 }
 
 Result<FileFacts> facts_of(const Name& name) noexcept { return facts_at(name, 0); }
@@ -176,7 +190,11 @@ int remove_file(const Name& name) noexcept {
 }
 
 int create_folder(const std::string& path, unsigned permissions) noexcept {
-  return error_of([&] { return ::mkdir(path.c_str(), static_cast<mode_t>(permissions)); });
+  if (::mkdir(path.c_str(), static_cast<mode_t>(permissions)) != 0) return errno;
+  const auto made = opened(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  const auto facts = made ? facts_of(made.value.get()) : Result<FileFacts>{{}, made.error};
+  if (!facts || (facts.value.permissions & 0777U) == permissions) return facts.error;
+  return set_permissions(made.value.get(), permissions | (facts.value.permissions & 07000U));  // its group's bit stays
 }
 
 int why_not_writable(const std::string& folder) noexcept {
@@ -213,6 +231,17 @@ int set_times_now(int fd) noexcept {
 
 int set_permissions(int fd, unsigned permissions) noexcept {
   return error_of([&] { return ::fchmod(fd, static_cast<mode_t>(permissions)); });
+}
+
+std::string name_of_user(std::uint64_t id) {
+  if (id == unknown_user) return "a user without an id in this user namespace";
+  auto text = "user " + std::to_string(id);
+  struct passwd entry{};
+  struct passwd* found = nullptr;
+  std::array<char, 4096> fields{};
+  if (::getpwuid_r(static_cast<uid_t>(id), &entry, fields.data(), fields.size(), &found) == 0 && found != nullptr)
+    text.append(" (").append(found->pw_name).append(")");
+  return text;
 }
 
 Result<std::uint64_t> free_space(int fd) noexcept {

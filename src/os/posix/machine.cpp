@@ -31,6 +31,12 @@ std::uint64_t parent_id() noexcept { return static_cast<std::uint64_t>(::getppid
 
 std::uint64_t user_id() noexcept { return static_cast<std::uint64_t>(::geteuid()); }
 
+bool is_overflow_id(std::uint64_t /*id*/) noexcept { return false; }
+
+std::uint64_t known_user(std::uint64_t id) noexcept { return id; }
+
+bool is_owned(int /*fd*/) noexcept { return false; }
+
 Outcome end_with_parent() noexcept { return Outcome::unsupported; }
 Outcome name_thread(const char* /*name*/) noexcept { return Outcome::unsupported; }
 

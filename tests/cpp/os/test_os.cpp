@@ -70,6 +70,10 @@ TEST_CASE("functions that do not follow a symbolic link report it") {
   CHECK(open_existing((folder / "none").string()).error == ENOENT);
   CHECK(create_folder((folder / "private").string(), 0700) == 0);
   CHECK(facts_of((folder / "private").string()).value.permissions == 0700);
+  const mode_t mask = ::umask(077);
+  CHECK(create_folder((folder / "shared").string(), 0750) == 0);
+  ::umask(mask);
+  CHECK(facts_of((folder / "shared").string()).value.permissions == 0750);
 }
 
 TEST_CASE("a lock is released by the death of its owner") {

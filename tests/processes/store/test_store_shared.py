@@ -75,6 +75,17 @@ def test_what_a_named_user_built_is_found_and_not_built_again(shared: Path) -> N
     assert [path.name for path in (shared / str(READER)).iterdir()] == []
 
 
+@pytest.mark.parametrize("umask", [0o077, 0o027, 0o007])
+def test_the_group_reads_what_a_user_builds_whatever_the_umask(shared: Path, umask: int) -> None:
+    def build_with_umask() -> bool:
+        os.umask(umask)
+        return build(shared)
+
+    assert as_user(BUILDER, build_with_umask) is True
+    assert (shared / str(BUILDER)).stat().st_mode & 0o7777 == 0o2750
+    assert as_user(READER, build, shared, b"of the reader", (BUILDER,)) is False
+
+
 def test_what_other_users_built_is_not_used(shared: Path) -> None:
     as_user(BUILDER, build, shared)
     assert as_user(READER, find, shared, ()) is None
@@ -153,11 +164,37 @@ def plant(folder: Path, name: int, owner: int, mode: int = 0o755) -> None:
 def test_what_is_planted_under_the_name_of_a_named_user_is_not_used(shared: Path) -> None:
     plant(shared, BUILDER, ATTACKER)
     assert as_user(READER, find, shared, (BUILDER,)) is None
-    assert as_user(BUILDER, find, shared, ()).startswith("PermissionError: use as a store: it belongs to user")
+    assert as_user(BUILDER, find, shared, ()) is None
     plant(shared, STRANGER, STRANGER, 0o777)  # of that user, but every user may write it
     assert as_user(READER, find, shared, (STRANGER,)) is None
     (shared / str(ATTACKER)).symlink_to(shared / str(BUILDER))
     assert as_user(READER, find, shared, (ATTACKER,)) is None
+
+
+def test_a_user_whose_name_was_taken_by_another_one_builds_under_the_next_name(shared: Path) -> None:
+    as_user(ATTACKER, (shared / str(BUILDER)).mkdir)
+
+    def built() -> tuple[Path, str]:
+        store = oc.Store(shared, trust=[])
+        store.get_or_build(KEY, lambda path: path.write_bytes(GOOD))
+        return store.folder, store.reason
+
+    folder, reason = as_user(BUILDER, built)
+    assert folder == shared / f"{BUILDER}-1"
+    assert f"another user has taken the name {shared / str(BUILDER)}" in reason
+    assert as_user(READER, find, shared, (BUILDER,)) == GOOD
+    as_user(ATTACKER, (shared / str(BUILDER)).rmdir)
+    assert as_user(BUILDER, find, shared, ()) == GOOD  # the name stays
+    assert as_user(READER, find, shared, (BUILDER,)) == GOOD
+
+
+def test_an_error_names_the_user_who_has_taken_all_names(shared: Path) -> None:
+    def take() -> None:
+        for name in (str(BUILDER), *(f"{BUILDER}-{i}" for i in range(1, 16))):
+            (shared / name).mkdir()
+
+    as_user(1, take)
+    assert "it belongs to user 1 (" in as_user(BUILDER, find, shared, ())
 
 
 def test_a_file_of_a_named_user_that_others_may_write_or_have_linked_is_not_used(shared: Path) -> None:
