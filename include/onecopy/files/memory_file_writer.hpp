@@ -9,8 +9,8 @@
 // (SCM_RIGHTS), or by the path /proc/<pid>/fd/<descriptor> if it runs as the same user. The memory is freed with the
 // last mapping and the last descriptor, in whatever order processes end; there is nothing to clean up.
 //
-// Linux only, by memfd_create. Elsewhere (other systems, sandboxes) it is an unnamed file in /dev/shm or in the folder
-// for temporary files, which cannot be sealed: `reason()` and `Mapping::sealed()` report it.
+// Linux only, by memfd_create. Elsewhere (other systems, sandboxes) it is an unnamed file in /dev/shm, or in the folder
+// for temporary files where there is no /dev/shm, which cannot be sealed: `reason()` and `Mapping::sealed()` report it.
 //
 // The memory is charged to the control group of the writer. It consists of small pages; `collapse` makes them 2 MiB.
 // One thread at a time.

@@ -22,7 +22,7 @@
 namespace onecopy::records {
 
 struct BuilderOptions {
-  std::filesystem::path spool;     // the folder of the spool file: on a disk, not in memory
+  std::filesystem::path spool;     // the folder of the spool file; empty: it is in memory
   std::string container = "list";  // "dict": rows are `fixed` of two, and get a hash index
   std::map<std::string, std::string, std::less<>> metadata;
 };

@@ -43,10 +43,6 @@ _OF_JOB = ", pickled by job "
 _LONG_UNUSED = 7 * 24 * 3600.0  # seconds
 
 
-class _DoesNotFit(Exception):
-    """The data does not fit into the store in memory; the message has the reason."""
-
-
 @overload
 def share(  # type: ignore[overload-overlap]  # a mapping is an iterable too; it becomes a Dict
     data: Mapping[K, T] | Callable[[], Mapping[K, T]],
@@ -100,8 +96,9 @@ def share(
     store
         The place of the data: a `onecopy.Store` with its options, or a folder. None with a key: the default folder on
         disk, whose cached pages the kernel can reclaim. None without a key: memory, if the data takes at most a quarter
-        of the available memory, else an unnamed file on disk. ``Store(place="memory")``: memory that is never written
-        to disk and is charged to the control group of this process; the default store on disk if it does not fit.
+        of the available memory, else an unnamed file on disk. ``Store(place="memory")``: memory that is charged to the
+        control group of this process, twice the size of the data during the build. No byte of it is written to a file
+        on disk; the kernel may swap it.
     source
         The file that the data is made from, for `onecopy store ls` and `prune`; checked for changes after the build.
     progress
@@ -122,6 +119,8 @@ def share(
         The key is not text; or with a key: the function reaches a value without a stable identity, which is named.
     ValueError
         The artefact of this key has another number of rows than `data`.
+    NotEnoughMemory
+        The data does not fit into a store in memory.
     OSError
         ENOSPC: there is not enough space. Others: the folder cannot be used.
     TimeoutError, FileChanged, ChildProcessError
@@ -168,8 +167,8 @@ class _Job:
 
             self._rows = rows_of(data)  # raises for other containers, also where the artefact exists
 
-    def build(self, spool: Path | None = None) -> _core.RecordBuilder:
-        """Consume the rows on the first call, with a spool file in a folder on disk; later calls return the builder."""
+    def build(self, store: Store | None) -> _core.RecordBuilder:
+        """Consume the rows on the first call, with a spool file in the place of the store; then return the builder."""
         if self._builder is not None:
             return self._builder
         import tempfile
@@ -179,7 +178,9 @@ class _Job:
 
         container, rows = self._rows if self.is_made else rows_of(self.data())
         is_plain = self.codec == "records"
-        folder = spool or _spool(tempfile.tempdir or tempfile.gettempdir())
+        folder = str(store.folder) if store is not None else _spool(tempfile.tempdir or tempfile.gettempdir())
+        if store is not None and store.place == "memory":
+            folder = ""  # in memory
         builder = _core.RecordBuilder(folder, container, {} if is_plain else {CODEC: self.codec})
         total = len(rows) if isinstance(rows, Sized) else 0
 
@@ -214,54 +215,35 @@ def _whole_key(job: _Job, key: str) -> str:
 def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | None) -> tuple[Any, Artefact]:
     if job.is_made:
         store = store.with_options(where="here")
-    report = _in_memory(job, key, store, source) if store.is_default and store.place == "memory" else None
-    if report is None:
-        store = _on_disk(store)
-        spool = store.folder if store.place == "disk" else None
-        report = store.get_or_build(key, lambda path: job.build(spool).save(str(path)), source=source)
+
+    def build(path: Path) -> None:
+        builder = job.build(store)
+        if store.is_default and store.place == "memory":
+            choose_place(builder.bytes, "memory")  # NotEnoughMemory
+        builder.save(str(path))
+
+    report = store.get_or_build(key, build, source=source)
     if report.built and job.codec == "pickle":
-        _remove_ended_jobs(store if store.trust is not None else Store(report.path.parent))
+        _remove_ended_jobs(store)
     # Unpickles only if this call has codec="pickle", and the file, which belongs to this user (or one that the caller
     # trusts), is marked with it.
     shared = of_path(str(report.path), trusted=job.codec == "pickle", handle=report.handle)
     return shared, report.without_handle()
 
 
-def _on_disk(store: Store) -> Store:
-    """Return the default store on disk, with the same options, for the default store in memory; others as they are."""
-    return Store(**store.options()) if store.is_default and store.place == "memory" else store
-
-
-def _in_memory(job: _Job, key: str, memory: Store, source: str | os.PathLike[str] | None) -> Artefact | None:
-    """Return an artefact of the store in memory; None if the data does not fit there."""
-    disk = _on_disk(memory)
-    if memory.find(key) is None and (found := disk.find(key)) is not None:  # it did not fit into memory before
-        return found
-
-    def build(path: Path) -> None:
-        builder = job.build()
-        chosen, reason = choose_place(builder.bytes, "memory")
-        if chosen != "memory":  # written to disk now: this may be a child, whose builder ends with it
-            disk.get_or_build(key, lambda target: builder.save(str(target)), source=source)
-            raise _DoesNotFit(reason)
-        builder.save(str(path))
-
-    try:
-        return memory.get_or_build(key, build, source=source)
-    except _DoesNotFit:
-        return None
-
-
 def _unnamed(job: _Job, store: Store | None) -> Any:
     """Build an unnamed file, in this process or in a child, and open it."""
 
     def build() -> int:
-        builder = job.build()
+        builder = job.build(store)
         if store is not None and store.place == "disk":
             return builder.save_nameless(str(store.folder))
-        descriptor = builder.save_to_memory("onecopy", 4 if store is None else 1)
-        if descriptor is not None:
-            return descriptor
+        try:
+            if (descriptor := builder.save_to_memory("onecopy", 4 if store is None else 0)) is not None:
+                return descriptor
+        except OSError:  # NotEnoughMemory, or a sandbox where /dev/shm is small
+            if store is not None:
+                raise
         from onecopy.records.sources import spool_folder
 
         return builder.save_nameless(spool_folder(Path(_core.default_folder(memory=False)[0])))

@@ -32,29 +32,26 @@ struct MemoryFileWriter::State {
     if (folder.empty())
       create();
     else
-      create_unsealed({folder.string()});
+      create_unsealed(folder);
   }
 
-  // Containers often give /dev/shm a few megabytes; the folder for temporary files is on a disk, and works as well.
+  // What is to be in memory must not reach a disk where the system has memory for files, however little.
   void create() {
+    constexpr const char* in_memory = "/dev/shm";
     auto memory = os::create_sealable(name);
     if (memory.error == EOPNOTSUPP)
-      return create_unsealed({"/dev/shm", std::filesystem::temp_directory_path().string()});
+      return create_unsealed(os::open_folder(in_memory) ? in_memory : std::filesystem::temp_directory_path());
     if (!memory) fail("create", memory.error);
     sealable = true;
     if (const int error = take(std::move(memory.value)); error != 0) fail("reserve memory for", error, shortage(error));
   }
 
-  void create_unsealed(const std::vector<std::string>& folders) {
-    int error = 0;
-    for (const auto& folder : folders) {
-      const auto opened = os::open_folder(folder);
-      auto file = opened ? create_nameless(opened.value.get()) : os::Result<os::Fd>{{}, opened.error};
-      error = file ? take(std::move(file.value)) : file.error;
-      place = folder;
-      if (error == 0) return;
-    }
-    fail("reserve space for", error, shortage(error));
+  void create_unsealed(const std::filesystem::path& folder) {
+    place = folder.string();
+    const auto opened = os::open_folder(place);
+    auto file = opened ? create_nameless(opened.value.get()) : os::Result<os::Fd>{{}, opened.error};
+    const int error = file ? take(std::move(file.value)) : file.error;
+    if (error != 0) fail("reserve space for", error, shortage(error));
   }
 
   // Returns errno. Linux overcommits: check available memory first, or the OOM killer ends the process.

@@ -5,6 +5,7 @@
 
 #include "files/writing/nameless.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/available_memory.hpp"
 
 namespace onecopy {
 
@@ -23,9 +24,13 @@ std::uint64_t Spool::append(Bytes bytes) {
 }
 
 void Spool::write(Bytes bytes) {
+  if (folder_.empty()) expect_memory(bytes.size(), "spool", "", "");
   if (!fd_) {
-    const auto folder = os::open_folder(folder_);
-    auto file = folder ? create_nameless(folder.value.get()) : os::Result<os::Fd>{{}, folder.error};
+    auto file = folder_.empty() ? os::create_sealable("onecopy spool") : os::Result<os::Fd>{{}, EOPNOTSUPP};
+    if (file.error == EOPNOTSUPP) {
+      const auto folder = os::open_folder(folder_.empty() ? "/dev/shm" : folder_);
+      file = folder ? create_nameless(folder.value.get()) : os::Result<os::Fd>{{}, folder.error};
+    }
     if (!file) fail("create a spool file in", file.error);
     fd_ = std::move(file.value);
   }
@@ -44,6 +49,8 @@ void Spool::read(std::uint64_t offset, std::span<std::byte> into) const {
   std::copy_n(from, into.size() - first, into.begin() + static_cast<std::ptrdiff_t>(first));
 }
 
-void Spool::fail(const char* operation, int error) const { throw OsError(operation, folder_, error); }
+void Spool::fail(const char* operation, int error) const {
+  throw OsError(operation, folder_.empty() ? "memory" : folder_, error);
+}
 
 }  // namespace onecopy

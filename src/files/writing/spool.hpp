@@ -19,9 +19,10 @@ class Spool {
  public:
   static constexpr std::size_t held = std::size_t{1} << 20U;  // bytes: the last ones, which are written together
 
+  // Without a folder it is in memory.
   explicit Spool(const std::filesystem::path& folder) : folder_(folder.string()) {}
 
-  // Returns where they are. Throws OsError with the folder: no such folder, no permission, no space.
+  // Returns where they are. Throws OsError with the folder: no such folder, no permission, no space or memory.
   std::uint64_t append(Bytes bytes);
 
   // Throws OsError. The bytes were appended before.

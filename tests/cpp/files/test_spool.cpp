@@ -11,7 +11,10 @@ namespace onecopy {
 
 TEST_CASE("pieces of any size are read back in any order, from memory, from the file and from both") {
   const testing::ScratchFolder folder;
-  Spool spool(folder.path());
+  std::filesystem::path place = folder.path();
+  SUBCASE("in a folder") {}
+  SUBCASE("in memory") { place.clear(); }
+  Spool spool(place);
   const auto all = testing::random_bytes(5 * Spool::held);
   std::mt19937_64 random(1);
   for (std::size_t at = 0; at < all.size();) {

@@ -22,9 +22,11 @@ import pytest
 from tests.support import shared_rows
 from tests.support.children import descriptors, fork, run_python, status_of
 from tests.support.places import ROOT
+from tests.support.small_disks import blocks_used
 from tests.support.waiting import until
 
 import onecopy as oc
+from onecopy.errors import NotEnoughMemory
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -188,22 +190,30 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(kind, small_disk):
     assert status_of(fork(fill)) == 0
 
 
+def written_bytes() -> int:
+    """Return the bytes that this process has caused to be written to disks; writes to memory do not count."""
+    return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["write_bytes"])
+
+
 @pytest.mark.slow
-def test_what_does_not_fit_into_shared_memory_goes_to_the_disk(tmp_path, small_disk, monkeypatch):
+@pytest.mark.parametrize("where", ["here", "fork"])
+def test_what_is_to_be_in_memory_never_reaches_a_disk(tmp_path, small_disk, monkeypatch, where):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
 
     def share() -> bool:
         small_disk("64 MiB", Path("/dev/shm"))
-        small = oc.share([b"x"] * 10, "small", store=oc.Store(place="memory"))
-        large = oc.share((os.urandom(MIB) for _ in range(70)), "large", store=oc.Store(place="memory"))
+        memory = oc.Store(place="memory", where=where)
+        before, blocks = written_bytes(), blocks_used(tmp_path)
+        small = oc.share([b"x" * MIB] * 10, "small", store=memory)
         assert small.path.startswith("/dev/shm/"), small.path
-        assert large.path.startswith(str(tmp_path)), large.path
-        again = oc.share((os.urandom(MIB) for _ in range(70)), "large", store=oc.Store(place="memory"))  # what is there
-        assert again[0] == large[0]
-        nameless = oc.share(
-            (os.urandom(MIB) for _ in range(70)), store=oc.Store(place="memory")
-        )  # a memfd is not in /dev/shm
-        return len(large) == len(again) == len(nameless) == 70
+        with pytest.raises(NotEnoughMemory, match=r"the file system of /dev/shm/onecopy-.* bytes free") as raised:
+            oc.share((os.urandom(MIB) for _ in range(70)), "large", store=memory)
+        assert isinstance(raised.value, MemoryError)
+        nameless = oc.share((os.urandom(MIB) for _ in range(70)), store=memory)  # a memfd is not in /dev/shm
+        assert len(nameless) == 70
+        assert not (tmp_path / "cache").exists()
+        assert abs(blocks_used(tmp_path) - blocks) * os.statvfs(tmp_path).f_frsize < 60 * MIB
+        return written_bytes() - before < 10 * MIB
 
     assert status_of(fork(share)) == 0
 
@@ -277,23 +287,6 @@ def test_pickles_of_jobs_that_are_gone_go_when_the_next_ones_are_written(tmp_pat
         assert keys_in(folder) == ["pickled by job SLURM_JOB_ID 8"]
     with oc.share(["a"], "k", store=folder):
         assert len(keys_in(folder)) == 2
-
-
-@pytest.mark.parametrize("where", ["here", "fork"])
-def test_what_has_no_room_in_memory_is_built_once_all_the_same(tmp_path, monkeypatch, where):
-    calls = tmp_path / "calls"
-    monkeypatch.setattr("onecopy.records.sharing.choose_place", lambda *_: ("disk", "no space"))
-    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-
-    def build() -> list[str]:
-        with calls.open("a") as file:
-            file.write("called ")
-        return ["a"]
-
-    with oc.share(build, f"k {tmp_path}", store=oc.Store(place="memory", where=where)) as rows:
-        assert list(rows) == ["a"]
-        assert rows.report.place == "disk"
-    assert calls.read_text() == "called "
 
 
 def test_what_is_in_memory_and_on_disk_is_mapped_from_memory(tmp_path, monkeypatch):
