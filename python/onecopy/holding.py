@@ -36,21 +36,25 @@ import fcntl
 import mmap
 import os
 import resource
+import socket
+import struct
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy import snapshots
+from onecopy import _core, snapshots
 from onecopy.arguments import byte_count, non_negative, path_text
 from onecopy.files import Closeable, Mapping
 from onecopy.identity import file_identity
 from onecopy.memory import proc
 from onecopy.page_cache import available_memory, expect_memory, pin, residency, unpin, warm
 from onecopy.sources import files_of
-from onecopy.store import Store
+from onecopy.store import Store, views
 from onecopy.text import counted
 from onecopy.text import size as in_words
+from onecopy.variables import memory_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -135,7 +139,9 @@ class _File:
 class _Name(Closeable):
     """A name that this process has: a lock, and a link to a descriptor that others open.
 
-    The descriptor keeps its number: a new generation replaces what it refers to, in one step of the kernel.
+    The descriptor keeps its number: a new generation replaces what it refers to, in one step of the kernel. A socket
+    without a file keeps other holders away where the files of the user in /dev/shm are removed, and other users cannot
+    pretend to have it: the kernel says whose it is.
     """
 
     def __init__(self, name: str) -> None:
@@ -143,37 +149,87 @@ class _Name(Closeable):
         self._link = Path(snapshots.link_of(name))
         self.made_of: tuple[int, ...] = ()
         """Identity of the file that the generation is a copy of."""
-        folder = Path(Store(place="memory").folder, snapshots.HOLDS)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._lock_path = folder / f".{name}"
         self._lock = self._descriptor = -1
+        self._socket = socket.socket(socket.AF_UNIX)
         try:
-            while not self._has_lock():
-                pass  # the file was removed before it was locked
+            self._take_socket(f"\0onecopy-hold-{os.geteuid()}-{name}")
             # Empty and not sealed: there is no generation yet.
-            self._descriptor = os.memfd_create(snapshots.HELD_NAME + name, os.MFD_CLOEXEC)
-            new = folder / f".{name}.{os.getpid()}"
-            new.unlink(missing_ok=True)
-            new.symlink_to(f"/proc/{os.getpid()}/fd/{self._descriptor}")
-            new.replace(self._link)
-        except BlockingIOError:
-            self.close()
-            holder = "another process"
-            with suppress(OSError, IndexError):
-                holder = f"process {os.readlink(self._link).split('/')[2]}"  # noqa: PTH115 - text
-            raise OSError(errno.EBUSY, f"{holder} holds this name", f"hold:{name}") from None
+            self._descriptor = memory_file(snapshots.HELD_NAME + name)
+            self.restore()
         except BaseException:
             self.close()
             raise
 
-    def _has_lock(self) -> bool:
-        """Lock the file of the name; BlockingIOError if another process has it."""
+    @property
+    def _target(self) -> str:
+        return f"/proc/{self._process}/fd/{self._descriptor}"
+
+    def _lock_path(self) -> Path:
+        return self._link.with_name(f".{self.name}")
+
+    def restore(self) -> None:
+        """Take the lock and make the link where they are not there: logind removes them when its user logs out.
+
+        OSError (EBUSY): another process has the lock.
+        """
+        with suppress(OSError):  # those that asked who has the name
+            while True:
+                self._socket.accept()[0].close()
+        self._link = Path(snapshots.link_of(self.name))  # the folder may have got another name
+        if self._has_lock() and self._has_link():
+            return
+        store = Store(place="memory").folder
+        self._link.parent.mkdir(mode=0o700, exist_ok=True)
+        views.sweep_holds(store)
+        deadline = time.monotonic() + 0.2
+        while not self._has_lock():
+            try:
+                self._open_lock()
+            except BlockingIOError:  # perhaps of a process that sweeps
+                if time.monotonic() > deadline:
+                    raise self._refusal() from None
+                time.sleep(0.01)
+        new = self._link.with_name(f".-{self.name}")  # the lock of no name: none begins with "-"
+        new.unlink(missing_ok=True)
+        new.symlink_to(self._target)
+        new.replace(self._link)
+
+    def _take_socket(self, address: str) -> None:
+        try:
+            self._socket.bind(address)
+            self._socket.listen()
+            self._socket.setblocking(False)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and user_at(address) == os.geteuid():
+                raise self._refusal() from None
+
+    def _refusal(self) -> OSError:
+        holder = "another process"
+        with suppress(OSError, IndexError):
+            holder = f"process {os.readlink(self._link).split('/')[2]}"  # noqa: PTH115 - text
+        return OSError(errno.EBUSY, f"{holder} holds this name", f"hold:{self.name}")
+
+    def _open_lock(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
-        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(self._lock), self._lock_path.lstat())
+        self._lock = -1
+        descriptor = os.open(self._lock_path(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._lock = descriptor
+
+    def _has_lock(self) -> bool:
+        """Return whether the file of the lock is the one that is locked here."""
+        with suppress(OSError):
+            return os.path.samestat(os.fstat(self._lock), self._lock_path().lstat())
+        return False
+
+    def _has_link(self) -> bool:
+        with suppress(OSError):
+            return os.readlink(self._link) == self._target  # noqa: PTH115 - text
         return False
 
     def lead_to(self, generation: Mapping, made_of: tuple[int, ...]) -> None:
@@ -181,15 +237,26 @@ class _Name(Closeable):
         self.generation, self.made_of = self.generation + 1, made_of
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            if os.getpid() == self._process:
-                for path in (self._link, self._lock_path):  # before the lock is released
+        if self._descriptor >= 0 and os.getpid() == self._process:
+            for path, is_own in ((self._link, self._has_link()), (self._lock_path(), self._has_lock())):
+                if is_own:  # not what another holder has made; before the lock is released
                     with suppress(OSError):
                         path.unlink()
-            os.close(self._descriptor)
-        if self._lock >= 0:
-            os.close(self._lock)
+        self._socket.close()
+        for descriptor in (self._descriptor, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
         self._descriptor = self._lock = -1
+
+
+def user_at(address: str) -> int | None:
+    """Return the user whose process listens at an address; None if there is none, or the user has no id here."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as other:
+        other.setblocking(False)
+        other.connect(address)
+        credentials = other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return _core.known_user(struct.unpack("iII", credentials)[1])
+    return None
 
 
 class Hold(Closeable):
@@ -373,6 +440,7 @@ def _compared(file: _File) -> Change | None:
 def _renewed(file: _File, name: _Name, left: int) -> Change | None:
     """Compare the path with the file that was copied; copy it, within `left` bytes, if it is another one at rest."""
     try:
+        name.restore()
         now = file_identity(file.path)
         known, file.seen = file.seen, now
         if now == name.made_of:

@@ -49,8 +49,6 @@ MEMORY_NAME = "onecopy:"
 """How the names of memory files with snapshots begin; the path of the file follows."""
 HELD_NAME = "onecopy-hold:"
 """How the names of memory files of `onecopy hold` begin; the name follows."""
-HOLDS = "holds"
-"""Name of the folder with the links to them, in the default store in memory."""
 
 _GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
 _MARKS = str.maketrans("_-.", "aaa")
@@ -181,7 +179,7 @@ def held(name: str) -> tuple[str, _core.FileHandle]:
     handle = _core.FileHandle(descriptor)
     label = os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")  # noqa: PTH115
     # The number of a process that has ended may be that of another one.
-    if label != f"/memfd:{HELD_NAME}{name}" or os.fstat(descriptor).st_uid != os.geteuid():
+    if label != f"/memfd:{HELD_NAME}{name}" or _core.owner_of(descriptor) != os.geteuid():
         raise FileNotFoundError(errno.ENOENT, f"process {process}, which held it, has ended", f"hold:{name}")
     if not is_sealed(descriptor):
         reason = f"process {process} has not read the file yet; its output has the reason if it cannot"
@@ -193,7 +191,9 @@ def link_of(name: str) -> str:
     """Return the path of the link to what is held under a name; ValueError if that is no name."""
     if not (name.isascii() and name.translate(_MARKS).isalnum() and name[0] not in "-." and len(name) <= 100):
         raise ValueError(f"not a name: {name!r}; names are letters, digits and '_-.', and begin with none of '-.'")
-    return os.path.join(_core.default_folder(memory=True)[0], HOLDS, name)  # noqa: PTH118
+    from onecopy.store import views
+
+    return os.path.join(_core.default_folder(memory=True)[0], views.HOLDS, name)  # noqa: PTH118
 
 
 def is_sealed(memory: int) -> bool:

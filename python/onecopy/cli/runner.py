@@ -17,7 +17,7 @@ import onecopy
 from onecopy import protocol
 from onecopy.cli import child
 from onecopy.runs import NOTHING_LOADED, RUN_FILE
-from onecopy.variables import KEEPER, MAP_WRITABLE, RUN
+from onecopy.variables import KEEPER, MAP_WRITABLE, RUN, memory_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run(
 ) -> int:
     """Run a command and return its exit status; the arguments are the options of `onecopy run`."""
     try:
-        descriptor = os.memfd_create(RUN_FILE, os.MFD_CLOEXEC)
+        descriptor = memory_file(RUN_FILE)
     except (OSError, AttributeError) as error:  # only Linux has the function
         raise RuntimeError(f"memory for the report: {error}; `onecopy run` needs memfd_create") from None
     listening, server = protocol.listen()

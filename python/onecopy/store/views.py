@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FOLDER = "views"
 """Name of the folder of all views, in the folder of a store; `Store.ls` does not list it."""
+HOLDS = "holds"
+"""Name of the folder with the links and locks of `onecopy hold`, in the default store in memory."""
 
 
 def view(store: Path, digest: str) -> Path:
@@ -52,7 +54,8 @@ def link(view: Path, name: str, artefact: Path) -> Path:
 
 
 def sweep(store: Path) -> None:
-    """Remove links whose artefact is gone, and views without links; what cannot be removed stays."""
+    """Remove links whose artefact or holder is gone, and views without links; what cannot be removed stays."""
+    sweep_holds(store)
     views = store / FOLDER
     if not views.is_dir():
         return
@@ -65,6 +68,20 @@ def sweep(store: Path) -> None:
             if folder != str(views):
                 with contextlib.suppress(OSError):  # not empty
                     Path(folder).rmdir()
+
+
+def sweep_holds(store: Path) -> None:
+    """Remove the locks and links of holders that were killed; no process has their locks."""
+    for lock in (store / HOLDS).glob(".[!-]*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), lock.lstat()):
+                    for name in (lock.name[1:], f".-{lock.name[1:]}", lock.name):
+                        lock.with_name(name).unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -2,12 +2,14 @@
 
 import contextlib
 import ctypes
+import errno
 import json
 import multiprocessing
 import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -70,9 +72,8 @@ def holder(*arguments: object, **settings: Any) -> Iterator[subprocess.Popen[str
 def no_names_left() -> Iterator[None]:
     """Remove what killed holders left: a link that leads nowhere and an empty file."""
     yield
-    for name in (NAME, f".{NAME}"):
-        with contextlib.suppress(OSError):
-            Path(oc.Store(place="memory").folder, "holds", name).unlink()
+    for left in Path(oc.Store(place="memory").folder, "holds").glob(f"*{NAME}*"):
+        left.unlink()
 
 
 @pytest.fixture
@@ -112,6 +113,107 @@ def test_a_second_holder_of_a_name_is_refused_with_the_process_id(path: Path) ->
         assert is_held(1)
     with holder(f"{NAME}={path}"):  # what was killed does not keep the name
         until(lambda: is_held(1), "the second holder")
+
+
+def test_a_name_survives_the_removal_of_the_users_files_in_memory(path: Path) -> None:
+    """systemd-logind removes them when the last session of a user ends, unless RemoveIPC=no."""
+    with Hold(names={NAME: path}, pin=0) as first:
+        first.refresh()
+        shutil.rmtree(oc.Store(place="memory").folder)
+        with pytest.raises(OSError, match="holds this name") as refused:
+            Hold(names={NAME: path}).close()
+        assert refused.value.errno == errno.EBUSY
+        assert first.refresh() == []
+        assert is_held(1)
+        with pytest.raises(OSError, match=f"process {os.getpid()} holds this name"):
+            Hold(names={NAME: path}).close()
+    with pytest.raises(FileNotFoundError):
+        oc.open(HELD)
+    assert list(Path(oc.Store(place="memory").folder, "holds").iterdir()) == []
+
+
+def test_a_holder_removes_no_link_and_no_lock_of_another_one(path: Path) -> None:
+    holds = Path(oc.Store(place="memory").folder, "holds")
+    with Hold(names={NAME: path}, pin=0) as hold:
+        for name in (NAME, f".{NAME}"):
+            (holds / name).unlink()
+            (holds / name).symlink_to("/proc/self/fd/0")  # as another holder, in another network, would
+        hold.close()
+        assert sorted(one.name for one in holds.iterdir()) == [f".{NAME}", NAME]
+
+
+def test_names_that_look_like_files_of_other_names_have_one_holder_each(path: Path) -> None:
+    longer = f"{NAME}.{os.getpid()}"
+    with Hold(names={longer: path}, pin=0) as first, Hold(names={NAME: path}, pin=0) as other:
+        for hold in (first, other):
+            hold.refresh()
+        for name in (longer, NAME):
+            with pytest.raises(OSError, match="holds this name"):
+                Hold(names={name: path}).close()
+            oc.open(f"hold:{name}").close()
+
+
+@pytest.mark.parametrize("by", ["holder", "prune"])
+def test_what_a_killed_holder_left_is_removed_by_the_next_one_and_by_prune(path: Path, by: str) -> None:
+    store = oc.Store(place="memory")
+    with holder(f"{NAME}={path}") as process, Hold(names={f"{NAME}-living": path}, pin=0):
+        until(lambda: is_held(1), "version 1")
+        process.kill()
+        process.wait()
+        if by == "prune":
+            store.prune()
+        else:
+            Hold(names={f"{NAME}-next": path}, pin=0).close()
+        names = {one.name for one in (store.folder / "holds").iterdir() if NAME in one.name}
+        assert names == {f"{NAME}-living", f".{NAME}-living"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
+@pytest.mark.usefixtures("reached")
+def test_readers_find_a_name_after_another_user_released_the_folder_that_it_took(path: Path) -> None:
+    owner, other = 1_700_000_000 + os.getpid() * 2 % 100_000_000, 1_700_000_001 + os.getpid() * 2 % 100_000_000
+    os.chown(path, owner, owner)  # who alone can see at once whether a process writes to it
+    taken = Path(f"/dev/shm/onecopy-{owner}")
+
+    def become(user: int) -> None:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+        ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: as after exec
+
+    def take() -> None:
+        become(other)
+        taken.mkdir()
+        name = socket.socket(socket.AF_UNIX)
+        name.bind(f"\0onecopy-hold-{owner}-{NAME}")
+        name.listen()
+        time.sleep(60)
+
+    def hold() -> None:
+        become(owner)
+        hold = Hold(names={NAME: path})
+        hold.refresh()
+        time.sleep(60)
+
+    def opened() -> str:
+        try:
+            return str(version_of(oc.open(HELD)))
+        except OSError as error:
+            return str(error)
+
+    pids = [fork(take)]
+    try:
+        until(taken.exists, "the folder of the other user")
+        pids.append(fork(hold))
+        until(lambda: call_in_child(opened, uid=owner) == "1.0", "version 1")
+        call_in_child(taken.rmdir, uid=other)
+        assert call_in_child(opened, uid=owner) == "1.0"
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            status_of(pid)
+        for one in (taken, Path(f"{taken}-1")):
+            shutil.rmtree(one, ignore_errors=True)
 
 
 def test_errors_say_why_nothing_is_held(path: Path) -> None:
@@ -299,8 +401,7 @@ def reached(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("reached")
 def test_only_the_user_of_a_holder_opens_its_name(path: Path) -> None:
     owner, other = 1_700_000_000 + os.getpid() * 2 % 100_000_000, 1_700_000_001 + os.getpid() * 2 % 100_000_000
-    path.chmod(0o644)
-    os.chown(path, owner, -1)
+    os.chown(path, owner, owner)  # who alone can see at once whether a process writes to it
 
     def opened(at: str = HELD) -> str:
         try:
