@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy import _core
 from onecopy.arguments import byte_count, path_text
+from onecopy.errors import NotEnoughMemory
 from onecopy.store import views
 from onecopy.store.fork import call_in_child
 from onecopy.store.keys import file_key
@@ -156,14 +157,16 @@ def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto"
     """Return the place for an artefact of `nbytes` bytes, and the reason as a sentence.
 
     "auto" is the disk, whose pages are shared and cached in memory as well, and can be reclaimed by the kernel; it is
-    memory only if the artefact does not fit on the disk. "memory" is memory if the artefact fits into the free space of
-    ``/dev/shm`` (64 MB in most containers) and into the available memory of the machine and of the control group; else
-    it is the disk. "disk" is always the disk.
+    memory only if the artefact does not fit on the disk. "memory" is always memory: the artefact must fit into the free
+    space of ``/dev/shm`` (64 MB in most containers) and into the available memory of the machine and of the control
+    group. "disk" is always the disk.
 
     Raises
     ------
     OSError
         ENOSPC: the artefact does not fit, with the free bytes of each place.
+    NotEnoughMemory
+        The artefact does not fit into "memory".
 
     Examples
     --------
@@ -176,8 +179,7 @@ def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto"
         raise ValueError(f"place must be 'auto', 'disk' or 'memory', not {wanted!r}")
     if nbytes < 0:
         raise ValueError(f"nbytes must not be negative, but is {nbytes}")
-    orders: dict[str, tuple[Place, ...]] = {"auto": ("disk", "memory"), "memory": ("memory", "disk")}
-    order = orders.get(wanted, ("disk",))
+    order: tuple[Place, ...] = ("disk", "memory") if wanted == "auto" else (wanted,)
     obstacles: list[str] = []
     for place in order:
         if not (obstacle := _obstacle(place, nbytes)):
@@ -189,6 +191,9 @@ def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto"
             return place, f"{where}, as requested"
         obstacles.append(obstacle)
     folder = _core.default_folder(memory=order[0] == "memory")[0]
+    if wanted == "memory":
+        reason = f"not enough memory for {nbytes} bytes: {obstacles[0]}; a store on disk has more space"
+        raise NotEnoughMemory(errno.ENOMEM, reason, folder)
     raise OSError(errno.ENOSPC, f"not enough space for {nbytes} bytes: {'; '.join(obstacles)}", folder)
 
 
@@ -285,11 +290,11 @@ class Store:
     trust
         None: no other user has access to the folder. Otherwise, names or ids of users whose artefacts are used too, as
         if this user had built them: files that these users can change, and pickles that run as this user. `folder` has
-        a folder for each user then, named by the user's id, in which only that user may write and which its group may
-        read (mode 0750, as the umask permits); this user builds in its own, which is `Store.folder`, and `ls`,
-        `prune` and `max_bytes` are for that one. An empty list: others may use what this user builds, and it uses
-        nothing of theirs. `folder` must exist, belong to root, this user or one of these, and be sticky (``chmod +t``)
-        if others may write it.
+        a folder for each user then, named by the user's id (ID-1, ... where another user has taken that name), in which
+        only that user may write and which its group may read (mode 0750, whatever the umask). This user builds in its
+        own, which is `Store.folder`, and `ls`, `prune` and `max_bytes` are for that one. An empty list: others may use
+        what this user builds, and it uses nothing of theirs. `folder` must exist, belong to root, this user or one of
+        these, and be sticky (``chmod +t``) if others may write it.
     timeout
         Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else until the builder ends.
     on_wait
@@ -342,6 +347,8 @@ class Store:
         self._core = _core.open_store(path, shared=self.trust is not None)
         self.folder = Path(self._core.folder)
         """Absolute path of the folder."""
+        if self.trust is not None and self.folder.name != os.path.basename(path):  # noqa: PTH119 - text
+            reason = f"{reason}; another user has taken the name {path}"
         self.reason = reason
         """The reason for the choice of the folder, as text."""
         self.place: Place = "memory" if _core.is_in_memory(path) else "disk"
@@ -446,15 +453,14 @@ class Store:
         return self._artefact(found)
 
     def _limit_size(self) -> None:
-        """Remove what is too much after a build; the new artefact, which this process has open, stays."""
+        """Remove what killed builders left, and what is too much; the new artefact, which is open, stays."""
         try:
-            if (limit := self.max_bytes) is None:
-                return
+            limit = self.max_bytes
             freed = sum(artefact.bytes for artefact in self.prune(max_bytes=limit).removed)
         except OSError as error:  # the artefact was built
             _log().warning("onecopy: the size of %s cannot be limited: %s", self.folder, error)
             return
-        if freed:
+        if freed and limit is not None:
             _log().info("onecopy: removed %s from %s, which is limited to %s", size(freed), self.folder, size(limit))
 
     def find(self, key: str) -> Artefact | None:
@@ -559,8 +565,9 @@ def _own_folder_in(shared: str, trust: tuple[int, ...]) -> str:
     found = os.lstat(shared)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "it is not a folder, or a symbolic link to one", shared)
-    if found.st_uid not in (0, os.geteuid(), *trust):
-        raise PermissionError(errno.EACCES, f"it belongs to user {found.st_uid}, who is not trusted", shared)
+    if (owner := _core.owner_at(shared)) not in (0, os.geteuid(), *trust):
+        user = "a user without an id in this user namespace" if owner is None else f"user {owner}, who is not trusted"
+        raise PermissionError(errno.EACCES, f"it belongs to {user}", shared)
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
         reason = f"others may rename folders in it (mode {found.st_mode & 0o7777:o}); chmod +t forbids that"
         raise PermissionError(errno.EACCES, reason, shared)

@@ -6,15 +6,18 @@ import mmap
 import os
 import pickle
 import shutil
+import signal
 import stat
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import fork, status_of
 from tests.support.seccomp import refuse
 
 import onecopy as oc
+from onecopy.errors import NotEnoughMemory
 from onecopy.store import choose_place, views
 
 
@@ -125,18 +128,38 @@ def test_small_things_fit_and_huge_ones_fit_nowhere(tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path))
     assert choose_place(1) == ("disk", "on disk, where the kernel can reclaim the pages when memory is short")
     assert choose_place(1, "disk")[0] == "disk"
-    for wanted in ("auto", "disk", "memory"):
-        with pytest.raises(OSError, match="not enough space for 1152921504606846976 bytes") as raised:
+    for wanted, code in (("auto", errno.ENOSPC), ("disk", errno.ENOSPC), ("memory", errno.ENOMEM)):
+        with pytest.raises(OSError, match=r"not enough (space|memory) for 1152921504606846976 bytes") as raised:
             choose_place(1 << 60, wanted)
-        assert raised.value.errno == errno.ENOSPC
+        assert raised.value.errno == code
 
 
-def test_what_does_not_fit_into_memory_goes_to_the_disk_and_gives_the_reason(monkeypatch):
+def test_what_does_not_fit_into_memory_is_an_error_with_the_numbers(monkeypatch):
     monkeypatch.setattr("onecopy._core.available_memory", lambda: (100 << 20, "the control group /jobs/7"))
-    assert choose_place(90 << 20, "memory") == (
-        "disk",
-        "on disk, because the control group /jobs/7 leaves 104857600 bytes",
-    )
+    reason = "not enough memory for 94371840 bytes: the control group /jobs/7 leaves 104857600 bytes"
+    with pytest.raises(NotEnoughMemory, match=reason):
+        choose_place(90 << 20, "memory")
+
+
+def test_what_fits_on_no_disk_goes_into_memory_only_if_any_place_will_do(monkeypatch):
+    monkeypatch.setattr("onecopy.store.free_on", lambda folder: (1 << 30) * folder.is_relative_to("/dev/shm"))
+    assert choose_place(1000)[0] == "memory"
+    with pytest.raises(OSError, match="not enough space"):
+        choose_place(1000, "disk")
+
+
+@pytest.mark.parametrize("max_bytes", ["unlimited", "25%"])
+def test_the_next_build_of_any_key_removes_what_a_killed_builder_left(tmp_path, max_bytes):
+    store = oc.Store(tmp_path / "store", max_bytes=max_bytes)
+
+    def half(path: Path) -> None:
+        path.write_bytes(bytes(1000))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert status_of(fork(lambda: store.get_or_build("killed", half))) == -signal.SIGKILL
+    assert {path.suffix for path in store.folder.iterdir()} == {".claim", ".oc"}
+    store.get_or_build("next", text("x"))
+    assert [(artefact.key, artefact.state) for artefact in store.ls()] == [("next", "ready")]
 
 
 # --- the size of a store ----------------------------------------------------------------------------------------------
