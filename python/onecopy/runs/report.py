@@ -90,6 +90,8 @@ class RunReport:
     """What is not: one group for each function, file and reason, the most bytes of all processes first."""
     read: tuple[Group, ...] = ()
     """Large files that processes read themselves."""
+    stored: tuple[str, ...] = ()
+    """Paths in the store, on disk, of what is shared: it stays there after the run."""
 
     @classmethod
     def of(
@@ -141,6 +143,12 @@ class RunReport:
             if groups:
                 lines += [title, *(f"  {one}" for one in groups[:_SHOWN])]
                 lines += [f"  and {len(groups) - _SHOWN} more"] if len(groups) > _SHOWN else []
+        if self.stored:
+            lines += [
+                "kept in the store, also after this run:",
+                *(f"  {escape(path)}" for path in self.stored[:_SHOWN]),
+            ]
+            lines += [f"  and {len(self.stored) - _SHOWN} more"] if len(self.stored) > _SHOWN else []
         return "\n".join(lines)
 
 
@@ -249,7 +257,9 @@ class Sampler:
             for path, size, pids in self._reading.values()
             if path not in loaded
         ]
-        return RunReport.of(calls, self.private, tuple(sorted(read, key=lambda file: (-file.bytes, file.path))))
+        report = RunReport.of(calls, self.private, tuple(sorted(read, key=lambda file: (-file.bytes, file.path))))
+        stored = (mapped for mapped, path in self.paths.items() if mapped != path and not mapped.startswith("/memfd:"))
+        return replace(report, stored=tuple(sorted(stored)))
 
     def _read_calls(self) -> None:
         data = os.pread(self._run_file, max(LARGEST_RUN - self._read, 0), self._read)

@@ -100,3 +100,14 @@ def test_damaged_lines_are_left_out(line):
 def test_negative_sizes_count_as_nothing():
     (found,) = parse_calls(json.dumps(asdict(call(1, shared=-5))).encode())
     assert found.shared == 0
+
+
+def test_what_stays_in_the_store_is_named():
+    report = RunReport.of([call(1)])
+    assert "store" not in str(report)
+    kept = RunReport(report.shared, (), (), tuple(f"/c/{number}.oc" for number in range(12)))
+    assert str(kept).splitlines()[2:] == [
+        "kept in the store, also after this run:",
+        *(f"  /c/{number}.oc" for number in range(10)),
+        "  and 2 more",
+    ]
