@@ -171,17 +171,18 @@ def _why_not_followed(link: os.stat_result, path: str, rest: list[str]) -> str:
     if ".." in rest:
         return f"{path} is a symbolic link, and '..' follows it"
     real = os.path.realpath(os.path.join(path, *rest))  # noqa: PTH118
-    if link.st_uid in (os.geteuid(), 0) or _may_read(link, real):
+    owner = _core.owner_at(path)
+    if owner in (os.geteuid(), 0) or _may_read(owner, link.st_gid, real):
         return ""
     return f"{path} is a symbolic link of user {link.st_uid}, who cannot read {real}: replace the link by the file"
 
 
-def _may_read(link: os.stat_result, path: str) -> bool:
-    """Return whether the permissions let the owner and the group of a link read a file."""
+def _may_read(owner: int | None, group: int, path: str) -> bool:
+    """Return whether the permissions let the owner and the group of a link read a file; None: any user at all."""
 
     def has(path: str, bits: int) -> bool:
         found = os.stat(path)  # noqa: PTH116
-        shift = 6 if found.st_uid == link.st_uid else 3 if found.st_gid == link.st_gid else 0
+        shift = 0 if owner is None else 6 if found.st_uid == owner else 3 if found.st_gid == group else 0
         return found.st_mode >> shift & bits == bits
 
     folders = itertools.accumulate(path.split("/")[:-1], lambda above, name: f"{above}/{name}")

@@ -5,12 +5,14 @@ processes of all other users for its own, nor lose its own.
 """
 
 import ctypes
+import json
 import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.children import call_in_child
 from tests.support.places import reached_by_all
@@ -127,6 +129,31 @@ def test_a_shared_folder_of_an_unknown_user_is_refused(shared: Path) -> None:
         return "refused"
 
     assert in_namespace(VICTIM, NOBODY, use) == "refused"
+
+
+def test_a_link_of_an_unknown_user_is_followed_only_to_what_every_user_can_read(shared: Path) -> None:
+    oc.save(shared / "weights.safetensors", {"w": np.zeros(3)})
+    (shared / "private.safetensors").write_bytes((shared / "weights.safetensors").read_bytes())
+    os.chown(shared / "private.safetensors", VICTIM, VICTIM)
+    (shared / "private.safetensors").chmod(0o600)
+    (shared / "weights.safetensors").chmod(0o644)
+    for name in ("weights", "private"):
+        model = shared / f"model-{name}"
+        model.mkdir()
+        (model / "part.safetensors").symlink_to(shared / f"{name}.safetensors")
+        os.chown(model / "part.safetensors", ATTACKER, ATTACKER, follow_symlinks=False)
+        index = {"metadata": {}, "weight_map": {"w": "part.safetensors"}}
+        (model / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    def use(name: str) -> str:
+        try:
+            with oc.open(shared / f"model-{name}") as file:
+                return str(list(file))
+        except oc.FormatError as error:
+            return str(error)
+
+    assert in_namespace(VICTIM, NOBODY, use, "weights") == "['w']"
+    assert "is a symbolic link of user 65534, who cannot read" in in_namespace(VICTIM, NOBODY, use, "private")
 
 
 def test_a_process_of_an_unknown_user_is_not_of_this_one(tmp_path: Path) -> None:
