@@ -71,11 +71,6 @@ def checksums(block: object, data: str, kind: str = "arrays") -> str:
     )
 
 
-def too_long(first: bytes) -> Hostile:
-    """Return a file of another kind, whose first eight bytes are no length of a header."""
-    return Hostile(lambda: first + bytes(100), "not_this_format at 0")
-
-
 def known(first: bytes) -> Hostile:
     """Return a file of a kind that is known by its name."""
     return Hostile(lambda: first + bytes(100), "not_this_format")
@@ -230,7 +225,9 @@ DATA = {
 
 METADATA = {
     "metadata that is a text": file('{"__metadata__":"x"}', "malformed at 24"),
-    "metadata that is null": file('{"__metadata__":null}', "malformed at 24"),
+    "metadata that is almost null": file('{"__metadata__":nul}', "malformed at 24"),
+    "metadata that is null and a number": file('{"__metadata__":null1}', "malformed at 28"),
+    "metadata that is null twice": file('{"__metadata__":null,"__metadata__":null}', "inconsistent at 44"),
     "a number in the metadata": file('{"__metadata__":{"a":1}}', "malformed at 29"),
     "an object in the metadata": file('{"__metadata__":{"a":{}}}', "malformed at 29"),
     "a key of the metadata twice": file('{"__metadata__":{"a":"1","\\u0061":"2"}}', "inconsistent at 45"),
@@ -258,7 +255,7 @@ METADATA = {
 OTHER_FORMATS = {
     "a pickle": known(pickle.dumps(Evil())),
     "a pickle of protocol 0": known(pickle.dumps(Evil(), 0)),
-    "a zip file, as of torch.save": too_long(b"PK\x03\x04\x14\x00\x08\x08"),
+    "a zip file that is cut off": known(b"PK\x03\x04\x14\x00\x08\x08"),
     "HDF5": known(b"\x89HDF\r\n\x1a\n"),
     "ELF": known(b"\x7fELF\x02\x01\x01\x00"),
     "a page of HTML": known(b"<!DOCTYPE html>"),

@@ -141,7 +141,7 @@ def test_a_file_that_is_larger_than_memory_is_saved_through_a_window(file, tmp_p
 def test_packed_elements_are_converted_through_a_window(tmp_path):
     content = packed_file(tmp_path / "x.gguf")
     paths = [os.fspath(tmp_path / name) for name in ("x.gguf", "x.oc")]
-    convert(*paths, pattern="*", unknown="bytes", drop_tied=False, align=None)
+    convert(*paths, pattern="*", unknown="bytes", skip=False, drop_tied=False, align=None)
     with oc.open(paths[1]) as file:
         assert file["packed"].tobytes() == content
 
