@@ -240,26 +240,14 @@ def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> Arr
 
 def _tensors(file: ArrayFile, entries: list[Entry], device: Any, *, writable: bool) -> dict[str, Any]:
     """Return tensors on the mapping of a file, or on a device; F4 as torch has it, two elements in an item."""
-    from onecopy.integrations.torch._load import TYPES, expect_torch, tensors_in
+    from onecopy.integrations.torch._load import dtype_in_torch, expect_torch, tensors_in
 
     expect_torch()
-    import torch
-
-    packed = getattr(torch, "float4_e2m1fn_x2", None)
     for entry in entries:
-        if entry.dtype not in TYPES and (entry.dtype != "F4" or packed is None):
-            raise SafetensorError(
-                f"{entry.name!r}: torch has no dtype for {entry.dtype} elements", Kind.UNSUPPORTED, path=file.path
-            )
-    found = tensors_in(file, [entry.name for entry in entries], device=device, writable=writable)[0]
-    for entry in entries:
-        if entry.dtype == "F4":
-            if entry.shape[-1:] == () or entry.shape[-1] % 2:
-                raise SafetensorError(
-                    f"{entry.name!r}: torch has pairs of F4 elements: {entry.shape}", Kind.UNSUPPORTED, path=file.path
-                )
-            found[entry.name] = found[entry.name].view(packed).view(*entry.shape[:-1], entry.shape[-1] // 2)
-    return found
+        if dtype_in_torch(entry.dtype, entry.shape) is None:
+            reason = f"torch has no dtype for {entry.dtype} elements of the shape {list(entry.shape)}"
+            raise SafetensorError(f"{entry.name!r}: {reason}", Kind.UNSUPPORTED, path=file.path)
+    return tensors_in(file, [entry.name for entry in entries], device=device, writable=writable)[0]
 
 
 def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, Any]:

@@ -273,7 +273,7 @@ def _overlapping(tensors: dict[str, Any]) -> list[list[str]]:
 def _range_of(tensor: Any) -> tuple[int, int]:
     """Return the addresses of the first byte of a tensor, and behind its last."""
     if not tensor.numel():
-        return 0, 0
+        return 0, 0  # as torch says
     last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
     # Of the storage: `onecopy.auto` takes a call of the tensor's own `data_ptr` for one of a program that keeps it.
     begin = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.element_size()

@@ -366,7 +366,7 @@ def _tensors(
         if place not in bases or not len(view):  # weights without bytes share no storage, which could be resized
             base = _bytes(view, writable=writable)
             bases[place] = base if device is None else base.to(device)
-        base, dtype = bases[place], _dtype_in_torch(kind, shape)
+        base, dtype = bases[place], dtype_in_torch(kind, shape)
         if dtype is None:
             found[name] = base
         elif strides:
@@ -376,7 +376,7 @@ def _tensors(
     return found
 
 
-def _dtype_in_torch(kind: str, shape: tuple[int, ...]) -> Any:
+def dtype_in_torch(kind: str, shape: tuple[int, ...]) -> Any:
     """Return torch's dtype for elements of a file, pairs for F4; None if torch has none, or the last axis is odd."""
     import torch
 
