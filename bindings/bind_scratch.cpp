@@ -55,13 +55,13 @@ nb::object view(const ScratchHandle& self) {
 std::unique_ptr<ScratchHandle> create_scratch(std::uint64_t size, const std::filesystem::path& folder, std::string name,
                                               bool reserve, bool anywhere, std::uint64_t head,
                                               std::optional<std::uint64_t> max_resident) {
-  const ReleaseGil release;
   const ScratchOptions options{.folder = folder,
                                .name = std::move(name),
                                .reserve = reserve,
                                .anywhere = anywhere,
                                .head = head,
                                .max_resident = max_resident};
+  const ReleaseGil release;
   return std::make_unique<ScratchHandle>(make_shared<ScratchFile>(ScratchFile::create(size, options)));
 }
 
@@ -164,35 +164,13 @@ void bind_scratch(nb::module_& module) {
            nb::arg("shape"), nb::arg("metadata"), nb::arg("checksum"), nb::arg("durable"))
       .def("close", &ScratchHandle::close)
       .def_prop_ro("closed", &ScratchHandle::closed)
-      .def_prop_ro("sealed",
-                   [](const ScratchHandle& self) {
-                     const auto file = self.pin();
-                     return file->sealed();
-                   })
-      .def_prop_ro("max_resident",
-                   [](const ScratchHandle& self) {
-                     const auto file = self.pin();
-                     return file->max_resident();
-                   })
-      .def_prop_ro("head",
-                   [](const ScratchHandle& self) {
-                     const auto file = self.pin();
-                     return file->head();
-                   })
-      .def_prop_ro(
-          "folder",
-          [](const ScratchHandle& self) {
-            const auto file = self.pin();
-            return text_of(file->folder());
-          },
-          nb::sig("def folder(self) -> str"))
-      .def_prop_ro(
-          "reason",
-          [](const ScratchHandle& self) {
-            const auto file = self.pin();
-            return text_of(file->reason());
-          },
-          nb::sig("def reason(self) -> str"));
+      .def_prop_ro("sealed", &of_pinned<&ScratchFile::sealed, ScratchHandle>)
+      .def_prop_ro("max_resident", &of_pinned<&ScratchFile::max_resident, ScratchHandle>)
+      .def_prop_ro("head", &of_pinned<&ScratchFile::head, ScratchHandle>)
+      .def_prop_ro("folder", &of_pinned<[](const ScratchFile& file) { return text_of(file.folder()); }, ScratchHandle>,
+                   nb::sig("def folder(self) -> str"))
+      .def_prop_ro("reason", &of_pinned<[](const ScratchFile& file) { return text_of(file.reason()); }, ScratchHandle>,
+                   nb::sig("def reason(self) -> str"));
   module.def("create_scratch", &create_scratch, nb::arg("size"), nb::kw_only(), nb::arg("folder"), nb::arg("name"),
              nb::arg("reserve"), nb::arg("anywhere"), nb::arg("head"), nb::arg("max_resident").none());
   module.def(

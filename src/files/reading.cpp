@@ -1,9 +1,10 @@
 #include "files/reading.hpp"
 
-#include <cstdlib>
+#include <charconv>
 
 #include "files/addresses.hpp"
 #include "files/page_span.hpp"
+#include "onecopy/base/environment.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/snapshot.hpp"
 
@@ -114,10 +115,13 @@ bool are_requests_small(std::uint64_t major_faults, std::uint64_t bytes) noexcep
 }
 
 std::chrono::duration<double> read_patience() {
-  constexpr double usual = 120;
-  const char* asked = std::getenv("ONECOPY_READ_TIMEOUT");  // NOLINT(concurrency-mt-unsafe): nothing here changes it
-  const double seconds = asked == nullptr ? usual : std::strtod(asked, nullptr);
-  return std::chrono::duration<double>(seconds > 0 ? seconds : usual);
+  static const double patience = [] {
+    const std::string& asked = environment_at_start().read_timeout;
+    double seconds = 0;
+    (void)std::from_chars(asked.data(), asked.data() + asked.size(), seconds);
+    return seconds > 0 ? seconds : 120;
+  }();
+  return std::chrono::duration<double>(patience);
 }
 
 void throw_if_stopped(const Watched& watched, const char* operation, const std::string& path) {

@@ -53,7 +53,7 @@ class Reader {
 // of FUSE), to read page by page: plain reads are faster there.
 bool are_requests_small(std::uint64_t major_faults, std::uint64_t bytes) noexcept;
 
-// How long a device or server may give nothing: 120 seconds, or ONECOPY_READ_TIMEOUT.
+// How long a device or server may give nothing: 120 seconds, or ONECOPY_READ_TIMEOUT at the start of the program.
 std::chrono::duration<double> read_patience();
 
 // Throws what ended a watched reading: an interrupt, or OsError ETIMEDOUT.

@@ -104,10 +104,10 @@ int remove_file(const Name& name) noexcept;
 int create_folder(const std::string& path, unsigned permissions) noexcept;  // 0700, whatever the umask
 int why_not_writable(const std::string& folder) noexcept;                   // 0: this user may create files in it
 int set_permissions(int fd, unsigned permissions) noexcept;                 // 0644
-unsigned permissions_of_new_files() noexcept;                               // 0666 less the umask
-int set_written(int fd, std::int64_t mtime_ns) noexcept;                    // sets the time of the last write
-int set_times_now(int fd) noexcept;                 // of last access and last write, in ns of the clock
-Result<std::uint64_t> free_space(int fd) noexcept;  // bytes of its file system that this user may still fill
+unsigned permissions_of_new_files() noexcept;             // 0666 less the umask; 0600 if it is unknown
+int set_written(int fd, std::int64_t mtime_ns) noexcept;  // sets the time of the last write
+int set_times_now(int fd) noexcept;                       // of last access and last write, in ns of the clock
+Result<std::uint64_t> free_space(int fd) noexcept;        // bytes of its file system that this user may still fill
 // An exclusive lock of the whole file, released when its owner dies. 0: locked; EAGAIN: another process has the lock;
 // else locks are unsupported here. The descriptor must be writable: some file systems (NFS) lock no other.
 int try_lock(int fd) noexcept;

@@ -1,7 +1,6 @@
 #include "scratch/place.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -65,13 +64,11 @@ std::string obstacle_of(const os::FileSystem& system) {
   return {};
 }
 
-ScratchFolder default_place() {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): read only; who changes the environment beside threads has lost already
-  if (const char* asked = std::getenv("ONECOPY_SCRATCH"); asked != nullptr && *asked != '\0')
-    return {asked, "the folder of $ONECOPY_SCRATCH"};
-  std::error_code error;
-  const auto temporary = std::filesystem::temp_directory_path(error).string();
-  if (error) return {"/var/tmp", "/var/tmp, because there is no folder for temporary files"};
+ScratchFolder default_place(const Environment& environment) {
+  if (!environment.scratch.empty()) return {environment.scratch, "the folder of $ONECOPY_SCRATCH"};
+  const std::string& temporary = environment.temporary;
+  if (std::error_code error; !std::filesystem::is_directory(temporary, error))
+    return {"/var/tmp", "/var/tmp, because there is no folder for temporary files"};
   const auto system = system_of(temporary);
   const std::string obstacle = system ? obstacle_of(*system) : std::string();
   if (obstacle.empty()) return {temporary, "the folder for temporary files"};
@@ -80,8 +77,8 @@ ScratchFolder default_place() {
 
 PlacedFile create_placed(std::uint64_t size, const ScratchOptions& options) {
   PlacedFile file;
-  file.place =
-      options.folder.empty() ? default_place() : ScratchFolder{options.folder.string(), "the folder of the options"};
+  file.place = options.folder.empty() ? default_place(options.environment)
+                                      : ScratchFolder{options.folder.string(), "the folder of the options"};
   const auto& folder = file.place.folder;
   const auto system = system_of(folder);
   if (!options.anywhere) refuse_obstacles(folder, system);

@@ -15,7 +15,7 @@ struct ScratchFolder {
 };
 
 // As ScratchOptions::folder describes for an empty one.
-ScratchFolder default_place();
+ScratchFolder default_place(const Environment& environment);
 
 // Why data larger than memory should not be there; empty: it may be.
 std::string obstacle_of(const os::FileSystem& system);

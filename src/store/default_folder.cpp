@@ -1,8 +1,6 @@
 #include "onecopy/store/default_folder.hpp"
 
 #include <cerrno>
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include "os/os.hpp"
@@ -34,11 +32,6 @@ bool can_be_written(fs::path folder) {
   }
 }
 
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing here changes the environment
-  return value == nullptr ? std::string_view() : value;
-}
-
 DefaultFolder in_folder_for_all(const char* folder, std::string reason) {
   auto [path, obstacle] = store::choose_name(fs::path(folder) / ("onecopy-" + std::to_string(os::user_id())));
   return {std::move(path), std::move(reason), std::move(obstacle)};
@@ -46,11 +39,11 @@ DefaultFolder in_folder_for_all(const char* folder, std::string reason) {
 
 DefaultFolder on_this_machine(std::string reason) { return in_folder_for_all("/var/tmp", std::move(reason)); }
 
-DefaultFolder wished_for() {
-  if (const auto chosen = variable("ONECOPY_CACHE"); !chosen.empty()) return {chosen, "$ONECOPY_CACHE", {}};
-  const fs::path cache = variable("XDG_CACHE_HOME");
+DefaultFolder wished_for(const Environment& environment) {
+  if (!environment.cache.empty()) return {environment.cache, "$ONECOPY_CACHE", {}};
+  const fs::path cache = environment.user_caches;
   if (cache.is_absolute()) return {cache / "onecopy", "$XDG_CACHE_HOME", {}};  // a relative one is to be ignored
-  const fs::path home = variable("HOME");
+  const fs::path home = environment.home;
   if (!home.is_absolute()) return on_this_machine("there is no home folder");
   auto folder = home / ".cache" / "onecopy";
   if (!can_be_written(folder)) return on_this_machine(folder.string() + " cannot be written");
@@ -59,9 +52,9 @@ DefaultFolder wished_for() {
 
 }  // namespace
 
-DefaultFolder default_folder(Place place) {
+DefaultFolder default_folder(Place place, const Environment& environment) {
   if (place == Place::memory) return in_folder_for_all("/dev/shm", "the machine's file system in memory");
-  auto folder = wished_for();
+  auto folder = wished_for(environment);
   const auto facts = file_system_at(fs::absolute(folder.path));
   if (facts.storage != os::Storage::remote) return folder;
   return on_this_machine(folder.path.string() + " is on a network file system (" + facts.name + ")");

@@ -30,6 +30,7 @@
 #include <string>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/base/environment.hpp"
 #include "onecopy/files/atomic_writer.hpp"
 #include "onecopy/files/mapping.hpp"
 #include "onecopy/page_cache/report.hpp"
@@ -45,6 +46,7 @@ struct ScratchOptions {
   bool anywhere = false;         // also in memory (tmpfs), on servers and on file systems of user-space programs (FUSE)
   std::uint64_t head = 0;        // bytes before the data, a multiple of the page size: for a header
   std::optional<std::uint64_t> max_resident = std::nullopt;  // bytes in memory; at least `least_resident`
+  Environment environment = Environment::now();              // for `folder`
 };
 
 class ScratchFile {

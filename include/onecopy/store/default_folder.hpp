@@ -1,12 +1,14 @@
 // The default folder of a store: a folder of this user, on this machine.
 //
-// Reads the environment and creates nothing; a folder that cannot be used is not an error, but `obstacle`. Threads:
+// Creates nothing; a folder that cannot be used is not an error, but `obstacle`. Threads:
 // any.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
+
+#include "onecopy/base/environment.hpp"
 
 namespace onecopy {
 
@@ -23,7 +25,7 @@ struct DefaultFolder {
 
 // If the folder for the disk is on a network file system, where locks are unreliable and every machine would write,
 // /var/tmp/onecopy-<user> is used instead, or likewise -1, ...
-DefaultFolder default_folder(Place place);
+DefaultFolder default_folder(Place place, const Environment& environment = Environment::now());
 
 // Whether a folder, or its nearest existing parent, is on a disk or in memory.
 Place place_of(const std::filesystem::path& folder);

@@ -6,6 +6,7 @@
 #include "files/writing/nameless.hpp"
 #include "files/writing/reservation.hpp"
 #include "files/writing/stage.hpp"
+#include "onecopy/base/environment.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
@@ -40,7 +41,7 @@ struct MemoryFileWriter::State {
     constexpr const char* in_memory = "/dev/shm";
     auto memory = os::create_sealable(name);
     if (memory.error == EOPNOTSUPP)
-      return create_unsealed(os::open_folder(in_memory) ? in_memory : std::filesystem::temp_directory_path());
+      return create_unsealed(os::open_folder(in_memory) ? in_memory : environment_at_start().temporary);
     if (!memory) fail("create", memory.error);
     sealable = true;
     if (const int error = take(std::move(memory.value)); error != 0) fail("reserve memory for", error, shortage(error));

@@ -8,8 +8,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstring>
+#include <charconv>
 #include <ctime>
 #include <memory>
 #include <string_view>
@@ -62,13 +61,6 @@ Result<Fd> opened(const Name& name, int flags) noexcept {
   if (fd < 0 && errno == EWOULDBLOCK && is_regular(name, flags)) fd = open(0);
   if (fd < 0) return {{}, errno};
   return {Fd(fd), 0};
-}
-
-// The umask can only be read by changing it, for an instant: a file that another thread creates now is private.
-unsigned ask_for_umask() noexcept {
-  const mode_t mask = ::umask(077);
-  ::umask(mask);
-  return all_may_write & ~static_cast<unsigned>(mask);
 }
 
 // Whether only the kernel can say if a file is this user's: the id of all unknown users is that of this one.
@@ -205,10 +197,13 @@ unsigned permissions_of_new_files() noexcept {
   const Fd fd(::open("/proc/self/status", O_RDONLY | O_CLOEXEC));
   std::array<char, 512> text{};  // it is the second line
   const ssize_t got = fd ? ::read(fd.get(), text.data(), text.size() - 1) : 0;
-  const char* line = got > 0 ? std::strstr(text.data(), "\nUmask:") : nullptr;
-  unsigned mask = 0;
-  if (line != nullptr && std::sscanf(line, "\nUmask: %o", &mask) == 1) return all_may_write & ~mask;
-  return ask_for_umask();
+  constexpr std::string_view label = "\nUmask:\t";
+  const std::string_view all(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
+  const std::size_t at = all.find(label);
+  unsigned mask = 077;  // umask(2) reads it only by changing it for all threads: without /proc, files are private
+  if (at != std::string_view::npos)
+    (void)std::from_chars(all.data() + at + label.size(), all.data() + all.size(), mask, 8);
+  return all_may_write & ~mask;
 }
 
 int set_written(int fd, std::int64_t mtime_ns) noexcept {

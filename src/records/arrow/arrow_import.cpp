@@ -6,11 +6,16 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+<<<<<<< HEAD
 #include "formats/wire/json.hpp"
+=======
+#include "base/seeded_hash.hpp"
+>>>>>>> b9f74466 (wip all)
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/arrow.hpp"
 #include "onecopy/records/hash_index.hpp"
@@ -144,7 +149,7 @@ class Reader {
       refuse(path_, "has a map whose keys are lists, structs or maps, which keys of a dict cannot be: cast it before");
     for (const int child : child_of_tag_)
       if (std::cmp_greater_equal(child, children_.size())) refuse(path_, "has a union without its types");
-    std::unordered_set<std::string_view> names;
+    std::unordered_set<std::string_view, SeededHash> names;
     for (const auto& name : names_)
       if (shape_ == Shape::fields && !names.insert(name).second)
         refuse(path_.empty() ? name : path_ + "." + name, "is there twice");
@@ -327,7 +332,7 @@ void expect(int error, ArrowArrayStream& stream) {
   if (error == 0) return;
   const char* text = stream.get_last_error(&stream);
   throw FormatError(FormatError::malformed,
-                    "the Arrow stream failed: " + std::string(text == nullptr ? std::strerror(error) : text));
+                    "the Arrow stream failed: " + (text == nullptr ? std::generic_category().message(error) : text));
 }
 
 }  // namespace
