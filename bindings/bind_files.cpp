@@ -39,6 +39,8 @@ MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offs
   return MappingHandle(Shared<const Mapping>(std::move(mapping)));
 }
 
+std::uintptr_t address_of(const Mapping& mapping) { return reinterpret_cast<std::uintptr_t>(mapping.bytes().data()); }
+
 MappingHandle map_descriptor(int fd, const std::string& name, std::uint64_t offset, std::optional<std::uint64_t> length,
                              bool copy, bool private_pages) {
   const ReleaseGil release;
@@ -97,27 +99,13 @@ void bind_files(nb::module_& module) {
            [](const MappingHandle& self) {
              return without_gil(self.pin(), [](const Mapping& mapping) { return mapping.changed(); });
            })
-      .def("fileno",
-           [](const MappingHandle& self) {
-             const auto mapping = self.pin();
-             return mapping->descriptor();
-           })
+      .def("fileno", &of_pinned<&Mapping::descriptor, MappingHandle>)
       .def_prop_ro("closed", &MappingHandle::closed)
       .def_prop_ro("views", &MappingHandle::views)
       .def_prop_ro("identity",
-                   [](const MappingHandle& self) {
-                     const auto mapping = self.pin();
-                     return to_tuple(mapping->identity());
-                   })
-      .def_prop_ro("address",
-                   [](const MappingHandle& self) {
-                     const auto mapping = self.pin();
-                     return reinterpret_cast<std::uintptr_t>(mapping->bytes().data());
-                   })
-      .def_prop_ro("nbytes", [](const MappingHandle& self) {
-        const auto mapping = self.pin();
-        return mapping->bytes().size();
-      });
+                   &of_pinned<[](const Mapping& mapping) { return to_tuple(mapping.identity()); }, MappingHandle>)
+      .def_prop_ro("address", &of_pinned<&address_of, MappingHandle>)
+      .def_prop_ro("nbytes", &of_pinned<[](const Mapping& mapping) { return mapping.bytes().size(); }, MappingHandle>);
 
   module.def(
       "take_snapshot",
@@ -140,7 +128,8 @@ void bind_files(nb::module_& module) {
       },
       nb::arg("fd"), nb::kw_only(), nb::arg("ask"),
       "(device, inode, size, times of the last write and change in ns); `ask`: as a server says now.");
-  module.def("is_remote", &is_remote, nb::arg("fd"), "Whether an open file is on a network or user-space file system.");
+  module.def("is_remote", &is_remote, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
+             "Whether an open file is on a network or user-space file system.");
   module.def("is_stacked", &is_stacked, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
              "Whether the file system of an open file may keep its contents in files of another one (overlayfs).");
   module.def("why_not_identified", &why_not_identified, nb::arg("fd"), nb::call_guard<ReleaseGil>(),

@@ -127,7 +127,10 @@ nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_
     if (extent < 0 || __builtin_mul_overflow(size, static_cast<std::uint64_t>(extent), &size))
       throw nb::value_error("the array is larger than the address space");
   if (size == 0 || size > static_cast<std::uint64_t>(PTRDIFF_MAX)) throw nb::value_error("an array of no bytes");
-  auto allocator = std::make_unique<MappedAllocator>(fd, offset, static_cast<std::size_t>(size), random);
+  auto allocator = [&] {
+    const ReleaseGil release;
+    return std::make_unique<MappedAllocator>(fd, offset, static_cast<std::size_t>(size), random);
+  }();
   const void* mapped = allocator->data();
   const nb::object capsule = MappedAllocator::capsule(std::move(allocator));
   const ScopedHandler handler(capsule);

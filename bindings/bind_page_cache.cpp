@@ -226,7 +226,10 @@ void bind_page_cache(nb::module_& module) {
   module.def(
       "available_memory",
       []() -> std::optional<std::pair<std::uint64_t, nb::object>> {
-        const auto memory = available_memory();
+        const auto memory = [] {
+          const ReleaseGil release;
+          return available_memory();
+        }();
         if (!memory) return std::nullopt;
         return std::pair(memory->bytes, text_of(memory->limited_by));
       },
@@ -234,7 +237,7 @@ void bind_page_cache(nb::module_& module) {
   module.def("expect_memory", &expect_memory, nb::arg("size"), nb::arg("operation"), nb::arg("path"),
              nb::arg("instead"), Release(),
              "Raises NotEnoughMemory where `size` bytes more are more than may be used.");
-  module.def("held_by_group", &held_by_group, nb::arg("group"), nb::arg("version"),
+  module.def("held_by_group", &held_by_group, nb::arg("group"), nb::arg("version"), Release(),
              "Bytes charged to a control group that the kernel cannot drop: usage minus page cache.");
   module.def(
       "start_warm", &start_warm, nb::arg("parts"), nb::kw_only(), nb::arg("threads"), nb::arg("huge").none(),

@@ -21,12 +21,7 @@ namespace {
 
 // The slots of rows[i]: nanobind's own calls take as long as decoding a field does.
 PyObject* item(PyObject* self, Py_ssize_t index) noexcept {
-  try {
-    return nb::inst_ptr<Rows>(self)->value(index).release().ptr();
-  } catch (...) {
-    set_error();
-    return nullptr;
-  }
+  return guarded([&] { return nb::inst_ptr<Rows>(self)->value(index).release().ptr(); }, nullptr);
 }
 
 // Python sequences adjust negative indices before sq_item only if mp_subscript is missing.
@@ -50,14 +45,13 @@ struct LazyRows {
 PyObject* lazy_item(PyObject* self, PyObject* key) noexcept {
   const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
   if (index == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  try {
-    const Rows& rows = nb::inst_ptr<LazyRows>(self)->rows;
-    const auto decoder = rows.decoder();
-    return lazy_value(rows.source(), *decoder, rows.at(index)).release().ptr();
-  } catch (...) {
-    set_error();
-    return nullptr;
-  }
+  return guarded(
+      [&] {
+        const Rows& rows = nb::inst_ptr<LazyRows>(self)->rows;
+        const auto decoder = rows.decoder();
+        return lazy_value(rows.source(), *decoder, rows.at(index)).release().ptr();
+      },
+      nullptr);
 }
 
 Py_ssize_t lazy_length(PyObject* self) noexcept {
@@ -84,19 +78,17 @@ nb::object row_iterator(const nb::object& self, bool backwards) {
 PyObject* iterator_itself(PyObject* self) noexcept { return nb::borrow(self).release().ptr(); }
 
 PyObject* next_row(PyObject* self) noexcept {
-  try {
-    RowIterator& iterator = *nb::inst_ptr<RowIterator>(self);
-    const Rows& rows = *nb::inst_ptr<Rows>(iterator.rows);
-    const std::uint64_t size = rows.size();
-    if (iterator.done >= size) return nullptr;  // the end
-    const std::uint64_t row = iterator.backwards ? size - 1 - iterator.done : iterator.done;
-    ++iterator.done;
-    if (rows.indices()) return rows.value(static_cast<Py_ssize_t>(row)).release().ptr();
-    return rows.next(static_cast<Py_ssize_t>(row), iterator.budget).release().ptr();
-  } catch (...) {
-    set_error();
-    return nullptr;
-  }
+  return guarded(
+      [&]() -> PyObject* {
+        RowIterator& iterator = *nb::inst_ptr<RowIterator>(self);
+        const Rows& rows = *nb::inst_ptr<Rows>(iterator.rows);
+        const std::uint64_t size = rows.size();
+        if (iterator.done >= size) return nullptr;  // the end
+        const auto row = static_cast<Py_ssize_t>(iterator.backwards ? size - 1 - iterator.done : iterator.done);
+        ++iterator.done;
+        return (rows.indices() ? rows.value(row) : rows.next(row, iterator.budget)).release().ptr();
+      },
+      nullptr);
 }
 
 int visit_iterator(PyObject* self, visitproc visit, void* arg) noexcept {
@@ -166,19 +158,9 @@ void bind_records(nb::module_& module) {
   using SharedSource = Shared<const RecordSource>;
   nb::class_<SharedSource>(module, "RecordSource", "An opened records file.")
       .def_prop_ro("container",
-                   [](const SharedSource& self) {
-                     const auto source = self.pin();
-                     return source->file->schema().container;
-                   })
-      .def_prop_ro("payload",
-                   [](const SharedSource& self) {
-                     const auto source = self.pin();
-                     return source->file->payload();
-                   })
-      .def_prop_ro("views", [](const SharedSource& self) {
-        const auto source = self.pin();
-        return source->views.views() - 1;
-      });
+                   &of_pinned<[](const RecordSource& of) { return of.file->schema().container; }, SharedSource>)
+      .def_prop_ro("payload", &of_pinned<[](const RecordSource& of) { return of.file->payload(); }, SharedSource>)
+      .def_prop_ro("views", &of_pinned<[](const RecordSource& of) { return of.views.views() - 1; }, SharedSource>);
 
   (void)nb::class_<LazyRows>(module, "LazyRows", nb::type_slots(lazy_slots.data()),
                              "Rows that are decoded where they are touched.");

@@ -129,21 +129,25 @@ void bind_store(nb::module_& module) {
   module.def(
       "default_folder",
       [](bool memory) {
-        const auto folder = default_folder(memory ? Place::memory : Place::disk);
+        const auto environment = Environment::now();
+        const auto folder = [&] {
+          const ReleaseGil release;
+          return default_folder(memory ? Place::memory : Place::disk, environment);
+        }();
         return nb::make_tuple(text_of(folder.path.native()), text_of(folder.reason), text_of(folder.obstacle));
       },
       nb::kw_only(), nb::arg("memory"), nb::sig("def default_folder(*, memory: bool) -> tuple[str, str, str]"),
       "(path, why, why not the usual one)");
   module.def(
       "is_in_memory", [](const std::filesystem::path& folder) { return place_of(folder) == Place::memory; },
-      nb::arg("folder"));
-  module.def("known_user", &known_user, nb::arg("id"),
+      nb::arg("folder"), Release());
+  module.def("known_user", &known_user, nb::arg("id"), Release(),
              "The user that the kernel means by an id; None for the overflow id where it may stand for any user.");
   module.def(
-      "owner_of", [](int fd) { return owner_of(fd); }, nb::arg("fd"),
+      "owner_of", [](int fd) { return owner_of(fd); }, nb::arg("fd"), Release(),
       "The owner of an open file; None if that user has no id here.");
   module.def(
-      "owner_at", [](const std::filesystem::path& path) { return owner_of(path); }, nb::arg("path"),
+      "owner_at", [](const std::filesystem::path& path) { return owner_of(path); }, nb::arg("path"), Release(),
       "The same of what is at a path.");
   module.def("report_progress", &report_progress, nb::arg("bytes"), Release());
   module.def("end_with_parent", &end_with_parent, nb::arg("parent"),

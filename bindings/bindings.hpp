@@ -48,6 +48,24 @@ nb::str repr_of(nb::handle report);
 // Sets Python's error from the current exception: for type slots, where nanobind does not translate.
 void set_error() noexcept;
 
+// Runs the body of a slot, and converts C++ exceptions to Python's.
+template <class Body>
+auto guarded(const Body& body, decltype(body()) failed) noexcept -> decltype(body()) {
+  try {
+    return body();
+  } catch (...) {
+    set_error();
+    return failed;
+  }
+}
+
+// A value of a built-in type that contains no other.
+inline bool is_leaf(PyObject* value) noexcept {
+  const PyTypeObject* type = Py_TYPE(value);
+  return type == &PyFloat_Type || type == &PyLong_Type || type == &PyUnicode_Type || value == Py_None ||
+         type == &PyBool_Type || type == &PyBytes_Type;
+}
+
 // (device, inode, size, mtime in ns), as it travels in pickles.
 using IdentityTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::int64_t>;
 using RangeTuple = std::pair<std::uint64_t, std::uint64_t>;  // offset, length

@@ -42,6 +42,17 @@ inline void check_signals() {
   if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
 }
 
+// Whether this thread has the GIL. PyGILState_Check says yes in every thread once a sub-interpreter has existed, and
+// CPython 3.11 has one current thread state for all threads: so it is compared with this thread's own.
+inline bool has_gil() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+  const PyThreadState* const current = PyThreadState_GetUnchecked();
+#else
+  const PyThreadState* const current = _PyThreadState_UncheckedGet();
+#endif
+  return current != nullptr && current == PyGILState_GetThisThreadState();
+}
+
 class ReleaseGil {
  public:
   ReleaseGil() noexcept : state_(PyEval_SaveThread()) {}

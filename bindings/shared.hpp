@@ -11,6 +11,7 @@
 #include <nanobind/nanobind.h>
 
 #include <concepts>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,7 +29,7 @@ concept HoldsPython = requires { requires T::holds_python; };
 template <class Call>
 void release_gil_and(const Call& call) noexcept {
   std::optional<ReleaseGil> release;
-  if (PyGILState_Check() != 0) release.emplace();
+  if (has_gil()) release.emplace();
   call();
 }
 
@@ -105,6 +106,13 @@ template <class T, class Call>
 auto without_gil(const Pin<T>& pinned, const Call& call) -> decltype(call(*pinned)) {
   const ReleaseGil release;
   return call(*pinned);
+}
+
+// A property of what a handle holds: get(*pinned).
+template <auto get, class Handle>
+auto of_pinned(const Handle& self) {
+  const auto pinned = self.pin();
+  return std::invoke(get, *pinned);
 }
 
 // A value of one owner, which is destroyed without the GIL.

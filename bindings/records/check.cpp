@@ -7,12 +7,6 @@
 namespace onecopy::bindings {
 namespace {
 
-bool is_leaf(PyObject* value) noexcept {
-  const PyTypeObject* type = Py_TYPE(value);
-  return type == &PyFloat_Type || type == &PyLong_Type || type == &PyUnicode_Type || value == Py_None ||
-         type == &PyBool_Type || type == &PyBytes_Type;
-}
-
 std::string type_name(PyObject* value) {
   const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(value)));  // NOLINT: CPython's own inheritance
   const auto name = nb::cast<std::string>(nb::str(type.attr("__qualname__")));

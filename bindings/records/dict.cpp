@@ -70,11 +70,6 @@ nb::object twin_of(PyObject* self) {
   return numbers != nullptr && numbers->nb_float != nullptr ? owned(PyNumber_Float(self)) : nb::object();
 }
 
-bool is_leaf(PyObject* object) noexcept {
-  return PyUnicode_CheckExact(object) || PyLong_CheckExact(object) || PyBytes_CheckExact(object) ||
-         PyFloat_CheckExact(object) || PyBool_Check(object) || object == Py_None;
-}
-
 // An equal key of built-in types only. None: no dict in a file can have this key. Raises for unhashable keys, as dicts
 // do.
 nb::object plain_key(nb::handle object) {
@@ -172,42 +167,37 @@ nb::object value_at(const DictRows& dict, std::uint64_t row) {
   return value;
 }
 
-// Runs the body of a slot, and converts C++ exceptions to Python's.
-template <class Result, class Body>
-Result guarded(Result failed, const Body& body) noexcept {
-  try {
-    return body();
-  } catch (...) {
-    set_error();
-    return failed;
-  }
-}
-
 PyObject* subscript(PyObject* self, PyObject* key) noexcept {
-  return guarded<PyObject*>(nullptr, [&] {
-    const DictRows& dict = *nb::inst_ptr<DictRows>(self);
-    return value_at(dict, row_of(dict, key)).release().ptr();
-  });
+  return guarded(
+      [&] {
+        const DictRows& dict = *nb::inst_ptr<DictRows>(self);
+        return value_at(dict, row_of(dict, key)).release().ptr();
+      },
+      nullptr);
 }
 
 int contains(PyObject* self, PyObject* key) noexcept {
-  return guarded<int>(-1, [&] { return find(*nb::inst_ptr<DictRows>(self), key) ? 1 : 0; });
+  return guarded([&] { return find(*nb::inst_ptr<DictRows>(self), key) ? 1 : 0; }, -1);
 }
 
 Py_ssize_t length(PyObject* self) noexcept {
-  return guarded<Py_ssize_t>(-1, [&] {
-    const auto opened = nb::inst_ptr<DictRows>(self)->opened.pin();
-    return static_cast<Py_ssize_t>(opened->source->decoder.node().length);
-  });
+  return guarded(
+      [&] {
+        const auto opened = nb::inst_ptr<DictRows>(self)->opened.pin();
+        return static_cast<Py_ssize_t>(opened->source->decoder.node().length);
+      },
+      Py_ssize_t{-1});
 }
 
 PyObject* lazy_subscript(PyObject* self, PyObject* key) noexcept {
-  return guarded<PyObject*>(nullptr, [&] {
-    const DictRows& dict = nb::inst_ptr<LazyDict>(self)->dict;
-    const auto row = row_of(dict, key);  // first: comparing keys may close the dict
-    const auto opened = dict.opened.pin();
-    return lazy_value(opened->source, opened->source->decoder.child(1), row).release().ptr();
-  });
+  return guarded(
+      [&] {
+        const DictRows& dict = nb::inst_ptr<LazyDict>(self)->dict;
+        const auto row = row_of(dict, key);  // first: comparing keys may close the dict
+        const auto opened = dict.opened.pin();
+        return lazy_value(opened->source, opened->source->decoder.child(1), row).release().ptr();
+      },
+      nullptr);
 }
 
 const std::array dict_slots{slot(Py_mp_subscript, subscript), slot(Py_mp_length, length),

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "buffer.hpp"
 #include "onecopy/records/budget.hpp"
 #include "onecopy/records/take.hpp"
 
@@ -13,26 +14,6 @@ namespace {
 using records::Node;
 using records::Places;
 using records::TypeKind;
-
-// Memory of a Python object that cannot move while the GIL is released.
-class ArrayBuffer {
- public:
-  ArrayBuffer(nb::handle object, int flags) {
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) throw nb::python_error();
-  }
-  ArrayBuffer(const ArrayBuffer&) = delete;
-  ArrayBuffer& operator=(const ArrayBuffer&) = delete;
-  ~ArrayBuffer() { PyBuffer_Release(&buffer_); }
-
-  template <class T>
-  std::span<T> as() const noexcept {
-    return {static_cast<T*>(buffer_.buf), static_cast<std::size_t>(buffer_.len) / sizeof(T)};
-  }
-  const Py_buffer& info() const noexcept { return buffer_; }
-
- private:
-  Py_buffer buffer_{};
-};
 
 const char* numpy_name(DType dtype) {
   switch (dtype) {
@@ -134,7 +115,7 @@ class Taking {
   nb::object filled(nb::handle dtype, std::uint64_t count, const Fill& fill) const {
     nb::object array = empty_(count, dtype);
     {
-      const ArrayBuffer buffer(array.attr("view")("u1"), PyBUF_WRITABLE);  // datetime64 has no buffer protocol
+      const Buffer buffer(array.attr("view")("u1"), PyBUF_WRITABLE);  // datetime64 has no buffer protocol
       const auto into = buffer.as<std::byte>();
       const ReleaseGil release;
       fill(into);
@@ -156,7 +137,7 @@ std::size_t field_of(const Decoder& decoder, nb::handle name) {
 }  // namespace
 
 std::vector<std::uint64_t> places_of(const Rows& rows, nb::handle indices) {
-  const ArrayBuffer buffer(indices, PyBUF_FORMAT | PyBUF_ND);
+  const Buffer buffer(indices, PyBUF_FORMAT | PyBUF_ND);
   const auto& info = buffer.info();
   if (info.ndim != 1 || info.itemsize != 8 || info.format == nullptr ||
       std::string_view("lq").find(info.format[0]) == std::string_view::npos)
