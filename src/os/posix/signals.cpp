@@ -25,12 +25,22 @@ constexpr unsigned most_passes = 3;
 std::atomic<void*> passed_address{nullptr};
 std::atomic<unsigned> passes{0};
 
-// Of a fault, by the CPU or the kernel, and not sent by a program. POSIX leaves open which sign the codes of sent
-// signals have: on FreeBSD and macOS they are positive.
-bool is_fault(const siginfo_t& info) noexcept {
-  const int code = info.si_code;
-  return code > 0 && code != SI_USER && code != SI_QUEUE && code != SI_TIMER && code != SI_ASYNCIO && code != SI_MESGQ;
+// Of a page that cannot be read: the file is shorter, its device fails, or the memory is damaged. An access that is not
+// aligned (BUS_ADRALN) raises the same signal, and has nothing to do with the page.
+bool is_lost_page(const siginfo_t& info) noexcept {
+  switch (info.si_code) {
+    case BUS_ADRERR:
+    case BUS_OBJERR: return true;
+#if defined(BUS_MCEERR_AR)
+    case BUS_MCEERR_AR:
+    case BUS_MCEERR_AO: return true;
+#endif
+    default: return false;
+  }
 }
+
+// Of a touch that repeats, by the CPU or the kernel, and not sent by a program.
+bool is_fault(const siginfo_t& info) noexcept { return is_lost_page(info) || info.si_code == BUS_ADRALN; }
 
 // Sent by raise() in this process, and not by another, nor by kill().
 bool is_raised(const siginfo_t& info) noexcept {
@@ -66,7 +76,7 @@ void pass_on(int signal, siginfo_t* info, void* context) noexcept {
 void on_bus_error(int signal, siginfo_t* info, void* context) noexcept {
   const int saved = errno;
   const Repair repair = current_repair.load(std::memory_order_acquire);
-  if (is_fault(*info) && repair != nullptr && repair(static_cast<const std::byte*>(info->si_addr))) {
+  if (is_lost_page(*info) && repair != nullptr && repair(static_cast<const std::byte*>(info->si_addr))) {
     let_pass.store(false);
     passes.store(0);
   } else if (is_raised(*info) && !let_pass.exchange(true)) {
