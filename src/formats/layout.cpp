@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/rounding.hpp"
+#include "base/seeded_hash.hpp"
 #include "formats/checked_size.hpp"
 #include "formats/onecopy_metadata.hpp"
 #include "formats/wire/json.hpp"
@@ -35,7 +36,7 @@ std::uint64_t byte_size(const ArraySpec& array) {
 }
 
 void check_names(std::span<const ArraySpec> arrays, bool has_fillers) {
-  std::unordered_set<std::string_view> names;
+  std::unordered_set<std::string_view, SeededHash> names;
   for (const auto& array : arrays) {
     if (!json::is_utf8(array.name)) throw FormatError(FormatError::malformed, "an array's name is not UTF-8");
     if (array.name == "__metadata__")

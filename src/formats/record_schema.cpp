@@ -7,6 +7,7 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "base/seeded_hash.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
@@ -89,7 +90,7 @@ std::size_t expected_children(const Type& type, std::size_t found) {
 }
 
 void check_record(Type& type) {
-  const std::unordered_set<std::string_view> names(type.fields.begin(), type.fields.end());
+  const std::unordered_set<std::string_view, SeededHash> names(type.fields.begin(), type.fields.end());
   if (names.size() != type.fields.size()) refuse(type, "with a field twice");
   if (type.shapes.empty()) {
     auto& shape = type.shapes.emplace_back(type.fields.size());

@@ -7,6 +7,7 @@
 #include <list>
 #include <unordered_set>
 
+#include "base/seeded_hash.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
@@ -14,7 +15,7 @@ namespace onecopy {
 namespace {
 
 void read_fields(json::Reader& reader, StructSchema& schema) {
-  std::unordered_set<std::string> paths;
+  std::unordered_set<std::string, SeededHash> paths;
   reader.object([&](std::string_view path) {
     if (!paths.emplace(path).second)
       throw FormatError(FormatError::inconsistent, "the schema names " + json::describe(path) + " twice");

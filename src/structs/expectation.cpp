@@ -7,6 +7,7 @@
 #include <span>
 #include <unordered_set>
 
+#include "base/seeded_hash.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/structs/schema.hpp"
 #include "structs/walk.hpp"
@@ -164,7 +165,7 @@ void Expectation::expect_array(const std::string& name, const std::string& field
 
 // Fields of the file that the program does not know.
 void Expectation::expect_nothing_else(const std::string& path) const {
-  std::unordered_set<std::string_view> known;
+  std::unordered_set<std::string_view, SeededHash> known;
   for (const auto& field : expected_) known.insert(field.path);
   const auto other = std::ranges::find_if(schema_.fields, [&](const auto& field) {
     return !known.contains(field.first) && (path.empty() || is_within(field.first, path));

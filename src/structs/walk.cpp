@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/rounding.hpp"
+#include "base/seeded_hash.hpp"
 #include "formats/checked_size.hpp"
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/error.hpp"
@@ -40,7 +41,7 @@ class Collector final : public FieldSink {
   const void* object_;
   std::size_t size_;
   std::vector<PlacedField> fields_;
-  std::unordered_set<std::string> names_;
+  std::unordered_set<std::string, SeededHash> names_;
 };
 
 class Comparer final : public FieldSink {

@@ -10,6 +10,7 @@
 #include "formats/onnx/onnx_types.hpp"
 #include "formats/wire/json.hpp"
 #include "formats/wire/protobuf.hpp"
+#include "formats/work_budget.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::onnx {
@@ -21,7 +22,7 @@ using protobuf::Wire;
 
 class ModelReader {
  public:
-  explicit ModelReader(Bytes file) : file_(file) {}
+  explicit ModelReader(Bytes file) : file_(file), name_bytes_(budget_for_names(file)) {}
 
   Model read() {
     Reader reader(file_, {0, file_.size()});
@@ -99,21 +100,20 @@ class ModelReader {
     Reader reader(file_, message);
     while (const auto field = reader.next())
       if (field->number == 1) name += TensorReader(file_, expect(*field, Wire::bytes, "its values").payload).own_name();
-    charge_name(name.size());
+    name_bytes_.spend(name.size());
     model_.sparse.push_back(std::move(name));
   }
 
   // A long name of a node stands before each of the tensors in it: a small file must not ask for large memory, or for
   // the time of copying it again and again.
-  void charge_name(std::uint64_t length) {
-    names_length_ += length;
-    if (names_length_ / longest_names > file_.size())
-      throw FormatError(FormatError::too_costly, "ONNX: the names of nodes and tensors, put together, are " +
-                                                     std::to_string(longest_names) + " times as long as the file");
+  static WorkBudget budget_for_names(Bytes file) {
+    constexpr std::uint64_t times = 8;
+    return {file.size() * times, "ONNX: the names of nodes and tensors, put together, are " + std::to_string(times) +
+                                     " times as long as the file"};
   }
 
   void keep(Tensor tensor) {
-    charge_name(tensor.name.size());
+    name_bytes_.spend(tensor.name.size());
     model_.tensors.push_back(std::move(tensor));
   }
 
@@ -149,7 +149,7 @@ class ModelReader {
         sparse.push_back(expect(*field, Wire::bytes, "a sparse tensor").payload);
     }
     if (tensors.empty() && graphs.empty() && sparse.empty()) return;
-    charge_name(prefix.size() + node.size() + name.size());
+    name_bytes_.spend(prefix.size() + node.size() + name.size());
     const auto place = prefix + std::string(node) + '.' + std::string(name);
     for (const ByteRange& tensor : tensors) {
       TensorReader found(file_, tensor);
@@ -161,8 +161,7 @@ class ModelReader {
 
   Bytes file_;
   Model model_;
-  static constexpr std::uint64_t longest_names = 8;
-  std::uint64_t names_length_ = 0;
+  WorkBudget name_bytes_;
   std::set<std::string, std::less<>> names_;
 };
 

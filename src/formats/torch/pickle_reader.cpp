@@ -29,6 +29,7 @@ class Reader {
     if (const auto protocol = number(1); protocol < 2 || protocol > 5)
       fail("protocol " + std::to_string(protocol) + " is not one of 2 to 5", FormatError::unsupported);
     for (;;) {
+      check_memory();
       begin_ = at_;
       // Any byte: a value without an enumerator matches no group, and `refuse` reports it.
       const auto op = static_cast<Op>(byte());  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange)
@@ -42,6 +43,14 @@ class Reader {
  private:
   [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const {
     throw FormatError(kind, "pickle: byte " + std::to_string(begin_) + ": " + what, begin_);
+  }
+
+  // After every opcode, which adds no more than the stack has.
+  void check_memory() const {
+    constexpr std::uint64_t spare = std::uint64_t{1} << 16U;
+    const std::uint64_t most = std::min(bytes_.size() * times + spare, most_memory);
+    if (values_.memory() + (stack_.size() + memo_.size() + marks_.size()) * sizeof(Id) > most)
+      fail("its values need more than " + std::to_string(most) + " bytes of memory", FormatError::too_costly);
   }
 
   [[noreturn]] void refuse(Op op) const {

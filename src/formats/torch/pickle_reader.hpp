@@ -2,8 +2,9 @@
 //
 // The opcodes that Python's pickler writes in protocols 2 to 5 push values, put them together and name what should be
 // called; here a call becomes an inert object that remembers its name. Nothing is imported and nothing runs. A pickle
-// has at most `largest` bytes and makes less than one value from each. What no torch.save writes (text opcodes,
-// extension registries, buffers outside) is refused by name. https://docs.python.org/3/library/pickletools.html
+// has at most `largest` bytes, and its values at most `times` of their size and `most_memory`: those of torch.save need
+// one or two times. What no torch.save writes (text opcodes, extension registries, buffers outside) is refused by name.
+// https://docs.python.org/3/library/pickletools.html
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,9 @@
 namespace onecopy::pickle {
 
 inline constexpr std::uint64_t largest = std::uint64_t{256} << 20U;  // bytes
-inline constexpr std::size_t longest_global = 500;                   // bytes of a module's name, and of a name in it
+inline constexpr std::uint64_t times = 24;                           // small lists of small numbers need 21
+inline constexpr std::uint64_t most_memory = std::uint64_t{512} << 20U;
+inline constexpr std::size_t longest_global = 500;  // bytes of a module's name, and of a name in it
 
 struct Pickle {
   Values values;  // refers to the bytes of the pickle

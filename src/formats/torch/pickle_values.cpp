@@ -4,7 +4,7 @@ namespace onecopy::pickle {
 
 Values::Values(std::string_view pickle)
     : pickle_(pickle),
-      values_{{Kind::none}, {Kind::boolean, 0, 0}, {Kind::boolean, 0, 1}, {Kind::inert}},
+      values_{{Kind::none}, {Kind::boolean, 0, 0}, {Kind::boolean, 0, 1}, {Kind::inert}, {Kind::tuple}},
       growing_(1) {}
 
 Id Values::add(const Value& value) {
@@ -20,6 +20,7 @@ Id Values::add_text(std::string_view part) {
 }
 
 Id Values::add_tuple(std::span<const Id> items) {
+  if (items.empty()) return empty;
   const Id tuple = add({Kind::tuple, static_cast<std::uint32_t>(items.size()), fixed_.size()});
   fixed_.insert(fixed_.end(), items.begin(), items.end());
   return tuple;
@@ -45,6 +46,7 @@ void Values::append(Id container, std::span<const Id> items) {
   }
   auto& into = growing_[value.count];
   into.insert(into.end(), items.begin(), items.end());
+  grown_ += items.size();
 }
 
 std::span<const Id> Values::items(Id id) const noexcept {

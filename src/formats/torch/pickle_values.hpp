@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -29,12 +30,13 @@ class Values {
   static constexpr Id no = 1;
   static constexpr Id yes = 2;
   static constexpr Id inert = 3;
+  static constexpr Id empty = 4;  // the tuple without items
 
   explicit Values(std::string_view pickle);
 
   Id add_integer(std::int64_t integer);
   Id add_text(std::string_view part_of_the_pickle);
-  Id add_tuple(std::span<const Id> items);
+  Id add_tuple(std::span<const Id> items);  // one value for all empty tuples
   Id add_list() { return add({Kind::list}); }
   Id add_dict() { return add({Kind::dict}); }
   Id add_global(Global global);
@@ -45,6 +47,10 @@ class Values {
               std::span<const Id> items);  // to a list; alternating keys and values to a dict or an object
 
   std::size_t size() const noexcept { return values_.size(); }
+  std::uint64_t memory() const noexcept {  // bytes
+    return values_.size() * sizeof(Value) + (fixed_.size() + grown_) * sizeof(Id) + globals_.size() * sizeof(Global) +
+           growing_.size() * bytes_of_growing;
+  }
   Kind kind(Id id) const noexcept { return values_[id].kind; }
   std::int64_t integer(Id id) const noexcept { return static_cast<std::int64_t>(values_[id].number); }
   std::string_view text(Id id) const noexcept { return pickle_.substr(values_[id].number, values_[id].count); }
@@ -63,13 +69,16 @@ class Values {
     std::uint64_t number = 0;  // an integer; where a text begins, a tuple, what an object is made from, a global
   };
 
+  static constexpr std::uint64_t bytes_of_growing = sizeof(std::vector<Id>) + 32;  // 32: the least of an allocation
+
   Id add(const Value& value);
 
   std::string_view pickle_;
-  std::vector<Value> values_;
-  std::vector<Id> fixed_;  // items of tuples, callable and arguments of objects
+  std::deque<Value> values_;  // not a vector, which needs twice its memory when it grows
+  std::vector<Id> fixed_;     // items of tuples, callable and arguments of objects
   std::vector<Global> globals_;
   std::vector<std::vector<Id>> growing_;
+  std::uint64_t grown_ = 0;  // items in them
 };
 
 }  // namespace onecopy::pickle

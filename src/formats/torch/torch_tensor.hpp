@@ -28,7 +28,6 @@ class Archive {
 
  private:
   Bytes file_;
-  std::string_view folder_;
   std::vector<zip::Member> members_;  // by name
 };
 

@@ -13,6 +13,7 @@
 #include "formats/torch/torch_tensor.hpp"
 #include "formats/wire/json.hpp"
 #include "formats/wire/zip.hpp"
+#include "formats/work_budget.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::torch_zip {
@@ -39,9 +40,10 @@ class Walk {
       : values_(values),
         tensors_(tensors),
         left_out_(left_out),
-        visits_left_(pickle_size),
+        visits_(pickle_size,
+                "torch: its dicts and lists share so much that there are more paths than the pickle has bytes"),
         left_out_bytes_left_(pickle_size),
-        name_bytes_left_(pickle_size * 4 + 65536) {}
+        name_bytes_(pickle_size * 4 + 65536, "torch: the names of all tensors are much longer than the pickle") {}
 
   std::vector<FoundArray> from(Id root) {
     visit(root);
@@ -51,9 +53,7 @@ class Walk {
  private:
   // False: a number, a text or another value without a use here.
   bool visit(Id id) {
-    if (visits_left_-- == 0)
-      throw FormatError(FormatError::too_costly,
-                        "torch: its dicts and lists share so much that there are more paths than the pickle has bytes");
+    visits_.spend(1);
     switch (values_.kind(id)) {
       case Kind::dict: inside(id, [&] { visit_items(id); }); break;
       case Kind::list:
@@ -79,18 +79,12 @@ class Walk {
     const bool is_of_python_2 = is_ordered && !values_.items(values_.arguments(id)).empty();  // items as arguments
     if (function == Global{"collections", "defaultdict"} || (is_ordered && !is_of_python_2))
       return inside(id, [&] { visit_items(id); });
-    spend(path_.size());
+    name_bytes_.spend(path_.size());
     std::string why;
     if (auto found = tensors_.read(id, on_path_.empty() ? std::string(array_name) : path_, why))
       arrays_.push_back(std::move(*found));
     else
       leave_out(why);
-  }
-
-  void spend(std::uint64_t bytes) {
-    if (bytes > name_bytes_left_)
-      throw FormatError(FormatError::too_costly, "torch: the names of all tensors are much longer than the pickle");
-    name_bytes_left_ -= bytes;
   }
 
   // A container that contains itself is visited once.
@@ -131,7 +125,7 @@ class Walk {
   template <class LeaveOut>
   bool visit_at(std::string_view key, Id id, const LeaveOut& leave_out_item) {
     const std::size_t before = path_.size();
-    spend(key.size());
+    name_bytes_.spend(key.size());
     if (on_path_.size() > 1) path_ += '.';
     path_ += key;
     const bool is_found = visit(id);
@@ -150,9 +144,9 @@ class Walk {
   const pickle::Values& values_;
   const TensorReader& tensors_;
   LeftOut& left_out_;
-  std::uint64_t visits_left_;
+  WorkBudget visits_;
   std::uint64_t left_out_bytes_left_;
-  std::uint64_t name_bytes_left_;
+  WorkBudget name_bytes_;
   std::vector<Id> on_path_;
   std::string path_;
   std::vector<FoundArray> arrays_;

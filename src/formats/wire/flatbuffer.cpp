@@ -26,13 +26,11 @@ void Buffer::fail(const std::string& what, std::uint64_t at, FormatError::Kind k
   throw FormatError(kind, "flatbuffer: " + what + ", at byte " + std::to_string(at), at);
 }
 
-void Buffer::spend(std::uint64_t cost) {
-  if (cost > budget_)
-    throw FormatError(FormatError::too_costly, "flatbuffer: parts are referred to repeatedly, in total more than " +
-                                                   std::to_string(times) + " times the " +
-                                                   std::to_string(bytes_.size()) + " bytes");
-  budget_ -= cost;
-}
+Buffer::Buffer(Bytes bytes)
+    : bytes_(bytes),
+      budget_(bytes.size() * times, "flatbuffer: parts are referred to repeatedly, in total more than " +
+                                        std::to_string(times) + " times the " + std::to_string(bytes.size()) +
+                                        " bytes") {}
 
 std::uint64_t Buffer::number(std::uint64_t at, unsigned bytes) const {
   if (!in_bounds(bytes_.size(), at, bytes))

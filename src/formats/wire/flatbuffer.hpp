@@ -15,6 +15,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "formats/work_budget.hpp"
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/error.hpp"
 
@@ -31,7 +32,7 @@ class Table;
 // The whole; outlives the tables and vectors that look into it, and stays where it is.
 class Buffer {
  public:
-  explicit Buffer(Bytes bytes) noexcept : bytes_(bytes), budget_(bytes.size() * times) {}
+  explicit Buffer(Bytes bytes);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() = default;
@@ -40,7 +41,7 @@ class Buffer {
 
   // Takes from the budget; throws FormatError where nothing is left: the buffer refers to the same things again and
   // again.
-  void spend(std::uint64_t cost);
+  void spend(std::uint64_t cost) { budget_.spend(cost); }
 
  private:
   friend class Table;
@@ -69,7 +70,7 @@ class Buffer {
   }
 
   Bytes bytes_;
-  std::uint64_t budget_;
+  WorkBudget budget_;
 };
 
 // Elements of one size: numbers, or offsets of tables or texts. One that is absent is empty.

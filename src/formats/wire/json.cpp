@@ -39,8 +39,6 @@ std::size_t sequence_length(std::string_view text) noexcept {
   return 0;
 }
 
-}  // namespace
-
 void append_utf8(std::string& into, std::uint32_t code) {
   const auto put = [&](std::uint32_t byte) { into.push_back(static_cast<char>(byte)); };
   if (code < 0x80) {
@@ -58,6 +56,41 @@ void append_utf8(std::string& into, std::uint32_t code) {
     put(0x80 | ((code >> 6U) & 0x3FU));
     put(0x80 | (code & 0x3FU));
   }
+}
+
+}  // namespace
+
+Escape read_escape(std::string_view text, std::string& into) {
+  constexpr std::string_view names = "\"\\/bfnrt";
+  constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
+  constexpr auto half = "half of a surrogate pair, which is not a character: UTF-8 cannot express it";
+  std::size_t at = std::min<std::size_t>(2, text.size());  // behind the backslash and a letter
+  const char letter = at == 2 ? text[1] : '\0';
+  if (const auto found = names.find(letter); found != std::string_view::npos) {
+    into.push_back(meanings[found]);
+    return {at};
+  }
+  if (letter != 'u') return {at, "an unknown escape sequence"};
+  const auto four_hex_digits = [&](std::uint32_t& code) {
+    const auto digits = text.substr(at, 4);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
+    const bool are_four = digits.size() == 4 && error == std::errc{} && end == digits.data() + 4;
+    at += are_four ? 4 : 0;
+    return are_four;
+  };
+  std::uint32_t code = 0;
+  if (!four_hex_digits(code)) return {at, "\\u needs four hexadecimal digits"};
+  if (code >= 0xDC00 && code <= 0xDFFF) return {at, half};
+  if (code >= 0xD800 && code <= 0xDBFF) {
+    if (text.substr(at, 2) != "\\u") return {at, half};
+    at += 2;
+    std::uint32_t low = 0;
+    if (!four_hex_digits(low)) return {at, "\\u needs four hexadecimal digits"};
+    if (low < 0xDC00 || low > 0xDFFF) return {at, half};
+    code = 0x10000 + ((code - 0xD800) << 10U) + (low - 0xDC00);
+  }
+  append_utf8(into, code);
+  return {at};
 }
 
 bool is_utf8(std::string_view text) noexcept {
@@ -158,34 +191,9 @@ std::string_view Reader::unescape(std::size_t start) {
 }
 
 void Reader::escape(std::string& into) {
-  ++at_;  // the backslash
-  const char c = at_ < text_.size() ? text_[at_++] : '\0';
-  constexpr std::string_view names = "\"\\/bfnrt";
-  constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
-  if (const auto found = names.find(c); found != std::string_view::npos && c != '\0') {
-    into.push_back(meanings[found]);
-    return;
-  }
-  if (c != 'u') fail("an unknown escape sequence");
-  std::uint32_t code = four_hex_digits();
-  if (code >= 0xDC00 && code <= 0xDFFF) fail("half of a surrogate pair");
-  if (code >= 0xD800 && code <= 0xDBFF) {
-    if (text_.substr(at_, 2) != "\\u") fail("half of a surrogate pair");
-    at_ += 2;
-    const std::uint32_t low = four_hex_digits();
-    if (low < 0xDC00 || low > 0xDFFF) fail("half of a surrogate pair");
-    code = 0x10000 + ((code - 0xD800) << 10U) + (low - 0xDC00);
-  }
-  append_utf8(into, code);
-}
-
-std::uint32_t Reader::four_hex_digits() {
-  const auto digits = text_.substr(at_, 4);
-  std::uint32_t code = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
-  if (digits.size() != 4 || error != std::errc{} || end != digits.data() + 4) fail("\\u needs four hexadecimal digits");
-  at_ += 4;
-  return code;
+  const Escape read = read_escape(text_.substr(at_), into);
+  at_ += read.size;
+  if (read.mistake != nullptr) fail(read.mistake);
 }
 
 std::uint64_t Reader::integer() {

@@ -15,7 +15,13 @@
 namespace onecopy::json {
 
 bool is_utf8(std::string_view text) noexcept;
-void append_utf8(std::string& into, std::uint32_t code);
+
+// The escape sequence that `text` begins with, decoded. `size`: its bytes, or where the mistake was found.
+struct Escape {
+  std::size_t size = 0;
+  const char* mistake = nullptr;
+};
+Escape read_escape(std::string_view text, std::string& into);
 
 // `text` as a JSON string with its quotes.
 std::string quoted(std::string_view text);
@@ -76,7 +82,6 @@ class Reader {
   void open(char bracket);
   std::string_view unescape(std::size_t start);
   void escape(std::string& into);
-  std::uint32_t four_hex_digits();
   void skip_number();
   void skip_word(std::string_view word);
   bool digits() noexcept;

@@ -4,8 +4,10 @@
 #include <array>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 #include "formats/wire/json.hpp"
+#include "formats/work_budget.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::zip {
@@ -151,7 +153,7 @@ Directory find_directory(Bytes file) {
 
 // What a header says of a member: two of them must say the same.
 struct Claim {
-  std::string_view name;
+  std::string name;
   std::uint64_t flags = 0;
   std::uint64_t method = 0;
   std::uint64_t crc = 0;
@@ -165,9 +167,10 @@ struct Claim {
 }
 
 // Numbers that do not fit 32 bits stand in an extra field, in this order, those only.
-void widen(const Claim& claim, Bytes extra, std::initializer_list<std::uint64_t*> numbers) {
+void widen(const Claim& claim, Bytes extra, std::initializer_list<std::uint64_t*> numbers, WorkBudget& budget) {
   const auto is_wide = [](const std::uint64_t* one) { return *one == full32; };
   if (std::ranges::none_of(numbers, is_wide)) return;
+  budget.spend(extra.size());
   Fields fields(extra, 0, extra.size(), "an extra field");
   while (fields.left() >= 4) {
     const std::uint64_t id = fields.take(2);
@@ -192,7 +195,7 @@ void check_name(const Claim& claim, std::uint64_t count) {
 }
 
 // The next entry of the directory, the `count`th.
-Claim read_central(Fields& fields, std::uint64_t count) {
+Claim read_central(Fields& fields, std::uint64_t count, WorkBudget& budget) {
   if (fields.take(4) != central_signature)
     fail("at byte " + std::to_string(fields.at() - 4) + " begins no entry of the directory");
   Claim claim;
@@ -212,13 +215,13 @@ Claim read_central(Fields& fields, std::uint64_t count) {
   claim.name = text(fields.bytes(name_size));
   check_name(claim, count);
   if (disk != 0) fail(claim, "lies on another disk", FormatError::unsupported);
-  widen(claim, fields.bytes(extra_size), {&claim.size, &claim.stored_size, &claim.header});
+  widen(claim, fields.bytes(extra_size), {&claim.size, &claim.stored_size, &claim.header}, budget);
   (void)fields.bytes(comment_size);
   return claim;
 }
 
 // The member's own header, which ends where its data begins. It must have the name that the directory has.
-Claim read_local(Fields& fields, const Claim& central) {
+Claim read_local(Fields& fields, const Claim& central, WorkBudget& budget) {
   Claim claim;
   (void)fields.take(2);
   claim.flags = fields.take(2);
@@ -229,9 +232,9 @@ Claim read_local(Fields& fields, const Claim& central) {
   claim.size = fields.take(4);
   const std::uint64_t name_size = fields.take(2);
   const std::uint64_t extra_size = fields.take(2);
-  claim.name = text(fields.bytes(name_size));
-  if (claim.name != central.name) fail(central, "has another name in its own header", FormatError::inconsistent);
-  widen(claim, fields.bytes(extra_size), {&claim.size, &claim.stored_size});
+  if (text(fields.bytes(name_size)) != central.name)
+    fail(central, "has another name in its own header", FormatError::inconsistent);
+  widen(central, fields.bytes(extra_size), {&claim.size, &claim.stored_size}, budget);
   return claim;
 }
 
@@ -251,12 +254,12 @@ void hold_against(const Claim& central, const Claim& local) {
 }
 
 // `limit`: where the directory begins.
-Member place(Bytes file, const Claim& central, std::uint64_t limit) {
+Member place(Bytes file, Claim central, std::uint64_t limit, WorkBudget& budget) {
   if (!in_bounds(limit, central.header, local_size) || !has_signature(file, central.header, local_signature))
     fail(central, "does not begin at byte " + std::to_string(central.header) + ", the offset in the directory",
          FormatError::out_of_bounds);
   Fields fields(file, central.header + 4, limit, "the header of a member");
-  hold_against(central, read_local(fields, central));
+  hold_against(central, read_local(fields, central, budget));
   if (central.method != 0 && central.method != 8)
     fail(central, "is packed by method " + std::to_string(central.method) + ": neither stored nor deflated",
          FormatError::unsupported);
@@ -271,7 +274,7 @@ Member place(Bytes file, const Claim& central, std::uint64_t limit) {
              ", but the directory begins at byte " + std::to_string(limit),
          FormatError::out_of_bounds);
   Member member;
-  member.name = central.name;
+  member.name = std::move(central.name);
   member.method = central.method == 0 ? Method::stored : Method::deflated;
   member.data = {fields.at(), central.stored_size};
   member.whole = {central.header, fields.at() - central.header + central.stored_size};
@@ -286,8 +289,9 @@ void reject_overlaps_and_twins(const std::vector<Member>& members) {
   for (std::size_t i = 1; i < order.size(); ++i)
     if (order[i]->whole.offset - order[i - 1]->whole.offset < order[i - 1]->whole.length)
       fail(describe(order[i]->name) + " begins inside " + describe(order[i - 1]->name), FormatError::inconsistent);
-  std::ranges::sort(order, {}, [](const Member* member) { return member->name; });
-  const auto twin = std::ranges::adjacent_find(order, {}, [](const Member* member) { return member->name; });
+  const auto name_of = [](const Member* member) -> const std::string& { return member->name; };
+  std::ranges::sort(order, {}, name_of);
+  const auto twin = std::ranges::adjacent_find(order, {}, name_of);
   if (twin != order.end()) fail(describe((*twin)->name) + " is in the archive twice", FormatError::inconsistent);
 }
 
@@ -304,7 +308,10 @@ std::vector<Member> members(Bytes file) {
   const std::uint64_t limit = directory.range.offset;
   Fields fields(file, limit, limit + directory.range.length, "the directory");
   std::vector<Member> found;
-  while (fields.left() != 0) found.push_back(place(file, read_central(fields, found.size() + 1), limit));
+  // Members lie side by side, so the extra fields of all of them are shorter than the file.
+  WorkBudget budget(file.size(), "zip: members share their headers, which together are longer than the file");
+  while (fields.left() != 0)
+    found.push_back(place(file, read_central(fields, found.size() + 1, budget), limit, budget));
   if (found.size() != directory.count)
     fail("the directory has " + std::to_string(found.size()) + " members, but its end record counts " +
              std::to_string(directory.count),

@@ -1,4 +1,5 @@
-// Where the members of a zip archive lie, from its central directory: no copies, and nothing is unpacked.
+// Where the members of a zip archive lie, from its central directory: nothing is unpacked. Names are copied, because
+// another process may change the file while they are sorted.
 //
 // Strict, because readers that disagree about an archive are how one is smuggled past another: the directory ends where
 // its end record begins, each member's own header says what the directory says, members lie before the directory and
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,7 +20,7 @@ namespace onecopy::zip {
 enum class Method : std::uint8_t { stored, deflated };
 
 struct Member {
-  std::string_view name;  // looked at in the directory: UTF-8, not empty, no NUL
+  std::string name;  // of the directory: UTF-8, not empty, no NUL
   Method method = Method::stored;
   ByteRange data;   // as it lies in the file
   ByteRange whole;  // with the member's header before it

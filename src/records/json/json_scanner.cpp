@@ -250,35 +250,9 @@ JsonValue JsonScanner::unescape(const char* start) {
 }
 
 void JsonScanner::escape() {
-  const char* const start = at_++;
-  constexpr std::string_view names = "\"\\/bfnrt";
-  constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
-  const char c = at_ < end_ ? *at_++ : '\0';
-  if (const auto found = names.find(c); c != '\0' && found != std::string_view::npos) {
-    unescaped_.push_back(meanings[found]);
-    return;
-  }
-  if (c != 'u') fail_at(start, "an unknown escape sequence");
-  std::uint32_t code = four_hex_digits(start);
-  constexpr auto half = "half of a surrogate pair, which is not a character: UTF-8 cannot express it";
-  if (code >= 0xDC00 && code <= 0xDFFF) fail_at(start, half);
-  if (code >= 0xD800 && code <= 0xDBFF) {
-    if (end_ - at_ < 2 || at_[0] != '\\' || at_[1] != 'u') fail_at(start, half);
-    at_ += 2;
-    const std::uint32_t low = four_hex_digits(at_ - 2);
-    if (low < 0xDC00 || low > 0xDFFF) fail_at(start, half);
-    code = 0x10000 + ((code - 0xD800) << 10U) + (low - 0xDC00);
-  }
-  json::append_utf8(unescaped_, code);
-}
-
-std::uint32_t JsonScanner::four_hex_digits(const char* escape) {
-  std::uint32_t code = 0;
-  const char* const last = at_ + std::min<std::ptrdiff_t>(4, end_ - at_);
-  const auto [stop, error] = std::from_chars(at_, last, code, 16);
-  if (error != std::errc{} || stop != at_ + 4) fail_at(escape, "\\u needs four hexadecimal digits");
-  at_ = stop;
-  return code;
+  const auto read = json::read_escape({at_, static_cast<std::size_t>(end_ - at_)}, unescaped_);
+  if (read.mistake != nullptr) fail_at(at_, read.mistake);
+  at_ += read.size;
 }
 
 // --- errors ----------------------------------------------------------------------------------------------------

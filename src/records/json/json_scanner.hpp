@@ -140,7 +140,6 @@ class JsonScanner {
   void plain();  // advances to a quote, a backslash or a control character
   JsonValue unescape(const char* start);
   void escape();
-  std::uint32_t four_hex_digits(const char* escape);
 
   [[noreturn]] void fail_at(const char* place, const std::string& what,
                             FormatError::Kind kind = FormatError::malformed) const;

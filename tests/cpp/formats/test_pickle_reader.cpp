@@ -168,4 +168,13 @@ TEST_CASE("every error in a pickle is reported with its byte position") {
   CHECK(refused("\xFF") == "unsupported at 2");
 }
 
+TEST_CASE("a pickle whose values need many times its size is refused") {
+  std::string unknown_lists;  // of [None], ... without the memos that Python writes
+  for (int i = 0; i < 200'000; ++i) unknown_lists += "]Na";
+  CHECK(refused('(' + unknown_lists + 't').starts_with("too_costly"));
+  std::string small_lists;  // as Python writes [[1], [1], ...]: a list, its memo, an item
+  for (int i = 0; i < 200'000; ++i) small_lists += "]\x94K\1a";
+  CHECK(error_of(tests::opcodes::pickle('(' + small_lists + 't')) == "accepted");
+}
+
 }  // namespace onecopy

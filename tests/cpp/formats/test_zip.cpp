@@ -175,4 +175,24 @@ TEST_CASE("a zip archive cut or flipped anywhere is refused, or its members lie 
   });
 }
 
+TEST_CASE("names of members stay what they were when the file changes") {
+  auto file = zip_of({{.name = "weights of the first layer", .data = "1"}, {.name = "weights of the second layer"}});
+  const auto members = zip::members(bytes_of(file));
+  std::ranges::fill(file, 'x');
+  CHECK(members[0].name == "weights of the first layer");
+  CHECK(members[1].name == "weights of the second layer");
+}
+
+TEST_CASE("members that share one long header are refused before it is read for each of them") {
+  std::string extra;
+  while (extra.size() < 60'000) extra += little(2, 2) + little(0, 2);
+  extra += little(1, 2) + little(16, 2) + little(0, 16);
+  const ZipMember member{.name = "a", .stored_size = 0xFFFFFFFF, .size = 0xFFFFFFFF, .extra = extra};
+  const ZipMember entry{.name = "a"};
+  const auto file = local_record(member);
+  std::string directory;
+  for (int i = 0; i < 1000; ++i) directory += central_record(entry);
+  CHECK(error_of(file + directory + end_record(1000, directory.size(), file.size())) == "too_costly");
+}
+
 }  // namespace onecopy
