@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -51,6 +52,34 @@ void add_kinds(const Node& node, nb::list& kinds) {
   else
     kinds.append(std::string(to_string(node.kind)));
 }
+
+// Python's hashes of numbers and tuples have no seed: a file can have any number of keys with one hash, and a dict of
+// them takes quadratic time. Integers of 64 bits and reals cannot collide often, hashes of text have a seed, and those
+// of registered types belong to the program.
+class KeyHashes {
+ public:
+  explicit KeyHashes(const Node& keys)
+      : keys_(&keys),
+        counts_(keys.kind == TypeKind::bigint || keys.kind == TypeKind::fixed || keys.kind == TypeKind::tuple ||
+                keys.kind == TypeKind::choice) {}
+
+  // A key that cannot be hashed is not counted: the dict refuses it.
+  void count(nb::handle key) {
+    if (!counts_) return;
+    const Py_hash_t hash = PyObject_Hash(key.ptr());
+    if (hash == -1) return PyErr_Clear();
+    if (++seen_[hash] > most)
+      throw FormatError(FormatError::too_costly,
+                        "'" + keys_->path() + "': a dict has more than " + std::to_string(most) + " keys of one hash");
+  }
+
+ private:
+  static constexpr unsigned most = 256;
+
+  const Node* keys_;
+  bool counts_;
+  std::map<Py_hash_t, unsigned> seen_;
+};
 
 constexpr std::uint64_t between_signals = std::uint64_t{1} << 16U;  // items
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 63U;
@@ -223,8 +252,11 @@ nb::object Decoder::record(std::uint64_t i) const {
 nb::object Decoder::map(std::uint64_t i) const {
   const auto range = charged_range(i);
   nb::object dict = owned(PyDict_New());
+  KeyHashes hashes(children_[0].node());
   for (std::uint64_t at = range.begin; at < range.end; ++at) {
-    if (PyDict_SetItem(dict.ptr(), children_[0].value(at).ptr(), children_[1].value(at).ptr()) != 0) {
+    const nb::object key = children_[0].value(at);
+    hashes.count(key);
+    if (PyDict_SetItem(dict.ptr(), key.ptr(), children_[1].value(at).ptr()) != 0) {
       if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
       PyErr_Clear();
       throw FormatError(FormatError::malformed, "'" + node_->path() + "': value " + std::to_string(i) +
@@ -278,8 +310,7 @@ void Decoder::expect_characters(Node::Range range) const {
   }
 }
 
-nb::object Decoder::array_view(std::uint64_t i) const {
-  const auto range = node_->range(i);
+nb::object Decoder::array_view(std::uint64_t i, Node::Range range) const {
   nb::object items = view(range.begin, range.end);
   expect_characters(range);
   const std::uint64_t length = range.end - range.begin;
@@ -315,7 +346,7 @@ nb::object Decoder::array_view(std::uint64_t i) const {
 nb::object Decoder::array(std::uint64_t i) const {
   const auto range = node_->range(i);
   budget_in_use->charge_bytes(range.size() * node_->type->item_size, *node_);
-  const nb::object shared = array_view(i);
+  const nb::object shared = array_view(i, range);
   return node_->type->scalar ? shared : shared.attr("copy")();
 }
 

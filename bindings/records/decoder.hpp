@@ -51,8 +51,7 @@ class Decoder {
   // numpy's read-only view of these numbers, or of the data of arrays; of [begin, end).
   nb::object view(std::uint64_t begin, std::uint64_t end) const;
   // Array i as a read-only view, or a scalar.
-  void expect_characters(records::Node::Range range) const;
-  nb::object array_view(std::uint64_t i) const;
+  nb::object array_view(std::uint64_t i) const { return array_view(i, node_->range(i)); }
 
  private:
   nb::object value(std::uint64_t i) const { return node_->null(i) ? nb::none() : known(i); }
@@ -71,6 +70,8 @@ class Decoder {
   nb::object record(std::uint64_t i) const;
   nb::object map(std::uint64_t i) const;
   nb::object array(std::uint64_t i) const;
+  nb::object array_view(std::uint64_t i, records::Node::Range range) const;
+  void expect_characters(records::Node::Range range) const;
   nb::object extension(std::uint64_t i) const;
   [[noreturn]] void fail_to_make(nb::python_error& error) const;
   void make_templates();

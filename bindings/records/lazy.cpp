@@ -25,17 +25,6 @@ PyTypeObject* lazy_sequence = nullptr;
 
 Lazy* lazy_of(PyObject* self) noexcept { return reinterpret_cast<Lazy*>(self); }  // NOLINT: CPython's own inheritance
 
-// Runs the body of a slot, and converts C++ exceptions to Python's.
-template <class Body>
-auto guarded(const Body& body, decltype(body()) failed) noexcept -> decltype(body()) {
-  try {
-    return body();
-  } catch (...) {
-    set_error();
-    return failed;
-  }
-}
-
 // Of a record: the number of a field that this row has, or -1.
 std::ptrdiff_t field_of(const Lazy& lazy, nb::handle name) {
   if (lazy.decoder->node().kind != TypeKind::record || PyUnicode_Check(name.ptr()) == 0) return -1;
@@ -63,12 +52,14 @@ std::uint64_t size_of(const Lazy& lazy) {
 
 // Item i of a list or a tuple.
 nb::object item(const Lazy& lazy, Py_ssize_t i) {
-  const auto size = static_cast<Py_ssize_t>(size_of(lazy));
+  const Node& node = lazy.decoder->node();
+  const bool is_fixed = node.kind == TypeKind::fixed;
+  const auto range = is_fixed ? Node::Range{0, node.children.size()} : node.range(lazy.place);  // read once
+  const auto size = static_cast<Py_ssize_t>(range.size());
   if (i < 0) i += size;
   if (i < 0 || i >= size) throw nb::index_error("index out of range");
-  if (lazy.decoder->node().kind == TypeKind::fixed) return child_value(lazy, static_cast<std::size_t>(i));
-  const auto range = lazy.decoder->node().range(lazy.place);
-  return lazy_value(lazy.source, lazy.decoder->child(0), range.begin + static_cast<std::uint64_t>(i));
+  const auto at = range.begin + static_cast<std::uint64_t>(i);
+  return is_fixed ? child_value(lazy, at) : lazy_value(lazy.source, lazy.decoder->child(0), at);
 }
 
 nb::object copy_of(const Lazy& lazy) {

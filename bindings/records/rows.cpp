@@ -16,15 +16,24 @@ RecordSource::RecordSource(records::RecordFile opened, nb::object resolve)
 Rows::Rows(const Pin<const RecordSource>& source)
     : source_(source), decoder_(&source->decoder), size_(decoder_->node().length) {}
 
-Rows::Rows(Pin<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
-           std::uint64_t size)
-    : source_(std::move(source)), decoder_(&decoder), start_(start), step_(step), size_(size) {
-  const auto inside = [&](std::int64_t place) { return place >= 0 && std::cmp_less(place, decoder.node().length); };
-  // Any Python code may make a handle: no product of its numbers is computed that could wrap.
+namespace {
+
+// Whether start, start + step, ... are `size` positions below `length`. Any Python code may make a handle or a slice:
+// no product of its numbers is computed that could wrap.
+bool are_inside(std::int64_t start, std::int64_t step, std::uint64_t size, std::uint64_t length) noexcept {
+  const auto inside = [length](std::int64_t place) { return place >= 0 && std::cmp_less(place, length); };
   std::int64_t last = 0;
   const bool wraps = size > INT64_MAX || __builtin_mul_overflow(static_cast<std::int64_t>(size - 1), step, &last) ||
                      __builtin_add_overflow(start, last, &last);
-  if (size > 0 && (wraps || !inside(start) || !inside(last))) throw nb::value_error("the rows reach beyond the file");
+  return size == 0 || (!wraps && inside(start) && inside(last));
+}
+
+}  // namespace
+
+Rows::Rows(Pin<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
+           std::uint64_t size)
+    : source_(std::move(source)), decoder_(&decoder), start_(start), step_(step), size_(size) {
+  if (!are_inside(start, step, size, decoder.node().length)) throw nb::value_error("the rows reach beyond the file");
 }
 
 std::uint64_t Rows::at(Py_ssize_t index) const {
@@ -55,6 +64,7 @@ nb::object Rows::decoded(const RecordSource& held, Py_ssize_t index, records::Bu
 }
 
 Rows Rows::slice(std::int64_t start, std::int64_t step, std::uint64_t size) const {
+  if (!are_inside(start, step, size, size_)) throw nb::value_error("the slice reaches beyond the rows");
   Rows rows = *this;
   rows.size_ = size;
   if (indices_) {
@@ -64,7 +74,7 @@ Rows Rows::slice(std::int64_t start, std::int64_t step, std::uint64_t size) cons
     rows.indices_ = std::make_shared<const std::vector<std::uint64_t>>(std::move(places));
   } else if (size > 0) {
     rows.start_ = start_ + start * step_;
-    rows.step_ = step_ * step;
+    rows.step_ = size == 1 ? 1 : step_ * step;
   }
   return rows;
 }

@@ -163,8 +163,10 @@ std::vector<std::uint64_t> item_places(const Node& node, Places places, std::uin
   items.reserve(total);
   for (const std::uint64_t i : places) {
     const auto range = range_of(node, i);
+    if (!in_bounds(total, items.size(), range.size())) throw changed(node);
     for (std::uint64_t item = range.begin; item < range.end; ++item) items.push_back(item);
   }
+  if (items.size() != total) throw changed(node);
   return items;
 }
 
@@ -176,7 +178,6 @@ void take_item_numbers(const Node& node, Places places, std::span<std::byte> int
   if (side_by_side) return copy_items(node, places, into);
   const std::size_t size = bits(number_type(items).value_or(DType::f64)) / 8;
   const auto wanted = item_places(node, places, into.size() / size);
-  if (wanted.size() != into.size() / size) throw changed(node);
   take_numbers(items, wanted, into);
 }
 

@@ -27,10 +27,6 @@
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/formats/record_schema.hpp"
 
-namespace onecopy {
-class Spool;  // stores what does not fit in memory
-}
-
 namespace onecopy::records {
 
 class Alternative;
@@ -38,6 +34,7 @@ class ListColumn;
 class RecordColumn;
 class FixedColumn;
 class MapColumn;
+class BuildSpace;     // what the columns of a builder share
 struct Tensor;        // a buffer of the future file
 struct ColumnBuffer;  // a buffer of a column itself: the tags of a choice
 
@@ -54,7 +51,7 @@ class Column {
   static constexpr std::size_t most_alternatives = 120;
 
   // `path` appears in errors.
-  Column(Spool& spool, std::string path);
+  Column(BuildSpace& space, std::string path);
   Column(const Column&) = delete;
   Column& operator=(const Column&) = delete;
   ~Column();
@@ -77,8 +74,8 @@ class Column {
   Column& extension(std::string_view name);  // returns the column of the plain value; add one value
 
   // Whether a dict with these keys (each once) becomes a record. Not if it would add too many fields (over 1,024, or
-  // over 64 that the first 64 dicts did not have) or too many orders of them (over 65,536): such keys are data, and the
-  // dict is a map, whatever came before.
+  // over 64 that the first 64 dicts did not have) or too many orders of them (over 65,536), or if the types of all
+  // rows would need over 96 MB of the header: such keys are data, and the dict is a map, whatever came before.
   bool fits_record(std::span<const std::string_view> keys) const;
 
   std::uint64_t length() const noexcept { return length_; }  // values
@@ -87,14 +84,19 @@ class Column {
   Type finish(const std::string& path, std::vector<Tensor>& tensors);
 
  private:
+  friend class RecordValues;
   template <class T, class Takes, class Make>
   T& alternative(TypeKind kind, const Takes& takes, const Make& make);
   void add(std::unique_ptr<Alternative> alternative);
+  // What the header has of it, in bytes: throws FormatError where that is too much.
+  void charge(std::uint64_t bytes);
+  std::uint64_t bytes_of_first_null() const noexcept;
   void add_choice_tensors(const std::string& path, std::vector<Tensor>& tensors) const;
 
-  Spool* spool_;
+  BuildSpace* space_;
   std::string path_;
   std::uint64_t length_ = 0;
+  bool has_nulls_ = false;                                  // beside other values
   std::vector<std::unique_ptr<Alternative>> alternatives_;  // none: all values are null
   std::unique_ptr<ColumnBuffer> tags_;                      // the numbers of the alternatives, where there are two
 };

@@ -34,7 +34,8 @@ void take_numbers(const Node& node, Places places, std::span<std::byte> into);
 // 1 numbers, the first 0. A null has no items. Throws FormatError: damaged, or more than 2^62 in all.
 void take_offsets(const Node& node, Places places, std::span<std::int64_t> into);
 
-// The positions of those items in the child of a list, a tuple, a map. `total`: the last of the offsets.
+// The positions of those items in the child of a list, a tuple, a map. `total`: the last of the offsets; throws
+// FormatError where there are more or fewer, because the file was written to since.
 std::vector<std::uint64_t> item_places(const Node& node, Places places, std::uint64_t total);
 
 // The items themselves, of text, bytes and array: `into` has the last of the offsets, times the item's size, in bytes.

@@ -11,11 +11,8 @@
 #include <utility>
 #include <vector>
 
-<<<<<<< HEAD
-#include "formats/wire/json.hpp"
-=======
 #include "base/seeded_hash.hpp"
->>>>>>> b9f74466 (wip all)
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/arrow.hpp"
 #include "onecopy/records/hash_index.hpp"

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "files/writing/spool.hpp"
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/hash_index.hpp"
 #include "records/bind.hpp"
+#include "records/building/build_space.hpp"
 #include "records/building/tensor.hpp"
 
 namespace onecopy::records {
@@ -69,7 +69,7 @@ void add_index(const Type& keys, std::vector<Tensor>& tensors) {
 }  // namespace
 
 struct Builder::State {
-  explicit State(BuilderOptions given) : options(std::move(given)), spool(options.spool), rows(spool, "rows") {}
+  explicit State(BuilderOptions given) : options(std::move(given)), space(options.spool), rows(space, "rows") {}
 
   const Layout& plan() {
     if (layout) return *layout;
@@ -98,7 +98,7 @@ struct Builder::State {
   }
 
   BuilderOptions options;
-  Spool spool;
+  BuildSpace space;
   Column rows;
   std::vector<Tensor> tensors;
   std::optional<Layout> layout;
@@ -110,7 +110,7 @@ Builder& Builder::operator=(Builder&&) noexcept = default;
 Builder::~Builder() = default;
 
 Column& Builder::rows() & noexcept { return state_->rows; }
-std::uint64_t Builder::bytes() const noexcept { return state_->spool.size(); }
+std::uint64_t Builder::bytes() const noexcept { return state_->space.size(); }
 
 void Builder::save(const std::filesystem::path& path) { state_->write(ArrayWriter(path, state_->plan())); }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 #include "records/building/leaves.hpp"
 #include "records/building/nested.hpp"
@@ -20,7 +21,7 @@ struct ColumnBuffer : IntegerBuffer {
   using IntegerBuffer::IntegerBuffer;
 };
 
-Column::Column(Spool& spool, std::string path) : spool_(&spool), path_(std::move(path)) {}
+Column::Column(BuildSpace& space, std::string path) : space_(&space), path_(std::move(path)) {}
 Column::~Column() = default;
 
 // The first alternative of this kind that takes the value, or a new one; the value is counted.
@@ -39,15 +40,35 @@ void Column::add(std::unique_ptr<Alternative> alternative) {
   if (alternatives_.size() == most_alternatives)
     throw FormatError(FormatError::too_costly,
                       path_ + ": values of more than " + std::to_string(most_alternatives) + " types");
+  charge(BuildSpace::bytes_of_type(alternative->kind(), path_.size()));
+  if (alternatives_.empty() && length_ != 0) {
+    charge(BuildSpace::bytes_of_buffer(path_.size()));
+    has_nulls_ = true;
+  }
   if (alternatives_.empty()) alternative->nulls(length_);
   alternatives_.push_back(std::move(alternative));
   if (alternatives_.size() != 2) return;
-  tags_ = std::make_unique<ColumnBuffer>(*spool_);
+  tags_ = std::make_unique<ColumnBuffer>(*space_);
   tags_->append_zeros(length_);
+}
+
+std::uint64_t Column::bytes_of_first_null() const noexcept {
+  return has_nulls_ || alternatives_.empty() ? 0 : BuildSpace::bytes_of_buffer(path_.size());
+}
+
+void Column::charge(std::uint64_t bytes) {
+  if (!space_->has_space_for(bytes))
+    throw FormatError(FormatError::too_costly,
+                      json::describe(path_) +
+                          ": the types of the rows, with the names of their fields, need more than " +
+                          std::to_string(BuildSpace::most_bytes_of_types) + " bytes");
+  space_->take(bytes);
 }
 
 void Column::nulls(std::uint64_t count) {
   if (count == 0) return;
+  charge(bytes_of_first_null());
+  has_nulls_ = has_nulls_ || !alternatives_.empty();
   if (!alternatives_.empty()) alternatives_.front()->nulls(count);
   if (tags_) tags_->append_zeros(count);
   length_ += count;
@@ -55,59 +76,59 @@ void Column::nulls(std::uint64_t count) {
 
 void Column::boolean(bool value) {
   alternative<BooleanValues>(TypeKind::boolean, anything, [this] {
-    return std::make_unique<BooleanValues>(*spool_);
+    return std::make_unique<BooleanValues>(*space_);
   }).append(value);
 }
 
 void Column::integer(std::int64_t value) {
   alternative<NumberValues>(
       TypeKind::number, [value](const NumberValues& numbers) { return numbers.takes(value); },
-      [this] { return std::make_unique<NumberValues>(*spool_); })
+      [this] { return std::make_unique<NumberValues>(*space_); })
       .append(value);
 }
 
 void Column::real(double value) {
   alternative<NumberValues>(
       TypeKind::number, [](const NumberValues& numbers) { return numbers.takes_reals(); },
-      [this] { return std::make_unique<NumberValues>(*spool_); })
+      [this] { return std::make_unique<NumberValues>(*space_); })
       .append(value);
 }
 
 void Column::text(std::string_view utf8) {
   alternative<TextValues>(TypeKind::text, anything, [this] {
-    return std::make_unique<TextValues>(*spool_, TypeKind::text);
+    return std::make_unique<TextValues>(*space_, TypeKind::text);
   }).append(std::as_bytes(std::span(utf8)));
 }
 
 void Column::bytes(Bytes value) {
   alternative<TextValues>(TypeKind::bytes, anything, [this] {
-    return std::make_unique<TextValues>(*spool_, TypeKind::bytes);
+    return std::make_unique<TextValues>(*space_, TypeKind::bytes);
   }).append(value);
 }
 
 void Column::bigint(Bytes little_endian) {
   alternative<TextValues>(TypeKind::bigint, anything, [this] {
-    return std::make_unique<TextValues>(*spool_, TypeKind::bigint);
+    return std::make_unique<TextValues>(*space_, TypeKind::bigint);
   }).append(little_endian);
 }
 
 void Column::array(const ArrayValue& value) {
   alternative<ArrayValues>(
       TypeKind::array, [&](const ArrayValues& arrays) { return arrays.takes(value); },
-      [&] { return std::make_unique<ArrayValues>(*spool_, value); })
+      [&] { return std::make_unique<ArrayValues>(*space_, value); })
       .append(value);
 }
 
 ListColumn& Column::list() {
   auto& lists = alternative<ListValues>(
-      TypeKind::list, anything, [this] { return std::make_unique<ListValues>(*spool_, TypeKind::list, path_); });
+      TypeKind::list, anything, [this] { return std::make_unique<ListValues>(*space_, TypeKind::list, path_); });
   lists.begin();
   return lists;
 }
 
 ListColumn& Column::tuple() {
   auto& tuples = alternative<ListValues>(
-      TypeKind::tuple, anything, [this] { return std::make_unique<ListValues>(*spool_, TypeKind::tuple, path_); });
+      TypeKind::tuple, anything, [this] { return std::make_unique<ListValues>(*space_, TypeKind::tuple, path_); });
   tuples.begin();
   return tuples;
 }
@@ -115,21 +136,21 @@ ListColumn& Column::tuple() {
 FixedColumn& Column::fixed(std::size_t length) {
   auto& fixeds = alternative<FixedValues>(
       TypeKind::fixed, [length](const FixedValues& one) { return one.size() == length; },
-      [&] { return std::make_unique<FixedValues>(*spool_, length, path_); });
+      [&] { return std::make_unique<FixedValues>(*space_, length, path_); });
   fixeds.begin();
   return fixeds;
 }
 
 RecordColumn& Column::record() {
   auto& records = alternative<RecordValues>(TypeKind::record, anything,
-                                            [this] { return std::make_unique<RecordValues>(*spool_, path_); });
+                                            [this] { return std::make_unique<RecordValues>(*space_, path_); });
   records.begin();
   return records;
 }
 
 MapColumn& Column::map() {
   auto& maps =
-      alternative<MapValues>(TypeKind::map, anything, [this] { return std::make_unique<MapValues>(*spool_, path_); });
+      alternative<MapValues>(TypeKind::map, anything, [this] { return std::make_unique<MapValues>(*space_, path_); });
   maps.begin();
   return maps;
 }
@@ -137,14 +158,14 @@ MapColumn& Column::map() {
 Column& Column::extension(std::string_view name) {
   return alternative<ExtensionValues>(
              TypeKind::extension, [name](const ExtensionValues& one) { return one.name() == name; },
-             [&] { return std::make_unique<ExtensionValues>(*spool_, name, path_); })
+             [&] { return std::make_unique<ExtensionValues>(*space_, name, path_); })
       .begin();
 }
 
 bool Column::fits_record(std::span<const std::string_view> keys) const {
   for (const auto& one : alternatives_)
     if (one->kind() == TypeKind::record) return static_cast<const RecordValues&>(*one).fits(keys);
-  return keys.size() <= RecordValues::most_fields;
+  return RecordValues::may_begin(*space_, path_, keys);
 }
 
 Type Column::finish(const std::string& path, std::vector<Tensor>& tensors) {

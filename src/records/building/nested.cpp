@@ -23,10 +23,10 @@ void ListColumn::end() { static_cast<ListValues*>(this)->finish_value(); }
 
 // --- tuples of few values --------------------------------------------------------------------------------------
 
-FixedValues::FixedValues(Spool& spool, std::size_t size, const std::string& path)
-    : Alternative(spool, TypeKind::fixed), path_(path) {
+FixedValues::FixedValues(BuildSpace& space, std::size_t size, const std::string& path)
+    : Alternative(space, TypeKind::fixed), path_(path) {
   for (std::size_t position = 0; position < size; ++position)
-    columns_.push_back(std::make_unique<Column>(spool, path + "." + std::to_string(position)));
+    columns_.push_back(std::make_unique<Column>(space, path + "." + std::to_string(position)));
 }
 
 void FixedValues::finish_value() const {

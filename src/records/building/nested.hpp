@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "records/building/alternative.hpp"
+#include "records/building/build_space.hpp"
 
 namespace onecopy::records {
 
 class ListValues final : public Alternative, public ListColumn {
  public:
-  ListValues(Spool& spool, TypeKind kind, const std::string& path)
-      : Alternative(spool, kind), lengths_(spool), items_(spool, path + ".item") {}
+  ListValues(BuildSpace& space, TypeKind kind, const std::string& path)
+      : Alternative(space, kind), lengths_(space), items_(space, path + ".item") {}
 
   void begin() { count_value(); }
   void finish_value();
@@ -30,7 +31,7 @@ class ListValues final : public Alternative, public ListColumn {
 
 class FixedValues final : public Alternative, public FixedColumn {
  public:
-  FixedValues(Spool& spool, std::size_t size, const std::string& path);
+  FixedValues(BuildSpace& space, std::size_t size, const std::string& path);
 
   void begin() { count_value(); }
   void finish_value() const;
@@ -47,12 +48,12 @@ class FixedValues final : public Alternative, public FixedColumn {
 
 class MapValues final : public Alternative, public MapColumn {
  public:
-  MapValues(Spool& spool, const std::string& path)
-      : Alternative(spool, TypeKind::map),
+  MapValues(BuildSpace& space, const std::string& path)
+      : Alternative(space, TypeKind::map),
         path_(path),
-        lengths_(spool),
-        keys_(spool, path + ".key"),
-        values_(spool, path + ".value") {}
+        lengths_(space),
+        keys_(space, path + ".key"),
+        values_(space, path + ".value") {}
 
   void begin() { count_value(); }
   void finish_value();
@@ -72,8 +73,8 @@ class MapValues final : public Alternative, public MapColumn {
 
 class ExtensionValues final : public Alternative {
  public:
-  ExtensionValues(Spool& spool, std::string_view name, const std::string& path)
-      : Alternative(spool, TypeKind::extension), name_(name), storage_(spool, path + ".storage") {}
+  ExtensionValues(BuildSpace& space, std::string_view name, const std::string& path)
+      : Alternative(space, TypeKind::extension), name_(name), storage_(space, path + ".storage") {}
 
   const std::string& name() const noexcept { return name_; }
   Column& begin() {

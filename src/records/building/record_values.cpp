@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/seeded_hash.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy::records {
@@ -25,15 +24,40 @@ bool RecordValues::is_like_last(std::span<const std::string_view> keys) const {
   return std::ranges::equal(shapes_[last_], keys, {}, name_of);
 }
 
+bool RecordValues::may_begin(const BuildSpace& space, const std::string& path, std::span<const std::string_view> keys) {
+  std::uint64_t bytes = keys.size() * BuildSpace::bytes_of_field;
+  for (const auto key : keys) bytes += BuildSpace::bytes_of_column(path.size(), key.size());
+  return keys.size() <= most_fields && space.has_space_for(bytes);
+}
+
+// Of a dict with these fields and further keys: their columns, and the nulls of all columns that lack a value.
+std::uint64_t RecordValues::bytes_of_next(const Shape& shape, std::span<const std::string_view> added) const {
+  std::uint64_t bytes = (shape.size() + added.size()) * BuildSpace::bytes_of_field;
+  for (const auto key : added) {
+    bytes += BuildSpace::bytes_of_column(path_.size(), key.size());
+    if (length() != 0) bytes += BuildSpace::bytes_of_buffer(path_.size() + key.size());
+  }
+  std::vector<bool> is_there(fields_.size());
+  for (const std::uint32_t field : shape) is_there[field] = true;
+  for (std::size_t i = 0; i < fields_.size(); ++i)
+    if (!is_there[i]) bytes += fields_[i]->column.bytes_of_first_null();
+  return bytes;
+}
+
 bool RecordValues::fits(std::span<const std::string_view> keys) const {
   if (is_like_last(keys)) return true;
   Shape shape;
-  for (const auto key : keys)
-    if (const auto found = numbers_.find(key); found != numbers_.end()) shape.push_back(found->second);
-  const std::size_t added = keys.size() - shape.size();
-  if (fields_.size() + added > most_fields) return false;
-  if (length() >= first_values && late_fields_ + added > most_late_fields) return false;
-  return shapes_.size() < most_shapes || (added == 0 && shape_numbers_.contains(shape));
+  std::vector<std::string_view> added;
+  for (const auto key : keys) {
+    if (const auto found = numbers_.find(key); found != numbers_.end())
+      shape.push_back(found->second);
+    else
+      added.push_back(key);
+  }
+  if (fields_.size() + added.size() > most_fields) return false;
+  if (length() >= first_values && late_fields_ + added.size() > most_late_fields) return false;
+  if (added.empty() && shape_numbers_.contains(shape)) return true;
+  return shapes_.size() < most_shapes && space_->has_space_for(bytes_of_next(shape, added));
 }
 
 std::uint32_t RecordValues::number_of(std::string_view key) {
@@ -44,8 +68,9 @@ std::uint32_t RecordValues::number_of(std::string_view key) {
   }
   if (const auto found = numbers_.find(key); found != numbers_.end()) return found->second;
   const auto number = static_cast<std::uint32_t>(fields_.size());
-  fields_.push_back(std::make_unique<Field>(*spool_, key, path_));
+  fields_.push_back(std::make_unique<Field>(*space_, key, path_));
   numbers_.emplace(fields_.back()->name, number);
+  space_->take(key.size());
   if (length() > first_values) ++late_fields_;
   return number;
 }
@@ -64,7 +89,10 @@ Column& RecordValues::field_column(std::string_view key) {
 void RecordValues::finish_value() {
   if (shapes_.empty() || current_ != shapes_[last_]) {
     const auto [known, added] = shape_numbers_.try_emplace(current_, static_cast<std::uint32_t>(shapes_.size()));
-    if (added) shapes_.push_back(current_);
+    if (added) {
+      shapes_.push_back(current_);
+      space_->take(current_.size() * BuildSpace::bytes_of_field);
+    }
     last_ = known->second;
   }
   shape_.append(last_);

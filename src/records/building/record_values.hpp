@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/seeded_hash.hpp"
 #include "records/building/alternative.hpp"
+#include "records/building/build_space.hpp"
 
 namespace onecopy::records {
 
@@ -21,9 +23,11 @@ class RecordValues final : public Alternative, public RecordColumn {
   static constexpr std::uint64_t first_values = 64;
   static constexpr std::size_t most_shapes = 65536;
 
-  RecordValues(Spool& spool, std::string path)
-      : Alternative(spool, TypeKind::record), spool_(&spool), path_(std::move(path)), shape_(spool) {}
+  RecordValues(BuildSpace& space, std::string path)
+      : Alternative(space, TypeKind::record), space_(&space), path_(std::move(path)), shape_(space) {}
 
+  // Whether a first dict with these keys may become a record, or a further one.
+  static bool may_begin(const BuildSpace& space, const std::string& path, std::span<const std::string_view> keys);
   bool fits(std::span<const std::string_view> keys) const;
   void begin() { count_value(); }
   Column& field_column(std::string_view key);
@@ -33,7 +37,8 @@ class RecordValues final : public Alternative, public RecordColumn {
   using Shape = std::vector<std::uint32_t>;  // which fields, in which order
 
   struct Field {
-    Field(Spool& spool, std::string_view key, const std::string& path) : name(key), column(spool, path + "." + name) {}
+    Field(BuildSpace& space, std::string_view key, const std::string& path)
+        : name(key), column(space, path + "." + name) {}
     std::string name;
     Column column;  // ends with the last value that had this field; trailing nulls are added when they are needed
   };
@@ -42,15 +47,17 @@ class RecordValues final : public Alternative, public RecordColumn {
     std::size_t operator()(const Shape& shape) const noexcept;
   };
 
+  std::uint64_t bytes_of_next(const Shape& shape, std::span<const std::string_view> added) const;
+
   bool is_like_last(std::span<const std::string_view> keys) const;
   std::uint32_t number_of(std::string_view key);
   void fill(std::uint64_t count) override { shape_.append_zeros(count); }
   void describe(Type& type, TensorList& tensors) override;
 
-  Spool* spool_;
+  BuildSpace* space_;
   std::string path_;
   std::vector<std::unique_ptr<Field>> fields_;
-  std::unordered_map<std::string_view, std::uint32_t> numbers_;  // of the fields; refers to their names
+  std::unordered_map<std::string_view, std::uint32_t, SeededHash> numbers_;  // of the fields; refers to their names
   std::size_t late_fields_ = 0;
   std::vector<Shape> shapes_;
   std::unordered_map<Shape, std::uint32_t, ShapeHash> shape_numbers_;

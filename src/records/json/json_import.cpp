@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -37,7 +38,8 @@ class Importer {
   struct Members {
     std::vector<std::string_view> keys;
     std::vector<std::size_t> values;      // positions on the tape
-    std::vector<std::string_view> known;  // the distinct keys of the last object at this depth
+    std::vector<std::string_view> known;  // the distinct keys of the last object at this depth, in `names`
+    std::string names;                    // copies: another process may change the text while keys are sorted
     std::vector<std::size_t> order;
   };
 
@@ -68,6 +70,7 @@ class Importer {
   std::size_t put_from_tape(std::size_t at, Column& column, std::size_t depth);  // where the next value is
   std::size_t put_object(std::size_t at, Column& column, std::size_t depth);
   void take_members(std::size_t at, Members& members) const;
+  static void copy_keys(Members& members);
   static void drop_repeated(Members& members);
 
   const JsonOptions* options_;
@@ -201,18 +204,29 @@ std::size_t Importer::put_object(std::size_t at, Column& column, std::size_t dep
 void Importer::take_members(std::size_t at, Members& members) const {
   members.keys.clear();
   members.values.clear();
-  bool in_text = true;
   for (std::size_t i = at + 1; i < tape_[at].place;) {
-    in_text = in_text && tape_[i].kind == Kind::text;
     members.keys.push_back(scanner_.text_of(tape_[i]));
     members.values.push_back(++i);
     const bool nested = tape_[i].kind == Kind::array || tape_[i].kind == Kind::object;
     i = nested ? tape_[i].place : i + 1;
   }
-  if (members.keys == members.known) return;
-  drop_repeated(members);
-  members.known.clear();
-  if (in_text) members.known = members.keys;
+  if (members.keys != members.known) {
+    copy_keys(members);
+    drop_repeated(members);
+    members.known = members.keys;
+  } else {
+    members.keys = members.known;
+  }
+}
+
+void Importer::copy_keys(Members& members) {
+  members.names.clear();
+  for (const auto key : members.keys) members.names += key;
+  std::size_t at = 0;
+  for (auto& key : members.keys) {
+    key = std::string_view(members.names).substr(at, key.size());
+    at += key.size();
+  }
 }
 
 // As in Python: the position of the first, the value of the last.

@@ -22,7 +22,7 @@ std::int64_t decimal_exponent(std::string_view number) noexcept {
   constexpr std::int64_t beyond_all = std::int64_t{1} << 62U;
   if (error == std::errc::result_out_of_range) power = beyond_all;
   power = std::clamp(power, -beyond_all, beyond_all);
-  return leading + (exponent.front() == '-' ? -std::abs(power) : power);
+  return leading + (exponent.starts_with('-') ? -std::abs(power) : power);
 }
 
 }  // namespace
