@@ -57,8 +57,10 @@ class Builder {
       return expect_bools(type, place, name);
     }
     const Bytes bytes = bytes_of(name);
-    expect_bools(type, bytes, name);
-    for (std::uint64_t i = 0; i < places.count; ++i) std::memcpy(places[i], bytes.data() + i * type.size, type.size);
+    for (std::uint64_t i = 0; i < places.count; ++i) {
+      std::memcpy(places[i], bytes.data() + i * type.size, type.size);
+      expect_bools(type, {places[i], type.size}, name);
+    }
   }
 
   void sequence(const Type& type, const Places& places, const Where& where) {
@@ -89,12 +91,12 @@ class Builder {
     const std::size_t size = type.element->size;
     std::vector<std::byte*> elements;
     const Bytes bytes = type.element->fixed ? bytes_of(named(where.path)) : Bytes();
-    expect_bools(*type.element, bytes, where.path);
     for (std::uint64_t i = 0; i < places.count; ++i) {
       const std::uint64_t count = offsets[i + 1] - offsets[i];
       std::byte* first = ops.resize(places[i], count);
       if (type.element->fixed) {
         if (count != 0) std::memcpy(first, bytes.data() + offsets[i] * size, count * size);
+        expect_bools(*type.element, {first, count * size}, where.path);
       } else {
         for (std::uint64_t k = 0; k < count; ++k) elements.push_back(first + k * size);
       }

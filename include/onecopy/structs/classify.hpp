@@ -1,9 +1,11 @@
 // Which C++ types can be stored, and how: decided at compile time, with an error message for types that cannot.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <ranges>
 #include <string_view>
@@ -70,7 +72,6 @@ concept Pointing = std::is_pointer_v<T> || std::is_member_pointer_v<T> || std::i
 template <class T>
 concept FixedEnum = std::is_enum_v<T> && requires { T{0}; };
 
-struct ToBase {};
 template <class T>
 struct OnlyBaseOf {
   template <class U>
@@ -83,6 +84,14 @@ concept HasBase = requires { T{OnlyBaseOf<T>{}}; };
 // Reflection can take it apart.
 template <class T>
 inline constexpr bool is_countable = count_fields<T>() != uncountable && count_fields<T>() != 0 && !HasBase<T>;
+
+template <class T>
+inline constexpr bool is_separable = [] {
+  if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && !is_std_array_v<T>)
+    return is_countable<T>;
+  else
+    return false;
+}();
 
 template <class T, std::size_t i>
 using field_t = std::remove_cvref_t<decltype(*std::get<i>(field_pointers(std::declval<const T&>())))>;
@@ -117,10 +126,30 @@ constexpr bool has_bool() {
     return has_bool<std::remove_extent_t<T>>();
   else if constexpr (is_std_array_v<T>)
     return has_bool<typename T::value_type>();
-  else if constexpr (Reflected<T>)
+  else if constexpr (is_separable<T>)
     return !all_fields<T>([]<class F> { return !has_bool<F>(); });
   else
     return std::same_as<T, bool>;
+}
+
+// Whether each bool in a value of plain bytes is 0 or 1. Looks at its bytes: the program must not read another bool.
+template <class T>
+bool has_valid_bools(const T& value) noexcept {
+  if constexpr (std::same_as<T, bool>) {
+    return *reinterpret_cast<const unsigned char*>(std::addressof(value)) <= 1;
+  } else if constexpr (!has_bool<T>()) {
+    return true;
+  } else if constexpr (std::is_array_v<T> || is_std_array_v<T>) {
+    return std::ranges::all_of(value, [](const auto& element) { return has_valid_bools(element); });
+  } else {
+    const auto* const begin = reinterpret_cast<const std::byte*>(std::addressof(value));
+    const auto is_valid = [begin]<class F>(const F* field) {
+      const auto* const at = reinterpret_cast<const std::byte*>(field);
+      const bool is_copy = std::less<>()(at, begin) || !std::less<>()(at, begin + sizeof(T));  // of a bit-field
+      return is_copy || has_valid_bools(*field);
+    };
+    return std::apply([&](const auto*... fields) { return (is_valid(fields) && ...); }, field_pointers(value));
+  }
 }
 
 // Bytes of T that belong to fields.

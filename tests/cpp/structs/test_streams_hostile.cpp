@@ -204,3 +204,41 @@ TEST_CASE("errors name the stream, the byte, and what was there") {
     CHECK(std::string(error.what()) == "mapped: byte 8: 1000 elements of 2 bytes, but 0 bytes are left");
   }
 }
+
+namespace {
+
+struct Switch {
+  std::int32_t number;
+  bool is_on;
+  std::array<bool, 2> more;
+};
+
+struct Room {
+  std::uint8_t floor;
+  Switch light;
+};
+
+}  // namespace
+
+TEST_CASE("a bool inside of plain structs is 0 or 1") {
+  std::string one(sizeof(Room), '\0');
+  const std::string many = counts({1});
+  for (const std::size_t at : {offsetof(Room, light) + 4, offsetof(Room, light) + 6}) {
+    for (const char value : {'\1', '\2', 'z'}) {
+      one[at] = value;
+      for (const auto& load : ways<Room>()) {
+        Room room{};
+        if (value == '\1')
+          load(room, one);
+        else
+          CHECK_THROWS_AS(load(room, one), FormatError);
+        CHECK((room.light.is_on || room.light.more[1]) == (value == '\1'));
+      }
+    }
+    one[at] = 0;
+  }
+  one[offsetof(Room, light) + 4] = 2;
+  check_refused<std::vector<Room>>(many + one);
+  check_refused<OwningSpan<Room>>(many + one);
+  check_refused<std::optional<Room>>('\1' + one);
+}

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <ranges>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -19,6 +20,7 @@
 
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/structs/classify.hpp"
 #include "onecopy/structs/owning_span.hpp"
 #include "onecopy/structs/streams/block.hpp"
 #include "onecopy/structs/streams/file_streams.hpp"
@@ -105,10 +107,12 @@ class generic_loader {
 
   template <class T>
   void plain(T& value) {
-    if constexpr (std::same_as<T, bool>)
+    if constexpr (std::same_as<T, bool>) {
       value = read_flag();
-    else
+    } else {
       read(&value, sizeof(T));
+      expect_bools(std::span(&value, 1));
+    }
     plain_bytes_ += sizeof(T);
   }
 
@@ -158,6 +162,7 @@ class generic_loader {
       value = OwningSpan<T>(items, count, owner_);
     } else if (T* place = is_known ? place_for<T>(count) : nullptr) {
       read(place, count * sizeof(T));
+      expect_bools(std::span(place, count));
       value = OwningSpan<T>(place, count, owner_);
     } else {
       std::vector<T> own;
@@ -189,7 +194,7 @@ class generic_loader {
   // An address in the mapping; nullptr without a mapping, or if the address is misaligned for T.
   template <class T>
   const T* view(std::uint64_t count) {
-    if (!is_mmap()) return nullptr;
+    if (!is_mmap() || structs::has_bool<T>()) return nullptr;  // a bool in the file could change at any time
     const std::byte* at = memory_.data() + at_;
     if (reinterpret_cast<std::uintptr_t>(at) % alignof(T) != 0) {
       ++report_.misaligned;
@@ -215,6 +220,17 @@ class generic_loader {
       const std::size_t first = items.size();
       items.resize(std::min<std::uint64_t>(count, first + std::max<std::uint64_t>(1, step)));
       read(items.data() + first, (items.size() - first) * size);
+      expect_bools(std::span(items).subspan(first));
+    }
+  }
+
+  // Clears values with another bool, which a program must not read.
+  template <class T>
+  void expect_bools(std::span<T> values) {
+    if constexpr (structs::has_bool<T>()) {
+      if (std::ranges::all_of(values, structs::has_valid_bools<T>)) return;
+      std::memset(values.data(), 0, values.size_bytes());
+      fail(where() - values.size_bytes(), "a bool in a plain struct is neither 0 nor 1");
     }
   }
 
