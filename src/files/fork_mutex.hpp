@@ -4,9 +4,11 @@
 // tools/check_lifetimes.py refuses mutexes that do not know of forks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <utility>
 
 namespace onecopy {
 
@@ -42,7 +44,7 @@ class AroundForks {
 class ForkMutex final : public AroundForks {
  public:
   // `in_child` is called in every forked child before the mutex is free there.
-  explicit ForkMutex(void (*in_child)() = nullptr) : in_child_(in_child) { enter(); }
+  explicit ForkMutex(std::function<void()> in_child = nullptr) : in_child_(std::move(in_child)) { enter(); }
   ~ForkMutex() override { leave(); }
 
   void lock() { mutex_.lock(); }
@@ -58,7 +60,7 @@ class ForkMutex final : public AroundForks {
     std::construct_at(&mutex_);
   }
 
-  void (*in_child_)();
+  std::function<void()> in_child_;
   std::mutex mutex_;
 };
 

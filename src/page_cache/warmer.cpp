@@ -86,12 +86,24 @@ WarmReport Warmer::run() {
   for (auto& file : files_) file.append_pieces_to(pieces);
   cut_to_budget(pieces);
   read_all(pieces);
-  claim_ = {};
+  give_name_back();
   auto report = finish();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (report.seconds > 0)
     report.gib_per_s = static_cast<double>(report.filled) / static_cast<double>(1U << 30U) / report.seconds;
   return report;
+}
+
+int Warmer::take_name(const std::string& name) {
+  const std::scoped_lock lock(claim_mutex_);
+  auto claim = os::claim_name(name);
+  if (claim) claim_ = std::move(claim.value);
+  return claim.error;
+}
+
+void Warmer::give_name_back() {
+  const std::scoped_lock lock(claim_mutex_);
+  claim_ = {};
 }
 
 // Processes that start together warm the same file: eight threads of each would wait for the same pages, in an order
@@ -115,9 +127,7 @@ void Warmer::wait_for_another() {
   auto patience = until_the_first_bytes;
   bool has_waited = false;
   for (;;) {
-    auto claim = os::claim_name(name);
-    if (claim) claim_ = std::move(claim.value);
-    if (claim.error != EADDRINUSE || cancelled_.load(std::memory_order_relaxed)) break;
+    if (take_name(name) != EADDRINUSE || cancelled_.load(std::memory_order_relaxed)) break;
     has_waited = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     if (const auto now = cached(); now > filled) {

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "files/fork_mutex.hpp"
 #include "onecopy/page_cache/warm.hpp"
 #include "page_cache/warmed_file.hpp"
 
@@ -37,6 +39,8 @@ class Warmer {
     std::atomic<std::uint64_t> cpu_wait{0};  // in which they were ready, and others had the CPUs
   };
 
+  int take_name(const std::string& name);  // errno
+  void give_name_back();
   void wait_for_another();
   void choose_plans();
   void cut_to_budget(std::vector<WarmPiece>& pieces);
@@ -60,7 +64,8 @@ class Warmer {
   std::atomic<std::uint64_t> seen_elsewhere_{0};
   std::atomic<std::uint64_t> minor_faults_{0};
   std::atomic<std::uint64_t> major_faults_{0};
-  os::Fd claim_;  // of the machine, to warm the first of the files
+  os::Fd claim_;                                    // of the machine, to warm the first of the files
+  ForkMutex claim_mutex_{[this] { claim_ = {}; }};  // a forked child would keep the name as long as it lives
   std::atomic<bool> cannot_populate_{false};
   bool reads_first_ = false;  // read(2), and then populate: the requests of faults are too small
   std::atomic<bool> cancelled_{false};

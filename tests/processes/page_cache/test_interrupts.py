@@ -200,3 +200,41 @@ def test_a_process_that_waits_for_another_one_to_warm_sees_that_bytes_arrive(col
                 time.sleep(0.1)
             claim.close()
             assert other.communicate(timeout=60)[0] == "True\n"
+
+
+def test_a_child_that_is_forked_while_a_file_is_warmed_does_not_keep_its_name(python, tmp_path):
+    code = """
+        import os, signal, socket, sys
+        import numpy as np
+        import onecopy as oc
+        path = sys.argv[1]
+        oc.save(path, {"a": np.zeros(64 << 20, "u1")})
+        status = os.stat(path)
+        name = b"\\0onecopy warms %d %d" % (status.st_dev, status.st_ino)
+        def is_taken():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+                try:
+                    one.bind(name)
+                except OSError:
+                    return True
+                return False
+        file = oc.open(path)
+        for _ in range(100):  # until a fork has met the warming
+            oc.evict(file)
+            job = file.warm(wait=False, threads=1)
+            while not is_taken() and not job.done:
+                pass
+            ours = is_taken()
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            try:
+                job.wait()
+                print(is_taken())
+            finally:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            if ours:
+                break
+    """
+    assert set(python(code, tmp_path / "file").split()) == {"False"}
