@@ -23,8 +23,9 @@ struct Guarded::Slot {
   std::atomic<std::uint64_t> lost_at{UINT64_MAX};  // in the file; the largest number: nothing
   std::atomic<bool> truncated{false};
 
-  std::uint64_t file_end = 0;  // these two under the lock
+  std::uint64_t file_end = 0;  // these three under the lock
   std::string path;
+  Slot* next_free = nullptr;
   Slot* next = nullptr;  // of the list, which only grows
 };
 
@@ -38,6 +39,7 @@ struct Closed {
 };
 
 std::atomic<Slot*> slots{nullptr};
+Slot* free_slots = nullptr;  // under the lock
 
 // Protects the list, except in the signal handler.
 ForkMutex& lock_of_list() {
@@ -93,8 +95,7 @@ bool repair(const std::byte* address) noexcept {
 }
 
 Slot& free_slot() {
-  for (Slot* slot = slots.load(std::memory_order_relaxed); slot != nullptr; slot = slot->next)
-    if (slot->first.load(std::memory_order_relaxed) == nullptr) return *slot;
+  if (free_slots != nullptr) return *std::exchange(free_slots, free_slots->next_free);
   auto* slot = new Slot;  // NOLINT(cppcoreguidelines-owning-memory): kept for ever, see above
   slot->next = slots.load(std::memory_order_relaxed);
   slots.store(slot, std::memory_order_release);
@@ -134,6 +135,7 @@ Guarded::~Guarded() {
     if (closed_losses().size() > most_closed) closed_losses().pop_front();
   }
   slot_->path.clear();
+  slot_->next_free = std::exchange(free_slots, slot_);
 }
 
 std::optional<Loss> Guarded::loss() const noexcept { return loss_of(*slot_); }
