@@ -61,7 +61,7 @@ Bytes ArrayFile::rows(std::string_view name, std::uint64_t begin, std::uint64_t 
 }
 
 const Entry& ArrayFile::entry(std::string_view name) const& {
-  if (const Entry* found = index_->find(name)) return *found;
+  if (const Entry* found = index_->find(name); found != nullptr && !index_->is_filler(*found)) return *found;
   throw std::out_of_range(mapping_->path() + ": no array of the name '" + std::string(name) + "'");
 }
 

@@ -112,17 +112,24 @@ class Verifier final : public Inspector {
       throw_read_error("read", mapping.path(), error, offset + done);
   }
 
-  std::vector<std::string> names_in(ByteRange range) const {
-    std::vector<std::string> names;
+  // In one pass over the entries, which do not overlap, and the blocks, which are sorted.
+  void name_entries_of_bad_blocks() {
+    std::vector<const Entry*> entries;
     for (const auto& entry : file_.index().entries())
-      if (entry.length != 0 && entry.offset < range.offset + range.length && range.offset < entry.offset + entry.length)
-        names.emplace_back(entry.name);
-    return names;
+      if (entry.length != 0) entries.push_back(&entry);
+    std::ranges::sort(entries, {}, &Entry::offset);
+    auto first = entries.begin();
+    for (auto& block : bad_) {
+      const auto& [offset, length] = block.range;
+      while (first != entries.end() && (*first)->offset + (*first)->length <= offset) ++first;
+      for (auto entry = first; entry != entries.end() && (*entry)->offset < offset + length; ++entry)
+        block.names.emplace_back((*entry)->name);
+    }
   }
 
   ChecksumError error() {
     std::ranges::sort(bad_, {}, &BadBlock::number);
-    for (auto& block : bad_) block.names = names_in(block.range);
+    name_entries_of_bad_blocks();
     const BadBlock& first = bad_.front();
     const std::string message = std::to_string(bad_.size()) + " of " + std::to_string(checksums_.size()) + " blocks " +
                                 (bad_.size() == 1 ? "is" : "are") + " damaged; block " + std::to_string(first.number) +

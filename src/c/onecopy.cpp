@@ -159,6 +159,7 @@ const ArrayFile& arrays_of(const onecopy_file& file) {
 
 std::optional<std::vector<std::string>> texts_of(const char* const* names, std::uint64_t count) {
   if (names == nullptr) return std::nullopt;
+  expect(count <= PTRDIFF_MAX / sizeof *names, "the number of names is larger than any array");
   std::vector<std::string> texts(count);
   for (std::uint64_t i = 0; i < count; ++i) texts[i] = &given(names[i], "a name");
   return texts;

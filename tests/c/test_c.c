@@ -48,6 +48,8 @@ static void arrays_are_found_by_number_and_by_name(const char* path) {
   names[0] = "none";
   FAILS(onecopy_verify(file, names, 1, NULL), ONECOPY_NOT_FOUND);
   FAILS(onecopy_find_entry(file, "none", &entry), ONECOPY_NOT_FOUND);
+  FAILS(onecopy_find_entry(file, "#0", &entry), ONECOPY_NOT_FOUND);  // a filler, which has no number either
+  FAILS(onecopy_verify(file, names, (uint64_t)1 << 60, NULL), ONECOPY_ARGUMENT);
   FAILS(onecopy_get_entry(file, 2, &entry), ONECOPY_NOT_FOUND);
   IS(!strcmp(error()->path, path) && error()->offset == -1);
   file = (onecopy_close(file), NULL);

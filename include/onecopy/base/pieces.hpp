@@ -10,7 +10,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -47,8 +46,8 @@ unsigned for_each_piece(std::uint64_t count, unsigned threads, const Work& work)
   const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(threads, count));
   try {
     for (unsigned i = 1; i < wanted; ++i) others.emplace_back([&run] { run([] {}); });
-  } catch (const std::system_error&) {
-    // The limit on threads is reached: the existing threads do all the work.
+  } catch (const std::exception&) {
+    // The limit on threads or on memory is reached: the existing threads do all the work.
   }
   run(poll);
   const auto ran = static_cast<unsigned>(others.size()) + 1;
@@ -97,7 +96,7 @@ Watched watch_pieces(std::uint64_t count, unsigned threads, std::shared_ptr<Work
   const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(std::max(threads, 1U), count));
   try {
     for (; state->running < wanted; ++state->running) std::thread(run).detach();
-  } catch (const std::system_error&) {  // the limit on threads is reached
+  } catch (const std::exception&) {  // as above; an error here would leave threads alone with the caller's memory
     if (state->running == 0) {
       state->running = 1;
       lock.unlock();
