@@ -118,7 +118,7 @@ class Form:
                 self._put_text(b"program", package)
                 self._own.add(package)
                 self._packages.clear()
-        self.add(program.func)
+        self._add_call(program.func, "the arguments", (program.args, program.keywords))  # of a partial function
 
     def _package(self, scope: Mapping[str, Any]) -> str | None:
         """Return what identifies the code of a module; None for Python code of the program, which is followed."""

@@ -179,6 +179,8 @@ def test_values_that_differ_have_two_identities(pair):
     assert digest_of(pair[0], "") != digest_of(pair[1], "")
     assert [digest_of(value, "") for value in pair] == [digest_of(value, "") for value in pair]
     assert name_of(closing(pair[0])) != name_of(closing(pair[1]))
+    if all(map(callable, pair)):
+        assert name_of(pair[0]) != name_of(pair[1])
 
 
 @pytest.mark.parametrize("way", range(len(WAYS)))
