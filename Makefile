@@ -95,7 +95,7 @@ fallbacks: .venv/core.stamp ## the tests of what reaches the kernel, with each i
 	$(BIN)/python -m tests.fallbacks.matrix
 
 .PHONY: field
-field: .venv/core.stamp ## tests where users run: an image, volumes, containers, an installed package; under five minutes
+field: .venv/core.stamp doctest ## tests where users run: an image, volumes, containers, an installed package; under five minutes
 	$(BIN)/python -m tests.fallbacks.matrix field
 
 .PHONY: check

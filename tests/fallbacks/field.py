@@ -148,12 +148,11 @@ def install() -> list[str]:
     python = INSTALLED / "bin/python"
     shutil.rmtree(INSTALLED.parent / "wheels", ignore_errors=True)
     wheels = ["--no-deps", "--no-build-isolation", "-w", INSTALLED.parent / "wheels"]
-    same_flags = {
-        **os.environ,
-        "SKBUILD_CMAKE_DEFINE": "ONECOPY_WERROR=ON",
-    }  # as the Makefile: nothing is compiled again
+    # As the Makefile configures build/python for the C++ tests: nothing is compiled again, and the tests stay.
+    defines = "ONECOPY_WERROR=ON;ONECOPY_TESTS=ON;ONECOPY_BENCHMARKS=ON"
+    same = {**os.environ, "SKBUILD_CMAKE_DEFINE": defines, "SKBUILD_BUILD_TARGETS": "_core"}
     sources = [ROOT, *(ROOT / "packages").iterdir()]
-    subprocess.run([sys.executable, "-m", "pip", "-q", "wheel", *wheels, *sources], check=True, env=same_flags)
+    subprocess.run([sys.executable, "-m", "pip", "-q", "wheel", *wheels, *sources], check=True, env=same)
     subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", INSTALLED], check=True)
     found = list((INSTALLED.parent / "wheels").glob("*.whl"))
     subprocess.run(

@@ -132,7 +132,7 @@ constexpr bool has_bool() {
     return std::same_as<T, bool>;
 }
 
-// Whether each bool in a value of plain bytes is 0 or 1. Looks at its bytes: the program must not read another bool.
+// Whether each bool in a value of plain bytes is 0 or 1. Reads its bytes: the program must not read another bool.
 template <class T>
 bool has_valid_bools(const T& value) noexcept {
   if constexpr (std::same_as<T, bool>) {
