@@ -59,8 +59,8 @@ def need(holds: bool, sentence: str) -> None:
 def extension_at_most(contents: bytes) -> float:
     """Return the bytes that `_core` may have, given its contents, which name the compiler.
 
-    GCC 12 makes 2.27 MB today (0.16 MB more without hidden names and sections). It was 2.19 MB before parsers had budgets
-    of work, readers listed what they leave out, and owners were known in user namespaces; GCC 16 made 2.46 MB then.
+    GCC 12 makes 2.27 MB today (0.16 MB more without hidden names and sections). It was 2.19 MB before parsers had
+    budgets of work, readers listed what they leave out, and owners were known in user namespaces; GCC 16: 2.46 MB then.
     """
     compiler = max(map(int, re.findall(rb"GCC: \([^)]*\) (\d+)\.", contents)), default=12)
     return 2.3 * MB if compiler <= 12 else 2.6 * MB
