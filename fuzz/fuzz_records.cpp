@@ -9,12 +9,12 @@
 #include <cstdlib>
 #include <vector>
 
-#include "files/writing/spool.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/arrow.hpp"
 #include "onecopy/records/gathered.hpp"
 #include "onecopy/records/hash_index.hpp"
 #include "onecopy/records/record_file.hpp"
+#include "records/building/build_space.hpp"
 #include "records/building/tensor.hpp"
 
 namespace {
@@ -111,8 +111,8 @@ void look_up(const RecordFile& file) {
 void export_and_import(const RecordFile& file, const Node& rows) {
   ArrowArrayStream stream{};
   export_stream(rows, 0, rows.length, std::make_shared<const RecordFile>(file), stream);
-  Spool spool("/tmp");
-  Column column(spool, "rows");
+  BuildSpace space("/tmp");
+  Column column(space, "rows");
   attempt([&] { use(import_stream(stream, column, [] {})); });
   stream.release(&stream);
 }

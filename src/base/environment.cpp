@@ -14,7 +14,7 @@ std::string variable(std::initializer_list<const char*> names) {
   return {};
 }
 
-const Environment at_start = Environment::now();  // NOLINT(cert-err58-cpp): nothing can be done without memory
+const Environment at_start = Environment::now();  // NOLINT(*-throwing-static-initialization): without memory
 
 }  // namespace
 

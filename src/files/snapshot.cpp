@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "files/reading.hpp"
@@ -97,7 +98,7 @@ std::string why_undated(const os::FileSystem& system) {
 }
 
 // The time of a file is set when a write begins. Without a look at the writers, one that has begun may still go on.
-std::string why_unsettled(int fd, bool remote) {
+std::string_view why_unsettled(int fd, bool remote) {
   constexpr std::int64_t longest_write = 60'000'000'000;
   const auto facts = os::content_facts(fd, true);
   const std::int64_t now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -152,7 +153,7 @@ std::string why_not_identified(int fd) {
   if (const int error = os::write_back(fd); error != 0)
     return error == EOPNOTSUPP ? "on overlayfs over a file system that does not date each write"
                                : "its dirty pages cannot be written back (errno " + std::to_string(error) + ")";
-  return writer ? std::string() : why_unsettled(fd, remote);
+  return std::string(writer ? std::string_view() : why_unsettled(fd, remote));
 }
 
 }  // namespace onecopy
