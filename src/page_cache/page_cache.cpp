@@ -229,7 +229,8 @@ EvictReport evict(const Mapping& mapping, Ranges asked) {
     report.reason = "refused: the file is in memory only, there is no disk to read it from again";
     return report;
   }
-  (void)os::sync_file(mapping.descriptor());  // dirty pages cannot be dropped
+  // Dirty pages cannot be dropped. On overlayfs fsync leaves those of a lower layer as they are.
+  if (os::write_back(mapping.descriptor()) != 0) (void)os::sync_file(mapping.descriptor());
   int refusal = 0;
   // A page stays that is being read, such as ahead of the last access, or that the kernel's own scanners (DAMON,
   // khugepaged) hold for an instant: ask again, and then after a while.

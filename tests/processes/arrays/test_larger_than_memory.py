@@ -132,9 +132,8 @@ def save(files: Files) -> int:
 
 
 def convert_file(files: Files) -> int:
-    report = convert(
-        os.fspath(files.large), os.fspath(files.target), pattern="*", unknown="error", drop_tied=False, align=None
-    )
+    paths = os.fspath(files.large), os.fspath(files.target)
+    report = convert(*paths, pattern="*", unknown="error", skip=False, drop_tied=False, align=None)
     nbytes: int = report["nbytes"]
     return nbytes
 
