@@ -30,11 +30,12 @@ std::atomic<unsigned> passes{0};
 bool is_lost_page(const siginfo_t& info) noexcept {
   switch (info.si_code) {
     case BUS_ADRERR:
-    case BUS_OBJERR: return true;
+    case BUS_OBJERR:
 #if defined(BUS_MCEERR_AR)
     case BUS_MCEERR_AR:
-    case BUS_MCEERR_AO: return true;
+    case BUS_MCEERR_AO:
 #endif
+      return true;
     default: return false;
   }
 }
