@@ -11,7 +11,7 @@ namespace onecopy::tests {
 
 inline std::string little(std::uint64_t value, unsigned bytes) {
   std::string text;
-  for (unsigned i = 0; i < bytes; ++i) text.push_back(static_cast<char>((value >> (8 * i)) & 0xFFU));
+  for (unsigned i = 0; i < bytes; ++i, value >>= 8U) text.push_back(static_cast<char>(value & 0xFFU));
   return text;
 }
 

@@ -40,7 +40,7 @@ int write_back_by_fiemap(int fd) noexcept {
   struct fiemap request{};
   request.fm_length = 1;
   request.fm_flags = FIEMAP_FLAG_SYNC;
-  auto* const asked = &request;
+  auto* const asked = &request;  // NOLINT(misc-const-correctness): the kernel writes to it
   // Not ioctl(): its second parameter is an int in musl, and an unsigned long in glibc.
   return error_of([=] { return static_cast<int>(::syscall(SYS_ioctl, fd, FS_IOC_FIEMAP, asked)); });
 }
