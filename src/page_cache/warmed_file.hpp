@@ -49,7 +49,8 @@ class WarmedFile {
   int read(ByteRange step) const noexcept;
   // Starts reading exactly this, so that a later page fault waits for its own page and reads nothing around it.
   void prefetch(ByteRange step) const noexcept;
-  std::uint64_t cached_now() const;
+  std::uint64_t cached_now() const;  // bytes; 0 where the kernel does not report it
+
   // Once, when all threads have ended. Throws the inspector's error.
   WarmReport finish();
   // Throws DataLost or OsError for a step at `at` that failed with `error`.
