@@ -65,9 +65,9 @@ class Outcome:
         self.status = int(place.with_suffix(".status").read_text())
         self.printed, self.errors = (place.with_suffix(f".{name}").read_text() for name in ("out", "err"))
         self.report = {
-            kind: [one for one in groups if Path(one["path"]).is_relative_to(place)]
-            for kind, groups in report.items()
-            if isinstance(groups, list)
+            kind: [one for one in report[kind] if Path(one["path"]).is_relative_to(place)]
+            for kind in ("shared", "copied", "read")
+            if kind in report
         }
 
     @property

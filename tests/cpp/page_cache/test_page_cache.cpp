@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "back_end.hpp"
+#include "completed.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
 #include "onecopy/page_cache/page_cache.hpp"
@@ -33,9 +34,8 @@ struct TestFile {
   }
 };
 
-// Kernels that search for idle pages (DAMON) evict some within milliseconds, and without cachestat they are not
-// counted.
-constexpr std::uint64_t nearly(std::uint64_t bytes) { return bytes - bytes / 8; }
+using testing::completed;
+using testing::nearly;
 
 // What the kernel has taken back of a file since it was read: on a busy machine it does so within milliseconds.
 std::uint64_t reclaimed(const Mapping& mapping) {
@@ -50,7 +50,7 @@ TEST_CASE("a cold file is warmed, and a warm one is left alone") {
   const auto gone = evict(mapping);
   if (gone.cached_after) REQUIRE(*gone.cached_after == 0);
   const auto report = warm(mapping);
-  CHECK(report.complete);
+  CHECK(completed(report));
   CHECK(report.bytes == file_size);
   CHECK(report.filled == file_size);
   CHECK(report.seconds > 0);
@@ -60,7 +60,7 @@ TEST_CASE("a cold file is warmed, and a warm one is left alone") {
   if (report.cached_after) CHECK(*report.cached_after + reclaimed(mapping) >= nearly(file_size));
   CHECK(testing::same_bytes(mapping.bytes(), file.content));
   const auto again = warm(mapping);
-  CHECK(again.complete);
+  CHECK(completed(again));
   if (again.cached_before == file_size && reclaimed(mapping) == 0) {
     CHECK(again.mechanism == Mechanism::none);
     CHECK(again.filled == 0);
@@ -78,7 +78,7 @@ TEST_CASE("every mechanism fills the file, and says which it was") {
       options.mechanism = mechanism;
       options.threads = threads;
       const auto report = warm(mapping, everything, options);
-      CHECK(report.complete);
+      CHECK(completed(report));
       CHECK(report.threads <= threads);
       CHECK(report.threads >= std::min(threads, 2U));  // 48 MiB are two pieces; more where the disk answers late
       if (residency(mapping).source == Source::cachestat) {
@@ -114,7 +114,7 @@ TEST_CASE("an empty list of ranges is no bytes, for every call") {
   CHECK(pin(*mapping, none).bytes == 0);
   const auto report = warm(*mapping, none);
   CHECK(report.bytes == 0);
-  CHECK(report.complete);
+  CHECK(completed(report));
   CHECK(WarmJob::start(mapping, none).wait().bytes == 0);
   CHECK(WarmJob::start({{mapping, none, nullptr}, {mapping, everything, nullptr}}).wait().bytes == file_size);
 }
@@ -127,7 +127,7 @@ TEST_CASE("a mapping of part of a file warms that part") {
   const auto mapping = Mapping::open(file.path, options);
   (void)evict(Mapping::open(file.path));
   const auto report = warm(mapping);
-  CHECK(report.complete);
+  CHECK(completed(report));
   CHECK(report.bytes == 9 * mib);
   CHECK(testing::same_bytes(mapping.bytes(), Bytes(file.content).subspan(7 * mib + 77, 9 * mib)));
 }
@@ -171,7 +171,7 @@ TEST_CASE("a file truncated under its mapping is an error, not a signal") {
     CHECK_THROWS_AS(evict(mapping), DataLost);
     CHECK_THROWS_AS(pin(mapping), DataLost);
     CHECK(residency(mapping, std::array{ByteRange{0, 9 * mib}}).bytes == 9 * mib);  // what is left can be asked about
-    CHECK(warm(mapping, std::array{ByteRange{0, 9 * mib}}, options).complete);
+    CHECK(completed(warm(mapping, std::array{ByteRange{0, 9 * mib}}, options)));
   }
 }
 
@@ -182,8 +182,8 @@ TEST_CASE("a job runs beside other work, owns the mapping, and can be waited for
   const std::weak_ptr<const Mapping> observer = mapping;
   {
     const auto job = WarmJob::start(std::move(mapping));
-    std::jthread other([&] { CHECK(job.wait().complete); });
-    CHECK(job.wait().complete);
+    std::jthread other([&] { CHECK(completed(job.wait())); });
+    CHECK(completed(job.wait()));
     CHECK(job.done());
     CHECK(job.progress().done == job.progress().total);
     CHECK(!observer.expired());
@@ -281,7 +281,7 @@ TEST_CASE("a forked child neither waits for its parent's job nor hangs on droppi
     int status = -1;
     ::waitpid(child, &status, 0);
     CHECK(status == 0);
-    CHECK(job.wait().complete);
+    CHECK(completed(job.wait()));
   }
 }
 
@@ -333,7 +333,7 @@ TEST_CASE("parts that lie alone are warmed, whatever the kernel takes of a reque
     WarmOptions options;
     options.mechanism = mechanism;
     const auto report = warm(mapping, parts, options);
-    CHECK(report.complete);
+    CHECK(completed(report));
     CHECK(report.reason.find("without what lies around") != std::string::npos);
     options.huge = Huge::yes;
     CHECK(warm(mapping, parts, options).reason.find("without what lies around") == std::string::npos);
