@@ -19,7 +19,8 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onecopy import errors, images
+    from onecopy import errors
+    from onecopy import images as images
     from onecopy.arrays import ArrayFile, open, save  # noqa: A004
     from onecopy.caching import cached
     from onecopy.errors import ChecksumError, DataLost, Error, FormatError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _SUBPACKAGES = ("errors", "images")
+"""`images` is not in `__all__`: ``from onecopy import *`` works without the distribution onecopy-images."""
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {
@@ -74,7 +76,6 @@ __all__ = [
     "explain",
     "file_key",
     "guard",
-    "images",
     "load_object",
     "open",
     "open_records",
@@ -120,4 +121,7 @@ if not TYPE_CHECKING:  # a type checker would accept every name
 
 
 def __dir__() -> list[str]:
-    return sorted((*__all__, *_INTEGRATIONS))
+    from importlib.util import find_spec
+
+    installed = ("images",) if find_spec("onecopy_images") is not None else ()
+    return sorted((*__all__, *_INTEGRATIONS, *installed))

@@ -24,10 +24,8 @@ SCRATCH = [
     "processes/scratch_arrays/test_scratch_sharing.py",
 ]
 IMAGES = [
-    "python/images/test_image_opening.py",
-    "processes/images/test_image_processes.py",
-    "../packages/mosaic/tests/test_mosaic_processes.py",
-    "processes/images/test_image_sharing_processes.py",
+    f"../packages/images/tests/test_{name}.py"
+    for name in ("image_opening", "image_processes", "mosaic_processes", "image_sharing_processes")
 ]
 PROCESSES = [f"processes/arrays/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
 # Where each of them matters; what is left out is what could not notice.
@@ -43,7 +41,7 @@ MATTERS = {
     "no O_DIRECT": [
         "python/top/test_files.py",
         "python/scratch_arrays/test_scratch_arrays.py",
-        "../packages/mosaic/tests/test_image_window.py",
+        "../packages/images/tests/test_image_window.py",
     ],
     "no F_OFD_SETLK": STORE,
     "no fallocate": [*SAVING, *SCRATCH, *IMAGES],

@@ -16,7 +16,6 @@ import onecopy.shuffle
 import onecopy.store
 import onecopy.workers
 import onecopy_monitor
-import onecopy_mosaic
 from onecopy.shuffle import Shuffle
 from onecopy.workers import preload
 from onecopy_monitor import assert_shared
@@ -240,7 +239,7 @@ def images(w: World) -> None:
         assert np.array_equal(image.array, raw.array)
         with pickle.loads(pickle.dumps(image)) as again:
             assert again.shape == (120, 90)
-        assert onecopy_mosaic.thumbnail(image.array, 32).size
+        assert oc.images.thumbnail(image.array, 32).size
     with oc.images.decode(path, folder=w.out) as pixels:
         assert pixels.array.any()
     w.store.prune(everything=True)
@@ -256,12 +255,12 @@ def images(w: World) -> None:
 def stitch(w: World) -> None:
     scene = np.random.default_rng(1).random((60, 110), np.float32)
     tiles = [scene[:, :60], scene[:, 50:]]
-    found = onecopy_mosaic.register(tiles, (1, 2), 0.15)
-    assert isinstance(found, onecopy_mosaic.Registration)
+    found = oc.images.register(tiles, (1, 2), 0.15)
+    assert isinstance(found, oc.images.Registration)
     assert found.positions.tolist() == [[0, 0], [0, 50]]
-    whole = onecopy_mosaic.mosaic(tiles, found.positions, folder=w.out)
-    assert isinstance(whole, onecopy_mosaic.Mosaic)
-    onecopy_mosaic.mosaic(tiles, found.positions, out=w.out / "mosaic.oc", overwrite=True)
-    refused(ValueError, onecopy_mosaic.register, tiles, (2, 2))
-    refused(ValueError, onecopy_mosaic.mosaic, tiles, [(0, 0)])
-    refused(StopError, onecopy_mosaic.mosaic, tiles, found.positions, folder=w.out, progress=stop)
+    whole = oc.images.mosaic(tiles, found.positions, folder=w.out)
+    assert isinstance(whole, oc.images.Mosaic)
+    oc.images.mosaic(tiles, found.positions, out=w.out / "mosaic.oc", overwrite=True)
+    refused(ValueError, oc.images.register, tiles, (2, 2))
+    refused(ValueError, oc.images.mosaic, tiles, [(0, 0)])
+    refused(StopError, oc.images.mosaic, tiles, found.positions, folder=w.out, progress=stop)

@@ -16,7 +16,7 @@ import tifffile
 import onecopy as oc
 from onecopy.page_cache import expect_memory
 from onecopy.scratch_arrays import alloc
-from onecopy_mosaic import mosaic
+from onecopy_images import mosaic
 
 MIB, WIDTH = 1 << 20, 8192
 OPERATIONS_OF_A_RUN = 5

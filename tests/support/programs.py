@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from tests.support.places import ROOT
 
-NEEDS_BENCH = pytest.mark.skipif(
-    importlib.util.find_spec("onecopy_bench") is None, reason="the distribution onecopy-bench is not installed"
+NEEDS_BENCH, NEEDS_IMAGES = (
+    pytest.mark.skipif(
+        importlib.util.find_spec(f"onecopy_{name}") is None, reason=f"the distribution onecopy-{name} is not installed"
+    )
+    for name in ("bench", "images")
 )
 
 

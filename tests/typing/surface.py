@@ -9,7 +9,6 @@ import numpy as np
 import onecopy as oc
 import onecopy.arrays
 import onecopy_monitor
-import onecopy_mosaic
 from onecopy.scratch_arrays import alloc
 from onecopy.shuffle import Shuffle
 from onecopy.workers import preload
@@ -89,9 +88,9 @@ reveal_type(oc.images.open("slide.ndpi", level=1).array)  # revealed: numpy.ndar
 reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.Artefact | None
 reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.scratch_arrays.Scratch
 reveal_type(oc.images.codecs.read_facts("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
-reveal_type(onecopy_mosaic.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]
-whole = onecopy_mosaic.mosaic([lambda: np.zeros((3, 3))], [(0, 0)], "a.oc")
-reveal_type(whole)  # revealed: onecopy_mosaic.stitching.Mosaic
+reveal_type(oc.images.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]
+whole = oc.images.mosaic([lambda: np.zeros((3, 3))], [(0, 0)], "a.oc")
+reveal_type(whole)  # revealed: onecopy_images.stitching.Mosaic
 
 # Sampling.
 reveal_type(Shuffle(10)[3])  # revealed: int
@@ -112,7 +111,7 @@ oc.save("x", {}, progress=lambda done, total: print(done / total))
 # What a checker must refuse.
 oc.open("x", align="64")  # refused: arg-type
 oc.images.open("x", "1")  # refused: arg-type
-onecopy_mosaic.mosaic([5], [(0, 0)])  # refused: list-item
+oc.images.mosaic([5], [(0, 0)])  # refused: list-item
 oc.open("x", mode="mapped")  # refused: arg-type
 oc.open("x", "map", True)  # refused: call-arg
 oc.Mapping("x", mode="x")  # refused: arg-type

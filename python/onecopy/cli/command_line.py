@@ -22,7 +22,6 @@ VERBS = {
     "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
     "convert": ("convert", "write ONNX, GGUF, npz, torch, shards and others as one safetensors file"),
     "import": ("import_", "write the rows of a JSON, CSV or Parquet file as a file of records"),
-    "images": ("images", "decode images once per machine; with onecopy-mosaic, view and stitch them"),
     "warm": ("warm", "read files into memory"),
     "hold": ("hold", "keep files in memory, also under names, across restarts of everything else"),
     "evict": ("evict", "drop files from the page cache"),
@@ -41,6 +40,7 @@ PACKAGED = {
     "plot": ("onecopy-monitor", "draw a recording as SVG, HTML or PNG"),
     "diff": ("onecopy-monitor", "compare two recordings"),
     "serve": ("onecopy-monitor", "serve memory metrics for Prometheus, and a live page"),
+    "images": ("onecopy-images", "decode images once per machine, view and stitch them"),
     "bench": ("onecopy-bench", "measure in fresh processes, beside rivals"),
 }
 """Distribution and one-line description of each verb that another distribution of this project adds."""

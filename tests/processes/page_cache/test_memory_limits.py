@@ -25,7 +25,7 @@ from onecopy.memory.cgroup import charged_to, kills
 from onecopy.memory.proc import maps
 from onecopy.page_cache import expect_memory
 from onecopy.scratch_arrays import alloc
-from onecopy_mosaic import mosaic
+from onecopy_images import mosaic
 
 pytestmark = pytest.mark.processes
 

@@ -4,9 +4,9 @@ import sys
 
 import click
 import pytest
-from tests.support.programs import NEEDS_BENCH
+from tests.support.programs import NEEDS_BENCH, NEEDS_IMAGES
 
-from onecopy.cli import command_line, images
+from onecopy.cli import command_line
 
 
 def failing(monkeypatch, error):
@@ -93,19 +93,13 @@ def test_help_lists_every_verb(capsys):
     assert all(f"  {verb} " in text for verb in command_line.VERBS)
 
 
-@pytest.mark.parametrize(
-    ("group", "verb", "distribution"),
-    [
-        *(("", verb, of) for verb, (of, _) in command_line.PACKAGED.items()),
-        *((" images", verb, "onecopy-mosaic") for verb in images.PACKAGED),
-    ],
-)
-def test_a_verb_that_is_not_installed_names_what_to_install(monkeypatch, capsys, group, verb, distribution):
+@pytest.mark.parametrize(("verb", "distribution"), [(verb, of) for verb, (of, _) in command_line.PACKAGED.items()])
+def test_a_verb_that_is_not_installed_names_what_to_install(monkeypatch, capsys, verb, distribution):
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
-    assert command_line.run([*group.split(), verb, "open", "x"]) == 2
-    wanted = f"{verb} needs another distribution: pip install {distribution} (see 'onecopy{group} --help')"
+    assert command_line.run([verb, "open", "x"]) == 2
+    wanted = f"{verb} needs another distribution: pip install {distribution} (see 'onecopy --help')"
     assert capsys.readouterr() == ("", f"onecopy: {wanted}\n")
-    command_line.run([*group.split(), "--help"])
+    command_line.run(["--help"])
     assert f"  {verb} " not in capsys.readouterr().out
 
 
@@ -146,7 +140,10 @@ def test_a_warning_of_the_library_is_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "onecopy: warning: the header's checksum does not match\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["store"], ["images"], pytest.param(["bench"], marks=NEEDS_BENCH)])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["store"], pytest.param(["images"], marks=NEEDS_IMAGES), pytest.param(["bench"], marks=NEEDS_BENCH)],
+)
 def test_a_group_alone_shows_its_help(onecopy_command, arguments):
     done = onecopy_command(*arguments)
     assert done.stderr == onecopy_command(*arguments, "--help").stdout

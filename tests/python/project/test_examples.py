@@ -35,12 +35,12 @@ def test_the_examples_of_a_module_that_replaces_functions_are_true(module, pytho
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(OF_ITS_OWN)])
 def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, request):
-    if module.startswith(("onecopy.scratch_arrays", "onecopy.images")):
+    if module.startswith(("onecopy.scratch_arrays", "onecopy_images")):
         request.getfixturevalue("reserving")
     if module.startswith("onecopy.integrations.onnxruntime"):
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnx")
-    if module.startswith("onecopy.images."):
+    if module.startswith("onecopy_images."):
         pytest.importorskip("tifffile")
         pytest.importorskip("imagecodecs")
     if module in ("onecopy.records._arrow_unions", "onecopy.records.rows", "onecopy.records.sources"):

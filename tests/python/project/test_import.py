@@ -6,6 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from tests.support.places import GOLDEN
 
 import onecopy as oc
 import onecopy.arrays
@@ -77,13 +78,38 @@ def test_every_public_name_is_there_and_is_what_its_room_has():
 
 
 def test_dir_lists_the_public_names_also_before_they_are_used(python):
-    names = sorted((*oc.__all__, "onnxruntime", "ray", "torch", "transformers"))
+    names = sorted((*oc.__all__, "images", "onnxruntime", "ray", "torch", "transformers"))
     assert dir(oc) == names
     assert python("import onecopy; print(*dir(onecopy))").split() == names
 
 
 def test_a_star_leaves_frameworks_alone(python):
     python("torch = 1\nfrom onecopy import *\nassert torch == 1 and share")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "oc.images",
+        "import onecopy.images",
+        "import onecopy.images.codecs",
+        "from onecopy import images",
+        "from onecopy.images import open",
+        "pickle.load(open(sys.argv[1], 'rb'))",
+    ],
+)
+def test_images_say_what_to_install_where_they_are_missing(python, statement):
+    code = f"""
+        import pickle, sys
+        sys.modules["onecopy_images"] = None  # as where it is not installed
+        import onecopy as oc
+        try:
+            {statement}
+        except ModuleNotFoundError as error:
+            print(error.name, error, "images" in dir(oc), sep=", ")
+    """
+    needed = "onecopy.images needs another distribution: pip install onecopy-images"
+    assert python(textwrap.dedent(code), GOLDEN / "images/names.pickle") == f"onecopy_images, {needed}, False\n"
 
 
 def test_an_unknown_name_is_an_attribute_error_that_names_it():

@@ -26,8 +26,8 @@ def tree(tmp_path: Path) -> Path:
         "bindings",
         "python",
         "packages/bench/src",
+        "packages/images/src",
         "packages/monitor/src",
-        "packages/mosaic/src",
     ):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -117,7 +117,9 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
         ("python/onecopy/store/__init__.py", "import onecopy.arrays"),
         ("python/onecopy/page_cache.py", "import rich"),
         ("python/onecopy/records/rows.py", "import onecopy_bench"),
-        ("packages/mosaic/src/onecopy_mosaic/regions.py", "import onecopy_mosaic.outputs"),
+        ("python/onecopy/records/rows.py", "import onecopy_images"),
+        ("python/onecopy/holding.py", "import onecopy.images"),
+        ("packages/images/src/onecopy_images/regions.py", "import onecopy_images.outputs"),
         ("python/onecopy/memory/explaining.py", "import onecopy_monitor.table"),
         ("packages/monitor/src/onecopy_monitor/samples.py", "import onecopy_monitor.watching"),
     ],
@@ -126,7 +128,7 @@ def test_a_planted_import_is_found(tree: Path, place: str, line: str) -> None:
     source = (tree / place).read_text()
     (tree / place).write_text(source + f"\n{line}\n")
     program = (
-        "import sys; sys.path[:0] = ['python', 'packages/bench/src', 'packages/monitor/src', 'packages/mosaic/src']; "
+        "import sys; sys.path[:0] = ['python', 'packages/bench/src', 'packages/images/src', 'packages/monitor/src']; "
         "from importlinter.cli import lint_imports_command as run; run(['--no-cache'], standalone_mode=True)"
     )
     result = subprocess.run(

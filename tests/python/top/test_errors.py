@@ -69,7 +69,8 @@ def test_every_exception_of_the_package_is_an_error_of_onecopy(python):
         import importlib, pkgutil
         import onecopy as oc
         found = set()
-        for module in pkgutil.walk_packages(oc.__path__, "onecopy."):
+        packages = {"onecopy": oc.__path__, "onecopy_images": oc.images.__path__}
+        for module in (one for name, path in packages.items() for one in pkgutil.walk_packages(path, f"{name}.")):
             if module.name.endswith("__main__") or ".auto" in module.name:
                 continue
             try:
@@ -77,7 +78,7 @@ def test_every_exception_of_the_package_is_an_error_of_onecopy(python):
             except ImportError:  # of a framework that is not installed
                 continue
             found |= {one for one in names.values() if isinstance(one, type) and issubclass(one, Exception)}
-        ours = {one for one in found if one.__module__.split(".")[0] == "onecopy" and one.__name__[0] != "_"}
+        ours = {one for one in found if one.__module__.split(".")[0] in packages and one.__name__[0] != "_"}
         assert {oc.Error, oc.FormatError, oc.DataLost, oc.errors.NotShareable} < ours
         print(*(one for one in ours if not issubclass(one, oc.Error)))
     """

@@ -144,7 +144,7 @@ def _canvas(work: Work, images: list[Any]) -> Any:
 def _capped_mosaic(work: Work, images: list[Any]) -> Any:
     places = [work.origin(number) for number in range(len(images))]
     capped: dict[str, Any] = {"shape": work.canvas[:2], "max_resident": work.cap, "folder": work.folder}
-    return module("onecopy_mosaic").mosaic([image.array for image in images], places, **capped).scratch
+    return module("onecopy_images").mosaic([image.array for image in images], places, **capped).scratch
 
 
 def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
@@ -153,7 +153,7 @@ def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
 
 
 _DECODERS = ("numpy", "tifffile", "imagecodecs")
-_OURS = (*_DECODERS, "onecopy.images", "onecopy.scratch_arrays")
+_OURS = (*_DECODERS, "onecopy_images", "onecopy.scratch_arrays")
 _TIFF: dict[str, Any] = {"decode": lambda work, number: module("tifffile").imread(work.paths[number], key=0)}
 _HEAP: dict[str, Any] = {
     "stitch": lambda work, images: _paste(work, images, np.zeros(work.canvas, np.uint8)), "sync": _written
@@ -192,7 +192,7 @@ WAYS = (
     ),
     Way("onecopy", "oc.images.open, oc.scratch: decoded by this process, into files", _OURS, stitch=_canvas, **_FILES),
     Way(
-        "onecopy, capped", "oc.images.open, onecopy_mosaic.mosaic with max_resident", (*_OURS, "onecopy_mosaic"),
+        "onecopy, capped", "oc.images.open, oc.images.mosaic with max_resident", _OURS,
         stitch=_capped_mosaic, **_FILES,
     ),
 )  # fmt: skip

@@ -1,0 +1,82 @@
+"""Images decoded once per machine and mapped by every process, and tiles stitched with bounded memory.
+
+    import onecopy as oc
+
+    image = oc.images.open("slide.ndpi", level=1)    # decoded by the first process that opens it
+    image.array[2000:2512, 1000:1512]                # pages that all processes share
+    found = oc.images.register(tiles, grid=(5, 5), overlap=0.1)
+    whole = oc.images.mosaic(tiles, found.positions, out="whole.oc", max_resident="512 MiB")
+
+The distribution onecopy-images installs this package, ``onecopy_images``. ``oc.images`` and ``onecopy.images`` are
+other names of it.
+
+* `open` returns an `Image`: its pixels are mapped from an artefact of the store, or from the image file itself if that
+  holds them uncompressed and contiguous (an uncompressed TIFF).
+* `share` decodes all images of a dataset into one file, and returns `Images`, a sequence of arrays.
+* `decode` writes the pixels into an unnamed scratch file of this process; `codecs.decode` writes them into any array.
+* `register` finds the positions of overlapping tiles by their pixels.
+* `mosaic` pastes tiles at their positions into an array, a scratch file, or a file: ``.oc``, TIFF or Zarr.
+* `thumbnail` makes a small 8-bit picture of an image of any size.
+
+Tiles are arrays, paths of images, or functions that return arrays. Images are read by tifffile with imagecodecs, Pillow
+or pyvips (``pip install 'onecopy-images[vips]'``). Each is imported when it decodes an image; opening an image that is
+decoded already imports none of them.
+
+**When not to use it.** For images that are read once: the library's own call is as good. For parts of slides that do
+not fit on the disk when decoded: `tifffile` and OpenSlide decode only the parts. To correct illumination, to blend
+seams, or for rotated or deformed tiles: use ASHLAR or BigStitcher.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from onecopy import _loader
+
+if TYPE_CHECKING:
+    from onecopy_images import codecs
+    from onecopy_images.image import CodecError, DamagedError, Image, Images
+    from onecopy_images.opening import decode, open  # noqa: A004 - oc.images.open, as in gzip.open
+    from onecopy_images.registering import Link, Registration, register
+    from onecopy_images.sharing import share
+    from onecopy_images.stitching import Mosaic, mosaic
+    from onecopy_images.thumbnails import thumbnail
+
+_HOMES = {
+    "image": ("CodecError", "DamagedError", "Image", "Images"),
+    "opening": ("decode", "open"),
+    "registering": ("Link", "Registration", "register"),
+    "sharing": ("share",),
+    "stitching": ("Mosaic", "mosaic"),
+    "thumbnails": ("thumbnail",),
+}
+"""Names by the module that has them."""
+
+__all__ = [
+    "CodecError",
+    "DamagedError",
+    "Image",
+    "Images",
+    "Link",
+    "Mosaic",
+    "Registration",
+    "codecs",
+    "decode",
+    "mosaic",
+    "open",
+    "register",
+    "share",
+    "thumbnail",
+]
+
+
+if not TYPE_CHECKING:  # a type checker would accept every attribute name
+    _load = _loader(__name__, _HOMES)
+
+    def __getattr__(name: str) -> object:
+        return import_module("onecopy_images.codecs") if name == "codecs" else _load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

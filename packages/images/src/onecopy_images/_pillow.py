@@ -1,0 +1,157 @@
+"""Decoding with Pillow: JPEG, PNG, WebP, GIF, BMP, ... Pillow decodes the whole image in the heap.
+
+The pixels equal ``numpy.asarray(PIL.Image.open(path))``: palette images give palette indices. TIFF files, which Pillow
+turns as their orientation says, stay in the order of the file as well; only a `Form` turns images. Files whose samples
+Pillow would reduce to 8 bits are refused. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, stays in force.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image, ImageOps
+from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
+
+from onecopy.errors import Kind
+from onecopy_images import _deep
+from onecopy_images.image import PALETTE, CodecError, Facts, bands, expect_shape, no_level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from onecopy_images.sharing import Form
+
+_MODES = {
+    "1": ("|b1", 1),
+    "L": ("|u1", 1),
+    "P": ("|u1", 1),
+    "LA": ("|u1", 2),
+    "PA": ("|u1", 2),
+    "RGB": ("|u1", 3),
+    "RGBA": ("|u1", 4),
+    "RGBX": ("|u1", 4),
+    "CMYK": ("|u1", 4),
+    "YCbCr": ("|u1", 3),
+    "LAB": ("|u1", 3),
+    "HSV": ("|u1", 3),
+    "I;16": ("<u2", 1),
+    "I;16B": ("<u2", 1),
+    "I": ("<i4", 1),
+    "F": ("<f4", 1),
+}
+"""Element type and number of samples by Pillow's mode."""
+
+
+def facts(path: str, level: int, codec: str) -> Facts:
+    """Return the facts of the header; with Pillow an image has one level."""
+    if level:
+        raise no_level(path, level, 1)
+    with _opened(path) as image:
+        if image.mode not in _MODES:
+            raise CodecError(f"{codec}: images of mode {image.mode!r} are not supported", Kind.UNSUPPORTED, path=path)
+        dtype, samples = _MODES[image.mode]
+        height, width = _size(image, upright=False)
+        shape = (height, width) if samples == 1 else (height, width, samples)
+        name = f"{codec}, {PALETTE}" if image.mode in ("P", "PA") else codec
+        return Facts(name, shape, dtype, "YXS"[: len(shape)], 0, (shape,))
+
+
+def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
+    """Decode the image into an array of its shape; `report` is called with the bytes of each band."""
+    with _opened(path) as opened:
+        expect_shape(path, (*_size(opened, upright=False), *into.shape[2:]), into)
+        image = _loaded(opened, upright=False)
+        for top, band in bands(into):
+            band[...] = np.asarray(image.crop((0, top, image.width, top + len(band))))
+            report(band.nbytes)
+
+
+def decoded(path: str, form: Form) -> NDArray[Any]:
+    """Return the pixels of an image in a colour mode and size, as a read-only array.
+
+    An image is decoded, converted to the mode, and resized with Pillow's bilinear filter, which averages all pixels
+    when it reduces. A JPEG that is to be reduced to a quarter or less is decoded at 1/2, 1/4 or 1/8 of its size, by its
+    decoder, to at least twice the final size.
+    """
+    with _opened(path) as opened:
+        height, width = form.sides(*_size(opened, form.upright))
+        if form.size is not None:
+            is_turned = form.upright and _is_turned(opened)
+            opened.draft(None, (2 * height, 2 * width) if is_turned else (2 * width, 2 * height))
+        image = _loaded(opened, form.upright)
+        if form.color not in (None, image.mode):
+            image = image.convert(form.color)
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(image)
+
+
+def upright_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of an image after it is turned as its EXIF orientation says."""
+    with _opened(path) as image:
+        return (*_size(image, upright=True), *shape[2:])
+
+
+def _size(image: Image.Image, upright: bool) -> tuple[int, int]:
+    """Return height and width of an image, upright or in the order of the file."""
+    height, width = image.height, image.width
+    if isinstance(image, TiffImageFile):  # some versions of Pillow have exchanged them already
+        height, width = image.tag_v2[IMAGELENGTH], image.tag_v2[IMAGEWIDTH]
+    return (width, height) if upright and _is_turned(image) else (height, width)
+
+
+def _is_turned(image: Image.Image) -> bool:
+    """Return whether the EXIF orientation exchanges height and width."""
+    return image.getexif().get(0x0112) in (5, 6, 7, 8)
+
+
+def _loaded(image: Image.Image, upright: bool) -> Image.Image:
+    """Load an image, and return it upright or in the order of the file: Pillow turns no files but TIFF."""
+    orientation = image.getexif().get(0x0112, 1)
+    image.load()
+    if upright == isinstance(image, TiffImageFile) or orientation == 1:
+        return image
+    if not upright:
+        image.getexif()[0x0112] = {6: 8, 8: 6}.get(orientation, orientation)  # which turns it back
+    return ImageOps.exif_transpose(image)
+
+
+def _loses_bits(path: str, image: Image.Image) -> bool:
+    """Return whether Pillow reduces the samples of a file to 8 bits."""
+    if image.mode.startswith(("I", "F")):
+        return False
+    if image.format == "AVIF":
+        with open(path, "rb") as file:  # noqa: PTH123 - text
+            head = file.read(1 << 16)
+        at = head.find(b"av1C")
+        return at >= 0 and at + 6 < len(head) and head[at + 6] & 0x40 != 0
+    if _deep.header(path)[3] > 8:
+        return True
+    for decoder, *_, options in image.tile:
+        words = options if isinstance(options, tuple) else (options,)
+        if str(words[0]).endswith((";16B", ";16L", ";16N")) or decoder == "SGI16":
+            return True
+        if decoder in ("ppm", "ppm_plain") and words[-1] > 255:  # the largest value of a sample
+            return True
+    return False
+
+
+def _opened(path: str) -> Image.Image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `max_bytes` limits the size
+        image = Image.open(path)
+    if _loses_bits(path, image):
+        image.close()
+        raise CodecError(
+            "Pillow would reduce its samples to 8 bits; tifffile, imagecodecs (PNG, JPEG 2000) and pyvips do not "
+            "(pip install 'onecopy[images-all]'), in images.share with color=None and without size and upright",
+            Kind.UNSUPPORTED,
+            path=path,
+        )
+    if image.format == "ICNS":  # its mode is known when it is loaded
+        image.load()
+    return image

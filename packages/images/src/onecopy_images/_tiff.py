@@ -1,0 +1,161 @@
+"""Decoding of TIFF, BigTIFF, OME-TIFF, NDPI, SVS and similar files with tifffile and imagecodecs.
+
+tifffile decodes segment by segment (strips or tiles) into the target. By default it reads up to 256 MB of a file at
+once, and holds the decoded segments of all its threads: this module sets smaller buffers.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tifffile
+
+from onecopy.errors import Kind
+from onecopy_images.image import PALETTE, CodecError, DamagedError, Facts, InPlace, expect_shape, no_level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+_READ = 4 << 20
+"""Size in bytes of one read of compressed data."""
+_PIECE = 16 << 20
+"""Size in bytes of one read of uncompressed data."""
+
+
+def facts(path: str, level: int, codec: str) -> Facts:
+    """Return the facts of one level of the first series of a file."""
+    with tifffile.TiffFile(path) as file:
+        series = _level(file, path, level)
+        dtype = series.dtype
+        if dtype is None or not series.shape or 0 in series.shape:
+            raise CodecError(f"{codec}: no image with pixels of a known type", Kind.UNSUPPORTED, path=path)
+        _check_segments(path, series.keyframe)
+        segment = 0 if series.dataoffset is not None else prod(series.keyframe.chunks) * dtype.itemsize
+        is_palette = series.keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE
+        return Facts(
+            f"{codec}, {PALETTE}" if is_palette else codec,
+            tuple(map(int, series.shape)),
+            dtype.newbyteorder("<").str,
+            series.axes,
+            level,
+            tuple(tuple(map(int, one.shape)) for one in file.series[0].levels),
+            _in_place(file, series),
+            segment,
+            segment * prod(series.keyframe.chunked) * len(series),
+        )
+
+
+def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
+    """Decode one level into an array of its shape; `report` is called with the bytes of each segment."""
+    with tifffile.TiffFile(path) as file:
+        series = _level(file, path, level)
+        expect_shape(path, tuple(series.shape), into)
+        if series.dataoffset is not None:
+            _read(file, path, series, into, report)
+            return
+        pages, keyframe = list(series.pages), series.keyframe
+        for page in pages:
+            if page is not None:
+                _check_segments(path, page)
+        if None in pages or len(pages) * prod(keyframe.shaped) != into.size:
+            _by_itself(series, into, report, threads)
+            return
+        planes = into.reshape(len(pages), *keyframe.shaped)
+        if not np.may_share_memory(planes, into):  # the reshape made a copy, which would be filled instead of `into`
+            _by_itself(series, into, report, threads)
+            return
+        for page, plane in zip(pages, planes, strict=True):
+            _fill_page(page, plane, report, threads)
+
+
+def _level(file: tifffile.TiffFile, path: str, level: int) -> Any:
+    if not file.series:
+        raise CodecError("the file has no image", path=path)
+    levels = file.series[0].levels
+    if level >= len(levels):
+        raise no_level(path, level, len(levels))
+    return levels[level]
+
+
+def _in_place(file: tifffile.TiffFile, series: Any) -> InPlace | None:
+    """Return offset and dtype of pixels that are uncompressed, contiguous, aligned and within the file; else None."""
+    offset, keyframe = series.dataoffset, series.keyframe
+    if offset is None or not keyframe.is_final or series.dtype.kind not in "uif" or offset % series.dtype.itemsize:
+        return None
+    if series.parent.filehandle.path != file.filehandle.path or offset + series.nbytes > file.filehandle.size:
+        return None  # several files, or a truncated one: reading raises the error
+    return InPlace(int(offset), series.dtype.newbyteorder(file.byteorder).str)
+
+
+def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], report: Callable[[int], None]) -> None:
+    """Copy uncompressed pixels piece by piece."""
+    dtype = series.dtype.newbyteorder(file.byteorder)
+    if series.dataoffset + series.nbytes > file.filehandle.size:
+        raise DamagedError(
+            f"truncated: the pixels end at byte {series.dataoffset + series.nbytes}, but the file has "
+            f"{file.filehandle.size} bytes",
+            Kind.TRUNCATED,
+            path=path,
+        )
+    with open(path, "rb") as plain:  # noqa: PTH123 - text
+        plain.seek(series.dataoffset)
+        flat = into.reshape(-1) if into.flags.c_contiguous else into.flat
+        step = max(1, _PIECE // dtype.itemsize)
+        for start in range(0, into.size, step):
+            piece = np.fromfile(plain, dtype, min(step, into.size - start))
+            flat[start : start + len(piece)] = piece
+            report(piece.nbytes)
+
+
+def _by_itself(series: Any, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
+    """Decode with `TiffPageSeries.asarray`: for missing pages, and targets that cannot be reshaped to pages."""
+    if into.flags.c_contiguous and into.dtype == series.dtype:
+        series.asarray(out=into, maxworkers=threads, buffersize=_READ)
+    else:
+        into[...] = series.asarray(maxworkers=threads, buffersize=_READ)
+    report(into.nbytes)
+
+
+def _check_segments(path: str, page: Any) -> None:
+    """Raise DamagedError if a segment ends behind the end of the file, or has no entry in the table of segments.
+
+    tifffile would decode a short read, and fill in any number of segments that the file does not have.
+    """
+    keyframe, end = page.keyframe, page.parent.filehandle.size
+    if len(page.dataoffsets) < prod(keyframe.chunked) and not keyframe.is_contiguous:
+        raise DamagedError(
+            f"damaged: the image has {prod(keyframe.chunked)} segments, but the file lists {len(page.dataoffsets)}",
+            Kind.INCONSISTENT,
+            path=path,
+        )
+    for number, (offset, length) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=False)):
+        if offset + length > end:
+            raise DamagedError(
+                f"truncated: segment {number} ends at byte {offset + length}, but the file has {end} bytes",
+                Kind.TRUNCATED,
+                path=path,
+            )
+
+
+def _fill_page(page: Any, plane: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
+    keyframe = page.keyframe
+    if keyframe.is_contiguous or (keyframe.is_subsampled and keyframe.jpegheader is not None):
+        # The chroma of NDPI is smoothed across strips: other readers decode the page as a whole, so this does too.
+        plane[...] = page.asarray(squeeze=False, maxworkers=threads, buffersize=_READ)
+        report(plane.nbytes)
+        return
+    depth, length, width = keyframe.imagedepth, keyframe.imagelength, keyframe.imagewidth
+
+    def place(decoded: tuple[Any, tuple[int, ...], tuple[int, ...]]) -> int:
+        segment, (sample, d, h, w, _), shape = decoded
+        target = plane[sample, d : d + shape[0], h : h + shape[1], w : w + shape[2]]
+        target[...] = keyframe.nodata if segment is None else segment[: depth - d, : length - h, : width - w]
+        return int(target.nbytes)
+
+    keyframe.init_decode()
+    for nbytes in page.segments(func=place, maxworkers=threads, sort=True, buffersize=_READ, _fullsize=False):
+        report(nbytes)

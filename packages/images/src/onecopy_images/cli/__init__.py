@@ -1,0 +1,1 @@
+"""The verbs of `onecopy images`: the group, and one module each."""

@@ -1,0 +1,25 @@
+"""`onecopy images`: the group of verbs, which the command `onecopy` finds by the entry point `images`."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+from onecopy.cli.groups import Group
+
+VERBS = {
+    "open": "Decode IMAGE into the store of this machine unless the store has it, and print the path of the pixels.",
+    "stitch": "Stitch the tiles in FOLDER, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.",
+    "view": "Write a small picture of IMAGE, or of an output of `images stitch`, as a PNG file.",
+}
+"""One-line description of each verb, in the order of the help; its module has its name."""
+
+
+@click.group(
+    "images", cls=Group, modules={name: (f"onecopy_images.cli.{name}", words) for name, words in VERBS.items()}
+)
+def command() -> None:
+    """Decode images once per machine, make small pictures of them, and stitch tiles."""
+    for library in ("tifffile", "pyvips"):  # errors have the messages that they log
+        logging.getLogger(library).addHandler(logging.NullHandler())

@@ -1,0 +1,369 @@
+"""Reading of image headers, and decoding of image files into given arrays, with the libraries that are installed.
+
+    facts = oc.images.codecs.read_facts("slide.ndpi", level=1)    # reads the header only
+    pixels = np.empty(facts.shape, facts.dtype)
+    oc.images.codecs.decode("slide.ndpi", pixels, level=1)  # any array: mapped, shared, or a view
+
+The libraries are tried in this order: tifffile (with imagecodecs) for files that begin with a TIFF signature, which
+includes NDPI and SVS slides; Pillow; imagecodecs, for PNG and JPEG 2000 files of more than 8 bits per sample; pyvips. A
+library is imported when it is tried for the first time. Each decodes by strips or tiles if it can: beside the target,
+memory holds a few strips; with Pillow and imagecodecs it holds the whole image.
+
+**When not to use it.** To read an image once: the library's own call is as good. `onecopy.images.open` is for images
+that several processes, or several runs, read.
+
+**Threads.** All functions may be called from any thread. A library may use threads of its own while it decodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from importlib import import_module, util
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from onecopy.arguments import byte_count, decoder_threads, non_negative, path_text
+from onecopy.arrays.entries import of_numpy
+from onecopy.errors import FileChanged, FormatError, Kind
+from onecopy.files import open_regular
+from onecopy.identity import FileIdentity, file_identity
+from onecopy.page_cache import available_memory, expect_memory
+from onecopy.store.fork import trim_heap
+from onecopy.text import size
+from onecopy_images.image import CodecError, DamagedError, Facts, InPlace, NoLevelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+__all__ = ["Codec", "CodecError", "DamagedError", "Facts", "InPlace", "decode", "read_facts"]
+
+
+class Codec(NamedTuple):
+    """A library that reads images."""
+
+    name: str
+    package: str
+    """Name of the package that is imported."""
+    module: str
+    """Name of the module that reads with the library: ``facts(path, level, codec)`` returns the `Facts` of a level, and
+    ``fill(path, level, into, report, threads)`` decodes it, and calls `report` with the bytes of each piece."""
+    decoder: tuple[str, str] | None = None
+    """(distribution, package) that the library decodes with."""
+    signatures: tuple[bytes, ...] = (b"",)
+    """First bytes of the files that the library is tried for; by default all."""
+    version: str = ""
+    """Name and version of the library and of its decoder. Part of store keys: pixels may differ by version."""
+
+    def reader(self) -> Any:
+        """Import the library and return the module that reads with it."""
+        return import_module(self.module)
+
+
+PILLOW = Codec("pillow", "PIL", "onecopy_images._pillow")
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the last two: BigTIFF
+_DEEP = (b"\x89PNG", b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")  # PNG, JPEG 2000 and its bare codestream
+LIBRARIES = (
+    Codec("tifffile", "tifffile", "onecopy_images._tiff", ("imagecodecs", "imagecodecs"), _TIFF),
+    PILLOW,
+    Codec("imagecodecs", "imagecodecs", "onecopy_images._deep", signatures=_DEEP),
+    Codec("pyvips", "pyvips", "onecopy_images._vips", ("pyvips_binary", "_libvips")),
+)
+"""The libraries in the order in which they are tried."""
+
+
+def installed(library: Codec) -> Codec | None:
+    """Return a library with its version; None if it is not installed."""
+    own = _version_of(library.package)
+    if own is None:
+        return None
+    decoder = library.decoder and _version_of(library.decoder[1])
+    more = f", {library.decoder[0]} {decoder}" if library.decoder and decoder is not None else ""
+    return library._replace(version=f"{library.name} {own}{more}")
+
+
+def _version_of(package: str) -> str | None:
+    """Return the version of a package without importing it, or what else identifies it; None if it is not installed."""
+    from onecopy.store.packages import package_of, version_of
+
+    try:
+        spec = util.find_spec(package)
+    except ValueError:  # sys.modules has None for it: imports are blocked
+        return None
+    if spec is None:
+        return None
+    return version_of(spec.origin) or package_of(package, spec.origin) or "?"
+
+
+T = TypeVar("T")
+
+
+_INSTALL = "pip install 'onecopy[images]'"
+_PLAUSIBLE, _RATIO = 256 << 20, 1400
+"""Limits against decompression bombs: an image, a strip, or all strips above 256 MiB must have a file of at least a
+1,400th of that size, which is about the highest ratio of LZW, deflate and JPEG."""
+_SMALL, _READ_AHEAD = 1 << 20, 16 << 20
+"""Bytes of pixels below which the available memory is not read; what a library for TIFF holds besides segments."""
+
+
+def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
+    """Yield the installed libraries that may read a file, in the order in which they are tried.
+
+    A library is searched for when the iteration reaches it. The first 16 bytes of the file are read. CodecError if no
+    library is installed that could read the file.
+    """
+    text = path_text(path)
+    with open_regular(text) as file:
+        head = file.read(16)
+    if not head:
+        raise CodecError("the file is empty", Kind.TRUNCATED, path=text)
+    libraries, found = [library for library in LIBRARIES if head.startswith(library.signatures)], False
+    for library in libraries:
+        if (codec := installed(library)) is not None:
+            found = True
+            yield codec
+    if not found:
+        names = " nor ".join(library.name for library in libraries)
+        raise CodecError(f"cannot be read: neither {names} is installed: {_INSTALL}", Kind.UNSUPPORTED, path=text)
+
+
+def pillow(path: str) -> Codec:
+    """Return the codec of Pillow; CodecError, which names the image, if it is not installed."""
+    codec = installed(PILLOW)
+    if codec is None:
+        raise CodecError(f"cannot be converted: Pillow is not installed: {_INSTALL}", Kind.UNSUPPORTED, path=path)
+    return codec
+
+
+def read_facts(path: str | os.PathLike[str], level: int = 0) -> Facts:
+    """Return shape, element type and levels of an image from its header; no pixels are decoded.
+
+    Parameters
+    ----------
+    path
+        A file of any format that an installed library reads.
+    level
+        Level of an image pyramid; 0 is the largest.
+
+    Raises
+    ------
+    OSError
+        The file does not exist, or cannot be read.
+    CodecError
+        No installed library can read the file.
+    ValueError
+        The image has no such level.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib, tifffile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "cells.tif")
+    >>> tifffile.imwrite(path, np.zeros((30, 40), np.uint16), compression="zlib")
+    >>> facts = oc.images.codecs.read_facts(path)
+    >>> facts.shape, facts.dtype, facts.axes
+    ((30, 40), '<u2', 'YX')
+    """
+    return first_that_can(path, lambda codec: facts_of(codec, path, level))
+
+
+def decode(
+    path: str | os.PathLike[str],
+    into: NDArray[Any],
+    level: int = 0,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Facts:
+    """Decode one level of an image into an existing array, strip by strip, and return the facts of its header.
+
+    Parameters
+    ----------
+    path
+        A file of any format that an installed library reads.
+    into
+        A writable array of exactly the shape of the level, in any memory; elements are converted to its dtype. After
+        an error, it may be partly filled.
+    level
+        Level of an image pyramid; 0 is the largest.
+    threads
+        Number of threads of the library, if it uses several; None: the CPUs of this process, at most 4.
+    progress
+        Called with (bytes done, bytes in total) after each strip. An exception from it stops the decoding.
+
+    Raises
+    ------
+    OSError
+        The file does not exist, or cannot be read.
+    CodecError
+        No installed library can read the file, or its bytes are damaged.
+    FileChanged
+        The file was replaced or written during the decoding.
+    ValueError
+        The image has no such level, or the array has another shape or is read-only.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib, tifffile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "cells.tif")
+    >>> tifffile.imwrite(path, np.arange(12, dtype=np.uint16).reshape(3, 4), compression="zlib")
+    >>> canvas = np.zeros((5, 4), np.uint16)
+    >>> _ = oc.images.codecs.decode(path, into=canvas[1:4])
+    >>> canvas[:3, 0].tolist()
+    [0, 0, 4]
+    """
+
+    def one(codec: Codec) -> Facts:
+        facts = facts_of(codec, path, level)
+        fill(codec, path, facts, into, threads=threads, progress=progress)
+        return facts
+
+    return first_that_can(path, one)
+
+
+def first_that_can(path: str | os.PathLike[str], use: Callable[[Codec], T]) -> T:
+    """Return `use(codec)` of the first library that does not raise CodecError.
+
+    If all raise it, the CodecError has all their messages. DamagedError is raised at once.
+    """
+    messages: list[str] = []
+    for codec in each_for(path):
+        try:
+            return use(codec)
+        except DamagedError:
+            raise
+        except CodecError as error:
+            messages.append(str(error).removeprefix(f"{path_text(path)}: "))
+            last = error
+    if len(messages) == 1:
+        raise last
+    raise CodecError(
+        f"no installed library can read it: {'; '.join(messages)}", Kind.UNSUPPORTED, path=path_text(path)
+    ) from last
+
+
+def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
+    """Return the facts that one library reads from the header of a file."""
+    text, level = path_text(path), non_negative("level", level)
+    with translated(text, codec):
+        try:
+            facts: Facts = codec.reader().facts(text, level, codec.version)
+        except MemoryError as error:  # headers are small: the file claims a false size
+            raise DamagedError(f"{codec.version}: damaged: {error}", path=text) from error
+        import numpy as np
+
+        if of_numpy(np.dtype(facts.dtype)) is None:
+            raise CodecError(
+                f"elements of {facts.dtype} are not supported: array files have no such type",
+                Kind.UNSUPPORTED,
+                path=text,
+            )
+    return facts
+
+
+def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
+    """Raise DamagedError if the decoded image exceeds `max_bytes`, or a plausible size for its file if that is None."""
+    nbytes = os.stat(path).st_size  # noqa: PTH116 - text
+    most = most_at_once = most_decoded = max(_PLAUSIBLE, _RATIO * nbytes)
+    if max_bytes is not None:
+        most = byte_count("max_bytes", max_bytes)
+        most_at_once, most_decoded = most - facts.nbytes, max(most, most_decoded)
+    shape = " x ".join(map(str, facts.shape))
+    for taken, limit, claim in (
+        (facts.nbytes, most, f"the header claims {shape} elements of {facts.dtype},"),
+        (facts.at_once, most_at_once, "one strip or tile takes, beside the pixels,"),
+        (facts.decoded, most_decoded, "to decode its strips or tiles takes"),
+    ):
+        if taken > limit:
+            why = f"the limit of {size(limit)} (its file has {size(nbytes)}): to decode it, give a larger max_bytes"
+            raise DamagedError(f"{claim} {size(taken)}, more than {why}", Kind.TOO_COSTLY, path=path)
+
+
+def fill(
+    codec: Codec,
+    path: str | os.PathLike[str],
+    facts: Facts,
+    into: NDArray[Any],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> None:
+    """Decode a level with one library; `facts` are those that the library returned for it. See `decode`.
+
+    NotEnoughMemory where the library would need more than the available memory beside the pixels.
+    """
+    text = path_text(path)
+    if into.shape != facts.shape or not into.flags.writeable:
+        shape = " x ".join(map(str, facts.shape))
+        raise ValueError(f"{text}: `into` must be a writable array of {shape} elements, but has shape {into.shape}")
+    threads = threads or decoder_threads()
+    if facts.nbytes >= _SMALL:
+        # Segments of a TIFF in each thread, and what is read ahead; other libraries decode the whole image first.
+        segments = 2 * threads * facts.at_once + min(facts.decoded, _READ_AHEAD)
+        instead = "decode it where more memory is available, fewer pixels (level=), or with fewer threads"
+        expect_memory(segments if facts.at_once else facts.nbytes, "decode", text, instead=instead)
+    before, raised = identity_of(text), list[BaseException]()
+    done = 0
+
+    def report(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if progress is not None:
+            try:
+                progress(min(done, facts.nbytes), facts.nbytes)
+            except BaseException as error:  # a library may replace the exception
+                raised.append(error)
+                raise
+
+    try:
+        with translated(text, codec):
+            codec.reader().fill(text, facts.level, into, report, threads)
+    except Exception as error:
+        if raised:
+            raise raised[0] from None
+        expect_identity(text, before, cause=error)
+        left = available_memory()
+        if isinstance(error, MemoryError) and left is not None and 4 * (facts.nbytes + facts.at_once) < left:
+            raise DamagedError(f"{error}: damaged: more memory is needed than {size(facts.nbytes)}") from error
+        raise
+    finally:
+        trim_heap()  # of all threads, those of the library too
+    expect_identity(text, before)
+
+
+def identity_of(path: str) -> FileIdentity:
+    """Return what identifies the contents of a file; zeros if there is no file."""
+    try:
+        return file_identity(path)
+    except FileNotFoundError:
+        return FileIdentity(0, 0, 0, 0, 0)
+
+
+def expect_identity(path: str, expected: FileIdentity, cause: Exception | None = None) -> None:
+    """Raise FileChanged, with its `cause`, if a file has another identity than before."""
+    if identity_of(path) != expected:
+        raise changed(path, "it was being decoded") from cause
+
+
+def changed(path: str, doing: str) -> FileChanged:
+    """Return the error for an image that is not the one that was identified."""
+    return FileChanged(errno.ESTALE, f"the image was replaced or written while {doing}", path)
+
+
+@contextlib.contextmanager
+def translated(path: str, codec: Codec) -> Iterator[None]:
+    """Turn exceptions of a library into CodecError; an OSError of the system, and errors of onecopy, pass through."""
+    try:
+        yield
+    except (FormatError, FileChanged, NoLevelError):
+        raise
+    except MemoryError as error:
+        raise MemoryError(f"{path}: {codec.version}: {str(error) or 'out of memory'}") from error
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL, errno.EOVERFLOW):  # an offset in the file is none
+            raise
+        raise CodecError(f"{codec.version}: {error}", path=path) from error
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        raise CodecError(f"{codec.version}: {' '.join(words.split())[:500]}", path=path) from error

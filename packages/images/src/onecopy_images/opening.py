@@ -1,0 +1,236 @@
+"""`open`: an image as a mapped array, decoded once per machine; `decode`: an image in a scratch file."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from onecopy.arguments import non_negative
+from onecopy.arrays.file import OneFile
+from onecopy.files import Mapping
+from onecopy.sources import resolve
+from onecopy.store import Store, file_key, report_progress
+from onecopy_images import codecs
+from onecopy_images.image import NAME, Facts, Image, no_level
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from onecopy.identity import FileIdentity
+    from onecopy.scratch_arrays import Scratch
+    from onecopy.store import Artefact
+    from onecopy_images.codecs import Codec
+
+_VERSION = "2"
+"""Version of the artefacts, part of their keys: with a new version all images are decoded again."""
+_OURS = (".oc", ".safetensors")
+
+
+def open(
+    path: str | os.PathLike[str],
+    level: int = 0,
+    *,
+    store: Store | str | os.PathLike[str] | None = None,
+    max_bytes: int | str | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Image:
+    """Open an image as an array that all processes share; the first process decodes it into the store.
+
+    An uncompressed TIFF is mapped itself. Other images are decoded once per machine by the first installed library that
+    can read them (see `onecopy.images.codecs`), directly into a file of the store. Its key has the identity of the
+    image file, the level, and the versions of the library. The file appears when it is complete: if the decoding
+    process is killed, a waiting process decodes instead. ``onecopy store prune`` removes decoded images.
+
+    Parameters
+    ----------
+    path
+        An image file, an artefact of this function, or another array file (``.oc``, ``.safetensors``) with one array.
+    level
+        Level of an image pyramid; 0 is the largest.
+    store
+        Where decoded images are kept: a `onecopy.Store` or a folder; None: the default folder on disk.
+    max_bytes
+        Maximum size of the decoded level, in bytes or as text such as "20 GB"; a larger image is an error before any
+        space is reserved. None: 256 MiB, or 1400 times the size of the file if that is more.
+    threads
+        Number of threads of the decoding library; None: the CPUs of this process, at most 4.
+    progress
+        Called with (bytes done, bytes in total) if this process decodes. An exception from it stops the decoding.
+
+    Raises
+    ------
+    OSError
+        The file does not exist. ENOSPC: no space for the decoded image, found before the decoding begins.
+    CodecError
+        No installed library can read the image, its bytes are damaged, or it is larger than `max_bytes`.
+    FileChanged
+        The file was replaced or written during the decoding.
+    ValueError
+        The image has no such level.
+    TimeoutError
+        Another process is still decoding when the timeout of the store has passed.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib, tifffile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> tifffile.imwrite(folder / "cells.tif", np.full((300, 200), 7, np.uint16), compression="zlib")
+    >>> image = oc.images.open(folder / "cells.tif", store=folder / "store")
+    >>> image.array[0, :3], image.artefact.built
+    (array([7, 7, 7], dtype=uint16), True)
+    >>> oc.images.open(folder / "cells.tif", store=folder / "store").artefact.built
+    False
+    """
+    text, level = resolve(path)[0], non_negative("level", level)
+    if text.endswith(_OURS):
+        image = _of_file(text, OneFile(text), "mapped: it is an array file")
+        if level == image.level:
+            return image
+        image.close()
+        if image.level == 0:
+            raise no_level(text, level, 1)
+        raise ValueError(f"{text}: no level {level}: the file has level {image.level} only")
+    opened = Store.of(store).with_options(durable=False)
+    if progress is not None:  # calls of it in a child would be lost
+        opened = opened.with_options(where="here")
+    for codec in codecs.each_for(text):
+        if (found := opened.find(_key(text, level, codec))) is not None:
+            return _of_artefact(text, found)
+
+    def one(codec: Codec) -> Image:
+        before = codecs.identity_of(text)
+        facts = codecs.facts_of(codec, text, level)
+        if facts.in_place is not None:
+            return _in_place(text, facts, before)
+        codecs.check_size(text, facts, max_bytes)
+        key = _key(text, level, codec)
+
+        def build(target: Path) -> None:
+            _build(target, text, codec, facts, key, threads, progress)
+
+        return _of_artefact(text, opened.get_or_build(key, build, source=text))
+
+    return codecs.first_that_can(text, one)
+
+
+def decode(
+    path: str | os.PathLike[str],
+    level: int = 0,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    max_bytes: int | str | None = None,
+    max_resident: int | str | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Scratch:
+    """Decode an image into an unnamed scratch file on disk: writable pixels of this process, outside the heap.
+
+    Use it to change pixels, and for images that are larger than memory. `open` is for images that several processes
+    read; `onecopy.images.codecs.decode` decodes into an existing array.
+
+    Parameters
+    ----------
+    path, level, max_bytes, threads, progress
+        As for `open`.
+    folder, max_resident
+        The folder of the file, and the maximum of its bytes in memory: see `onecopy.scratch`.
+
+    Raises
+    ------
+    OSError
+        The file does not exist. ENOSPC: no space for the decoded image, found before the decoding begins.
+    CodecError, FileChanged, ValueError
+        As for `open`.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib, tifffile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "cells.tif")
+    >>> tifffile.imwrite(path, np.full((300, 200), 7, np.uint16), compression="zlib")
+    >>> with oc.images.decode(path) as pixels:
+    ...     pixels.array[0] = 1
+    ...     int(pixels.array.sum())
+    418800
+    """
+    from onecopy.scratch_arrays import scratch
+
+    text, level = resolve(path)[0], non_negative("level", level)
+
+    def one(codec: Codec) -> Scratch:
+        facts = codecs.facts_of(codec, text, level)
+        codecs.check_size(text, facts, max_bytes)
+        pixels = scratch(facts.shape, facts.dtype, dir=folder, max_resident=max_resident)
+        try:
+            codecs.fill(codec, text, facts, pixels.array, threads=threads, progress=progress)
+        except BaseException:
+            pixels.close()
+            raise
+        return pixels
+
+    return codecs.first_that_can(text, one)
+
+
+def _key(path: str, level: int, codec: Codec) -> str:
+    return file_key(path, f"{_VERSION} of level {level} by {codec.version}")
+
+
+def _build(
+    target: Path,
+    path: str,
+    codec: Codec,
+    facts: Facts,
+    key: str,
+    threads: int | None,
+    progress: Callable[[int, int], object] | None,
+) -> None:
+    """Decode into the file that becomes the artefact, without a copy; after an error no file is left."""
+
+    def report(done: int, total: int) -> None:
+        report_progress(done)
+        if progress is not None:
+            progress(done, total)
+
+    with _reserved(facts, target) as pixels:
+        codecs.fill(codec, path, facts, pixels.array, threads=threads, progress=report)
+        if _key(path, facts.level, codec) != key:  # the key would lead to pixels of another file
+            raise codecs.changed(path, "it was being decoded")
+        pixels.save(target, NAME, facts.metadata(path), durable=False)
+
+
+def _reserved(facts: Facts, target: Path) -> Scratch:
+    """Return the memory to decode into: a scratch file, or heap where the file system cannot reserve space."""
+    from onecopy.scratch_arrays import alloc, scratch  # opening a decoded image needs neither
+
+    try:
+        return scratch(facts.shape, facts.dtype, dir=target.parent, anywhere=True)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return alloc(facts.shape, facts.dtype, heap_below=2 * facts.nbytes + 1)
+
+
+def _of_artefact(path: str, artefact: Artefact) -> Image:
+    file = OneFile(str(artefact.path), None, artefact.handle)
+    return _of_file(path, file, artefact.reason, artefact.without_handle())
+
+
+def _of_file(path: str, file: OneFile, reason: str, artefact: Artefact | None = None) -> Image:
+    """Return the image in an array file, which is closed after an error."""
+    try:
+        return Image(path, file, Facts.of_file(file), reason, artefact)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _in_place(path: str, facts: Facts, expected: FileIdentity) -> Image:
+    assert facts.in_place is not None
+    mapping = Mapping(path, facts.in_place.offset, facts.nbytes)
+    if mapping.identity != expected[:4] or codecs.identity_of(path) != expected:
+        mapping.close()
+        raise codecs.changed(path, "it was being opened")
+    reason = f"mapped from the image file, which has uncompressed pixels from byte {facts.in_place.offset}"
+    return Image(path, mapping, facts, reason)

@@ -1,0 +1,560 @@
+"""`share`: the images of a dataset, decoded once per machine into one file that all processes map.
+
+`share` finds the file by its key. Where there is none, `build` decodes into it in threads: a `Job` says what becomes of
+each image, a `Layout` where it is in the file. A build that was killed is continued by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import warnings
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from onecopy.arguments import cpu_count, path_text, thread_count
+from onecopy.arrays.entries import of_numpy
+from onecopy.arrays.file import OneFile
+from onecopy.errors import FileChanged
+from onecopy.identity import contents_of
+from onecopy.sources import How
+from onecopy.store import Store, keys, report_progress
+from onecopy_images import codecs
+from onecopy_images.image import CodecError, Images
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from onecopy.identity import Contents
+    from onecopy.remote.pieces import PartialFile
+    from onecopy_images.codecs import Codec
+    from onecopy_images.image import Facts
+
+_SAMPLES = {"L": 1, "RGB": 3, "RGBA": 4}
+"""Samples of a pixel by colour mode."""
+
+
+class Form(NamedTuple):
+    """The colour mode, size and orientation of images; None, None and False: images as they are decoded."""
+
+    color: str | None
+    """Name of one of Pillow's modes, or None for that of the image."""
+    size: tuple[int, int] | int | None
+    """(height, width), or the number of pixels of the longer side, or None for the size of the image."""
+    upright: bool
+    """Whether images are turned as their EXIF orientation says."""
+
+    @classmethod
+    def of(cls, color: str | None, size: tuple[int, int] | int | None, upright: bool) -> Form:
+        """Return the form of three arguments of `onecopy.images.share`; ValueError if one is invalid."""
+        if color is not None and color not in _SAMPLES:
+            raise ValueError(f"color must be one of {', '.join(map(repr, _SAMPLES))} or None, not {color!r}")
+        sides = size if isinstance(size, tuple) else (1, 1) if size is None else (size, size)
+        if len(sides) != 2 or not all(isinstance(side, int) and 0 < side < 1 << 16 for side in sides):
+            raise ValueError(f"size must be (height, width) or the longer side, each from 1 to 65535, not {size!r}")
+        return cls(color, size, upright)
+
+    @property
+    def is_original(self) -> bool:
+        """Whether images stay as they are decoded."""
+        return self.color is None and self.size is None and not self.upright
+
+    def sides(self, height: int, width: int) -> tuple[int, int]:
+        """Return the (height, width) of an image of this height and width.
+
+        Examples
+        --------
+        >>> Form("RGB", 640, False).sides(1080, 1920), Form("RGB", (224, 224), False).sides(1080, 1920)
+        ((360, 640), (224, 224))
+        """
+        if self.size is None:
+            return height, width
+        if isinstance(self.size, tuple):
+            return self.size
+        longer = max(height, width)
+        return max(1, round(height * self.size / longer)), max(1, round(width * self.size / longer))
+
+    def applied(self, path: str, facts: Facts) -> tuple[tuple[int, ...], str]:
+        """Return shape and dtype of an image in this form; CodecError if its values do not fit into the mode."""
+        if self.is_original:
+            return facts.shape, facts.dtype
+        height, width = self.sides(*facts.shape[:2])
+        if self.color is None:
+            return (height, width, *facts.shape[2:]), facts.dtype
+        if facts.dtype not in ("|u1", "|b1"):
+            raise CodecError(
+                f"elements of {facts.dtype} cannot be converted to {self.color!r} without loss: give color=None",
+                CodecError.Kind.UNSUPPORTED,
+                path=path,
+            )
+        samples = _SAMPLES[self.color]
+        return (height, width) if samples == 1 else (height, width, samples), "|u1"
+
+
+_VERSION = "2"
+"""Version of the artefacts, part of their keys: with a new version all datasets are decoded again."""
+_SHOWN = 5
+"""Number of damaged images in an error message."""
+
+
+def share(
+    paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    size: tuple[int, int] | int | None = None,
+    color: Literal["RGB", "RGBA", "L"] | None = "RGB",
+    upright: bool = False,
+    transform: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+    version: str = "",
+    on_error: Literal["raise", "skip"] = "raise",
+    private: bool = False,
+    store: Store | str | os.PathLike[str] | None = None,
+    max_bytes: int | str | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Images:
+    """Decode the images of a dataset once per machine, into one file that all processes map.
+
+    The first process that calls it decodes, in threads; the others wait, and they and all later runs map the file
+    within milliseconds. The key of the file has path and identity of every image (`onecopy.file_key`), their order, the
+    options, what `transform` reaches, and the versions of the decoding libraries. If the decoding process is
+    killed, the next call decodes the images that are missing. ``onecopy store prune`` removes the file.
+
+    Parameters
+    ----------
+    paths
+        Paths of the images, in the order of the result; or a pattern such as ``"train/**/*.jpg"``, whose matches are
+        sorted.
+    size
+        None: images keep their sizes. (height, width): all images are resized to it, whatever their proportions.
+        A number: the longer side is resized to it, and the other one in proportion (rounded, at least 1). Images are
+        reduced or enlarged by Pillow's bilinear filter. A JPEG that is reduced to a quarter or less is decoded at 1/2,
+        1/4 or 1/8 of its size first, so that pixels differ a little from those of a whole decode.
+    color
+        The mode that Pillow converts images to: "RGB" and "RGBA" have three axes, "L" (grey) has two. None: each image
+        as it is decoded, which must be of one dtype and number of axes for all; without `size` and `upright` by the
+        libraries of `onecopy.images.codecs`, which keep 16 bits. Palettes then stay indices. Images that Pillow would
+        reduce to 8 bits count as damaged.
+    upright
+        Whether images are turned or mirrored as the orientation in their EXIF data says, as ``ImageOps.exif_transpose``
+        of Pillow does; `size` is that of the upright image. False: pixels are in the order of the file, as those of
+        ``PIL.Image.open`` and, for TIFF files, which that function turns, of ``tifffile.imread``.
+    transform
+        A function from an array, which it may change, to an array with any dtype of array files. It is called in
+        threads of the process that decodes. The shape of its result may depend only on the shape of its argument; it is
+        called twice for the first image of each shape. The key has all of the program's own code and values that it
+        reaches, as for `onecopy.cached`.
+    version
+        Any text that is part of the key: change it for what the key does not see.
+    on_error
+        What happens if images are damaged. "raise": after the others are decoded, CodecError, which names them.
+        "skip": their pixels are zeros, and `Images.errors` has the reasons by number. Both make the same file, so that
+        a call with "skip" after an error decodes nothing again.
+    private
+        Whether arrays are writable, on copy-on-write pages, as with `onecopy.open`: ``torch.from_numpy(images[i])``
+        then makes a tensor without a copy and without a warning. Pages that are written become private.
+    store
+        Where the file is kept: a `onecopy.Store` or a folder; None: the default folder on disk.
+    max_bytes
+        Maximum size of one decoded image, before it is resized; a larger one counts as damaged. None: as for
+        `onecopy.images.open`.
+    threads
+        Number of threads that decode; None: the CPUs of this process. Each holds one decoded image in memory.
+    progress
+        Called with (images done, images in total) if this process decodes; images that an earlier process decoded
+        count as done. An exception from it stops the decoding.
+
+    Raises
+    ------
+    OSError
+        A file does not exist, is not a regular file, or cannot be read. ENOSPC: no space for the pixels, found before
+        they are decoded.
+    CodecError
+        Images are damaged, no installed library can read them, or they are larger than `max_bytes`.
+    FileChanged
+        An image was replaced or written during the decoding.
+    ValueError
+        There are no images, or their dtypes or numbers of axes differ.
+    TypeError
+        The transform reaches a value without a stable identity; the message names it.
+    TimeoutError
+        Another process is still decoding when the timeout of the store has passed.
+
+    Exceptions of the transform are passed on, with a note that has the path of the image.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib
+    >>> from PIL import Image
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for number in range(3):
+    ...     Image.fromarray(np.full((60, 80, 3), number, np.uint8)).save(folder / f"{number}.png")
+    >>> images = oc.images.share(folder.glob("*.png"), size=(30, 40), store=folder / "store")
+    >>> len(images), images[2].shape, images.report.built
+    (3, (30, 40, 3), True)
+    >>> oc.images.share(folder.glob("*.png"), size=(30, 40), store=folder / "store").report.built
+    False
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
+    form, named = Form.of(color, size, upright), _named(paths)
+    opened = Store.of(store).with_options(durable=False)
+    if progress is not None:
+        opened = opened.with_options(where="here")
+    contents, digest = _identified(named, [_VERSION, repr(form), version, str(max_bytes), *_code(form, transform)])
+    key = f"dataset of {len(named)} images, {digest}"
+
+    def build(target: Path) -> None:
+        _build(target, key, Job(named, contents, form, transform, max_bytes), threads, progress)
+
+    artefact = opened.get_or_build(key, build)
+    images = Images(OneFile(str(artefact.path), How(private=private), artefact.handle))
+    images.report = artefact.without_handle()
+    if images.errors and on_error == "raise":
+        reasons, count = list(images.errors.values()), len(images)
+        images.close()
+        more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
+        raise CodecError(
+            f"{len(reasons)} of {count} images cannot be decoded: {'; '.join(reasons[:_SHOWN])}{more}: the others are "
+            "decoded: give on_error='skip' to use them"
+        )
+    return images
+
+
+def _named(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[str]:
+    """Return the paths as text; ValueError if there are none."""
+    if isinstance(paths, str | os.PathLike):
+        from glob import glob
+
+        pattern = path_text(paths)
+        if os.path.isdir(pattern):  # noqa: PTH112 - text
+            raise ValueError(f"{pattern}: a folder: give a pattern of images in it, such as {pattern}/**/*.jpg")
+        found = sorted(glob(pattern, recursive=True))  # noqa: PTH207 - an absolute pattern too
+        if not found:
+            raise ValueError(f"{pattern}: no file matches this pattern")
+        return found
+    found = [path_text(path) for path in paths]
+    if not found:
+        raise ValueError("a dataset needs 1 image or more, not 0")
+    return found
+
+
+def _identified(paths: list[str], words: list[str]) -> tuple[list[Contents], str]:
+    """Return what each file contains, and a digest of all of them, their real paths, and words."""
+    folders: dict[str, str] = {}
+    contents: list[Contents] = []
+    lines = words
+    for path in paths:
+        begin = path.rfind("/") + 1
+        folder = path[:begin]
+        if folder not in folders:  # resolving each path would take most of the time
+            folders[folder] = os.path.realpath(folder or ".")
+        contents.append(contents_of(path))
+        lines.append(f"{folders[folder]}/{path[begin:]}\0{contents[-1].text}")
+    return contents, keys.digest_of("\n".join(lines), "the images")
+
+
+def _code(form: Form, transform: Callable[[NDArray[Any]], NDArray[Any]] | None) -> list[str]:
+    """Return the versions of the libraries that decode, and the identity of the transform."""
+    libraries = codecs.LIBRARIES if form.is_original else (codecs.PILLOW,)
+    words = [codec.version for codec in map(codecs.installed, libraries) if codec is not None]
+    return words if transform is None else [*words, f"by {keys.name_of(transform)}"]
+
+
+HEAD = 4096
+"""Bytes of the header; pixels begin at a multiple of it."""
+
+
+class Layout:
+    """Where the arrays of a dataset are in its file.
+
+    They are ``offsets`` and ``shapes`` (only if shapes differ), ``paths``, ``pixels``, and ``errors`` if images could
+    not be decoded. The header takes 4096 bytes and is written last, because the length of ``errors`` is known last.
+    There are no checksums: the pieces of the file are written in any order. All images have one number of axes.
+    """
+
+    def __init__(self, paths: Sequence[str], shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> None:
+        self.shapes, self.dtype = shapes, dtype
+        sizes = np.array([prod(shape) for shape in shapes], np.int64)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        self.small: dict[str, NDArray[Any]] = {}
+        """The arrays that are known before an image is decoded."""
+        shape: tuple[int, ...] = (len(shapes), *shapes[0])
+        if len(set(shapes)) > 1:
+            self.small = {"offsets": offsets.astype("<i8"), "shapes": np.array(shapes, "<i8")}
+            shape = (int(offsets[-1]),)
+        names = np.frombuffer(b"\0".join(os.fsencode(os.path.abspath(path)) for path in paths), np.uint8)  # noqa: PTH100
+        begin = HEAD + sum(array.nbytes for array in self.small.values())
+        self.small["paths"] = np.pad(names, (0, -(begin + len(names)) % HEAD))
+        self._pixels = of_numpy(dtype), shape, int(offsets[-1]) * dtype.itemsize
+        self._begin = begin + self.small["paths"].nbytes
+        self._offsets = offsets * dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """Size of the file in bytes, without ``errors``."""
+        return self._begin + self._pixels[2]
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return the first byte of an image in the file, and the byte after its last one."""
+        return self._begin + int(self._offsets[number]), self._begin + int(self._offsets[number + 1])
+
+    def finish(self, file: PartialFile, errors: dict[int, str]) -> None:
+        """Write all arrays but the pixels, then the header."""
+        arrays: dict[str, NDArray[Any] | None] = {**self.small, "pixels": None}
+        if errors:
+            arrays["errors"] = np.frombuffer(json.dumps(dict(sorted(errors.items()))).encode(), np.uint8)
+        own = json.dumps({"version": 1, "kind": "arrays", "schema": {}})
+        entries: dict[str, Any] = {"__metadata__": {"format": "pt", "onecopy": own}}
+        begin = 0
+        for name, array in arrays.items():
+            if array is None:
+                dtype, shape, nbytes = self._pixels
+            else:
+                dtype, shape, nbytes = of_numpy(array.dtype), array.shape, array.nbytes
+                file.write(HEAD + begin, array.view(np.uint8).data.cast("B"))
+            entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": (begin, begin + nbytes)}
+            begin += nbytes
+        file.write(0, struct.pack("<Q", HEAD - 8) + json.dumps(entries).encode().ljust(HEAD - 8))
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+_AT_ONCE = 8
+"""Images in one task of a thread: switching between threads takes as long as decoding a small image."""
+Kind = tuple[tuple[int, ...], "np.dtype[Any]"]
+"""Shape and dtype of an image."""
+_Work = Callable[..., "Generator[Any]"]
+"""`_results` in the threads of a build: (function, items) -> results."""
+
+
+class _TransformError(Exception):
+    """The transform raised an exception, which is the argument."""
+
+
+class Job(NamedTuple):
+    """The arguments of one call of `onecopy.images.share` that determine the pixels."""
+
+    paths: list[str]
+    contents: list[Contents]
+    """What each file contained when the key was made."""
+    form: Form
+    transform: Callable[[NDArray[Any]], NDArray[Any]] | None
+    max_bytes: int | str | None
+
+    def kind(self, number: int) -> Kind | CodecError:
+        """Return the shape and dtype that an image has before the transform, from its header, or why it has none."""
+        path = self.paths[number]
+
+        def one(codec: Codec) -> Kind:
+            facts = codecs.facts_of(codec, path, 0)
+            codecs.check_size(path, facts, self.max_bytes)
+            if self.form.upright:
+                from onecopy_images import _pillow
+
+                facts = facts._replace(shape=_pillow.upright_shape(path, facts.shape))
+            shape, dtype = self.form.applied(path, facts)
+            return shape, np.dtype(dtype)
+
+        try:
+            return self._first_that_can(path, one)
+        except CodecError as error:
+            self._expect_unchanged(number, error)
+            return error
+
+    def decode(self, number: int) -> NDArray[Any]:
+        """Return the pixels of an image after the transform; CodecError if it is damaged."""
+        path = self.paths[number]
+        try:
+            pixels = self._first_that_can(path, lambda codec: self._decoded(codec, path))
+        except Exception as error:
+            self._expect_unchanged(number, error)
+            raise
+        self._expect_unchanged(number, None)
+        return pixels if self.transform is None else self._transformed(path, pixels)
+
+    def _first_that_can(self, path: str, use: Callable[[Codec], T]) -> T:
+        return codecs.first_that_can(path, use) if self.form.is_original else use(codecs.pillow(path))
+
+    def _decoded(self, codec: Codec, path: str) -> NDArray[Any]:
+        if codec.name == "pillow":
+            from onecopy_images import _pillow
+
+            with codecs.translated(path, codec):
+                return _pillow.decoded(path, self.form)
+        facts = codecs.facts_of(codec, path, 0)
+        pixels = np.empty(facts.shape, facts.dtype)
+        codecs.fill(codec, path, facts, pixels, threads=1)
+        return pixels
+
+    def _expect_unchanged(self, number: int, cause: Exception | None) -> None:
+        path = self.paths[number]
+        if not self.contents[number].are_in(path):
+            raise codecs.changed(path, "its dataset was being decoded") from cause
+
+    def _transformed(self, path: str, pixels: NDArray[Any]) -> NDArray[Any]:
+        assert self.transform is not None
+        try:
+            made = np.ascontiguousarray(self.transform(pixels.copy()))  # a function may write into its argument
+            made = made.astype(made.dtype.newbyteorder("<"), copy=False)
+            if of_numpy(made.dtype) is None:
+                raise TypeError(f"array files have no element type for the numpy dtype {made.dtype}")
+        except Exception as error:
+            error.add_note(f"raised by the transform of {path}")
+            raise _TransformError(error) from None
+        return made
+
+
+def _build(
+    target: Path, key: str, job: Job, threads: int | None, progress: Callable[[int, int], object] | None
+) -> None:
+    """Decode all images into the file at `target`, which appears when it is complete.
+
+    A build that is killed, or ends with an error of the system, leaves the images that it has decoded; the next build
+    of the key decodes the others. After an error of the transform, or a change of an image, nothing is left, because
+    the key is never requested again.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # here, because processes that map the file do not build
+
+    from onecopy.remote.pieces import PartialFile
+
+    count = thread_count(threads) or cpu_count()
+    try:
+        with warnings.catch_warnings(), ThreadPoolExecutor(count, "onecopy-images") as pool:
+            # Pillow's warning of large images, which `max_bytes` limits: filters are process-wide, so not in a thread.
+            warnings.filterwarnings("ignore", "Image size .* could be decompression bomb")
+            work = partial(_results, pool, 2 * count)
+            layout, errors = _planned(job, work)
+            file = PartialFile(target, key, layout.size)
+            filling = _Build(file, layout, job, errors)
+            try:
+                filling.reserve()
+                filling.decode(work, progress)
+                layout.finish(file, errors)
+                file.publish(target)
+            except (FileChanged, _TransformError):
+                file.remove()
+                raise
+            finally:
+                file.close()
+    except _TransformError as error:
+        raise error.args[0] from None
+
+
+def _results(pool: ThreadPoolExecutor, ahead: int, function: Callable[[T], U], items: Sequence[T]) -> Generator[U]:
+    """Yield the results of a function, called in threads, in the order of the items; an error ends all work.
+
+    `ahead` is the number of tasks that are in work or done before the result of the first of them is taken.
+    """
+
+    def several(first: int) -> list[U]:
+        return [function(item) for item in items[first : first + _AT_ONCE]]
+
+    pending: deque[Future[list[U]]] = deque()
+    try:
+        for first in range(0, len(items), _AT_ONCE):
+            pending.append(pool.submit(several, first))
+            if len(pending) > ahead:
+                yield from pending.popleft().result()
+        while pending:
+            yield from pending.popleft().result()
+    finally:
+        for future in [future for future in pending if not future.cancel()]:
+            future.exception()  # waits: a thread must not write into a closed file
+
+
+def _planned(job: Job, work: _Work) -> tuple[Layout, dict[int, str]]:
+    """Return the layout of the images, and the reason by the number of each image that cannot be decoded.
+
+    Damaged images have the shape of the first one that can be read.
+    """
+    kinds: list[Kind | None] = []
+    errors: dict[int, str] = {}
+    made: dict[Kind, Kind] = {}  # by the transform, from images of one kind
+    for number, kind in enumerate(work(job.kind, range(len(job.paths)))):
+        try:
+            if isinstance(kind, CodecError):
+                raise kind
+            if job.transform is not None and kind not in made:
+                image = job.decode(number)
+                made[kind] = image.shape, image.dtype
+            kinds.append(made.get(kind, kind))
+        except CodecError as error:
+            errors[number] = str(error)
+            kinds.append(None)
+    first = next((number for number, kind in enumerate(kinds) if kind is not None), None)
+    if first is None:
+        raise CodecError(f"none of the {len(kinds)} images can be decoded: {errors[0]}")
+    expected = kinds[first]
+    assert expected is not None
+    for number, other in enumerate(kinds):
+        if other is not None and (len(other[0]), other[1]) != (len(expected[0]), expected[1]):
+            raise ValueError(
+                f"images must have one dtype and number of axes, but {job.paths[first]} has {_as_text(expected)} and "
+                f"{job.paths[number]} has {_as_text(other)}: give color='RGB', or share them apart"
+            )
+    shapes = [expected[0] if kind is None else kind[0] for kind in kinds]
+    return Layout(job.paths, shapes, expected[1]), errors
+
+
+def _as_text(kind: Kind) -> str:
+    return f"{kind[1]} of shape {kind[0]}"
+
+
+class _Build(NamedTuple):
+    """A file that is being filled."""
+
+    file: PartialFile
+    layout: Layout
+    job: Job
+    errors: dict[int, str]
+
+    def reserve(self) -> None:
+        """Reserve the space of the file; OSError if there is not enough."""
+        try:
+            self.file.reserve(0, self.file.size)
+        except OSError:
+            if not self.file.have.size:
+                self.file.remove()  # what was reserved would take the space that is missing
+            raise
+
+    def decode(self, work: _Work, progress: Callable[[int, int], object] | None) -> None:
+        """Decode the images that the file does not have, and add those that cannot be decoded to the errors."""
+        total, errors = len(self.job.paths), self.errors
+        missing = [
+            number for number in range(total) if number not in errors and not self.file.has(*self.layout.place(number))
+        ]
+        with contextlib.closing(work(self._one, missing)) as results:
+            for done, (number, reason) in enumerate(results, start=total - len(missing) + 1):
+                if reason is not None:
+                    errors[number] = reason
+                report_progress(self.layout.place(number)[1])
+                if progress is not None:
+                    progress(done, total)
+
+    def _one(self, number: int) -> tuple[int, str | None]:
+        """Decode one image into the file; return its number, and the reason if it is damaged."""
+        try:
+            pixels = self.job.decode(number)
+        except CodecError as error:
+            return number, str(error)
+        found, expected = (pixels.shape, pixels.dtype), (self.layout.shapes[number], self.layout.dtype)
+        if found != expected:
+            wrong = ValueError(
+                f"{self.job.paths[number]}: decoded as {_as_text(found)}, but another image of its shape as "
+                f"{_as_text(expected)}: the shape of what a transform makes may depend only on that of its argument"
+            )
+            raise _TransformError(wrong)
+        if pixels.size:
+            self.file.write(self.layout.place(number)[0], pixels.reshape(-1).view(np.uint8).data)
+        return number, None

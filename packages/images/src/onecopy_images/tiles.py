@@ -1,0 +1,104 @@
+"""`Tiles`: arrays, image files and functions, whose shapes are read without decoding files."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from onecopy.page_cache import expect_memory
+from onecopy_images import codecs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+Tile: TypeAlias = "NDArray[Any] | str | os.PathLike[str] | Callable[[], NDArray[Any]]"
+"""An array (of numpy, or an object with shape, dtype and ``__array__``), a path of an image, or a function."""
+
+_LARGE = 1 << 20
+"""Bytes of a tile from which on the available memory is read before it is decoded."""
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an array whose memory goes back to the kernel with it: heaps of threads keep up to 32 MiB each."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.ndarray(shape, dtype, mmap.mmap(-1, prod(shape) * dtype.itemsize, flags=flags))
+
+
+class Tiles:
+    """A sequence of tiles. Decoded pixels are not kept.
+
+    Parameters
+    ----------
+    tiles
+        Arrays, paths and functions. The first function is called for its shape and dtype, which all functions must
+        have.
+
+    Raises
+    ------
+    OSError, CodecError
+        From methods, not from the constructor: a file does not exist, or is not an image.
+    """
+
+    def __init__(self, tiles: Sequence[Tile]) -> None:
+        self._tiles = list(tiles)
+        self._facts: dict[int, tuple[tuple[int, ...], Any]] = {}
+        self._of_functions: tuple[tuple[int, ...], Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._tiles)
+
+    def name(self, number: int) -> str:
+        """Return the name of a tile in messages."""
+        tile = self._tiles[number]
+        return f"tile {number} ({os.fsdecode(tile)})" if isinstance(tile, str | os.PathLike) else f"tile {number}"
+
+    def shape_and_dtype(self, number: int) -> tuple[tuple[int, ...], Any]:
+        """Return (shape, numpy dtype) of a tile; for a file, from its header."""
+        if number not in self._facts:
+            self._facts[number] = self._facts_of(self._tiles[number])
+        return self._facts[number]
+
+    def _facts_of(self, tile: Any) -> tuple[tuple[int, ...], Any]:
+        if isinstance(tile, str | os.PathLike):
+            facts = codecs.read_facts(tile)
+            return facts.shape, np.dtype(facts.dtype)
+        if hasattr(tile, "shape") and hasattr(tile, "dtype"):
+            return tuple(tile.shape), np.dtype(tile.dtype)
+        if not callable(tile):
+            raise TypeError(f"a tile must be an array, a path or a function, not {tile!r}")
+        if self._of_functions is None:
+            first = np.asarray(tile())
+            self._of_functions = first.shape, first.dtype
+        return self._of_functions
+
+    def is_in_memory(self, number: int) -> bool:
+        """Return whether a tile is a numpy array, so that `load` is cheap and may be called repeatedly."""
+        return isinstance(self._tiles[number], np.ndarray)
+
+    def loaded_bytes(self, number: int) -> int:
+        """Return the bytes of memory that `load` takes, half of them for buffers of a decoder; 0 for an array."""
+        shape, dtype = self.shape_and_dtype(number)
+        return 0 if self.is_in_memory(number) else 2 * prod(shape) * int(dtype.itemsize)
+
+    def load(self, number: int) -> NDArray[Any]:
+        """Return a tile as an array, decoding files; ValueError if it does not agree with `shape_and_dtype`."""
+        tile, (shape, dtype) = self._tiles[number], self.shape_and_dtype(number)
+        if isinstance(tile, str | os.PathLike):
+            if (needed := self.loaded_bytes(number)) >= _LARGE:
+                expect_memory(needed, "decode", os.fsdecode(tile), instead="cut the image into smaller tiles")
+            pixels = _empty(shape, dtype) if needed >= _LARGE else np.empty(shape, dtype)
+            codecs.decode(tile, pixels, threads=1)
+            return pixels
+        array = np.asarray(tile() if callable(tile) else tile)
+        if array.shape != shape or array.dtype != dtype:
+            raise ValueError(
+                f"{self.name(number)} must have shape {shape} and dtype {dtype}, as the first function, not "
+                f"{array.shape} and {array.dtype}"
+            )
+        return array

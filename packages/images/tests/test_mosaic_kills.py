@@ -1,0 +1,130 @@
+"""Processes that are killed while they stitch images: no partial image and no other file stays.
+
+30 rounds of killing; with ONECOPY_TORTURE=1, 500.
+"""
+
+import importlib
+import random
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.announcing import Announcing
+from tests.support.children import fork, status_of
+from tests.support.images import noise
+from tests.support.rounds import rounds
+from tests.support.seccomp import refuse
+from tests.support.writing import KILL, RENAMES
+
+import onecopy as oc
+
+tifffile = pytest.importorskip("tifffile")
+pytest.importorskip("imagecodecs")
+
+ROUNDS = rounds(30, 500)
+
+pytestmark = pytest.mark.processes
+
+
+class Stitching:
+    """Four tiles, and a file or folder that they are stitched into."""
+
+    POSITIONS = ((0, 0), (0, 900), (1400, 0), (1400, 900))
+
+    def __init__(self, path: Path, max_resident: str | None) -> None:
+        self.path, self.max_resident = path, max_resident
+        self.tiles = [noise((1500, 1000)) + number for number in range(4)]
+        self.expected = np.zeros((2900, 1900), np.uint16)
+        for tile, (y, x) in zip(self.tiles, self.POSITIONS, strict=True):
+            self.expected[y : y + 1500, x : x + 1000] = tile
+
+    def write(self, **options: Any) -> bool:
+        oc.images.mosaic(
+            self.tiles, self.POSITIONS, self.path, tile=(256, 256), max_resident=self.max_resident, **options
+        ).close()
+        return True
+
+    def stop_at_the_first_tile(self, announce: Callable[[], object]) -> bool:
+        return self.write(progress=lambda *_: announce())
+
+    def die_before_it_is_in_place(self, announce: Callable[[], object]) -> bool:
+        refuse(*RENAMES, error=KILL)
+        announce()
+        return self.write()
+
+    def stop_with_the_whole(self, announce: Callable[[], object]) -> bool:
+        self.write()
+        announce()
+        return True
+
+    def is_right(self) -> bool:
+        """Read the output with the library that the format belongs to, and compare."""
+        if self.path.suffix == ".oc":
+            with oc.open(self.path) as file:
+                (array,) = file.values()
+                return np.array_equal(array, self.expected)
+        if self.path.suffix == ".tif":
+            return np.array_equal(tifffile.imread(self.path), self.expected)
+        return np.array_equal(importlib.import_module("zarr").open(self.path, mode="r")[:], self.expected)
+
+    def names(self) -> set[str]:
+        """List the folder; besides the output there may be hidden files only."""
+        names = {path.name for path in self.path.parent.iterdir()}
+        assert all(re.match(r"\.onecopy-|\.a\.\S+\.onecopy-", name) for name in names - {self.path.name}), names
+        return names
+
+
+# An output, and how much of the canvas may be in memory.
+OUTPUTS = [("a.oc", None), ("a.oc", "8 MiB"), ("a.ome.tif", None), ("a.zarr", "8 MiB")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "max_resident"), OUTPUTS)
+def test_whoever_is_killed_while_stitching_leaves_nothing_that_the_next_does_not_remove(
+    needs_unnamed_files, tmp_path, name, max_resident
+):
+    pytest.importorskip("zarr")  # it starts threads that stay: only children use it
+    (tmp_path / "out").mkdir()
+    stitching, rng, killed = Stitching(tmp_path / "out" / name, max_resident), random.Random(2), Counter[str]()
+    start = time.perf_counter()
+    assert status_of(fork(stitching.write)) == 0
+    seconds = time.perf_counter() - start
+    moments = {
+        "at the first tile": stitching.stop_at_the_first_tile,
+        "before it is in place": stitching.die_before_it_is_in_place,
+        "with the whole": stitching.stop_with_the_whole,
+        "at any moment": stitching.stop_with_the_whole,
+    }
+    for number in range(max(ROUNDS // 3, 2 * len(moments))):
+        moment = list(moments)[number % len(moments)]
+        subprocess.run(["rm", "-rf", stitching.path], check=True)
+        before = stitching.names()
+        process = Announcing(moments[moment], waits=moment != "before it is in place")
+        if moment == "before it is in place":
+            assert process.end() == -signal.SIGSYS
+        else:
+            if moment == "at any moment":
+                time.sleep(rng.uniform(0, seconds))
+            process.kill(at_once=moment == "at any moment")
+        left = stitching.names()
+        if moment == "at the first tile":
+            assert name not in left
+            assert len(left - before) <= name.endswith(".tif")  # whose space is reserved beside it
+        elif moment == "before it is in place":
+            assert left - before
+            assert name not in left
+        elif moment == "with the whole":
+            assert left == {name}
+        assert name not in left or status_of(fork(stitching.is_right)) == 0
+        killed[moment] += 1
+    assert killed.keys() == moments.keys()
+    assert status_of(fork(lambda: stitching.write(overwrite=True))) == 0
+    assert stitching.names() == {name}
+    assert status_of(fork(stitching.is_right)) == 0

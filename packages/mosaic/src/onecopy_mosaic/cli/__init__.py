@@ -1,1 +1,0 @@
-"""The verbs that this package adds to `onecopy images`, one module each."""
