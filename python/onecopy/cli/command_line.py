@@ -35,12 +35,12 @@ VERBS = {
 """Module and one-line description of each verb, in the order of the help."""
 
 PACKAGED = {
+    "images": ("onecopy-images", "decode images once per machine, view and stitch them"),
     "top": ("onecopy-monitor", "show which processes and files hold memory, each counted once, live"),
     "record": ("onecopy-monitor", "run a command and record the memory that it and its children need"),
     "plot": ("onecopy-monitor", "draw a recording as SVG, HTML or PNG"),
     "diff": ("onecopy-monitor", "compare two recordings"),
     "serve": ("onecopy-monitor", "serve memory metrics for Prometheus, and a live page"),
-    "images": ("onecopy-images", "decode images once per machine, view and stitch them"),
     "bench": ("onecopy-bench", "measure in fresh processes, beside rivals"),
 }
 """Distribution and one-line description of each verb that another distribution of this project adds."""
