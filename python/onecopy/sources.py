@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onecopy.files import ArraysMode, Identity
-    from onecopy.remote.boards import Nodes
+    from onecopy.remote import Nodes
     from onecopy.store import Artefact
 
 __all__ = ["AS_REQUESTED", "How", "Named", "file_of", "files_of", "in_folder", "resolve", "url_of"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files import ArraysMode
-    from onecopy.remote.boards import Nodes
+    from onecopy.remote import Nodes
     from onecopy.sources import Named
     from onecopy.store import Artefact
 
@@ -94,8 +94,8 @@ def open(  # noqa: A001 - as `onecopy.open`
         Only these arrays: names, or (name, slice of rows), for which the array consists of these rows. Of a safetensors
         file or index behind a URL, only their bytes are fetched; a later call adds what is missing. Not with `align`.
     nodes
-        Nodes with which a URL is fetched, so that its server sends the file once, not once per node: "torchrun", "ray"
-        or addresses, as that of `onecopy.remote.fetch`. Not with `names`. None: this node fetches alone.
+        Nodes with which a URL is fetched, so that its server sends the file once, not once per node: "torchrun" or
+        "ray", as that of `onecopy.remote.fetch`. Not with `names`. None: this node fetches alone.
 
     Raises
     ------

@@ -25,15 +25,6 @@ from onecopy.text import escape, size
     show_default=True,
     help="Maximum number of concurrent requests.",
 )
-@click.option(
-    "--node",
-    "nodes",
-    multiple=True,
-    metavar="ADDRESS",
-    help="Address of a node that runs the same command at the same time: the origin sends each file once, and the nodes"
-    " exchange the pieces. Repeatable: all nodes, including this one, in the same order everywhere. All need the same"
-    " $ONECOPY_NODES_SECRET, or one home folder.",
-)
 @click.option("--verify", is_flag=True, help="Compare each file with the checksums that it contains.")
 @options.as_json()
 def command(
@@ -42,7 +33,6 @@ def command(
     folder: str | None,
     pattern: tuple[str, ...],
     connections: int,
-    nodes: tuple[str, ...],
     verify: bool,
     as_json: bool,
 ) -> None:
@@ -60,9 +50,7 @@ def command(
     for url in urls:
         start = time.monotonic()
         with screen.progress("fetch") as watch:
-            path = remote.fetch(
-                url, store=store, names=pattern, connections=connections, nodes=nodes or None, progress=watch
-            )
+            path = remote.fetch(url, store=store, names=pattern, connections=connections, progress=watch)
         if verify:
             with open_arrays(path) as file:
                 file.verify()

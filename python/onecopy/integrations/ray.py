@@ -10,9 +10,9 @@
     Model.options(scheduling_strategy=handle.placement()).remote(handle)
 
 A handle consists of names and versions, about a hundred bytes per file. The nodes that need a file at the same time
-fetch different pieces of it from the origin, and pass them on to each other; a node that comes later receives it from
-those that have it. Files lie in the store of each node (`onecopy.Store`), outside the object store of Ray, and outlive
-tasks, actors and drivers.
+fetch different pieces of it from the origin, and receive the others through Ray's object store; a node that comes later
+receives it from those that have it. Files lie in the store of each node (`onecopy.Store`) and outlive tasks, actors and
+drivers.
 
 **When not to use it.** For objects that are made by tasks and used by few: `ray.put`. It also shares numpy arrays
 between the processes of a node, but holds them in memory that cannot be reclaimed, and not after the driver has ended.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy import arrays, remote
 from onecopy.named_files import is_index, names_in, paths_of
-from onecopy.remote.boards import RayNodes
+from onecopy.remote.ray import RayNodes
 from onecopy.sources import resolve, url_of
 from onecopy.store import file_key
 
@@ -75,7 +75,7 @@ def share(source: str | os.PathLike[str]) -> Handle:
     for name, one in zip([path.name, *names], [path, *map(Path, paths_of(str(path), names))], strict=True):
         key = f"file of node {nodes.node[:16]}: {file_key(one)}"
         files.append(_File(name, "", remote.Version(one.stat().st_size, key, None, None)))
-        nodes.is_to_serve(key, one)
+        nodes.note(key, one, file_key(one))
     return Handle(tuple(files), nodes.node, str(path))
 
 
@@ -134,7 +134,9 @@ class Handle:
     def nodes(self) -> list[str]:
         """Return the identifiers of the nodes that have the file, and are alive."""
         nodes = RayNodes()
-        return sorted(set.intersection(*(nodes.having(one.origin().key(one.version)) for one in self._files)))
+        return sorted(
+            set.intersection(*(nodes.having(one.origin().key(one.version), one.version.size) for one in self._files))
+        )
 
     def placement(self) -> NodeAffinitySchedulingStrategy | str:
         """Return a scheduling strategy that prefers a node which has the file; "DEFAULT" if there is none."""

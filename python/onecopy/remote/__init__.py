@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from onecopy import _loader
 
 if TYPE_CHECKING:
-    from onecopy.remote.boards import Nodes as Nodes
     from onecopy.remote.fetching import fetch
     from onecopy.remote.fetching import fetch_ranges as fetch_ranges
     from onecopy.remote.fetching import fetch_versions as fetch_versions
+    from onecopy.remote.nodes import Nodes as Nodes
     from onecopy.remote.origin import NodesOnly as NodesOnly
     from onecopy.remote.origin import Origin as Origin
     from onecopy.remote.origin import Version as Version

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fnmatch
 import functools
+import logging
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +16,10 @@ from urllib.parse import unquote
 from onecopy.arguments import is_url
 from onecopy.errors import Error, FormatError, Kind
 from onecopy.named_files import is_inside, names_in
-from onecopy.remote.groups import Partners, together, warn
+from onecopy.remote.nodes import Partners, partners_of
 from onecopy.remote.origin import Origin, shown, versions_of
 from onecopy.remote.pieces import PartialFile, Ranges
-from onecopy.remote.steps import nothing, waited
+from onecopy.remote.steps import run, waited
 from onecopy.remote.transfer import CONNECTIONS, transfer
 from onecopy.store import Store, report_progress, views
 from onecopy.text import size
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from onecopy.remote.boards import Nodes
+    from onecopy.remote.nodes import Nodes
     from onecopy.remote.origin import Version
     from onecopy.store import Artefact
 
@@ -76,19 +77,16 @@ def fetch(
         Maximum number of concurrent requests.
     nodes
         Nodes that fetch together: each fetches different pieces from the origin and sends them to the others, so that
-        the origin sends the file once, not once per node. Pieces between nodes are authenticated with a secret, and
-        some bytes of each are compared with the origin, and the whole file with its hash if an HTTP server reports one;
-        they are not encrypted. If a node fails, sends wrong bytes or does not join, the logger "onecopy" warns of it,
-        and the other nodes fetch what they lack from the origin. None: each node fetches everything.
+        the origin sends the file once, not once per node. If a node fails, the logger "onecopy" warns of it, and the
+        others fetch what they lack from the origin. The whole file is compared with its hash if an HTTP server reports
+        one. None: each node fetches everything.
 
-        "torchrun": the nodes of the job in which torchrun started this process. A list: the addresses of all nodes, in
-        the same order on all of them, of which exactly one is of this machine; the first serves a port (":PORT" behind
-        it, 29600) until its process ends. For both, each node must make the same call, within 60 seconds, and know the
-        same secret: that of ``$ONECOPY_NODES_SECRET``, else that of a file in the home folder, which is created if it
-        is missing. One process per node takes part, the others wait for it.
+        "torchrun": the nodes of the job in which torchrun started this process. Each process makes the same calls in
+        the same order, each within 60 seconds; the first process of each node takes part, the others wait for it. The
+        pieces pass through a Gloo group of torch.distributed, beside the groups of the job.
 
-        "ray": the nodes of the Ray cluster that lack the file and call within a second of each other; a node that comes
-        later receives the file from these, or from nodes that have it. The secret is one of the cluster.
+        "ray": the nodes of the Ray cluster that lack the file at the same time, and those that have it. The pieces pass
+        through the object store of Ray, at most 32 MiB at a time for each node.
     progress
         Called about 10 times per second with (bytes received, bytes to receive) by the process that fetches. None: a
         warning of the logger "onecopy" after 2 seconds, then every 5.
@@ -104,7 +102,7 @@ def fetch(
     ModuleNotFoundError
         obstore is not installed, or what `nodes` needs.
     RuntimeError
-        The process is not one of a job of torchrun, or of a Ray cluster, as `nodes` says, or there is no secret.
+        The process is not one of a job of torchrun, or of a Ray cluster, as `nodes` says.
     ValueError
         The URL names no file, or `nodes` is invalid.
     FormatError
@@ -242,13 +240,17 @@ class Several:
         self._connections = connections
         self._progress = progress if progress is not None else _announced(self.store)
         self._done = 0
-        self._partners = Partners(None, nothing)
+        self._partners = Partners()
 
     @contextlib.contextmanager
     def together(self, nodes: Nodes) -> Iterator[None]:
         """Fetch inside the block with other nodes."""
-        with together(nodes, self.store, lambda: self._report(0)) as self._partners:
+        [self._partners] = run([lambda: partners_of(nodes, self.store)], report=lambda: self._report(0), wait=False)
+        try:
             yield
+        except BaseException:
+            self._partners.stop()
+            raise
 
     def view(self, what: str) -> Path:
         """Return the folder with links to what was fetched under a key or a list of names."""
@@ -281,8 +283,9 @@ class Several:
             self._partners.exchange(key, partial, origin, version, self._report, connections=self._connections)
             yield [(0, version.size)]
 
+        self._partners.begin(key, self.store, lambda: self._report(0))
         found = self.built(origin, version, steps)
-        self._partners.found(key, found.path)
+        self._partners.found(key, found.path, lambda: self._report(0))
         self._done += version.size
         return found
 
@@ -315,7 +318,8 @@ class Several:
                 if is_of_nodes and version.digest is not None:
                     name, expected = version.digest
                     if partial.digest(name, lambda: self._report(version.size)) != expected:
-                        warn(f"{origin.shown}: the {name} is not that of the origin")
+                        text = "onecopy: %s: the %s is not that of the origin; the file is fetched from there again"
+                        logging.getLogger("onecopy").warning(text, origin.shown, name)
                         partial.forget()
                         transfer(
                             origin, version, partial, [(0, version.size)], self._report, connections=self._connections
@@ -347,8 +351,6 @@ def _announced(store: Store) -> Callable[[int, int], object] | None:
         if now < due:
             return
         due = now + _LINE_INTERVAL_S
-        import logging
-
         speed = size(int((done - first) / (now - begun)))
         logging.getLogger("onecopy").warning("onecopy: fetching: %s of %s, %s/s", size(done), size(total), speed)
 

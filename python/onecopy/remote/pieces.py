@@ -22,7 +22,7 @@ from onecopy.identity import boot_identity
 from onecopy.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 __all__ = ["PartialFile", "Ranges"]
@@ -176,15 +176,11 @@ class PartialFile:
             self._note(start, len(data), checksum)
             self._changed.notify_all()
 
-    def forget(self, pieces: Collection[tuple[int, int]] | None = None) -> None:
-        """Mark pieces, each as it was written, as missing, because their contents are wrong; None: all pieces."""
+    def forget(self) -> None:
+        """Mark all pieces as missing, because their contents are wrong."""
         with self._changed:
-            entries: list[tuple[int, int, int]] = []
-            if pieces is not None:
-                text = os.pread(self._list, self._end - len(self._head), len(self._head))
-                entries = [one for one in _entries(text, self.size) if (one[0], one[0] + one[1]) not in pieces]
             self.have = Ranges()
-            self._rewrite(entries)
+            self._rewrite(())
 
     def has(self, start: int, stop: int) -> bool:
         """Return whether all bytes of a range are in the file."""

@@ -75,10 +75,11 @@ def transfer(
     waited(bring(), lambda: progress(total))
 
 
-def pieces_of(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the parts of ranges, cut at multiples of `PIECE`."""
+def pieces_of(ranges: Iterable[tuple[int, int]], size: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield the parts of ranges, cut at multiples of a size; 0: of `PIECE`."""
+    size = size or PIECE  # which tests replace
     for start, stop in ranges:
-        yield from pairwise([start, *range((start // PIECE + 1) * PIECE, stop, PIECE), stop])
+        yield from pairwise([start, *range((start // size + 1) * size, stop, size), stop])
 
 
 async def received(
