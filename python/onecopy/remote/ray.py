@@ -9,48 +9,43 @@ are in the object store.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections import deque
+from collections import Counter, deque
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onecopy.remote import transfer
 from onecopy.remote.nodes import Partners, warn
 from onecopy.remote.pieces import Ranges
-from onecopy.remote.steps import run
+from onecopy.remote.steps import StoppedError, run
 from onecopy.remote.transfer import pieces_of
 from onecopy.store import file_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from onecopy.remote.origin import Origin, Version
     from onecopy.remote.pieces import PartialFile
     from onecopy.store import Store
 
-__all__ = ["Directory", "RayNodes", "Reader", "Share"]
+__all__ = ["Directory", "RayNodes", "Reader"]
 
 _NAMESPACE = "onecopy"
 _BATCH = 8
 """Maximum number of pieces that a node fetches, and that it receives, before it asks again."""
 _AT_ONCE = 4
 """Number of pieces that a node receives at a time."""
+_TRIES = 3 * _AT_ONCE
+"""Number of pieces of a node that may fail to come before it counts as lost."""
 _BEAT_S, _LEASE_S, _POLL_S = 5.0, 30.0, 0.05
 
 Piece = tuple[int, int]
-
-
-class Share(NamedTuple):
-    """What a node does next: pieces to fetch from the origin, and pieces to receive, with the node that has each."""
-
-    fetch: list[Piece]
-    receive: list[tuple[Piece, str]]
-    paths: dict[str, tuple[str, str]]
-    """Of each node: the path of its file, and what identifies the contents of a file outside a store."""
-    is_waiting: bool
-    """Whether other nodes fetch pieces that this one lacks."""
+Source = tuple[Piece, str, str, str]
+"""A piece, the node that has it, the path there, and what identifies the contents of a file outside a store."""
 
 
 class _Copy:
@@ -62,6 +57,13 @@ class _Copy:
         self.fetching: set[Piece] = set()
         self.seen = time.monotonic()
 
+    def has(self, piece: Piece) -> bool:
+        return not any(self.have.missing(*piece))
+
+    def is_alive(self) -> bool:
+        """Return whether the process that fetches was heard of a moment ago."""
+        return time.monotonic() - self.seen < _LEASE_S
+
 
 class Directory:
     """Which nodes have which pieces of which files: an actor of the cluster."""
@@ -70,13 +72,12 @@ class Directory:
         self._files: dict[str, dict[str, _Copy]] = {}
 
     def note(self, key: str, node: str, path: str, identity: str, have: Iterable[Piece]) -> None:
-        """Note what a node has of a file, and that its process is alive."""
+        """Note the ranges that a node has of a file, and that its process is alive."""
         copy = self._files.setdefault(key, {}).setdefault(node, _Copy(path, identity))
         copy.place = path, identity
         copy.seen = time.monotonic()
-        for start, stop in have:
-            copy.have.add(start, stop)
-        copy.fetching = {piece for piece in copy.fetching if any(copy.have.missing(*piece))}
+        copy.have = Ranges(have)
+        copy.fetching = {piece for piece in copy.fetching if not copy.has(piece)}
 
     def beat(self, key: str, node: str) -> None:
         """Note that the process of a node which fetches a file is alive."""
@@ -84,31 +85,38 @@ class Directory:
             copy.seen = time.monotonic()
 
     def forget(self, key: str, node: str) -> None:
-        """Note that a node does not have a file, or is lost."""
+        """Note that a node does not have a file any more."""
         self._files.get(key, {}).pop(node, None)
 
-    def share(self, key: str, node: str, missing: list[Piece], alive: list[str], batch: int) -> Share:
-        """Give a node pieces to fetch and to receive, of those that it lacks; `batch` 0: none to fetch."""
-        copies = self._files.get(key, {})
-        for name in copies.keys() - alive:
-            del copies[name]
-        own, others = copies[node], {name: copy for name, copy in copies.items() if name != node}
-        now = time.monotonic()
-        taken = {piece for copy in others.values() if now - copy.seen < _LEASE_S for piece in copy.fetching}
-        receive: list[tuple[Piece, str]] = []
-        free: list[Piece] = []
+    def to_fetch(self, size: int, alive: list[str], *noted: Any) -> list[Piece]:
+        """Give a node, of which this is noted, pieces to fetch; none while others have or fetch all that it lacks."""
+        own, others, missing = self._state(size, alive, *noted)
+        taken = {piece for copy in others.values() if copy.is_alive() for piece in copy.fetching}
+        taken.update(piece for piece in missing if any(copy.has(piece) for copy in others.values()))
+        free = [piece for piece in missing if piece not in taken]
+        # less than half of a share, so that a node that comes later finds something to fetch
+        own.fetching = set(free[: min(_BATCH, -(-len(free) // (2 * len(others) + 2)))])
+        return sorted(own.fetching)
+
+    def to_receive(self, size: int, alive: list[str], *noted: Any) -> list[Source]:
+        """Give a node, of which this is noted, pieces that others have."""
+        _, others, missing = self._state(size, alive, *noted)
+        found: list[Source] = []
         for piece in missing:
-            having = [name for name, copy in others.items() if not any(copy.have.missing(*piece))]
-            if having and len(receive) < _BATCH:
-                receive.append((piece, having[piece[0] // transfer.PIECE % len(having)]))
-            elif not having and piece not in taken:
-                free.append(piece)
-        # several rounds, so that a node that comes later finds something to fetch
-        fetch = free[: min(batch, -(-len(free) // (2 * len(copies))))]
-        own.fetching = set(fetch)
-        own.seen = now
-        paths = {name: others[name].place for _, name in receive}
-        return Share(fetch, receive, paths, bool(taken.intersection(missing)))
+            having = [name for name, copy in others.items() if copy.has(piece)]
+            if having and len(found) < _BATCH:
+                name = having[piece[0] // transfer.PIECE % len(having)]
+                found.append((piece, name, *others[name].place))
+        return found
+
+    def _state(
+        self, size: int, alive: list[str], key: str, node: str, *noted: Any
+    ) -> tuple[_Copy, dict[str, _Copy], list[Piece]]:
+        """Return what a node has of a file, what others have that are `alive`, and the pieces that the node lacks."""
+        self.note(key, node, *noted)
+        copies = self._files[key]
+        others = {name: copies[name] for name in alive if name in copies and name != node}
+        return copies[node], others, [*pieces_of(copies[node].have.missing(0, size))]
 
     def having(self, key: str) -> dict[str, int]:
         """Return how many bytes of a file each node has."""
@@ -151,12 +159,12 @@ class RayNodes(Partners):
 
     def having(self, key: str, size: int) -> set[str]:
         """Return the nodes that have a whole file of some size, and are alive."""
-        sizes = self._call("having", key)
+        sizes = self.call("having", key)
         return {node for node in self.alive() if sizes.get(node) == size}
 
     def note(self, key: str, path: Path, identity: str = "") -> None:
         """Let other nodes know that this node has a file; `identity` is for files outside a store."""
-        self._call("note", key, self.node, str(path), identity, [(0, path.stat().st_size)])
+        self.call("note", key, self.node, str(path), identity, [(0, path.stat().st_size)])
 
     def begin(self, key: str, store: Store, report: Callable[[], object]) -> None:  # noqa: ARG002
         """Note where the file will be; of the processes of this node, that with the claim fetches."""
@@ -177,67 +185,10 @@ class RayNodes(Partners):
         connections: int,
     ) -> None:
         """Fetch what the directory gives this node, and receive what others have, until nothing more comes."""
-        arrived = {"fetched": 0, "received": 0}
-        beaten = time.monotonic()
+        _Exchange(self, key, self._path, file).run(origin, version, progress, connections)
 
-        def report() -> None:
-            nonlocal beaten
-            if time.monotonic() - beaten > _BEAT_S:
-                beaten = time.monotonic()
-                self._directory().beat.remote(key, self.node)
-            progress(sum(arrived.values()))
-
-        while missing := [*pieces_of(file.have.missing(0, file.size))]:
-            self._call("note", key, self.node, self._path, "", list(file.have))
-            share = Share(*self._call("share", key, self.node, missing, self.alive(), _BATCH * origin.serves))
-            if not share.fetch and not share.receive:
-                if not share.is_waiting:
-                    break
-                report()
-                time.sleep(_POLL_S)
-                continue
-            before = arrived["fetched"]
-
-            def fetch(pieces: list[Piece] = share.fetch, before: int = before) -> None:
-                def count(nbytes: int) -> None:
-                    arrived["fetched"] = before + nbytes
-
-                transfer.transfer(origin, version, file, pieces, count, connections=connections)
-
-            def receive(share: Share = share) -> None:
-                for nbytes in self._received(key, share, file):
-                    arrived["received"] += nbytes
-
-            run([fetch, receive], report=report)
-        self._call("note", key, self.node, self._path, "", list(file.have))
-
-    def _received(self, key: str, share: Share, file: PartialFile) -> Iterator[int]:
-        """Receive pieces, and yield the length of each; a node whose pieces do not come is lost."""
-        from ray.exceptions import RayError
-
-        waiting = deque(share.receive)
-        asked: deque[tuple[Any, Piece, str]] = deque()
-        lost: set[str] = set()
-        while waiting or asked:
-            while waiting and len(asked) < _AT_ONCE:
-                piece, node = waiting.popleft()
-                if node not in lost:
-                    asked.append((self._reader(node).read.remote(*share.paths[node], *piece), piece, node))
-            if not asked:
-                break
-            reference, (start, stop), node = asked.popleft()
-            try:
-                found = memoryview(self._ray.get(reference))
-            except (RayError, FileNotFoundError) as error:
-                if node not in lost:
-                    lost.add(node)
-                    self._call("forget", key, node)
-                    warn(f"node {node[:8]}: {type(error).__name__}")
-                continue
-            file.write(start, found)
-            yield stop - start
-
-    def _reader(self, node: str) -> Any:
+    def reader(self, node: str) -> Any:
+        """Return the reader of a node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return self._actor(
@@ -245,8 +196,9 @@ class RayNodes(Partners):
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )  # fmt: skip
 
-    def _directory(self) -> Any:
-        return self._actor(Directory, "directory", lifetime="detached", max_restarts=-1)
+    def directory(self) -> Any:
+        """Return the directory of the cluster."""
+        return self._actor(Directory, "directory", lifetime="detached", max_restarts=-1, max_task_retries=-1)
 
     def _actor(self, kind: type, name: str, **options: Any) -> Any:
         make = self._ray.remote(kind).options(
@@ -254,6 +206,99 @@ class RayNodes(Partners):
         )
         return make.remote()
 
-    def _call(self, method: str, *arguments: object) -> Any:
+    def call(self, method: str, *arguments: object) -> Any:
         """Call a method of the directory."""
-        return self._ray.get(getattr(self._directory(), method).remote(*arguments))
+        return self._ray.get(getattr(self.directory(), method).remote(*arguments))
+
+
+class _Exchange:
+    """A file that this node fetches and receives at the same time, until it has all pieces or no more can come."""
+
+    def __init__(self, nodes: RayNodes, key: str, path: str, file: PartialFile) -> None:
+        self._nodes, self._key, self._path, self._file = nodes, key, path, file
+        self._fetched = self._received = 0
+        self._lost: set[str] = set()
+        self._failures: Counter[str] = Counter()
+        self._stopped = threading.Event()
+
+    def run(self, origin: Origin, version: Version, progress: Callable[[int], object], connections: int) -> None:
+        """Call `progress` about 10 times per second meanwhile; errors are those of `transfer`."""
+        beaten = time.monotonic()
+
+        def fetch() -> None:
+            while self._lacks():
+                if pieces := self._ask("to_fetch"):
+                    arrived = partial(self._count, self._fetched)
+                    transfer.transfer(origin, version, self._file, pieces, arrived, connections=connections)
+                else:
+                    time.sleep(_POLL_S)
+
+        def report() -> None:
+            nonlocal beaten
+            if time.monotonic() - beaten > _BEAT_S:
+                beaten = time.monotonic()
+                self._nodes.directory().beat.remote(self._key, self._nodes.node)
+            progress(self._fetched + self._received)
+
+        run([*[fetch] * origin.serves, partial(self._receive, origin.serves)], self._stopped.set, report)
+
+    def _count(self, before: int, arrived: int) -> None:
+        self._fetched = before + arrived
+        if self._stopped.is_set():
+            raise StoppedError
+
+    def _lacks(self) -> bool:
+        if self._stopped.is_set():
+            raise StoppedError
+        return not self._file.is_whole
+
+    def _ask(self, what: str) -> Any:
+        """Ask the directory what to do next."""
+        alive = [node for node in self._nodes.alive() if node not in self._lost]
+        have = list(self._file.have)
+        return self._nodes.call(what, self._file.size, alive, self._key, self._nodes.node, self._path, "", have)
+
+    def _receive(self, serves: bool) -> None:
+        """Receive what others have; `serves`: until nothing is missing, because what none of them has is fetched."""
+        while self._lacks():
+            sources = self._ask("to_receive")
+            if not sources and not serves:
+                return
+            self._receive_from(sources)
+            time.sleep(0 if sources else _POLL_S)
+
+    def _receive_from(self, sources: list[Source]) -> None:
+        """Receive pieces, some at a time, without those of a node that is lost meanwhile."""
+        import ray
+        from ray.exceptions import RayError
+
+        waiting = deque(sources)
+        asked: deque[tuple[Any, Piece, str]] = deque()
+        while waiting or asked:
+            while waiting and len(asked) < _AT_ONCE:
+                piece, node, path, identity = waiting.popleft()
+                asked.append((self._nodes.reader(node).read.remote(path, identity, *piece), piece, node))
+            reference, (start, stop), node = asked.popleft()
+            try:
+                found = memoryview(ray.get(reference))
+            except (RayError, FileNotFoundError) as error:
+                self._note_failure(node, error)
+                waiting = deque(one for one in waiting if one[1] not in self._lost)
+                continue
+            del reference
+            self._file.write(start, found)
+            self._received += stop - start
+
+    def _note_failure(self, node: str, error: Exception) -> None:
+        """Note that a piece did not come; a node is lost when that happens repeatedly, or it has ended."""
+        from ray.exceptions import RayActorError
+
+        self._failures[node] += 1
+        # the reader ends with the process that started it, and is started again
+        if isinstance(error, RayActorError) and self._failures[node] < _TRIES and node in self._nodes.alive():
+            return
+        if node not in self._lost:
+            self._lost.add(node)
+            warn(f"node {node[:8]}: {type(error).__name__}")
+        if isinstance(error, FileNotFoundError):
+            self._nodes.call("forget", self._key, node)
