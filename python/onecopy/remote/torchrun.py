@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import secrets
+import socket
 import threading
 import time
 from datetime import timedelta
@@ -87,11 +88,13 @@ class _Job:
         try:
             self._store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=limit)
             self.name = self._agreed_name()
+            options: Any = dist.ProcessGroupGloo._Options()
+            options._timeout, options._devices = limit, [_device(host)]
             self.group: Any = dist.ProcessGroupGloo(
-                dist.PrefixStore(self.name, self._store), self.rank, self.size, limit
+                dist.PrefixStore(self.name, self._store), self.rank, self.size, options
             )
             self.group._set_default_timeout(_LIMIT)
-        except RuntimeError as error:  # as torch's errors of connections are
+        except (RuntimeError, OSError) as error:  # errors of connections are RuntimeError in torch
             raise NodeLostError(_first_line(error)) from None
 
     def _agreed_name(self) -> str:
@@ -354,6 +357,18 @@ class _Exchange:
                     return
                 file.write(start, view)
                 self._received += len(view)
+
+
+def _device(host: str) -> Any:
+    """Return the network device of Gloo by which this node reaches a host, unless GLOO_SOCKET_IFNAME names another."""
+    from torch.distributed import ProcessGroupGloo
+
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return ProcessGroupGloo.create_default_device()
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as one:
+        one.connect(address)  # sends nothing, and chooses the address of this node from which others are reached
+        return ProcessGroupGloo.create_device(hostname=one.getsockname()[0])
 
 
 def assigned(pieces: Sequence[Piece], have: Mapping[int, Ranges]) -> dict[Piece, int]:

@@ -207,10 +207,14 @@ def _take(
         stack.enter_context(network.up())
         origin = stack.enter_context(network.serving(source.parent.parent, attempt.folder()))
         ray = stack.enter_context(_ray_cluster(network, stores, size)) if way.ray else ""
+        job = stack.enter_context(_torchrun_job(network)) if way.torchrun else {}
         errand = {"way": way.name, "name": f"{BUCKET}/{OBJECT}", "processes": options.processes}
         errand |= {"hosts": tuple(network.hosts), "ray": ray}
         commands = [
-            [*network.inside(node), *command_of(worker, _variables(node, number, store))]
+            [
+                *network.inside(node),
+                *command_of(worker, [*_variables(node, number, store), *_job_of(job, node, number)]),
+            ]
             for number in range(options.processes)
             for node, store in enumerate(stores)
         ]
@@ -252,6 +256,41 @@ def _variables(node: int, number: int, store: Path) -> list[str]:
         "RAY_AUTH_MODE": "disabled",  # else a token is asked for that `ray start` has not given out
     }
     return [f"{name}={value}" for name, value in variables.items()]
+
+
+_AGENT = """
+import sys
+import torch.distributed as dist
+store = dist.TCPStore(sys.argv[1], int(sys.argv[2]), is_master=True, wait_for_workers=False)
+print("serves", flush=True)
+sys.stdin.read()
+"""
+"""The store that an agent of torchrun serves."""
+
+
+@contextlib.contextmanager
+def _torchrun_job(network: Network) -> Iterator[dict[str, object]]:
+    """Serve the store of a job's agent for the block; yield the variables that all its processes get from torchrun."""
+    host, port = network.hosts[0], 29500
+    command = [*network.inside(0), sys.executable, "-c", _AGENT, host, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        if agent.stdout.readline() != b"serves\n":
+            raise SampleError("failed", "the store of the agent did not start")
+        yield {
+            "MASTER_ADDR": host,
+            "MASTER_PORT": port,
+            "GROUP_WORLD_SIZE": len(network.hosts),
+            "TORCHELASTIC_USE_AGENT_STORE": True,
+            "TORCHELASTIC_RUN_ID": "bench",
+        }
+        agent.stdin.close()
+
+
+def _job_of(job: dict[str, object], node: int, number: int) -> list[str]:
+    own = {**job, "GROUP_RANK": node, "LOCAL_RANK": number} if job else {}
+    return [f"{name}={value}" for name, value in own.items()]
 
 
 @contextlib.contextmanager

@@ -34,11 +34,12 @@ class Place:
 class Way(ways.Way):
     """`load` gets the object ("bucket/name") and the place; `private`: each process has a copy of its own.
 
-    `ray`: it needs a Ray cluster of the nodes.
+    `ray`: it needs a Ray cluster of the nodes; `torchrun`: what torchrun gives to its processes.
     """
 
     load: Callable[[str, Place], Arrays]
     ray: bool = False
+    torchrun: bool = False
 
 
 def _opened(name: str, nodes: Any = None) -> Arrays:
@@ -114,13 +115,13 @@ _TORCH = ("torch", "safetensors.torch")
 WAYS = (
     Way("onecopy", "oc.open(url): each node fetches once", _OURS, ours=True, load=lambda name, _: _opened(name)),
     Way(
-        "onecopy, together", "oc.open(url, nodes=[...]): nodes fetch different pieces, and pass them on",
-        (*_OURS, "torch", "torch.distributed"), ours=True,
-        load=lambda name, place: _opened(name, list(place.hosts)),
+        "onecopy, torchrun", "oc.open(url, nodes='torchrun'): nodes fetch different pieces, and send them by Gloo",
+        (*_OURS, "torch", "torch.distributed", "onecopy.remote.torchrun"), ours=True, torchrun=True,
+        load=lambda name, _: _opened(name, "torchrun"),
     ),
     Way(
         "onecopy, Ray", "oc.open(url, nodes='ray'): the same for nodes of a Ray cluster",
-        (*_OURS, "ray", "onecopy.remote.boards"), ours=True, ray=True,
+        (*_OURS, "ray", "onecopy.remote.ray"), ours=True, ray=True,
         load=lambda name, _: _opened(name, "ray"),
     ),
     Way(
