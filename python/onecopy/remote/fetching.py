@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from onecopy.arguments import is_url
 from onecopy.errors import Error, FormatError, Kind
 from onecopy.named_files import is_inside, names_in
-from onecopy.remote.nodes import Partners, partners_of
+from onecopy.remote.nodes import Partners
 from onecopy.remote.origin import Origin, shown, versions_of
 from onecopy.remote.pieces import PartialFile, Ranges
 from onecopy.remote.steps import run, waited
@@ -221,6 +221,22 @@ class InPartError(Error):
     """Ends a build whose file is not whole, so that it is not published."""
 
 
+def partners_of(nodes: str, store: Store) -> Partners:
+    """Return the nodes that `nodes` names; none, with a warning, where they cannot be reached.
+
+    RuntimeError if this process is not of a job or cluster as `nodes` says, ValueError if it is another word.
+    """
+    if nodes == "torchrun":
+        from onecopy.remote import torchrun  # needs torch
+
+        return torchrun.partners(store)
+    if nodes == "ray":
+        from onecopy.remote import ray  # needs Ray
+
+        return ray.RayNodes()
+    raise ValueError(f"nodes must be 'ray' or 'torchrun', not {nodes!r}")
+
+
 class Several:
     """One or several files of known versions, fetched into a store with one account of the progress.
 
@@ -245,7 +261,8 @@ class Several:
     @contextlib.contextmanager
     def together(self, nodes: Nodes) -> Iterator[None]:
         """Fetch inside the block with other nodes."""
-        [self._partners] = run([lambda: partners_of(nodes, self.store)], report=lambda: self._report(0), wait=False)
+        if nodes is not None:
+            [self._partners] = run([lambda: partners_of(nodes, self.store)], report=lambda: self._report(0), wait=False)
         try:
             yield
         except BaseException:

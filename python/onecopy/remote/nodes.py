@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onecopy.remote.pieces import PartialFile
     from onecopy.store import Store
 
-__all__ = ["JOIN_S", "NodeLostError", "Nodes", "Partners", "partners_of", "warn"]
+__all__ = ["JOIN_S", "NodeLostError", "Nodes", "Partners", "warn"]
 
 Nodes: TypeAlias = Literal["ray", "torchrun"] | None
 """Nodes that fetch together, as `onecopy.remote.fetch` documents them."""
@@ -63,24 +63,6 @@ class Partners:
 
     def stop(self) -> None:
         """Let the other nodes know that this call failed, so that they do not wait for this node."""
-
-
-def partners_of(nodes: Nodes, store: Store) -> Partners:
-    """Return the nodes that `nodes` names; none, with a warning, where they cannot be reached.
-
-    RuntimeError if this process is not of a job or cluster as `nodes` says, ValueError if it is another word.
-    """
-    if nodes is None:
-        return Partners()
-    if nodes == "torchrun":
-        from onecopy.remote import torchrun  # needs torch
-
-        return torchrun.partners(store)
-    if nodes == "ray":
-        from onecopy.remote import ray  # needs Ray
-
-        return ray.RayNodes()
-    raise ValueError(f"nodes must be 'ray' or 'torchrun', not {nodes!r}")
 
 
 def warn(reason: object) -> None:
