@@ -97,7 +97,7 @@ def rest(folder: Path) -> list[Step]:
         ),
         Step("cpp-sanitized", ["ctest", "--preset", "dev", "-LE", "nightly"], built),
         Step("leaks", [*leaks, "-m", "tests.support.leak_check"], built),
-        make("field", "field"),
+        Step("field", ["make", "--no-print-directory", "field"]),
         Step("cpp-refused", [*refused, "ctest", "--test-dir", "build/python", "-L", "modules", "--output-on-failure"]),
         make("tidy", "tidy-changed"),
         Step("skips", [sys.executable, "tools/check_skips.py", *other_machine], alone=True),
