@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ rank, restarts = os.environ["GROUP_RANK"], os.environ["TORCHELASTIC_RESTART_COUN
 def progress(done, total):
     if os.environ.get("KILLED") == rank and restarts == "0" and done > total // 3:
         pathlib.Path(sys.argv[0]).with_name("killed").write_text(str(os.getpid()))
-        os.kill(os.getpid(), 9)
+        os.kill(os.getpid(), int(os.environ.get("SIGNAL", "9")))
 if os.environ.get("ABSENT") == rank:
     sys.exit()
 path = fetch(sys.argv[1], nodes="torchrun", progress=progress)
@@ -60,9 +62,9 @@ def run(tmp_path) -> Iterator[object]:
     pytest.importorskip("torch", reason="torch is not installed")
     started = []
 
-    def start(url: str, count: int = 2, processes: int = 1, **options: Any) -> list[str]:
+    def start(url: str, count: int = 2, processes: int = 1, waits_for: int | None = None, **options: Any) -> list[str]:
         started.append(Nodes(tmp_path, FETCH, [url], count, processes, **options))
-        return started[-1].wait(f"fetched {DIGEST}")  # a traceback may have the word alone
+        return started[-1].wait(f"fetched {DIGEST}", waits_for)  # a traceback may have the word alone
 
     yield start
     for nodes in started:
@@ -100,6 +102,15 @@ def test_a_node_that_is_killed_is_done_without(objects, run, tmp_path):
     assert "another node of the job was lost" in outputs[0]
     assert f"fetched {DIGEST}" in outputs[0]
     assert len(CONTENT) < objects.served < 2 * len(CONTENT)
+
+
+def test_a_node_that_is_stopped_is_done_without(objects, run, tmp_path):
+    url = objects.put("model.bin", CONTENT)
+    objects.on_data = lambda _: time.sleep(0.01)
+    outputs = run(url, waits_for=0, KILLED="1", SIGNAL=str(int(signal.SIGSTOP)), JOIN_S="3")
+    assert "it has neither sent nor taken anything for 3 s" in outputs[0]
+    assert f"fetched {DIGEST}" in outputs[0]
+    assert Path(tmp_path, "killed").exists()
 
 
 def test_a_restarted_job_goes_on_with_what_its_nodes_have(objects, run, tmp_path):

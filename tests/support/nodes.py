@@ -60,12 +60,13 @@ class Nodes:
                     )
                 )
 
-    def wait(self, done: str) -> list[str]:
+    def wait(self, done: str, only: int | None = None) -> list[str]:
         """Return the output of each agent when each of its processes has written `done`, or the agent has ended.
 
-        An agent waits long for another one that failed, so that its end says little.
+        An agent waits long for another one that failed, so that its end says little. `only`: one agent is waited for.
         """
-        until(lambda: all(self._has(rank, done) for rank in range(len(self.agents))), "all nodes", seconds=300)
+        ranks = range(len(self.agents)) if only is None else [only]
+        until(lambda: all(self._has(rank, done) for rank in ranks), "all nodes", seconds=300)
         return [output.read_text() for output in self.outputs]
 
     def _has(self, rank: int, done: str) -> bool:

@@ -39,7 +39,7 @@ _POLL_S, _CHECK_S = 0.02, 1.0
 _FEW = 16
 """Number of nodes up to which pieces between nodes are as large as those of the origin: three buffers a node."""
 _LIMIT = timedelta(minutes=30)
-"""Time without an answer after which Gloo takes a node for lost; that of one that ended breaks at once."""
+"""Time that Gloo waits for a piece; the connection to a node that ended breaks at once."""
 
 Piece = tuple[int, int]
 
@@ -89,11 +89,10 @@ class _Job:
             self._store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=limit)
             self.name = self._agreed_name()
             options: Any = dist.ProcessGroupGloo._Options()
-            options._timeout, options._devices = limit, [_device(host)]
+            options._timeout, options._devices = _LIMIT, [_device(host)]
             self.group: Any = dist.ProcessGroupGloo(
                 dist.PrefixStore(self.name, self._store), self.rank, self.size, options
             )
-            self.group._set_default_timeout(_LIMIT)
         except (RuntimeError, OSError) as error:  # errors of connections are RuntimeError in torch
             raise NodeLostError(_first_line(error)) from None
 
@@ -252,6 +251,8 @@ class _Exchange:
         self._lock = threading.Lock()
         self._ended = False
         self._received = 0
+        self._moved = time.monotonic()
+        """When a piece was sent or received last."""
         ranges = {rank: Ranges(map(tuple, one)) for rank, (_, one) in have.items()}
         self._piece = transfer.PIECE if len(have) <= _FEW else transfer.PIECE // 8
         bringer = assigned([*pieces_of([(0, size)], self._piece)], ranges)
@@ -285,7 +286,11 @@ class _Exchange:
     def run(
         self, bring: Callable[[list[Piece], Callable[[int], object]], None], progress: Callable[[int], object]
     ) -> None:
-        """Fetch this node's share, and return when all pieces have been sent and received, or a node was lost."""
+        """Fetch this node's share, and return when all pieces have been sent and received, or a node was lost.
+
+        A node is lost if nothing comes from it, or nothing is taken by it, for longer than this node's share took.
+        """
+        started = time.monotonic()
         for thread in self._threads:
             thread.start()
         fetched = 0
@@ -297,6 +302,7 @@ class _Exchange:
 
         bring(self.own, note)
         begun = checked = time.monotonic()
+        patience = max(nodes.JOIN_S, begun - started)
         while any(thread.is_alive() for thread in self._threads):
             note(fetched)
             time.sleep(_POLL_S)
@@ -304,8 +310,9 @@ class _Exchange:
                 checked = time.monotonic()
                 waited_for = {rank for thread, rank in self._threads.items() if thread.is_alive()}
                 if self._job.stopped(sorted(waited_for)):
-                    self._lose("its process failed")
-                    return
+                    return self._lose("its process failed")
+                if checked - max(self._moved, begun) > patience:
+                    return self._lose(f"it has neither sent nor taken anything for {patience:.0f} s")
         self._job.note(self._job.call)
         while not self.lost and not all(self._job.has_noted(self._job.call, rank) for rank in self._members):
             # they still read what this process has sent
@@ -313,6 +320,7 @@ class _Exchange:
                 break
             note(fetched)
             time.sleep(_POLL_S)
+        return None
 
     def end(self) -> None:
         """Write nothing more; a thread that waits for a node that does not answer is left behind."""
@@ -332,6 +340,7 @@ class _Exchange:
                 if os.preadv(file.fileno(), [view], start) != len(view):
                     raise OSError(f"{self._path} became shorter")
                 self._job.group.send([torch.frombuffer(view, dtype=torch.uint8)], rank, start // self._piece).wait()
+                self._moved = time.monotonic()
 
     def _receive(self, rank: int, pieces: list[Piece]) -> None:
         import torch
@@ -357,6 +366,7 @@ class _Exchange:
                     return
                 file.write(start, view)
                 self._received += len(view)
+                self._moved = time.monotonic()
 
 
 def _device(host: str) -> Any:
