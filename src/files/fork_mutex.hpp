@@ -1,6 +1,7 @@
 // Mutexes that more than one thread may reach: no fork leaves one locked in the child.
 //
-// A child has only the thread that forked: a mutex that another thread had locked would stay locked for ever.
+// A child has only the thread that forked: a mutex that another thread had locked would stay locked for ever. It also
+// reuses the stacks of the other threads: an object with one of these mutexes is static or on the heap.
 // tools/check_lifetimes.py refuses mutexes that do not know of forks.
 #pragma once
 

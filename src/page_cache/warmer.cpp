@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <map>
+#include <memory>
 #include <thread>
 
 #include "base/clock.hpp"
@@ -305,9 +306,9 @@ WarmReport Warmer::finish() {
 }
 
 WarmReport warm(const Mapping& mapping, Ranges ranges, const WarmOptions& options) {
-  Warmer warmer(options);
-  warmer.add(mapping, ranges, options.inspector);
-  return warmer.run();
+  const auto warmer = std::make_unique<Warmer>(options);
+  warmer->add(mapping, ranges, options.inspector);
+  return warmer->run();
 }
 
 }  // namespace onecopy

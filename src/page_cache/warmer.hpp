@@ -15,7 +15,7 @@
 
 namespace onecopy {
 
-class Warmer {
+class Warmer {  // on the heap: see fork_mutex.hpp
  public:
   explicit Warmer(WarmOptions options) : options_(std::move(options)) {}
 
