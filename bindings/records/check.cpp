@@ -2,7 +2,10 @@
 
 #include <nanobind/stl/string.h>
 
+#include <string>
 #include <utility>
+
+#include "records/key_hashes.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -76,7 +79,10 @@ void Checker::check_dict(PyObject* dict, const Path& path) {
   const Py_ssize_t size = PyDict_GET_SIZE(dict);
   Py_ssize_t at = 0;
   PyObject* value = nullptr;
+  KeyHashes hashes;
   for (; PyDict_Next(dict, &at, &here.key, &value) != 0; ++here.number) {
+    if (size > KeyHashes::most && !hashes.count(here.key))
+      refuse_type(path, "a dict with more than " + std::to_string(KeyHashes::most) + " keys of one hash");
     if (is_leaf(here.key) && is_leaf(value)) continue;
     const nb::object held_key = nb::borrow(here.key);
     const nb::object held_value = nb::borrow(value);

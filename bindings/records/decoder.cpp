@@ -4,12 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <map>
 #include <string>
 #include <utility>
 
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/take.hpp"
+#include "records/key_hashes.hpp"
 
 namespace onecopy::bindings {
 namespace {
@@ -52,34 +52,6 @@ void add_kinds(const Node& node, nb::list& kinds) {
   else
     kinds.append(std::string(to_string(node.kind)));
 }
-
-// Python's hashes of numbers and tuples have no seed: a file can have any number of keys with one hash, and a dict of
-// them takes quadratic time. Integers of 64 bits and reals cannot collide often, hashes of text have a seed, and those
-// of registered types belong to the program.
-class KeyHashes {
- public:
-  explicit KeyHashes(const Node& keys)
-      : keys_(&keys),
-        counts_(keys.kind == TypeKind::bigint || keys.kind == TypeKind::fixed || keys.kind == TypeKind::tuple ||
-                keys.kind == TypeKind::choice) {}
-
-  // A key that cannot be hashed is not counted: the dict refuses it.
-  void count(nb::handle key) {
-    if (!counts_) return;
-    const Py_hash_t hash = PyObject_Hash(key.ptr());
-    if (hash == -1) return PyErr_Clear();
-    if (++seen_[hash] > most)
-      throw FormatError(FormatError::too_costly,
-                        "'" + keys_->path() + "': a dict has more than " + std::to_string(most) + " keys of one hash");
-  }
-
- private:
-  static constexpr unsigned most = 256;
-
-  const Node* keys_;
-  bool counts_;
-  std::map<Py_hash_t, unsigned> seen_;
-};
 
 constexpr std::uint64_t between_signals = std::uint64_t{1} << 16U;  // items
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 63U;
@@ -252,10 +224,12 @@ nb::object Decoder::record(std::uint64_t i) const {
 nb::object Decoder::map(std::uint64_t i) const {
   const auto range = charged_range(i);
   nb::object dict = owned(PyDict_New());
-  KeyHashes hashes(children_[0].node());
+  KeyHashes hashes;
   for (std::uint64_t at = range.begin; at < range.end; ++at) {
     const nb::object key = children_[0].value(at);
-    hashes.count(key);
+    if (!hashes.count(key.ptr()))
+      throw FormatError(FormatError::too_costly, "'" + children_[0].node().path() + "': a dict has more than " +
+                                                     std::to_string(KeyHashes::most) + " keys of one hash");
     if (PyDict_SetItem(dict.ptr(), key.ptr(), children_[1].value(at).ptr()) != 0) {
       if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
       PyErr_Clear();

@@ -9,11 +9,26 @@ PRIME = 2**61 - 1
 """hash(k * PRIME) == 0 for every integer k."""
 
 
-def test_a_dict_with_many_keys_of_one_hash_is_refused(tmp_path):
-    onecopy.records.save(tmp_path / "rows", [{"m": {k * PRIME: k for k in range(8, 308)}, "x": {1: 2}}])
+def test_a_file_with_many_keys_of_one_hash_is_refused(tmp_path):
+    saved, chosen = [2**90 + k for k in range(300)], [(2**30 + k) * PRIME for k in range(300)]
+    onecopy.records.save(tmp_path / "rows", [{"m": dict.fromkeys(saved, 1), "x": {1: 2}}])
+    data = (tmp_path / "rows").read_bytes()
+    for number, other in zip(saved, chosen, strict=True):
+        data = data.replace(number.to_bytes(12, "little"), other.to_bytes(12, "little"))
+    (tmp_path / "rows").write_bytes(data)
     with oc.open_records(tmp_path / "rows") as rows, pytest.raises(oc.FormatError, match="keys of one hash") as caught:
         rows[0]
     assert caught.value.kind is oc.FormatError.Kind.TOO_COSTLY
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [[2**k for k in range(20_000)], [(2**k,) for k in range(20_000)], [*range(1000), *(k * PRIME for k in range(300))]],
+    ids=["powers of two", "tuples", "some of many"],
+)
+def test_a_dict_that_could_not_be_read_again_is_not_saved(tmp_path, keys):
+    with pytest.raises(oc.errors.NotShareable, match="more than 256 keys of one hash"):
+        onecopy.records.save(tmp_path / "rows", [{"m": dict.fromkeys(keys, 1), "x": {1: 2}}])
 
 
 @pytest.mark.parametrize(
