@@ -144,14 +144,14 @@ class RunReport:
                 lines += [title, *(f"  {one}" for one in groups[:_SHOWN])]
                 lines += [f"  and {len(groups) - _SHOWN} more"] if len(groups) > _SHOWN else []
         if self.stored:
-            lines += [
-                "kept in the store, also after this run:",
-                *(f"  {escape(path)}" for path in self.stored[:_SHOWN]),
-            ]
+            lines += ["kept in the store, also after this run:", *(f"  {escape(one)}" for one in self.stored[:_SHOWN])]
             lines += [f"  and {len(self.stored) - _SHOWN} more"] if len(self.stored) > _SHOWN else []
+        elif len(pids) == 1:
+            lines += [_ONE_PROCESS]
         return "\n".join(lines)
 
 
+_ONE_PROCESS = "no other process shares them: other runs have copies of their own, which `onecopy run --keep` avoids"
 _MAX_DEPTH = 64
 """Maximum number of ancestors of a process whose calls count."""
 

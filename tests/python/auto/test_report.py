@@ -1,7 +1,7 @@
 """What is made of the calls of several processes."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_names_of_files_cannot_control_the_terminal():
 
 
 def test_long_reports_are_cut():
-    lines = str(RunReport.of([call(1, path=f"/m/{i}.pt") for i in range(12)])).splitlines()
+    lines = str(RunReport.of([call(pid, path=f"/m/{i}.pt") for i in range(12) for pid in (1, 2)])).splitlines()
     assert lines[-1] == "  and 2 more"
     assert len(lines) == 12
 
@@ -111,3 +111,10 @@ def test_what_stays_in_the_store_is_named():
         *(f"  /c/{number}.oc" for number in range(10)),
         "  and 2 more",
     ]
+
+
+def test_a_file_of_one_process_is_shared_with_no_other_run():
+    said = "no other process shares them: other runs have copies of their own, which `onecopy run --keep` avoids"
+    assert str(RunReport.of([call(1)])).splitlines()[-1] == said
+    assert said not in str(RunReport.of([call(1), call(2)]))
+    assert said not in str(replace(RunReport.of([call(1)]), stored=("/cache/1.oc",)))
