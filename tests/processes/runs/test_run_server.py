@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.children import CHILD_SECONDS, fork, status_of
+from tests.support.children import CHILD_SECONDS, call_in_child, fork, status_of
 from tests.support.waiting import until
 
 from onecopy import protocol
@@ -87,11 +87,48 @@ def test_idle_connections_of_another_user_hold_up_nobody(keeper, npy, nobody, in
         status_of(hostile)
 
 
-def test_connections_of_a_user_that_is_not_served_are_closed_before_they_are_read(keeper, monkeypatch, nobody):
-    monkeypatch.setattr(keeping.os, "geteuid", lambda: nobody)
-    monkeypatch.setattr(protocol, "peer", lambda _: (1, 4321))
+@pytest.mark.parametrize("owner", [4321, 65534])
+def test_the_server_of_an_ordinary_user_serves_that_user_and_root_alone(owner, nobody, monkeypatch):
+    monkeypatch.setattr(protocol, "ANSWER_S", CHILD_SECONDS)
+    listening, server = protocol.listen()
+
+    def serve():
+        os.setuid(owner)
+        keeping.Keeper(listening, server, os.memfd_create("calls")).serve()
+
+    def is_served():  # though it knows the key
+        try:
+            protocol.connected(server).close()
+        except ConnectionResetError:
+            return False
+        return True
+
+    serving = fork(serve)
+    try:
+        users = (0, 4321, nobody, 1000)
+        assert [user for user in users if call_in_child(is_served, uid=user)] == [0, owner]
+    finally:
+        os.close(listening)
+        os.kill(serving, signal.SIGKILL)
+        status_of(serving)
+
+
+def test_a_stranger_at_the_address_of_a_server_gets_no_file(npy, monkeypatch):
+    listening, server = protocol.listen()
+    monkeypatch.setenv(KEEPER, server)
+
+    def pretend():
+        made, _ = socket.socket(fileno=listening).accept()
+        with made:
+            made.recv(64)
+            made.send(b"0" * 32)  # another proof
+            return not any(socket.recv_fds(made, 64, 1)[:2])
+
+    stranger = fork(pretend)
+    os.close(listening)
     with pytest.raises(NoSnapshot, match="has closed the connection"):
-        take(__file__)
+        take(str(npy))
+    assert status_of(stranger) == 0
 
 
 def test_a_process_has_a_limited_number_of_connections_and_others_have_theirs(keeper, npy, monkeypatch, in_child):
