@@ -20,6 +20,7 @@ from tests.support.writing import MIB
 import onecopy as oc
 from onecopy import _core
 from onecopy.holding import Hold
+from onecopy.identity import contents_of
 from onecopy.snapshots import NoSnapshot, is_superblock_read_only, take
 
 pytestmark = pytest.mark.processes
@@ -79,8 +80,12 @@ def test_a_key_changes_with_a_write_through_a_mapping(place: str, request: pytes
     np.save(path, np.zeros(1000))
     array = np.load(path, mmap_mode="r+")
     keys = set()
-    for number in range(5):
+    before = contents_of(path)
+    for number in range(1, 6):
         array[7] = number
+        assert not before.are_in(path)
+        before = contents_of(path)
+        assert before.are_in(path)
         keys.add(oc.file_key(path))
         assert oc.file_key(path) in keys
     assert len(keys) == 5
