@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from onecopy.store.keys import name_of
-from onecopy.store.packages import package_of
+from onecopy.store.packages import package_of, requires_onecopy
 
 Build = Callable[[str], None]
 
@@ -82,6 +82,23 @@ def test_a_package_that_pip_has_installed_again_is_another_one_whatever_its_vers
             assert found["result"] == [int(number)]
             keys.add(found["key"])
     assert [len(keys) for keys in seen] == [3] * len(programs)
+
+
+REQUIREMENTS = ["onecopy", "Onecopy>=0.3", "onecopy[torch] (>=0.3)", "onecopy ; python_version > '3'", "onecopy-tools"]
+REQUIREMENTS += ["onecopy; extra == 'fast'", "onecopy>=0.3 ; extra=='fast'", "onecopy.tools>=1", "other; extra == 'x'"]
+
+
+@pytest.mark.parametrize("text", REQUIREMENTS)
+def test_a_package_belongs_to_the_program_if_it_requires_onecopy_without_an_extra(tmp_path, text):
+    requirements = pytest.importorskip("packaging.requirements")
+    site = tmp_path / "site-packages"
+    with zipfile.ZipFile(wheel(tmp_path, "", "1.0", hashed=True)) as file:
+        file.extractall(site)
+    with (site / "Dist_Of_Test-1.0.dist-info" / "METADATA").open("a") as file:
+        file.write(f"Requires-Dist: {text}\n")
+    found = requirements.Requirement(text)
+    required = found.name.lower() == "onecopy" and (found.marker is None or found.marker.evaluate({"extra": ""}))
+    assert requires_onecopy(str(site / "module_of_test.py")) == required
 
 
 def test_each_installed_package_is_identified_by_the_distributions_that_provide_it():
