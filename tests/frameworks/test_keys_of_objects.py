@@ -57,6 +57,7 @@ def tagged(value: int) -> torch.Tensor:
 
 
 COMPLEX = torch.complex(torch.ones(2), torch.ones(2))
+EYE = torch.eye(3).to_sparse()
 PAIRS: dict[str, Callable[[], Any]] = {
     "values": lambda: (torch.ones(2), torch.zeros(2)),
     "dtype": lambda: (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
@@ -73,6 +74,7 @@ PAIRS: dict[str, Callable[[], Any]] = {
     "conjugate": lambda: (COMPLEX, COMPLEX.conj()),
     "zeros": lambda: (torch._efficientzerotensor(2), torch._efficientzerotensor(3)),
     "sparse values": lambda: (torch.eye(3).to_sparse(), (torch.eye(3) * 2).to_sparse()),
+    "coalesced": lambda: (EYE, torch.sparse_coo_tensor(EYE.indices(), EYE.values(), EYE.shape, check_invariants=True)),
     "sparse layout": lambda: (torch.eye(3).to_sparse_csr(), torch.eye(3).to_sparse_csc()),
     "sparse places": lambda: (torch.eye(3).to_sparse_csr(), torch.eye(3).flip(0).to_sparse_csr()),
     "nested": lambda: (torch.nested.nested_tensor([torch.ones(2)]), torch.nested.nested_tensor([torch.ones(3)])),
