@@ -154,6 +154,25 @@ def test_16_bits_with_a_transparent_colour_have_the_samples_of_the_header(tmp_pa
     assert np.array_equal(oc.images.open(path).array, pixels)
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_codestream_that_begins_inside_of_its_grid_has_the_pixels_of_its_image(tmp_path, samples):
+    path = tmp_path / "a.j2k"
+    pixels = save_deep(path, samples)
+    data = bytearray(path.read_bytes())
+    sizes = np.frombuffer(data, ">u4", 8, offset=8)  # ends, begins, tile and its begin, of x and y
+    sizes[[0, 1, 2, 3, 6, 7]] += 1 << 15
+    path.write_bytes(data)
+    assert np.array_equal(oc.images.open(path).array, pixels)
+
+
+@pytest.mark.parametrize("kind", ["jp2", "j2k"])
+def test_signed_samples_are_kept_or_refused_and_never_wrapped(tmp_path, kind):
+    path, pixels = tmp_path / f"a.{kind}", noise((20, 30, 3)).astype(np.int16)
+    path.write_bytes(imagecodecs.jpeg2k_encode(pixels, level=0, codecformat=kind))
+    with contextlib.suppress(CodecError):
+        assert np.array_equal(oc.images.open(path).array, pixels)
+
+
 def test_an_icon_whose_mode_is_known_when_it_is_loaded_opens(tmp_path):
     path = tmp_path / "a.icns"
     photo(1, (64, 64)).save(path)

@@ -26,7 +26,9 @@ def facts(path: str, level: int, codec: str) -> Facts:
         raise no_level(path, level, 1)
     *shape, bits = header(path)
     if not 8 < bits <= 16:
-        raise CodecError(f"{codec}: not a PNG or JPEG 2000 file of 9 to 16 bits", Kind.UNSUPPORTED, path=path)
+        raise CodecError(
+            f"{codec}: not a PNG or JPEG 2000 file of 9 to 16 bits without a sign", Kind.UNSUPPORTED, path=path
+        )
     shape = shape[:2] if shape[2] == 1 else shape
     return Facts(codec, tuple(shape), "<u2", "YXS"[: len(shape)], 0, (tuple(shape),))
 
@@ -45,7 +47,7 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
 
 
 def header(path: str) -> tuple[int, int, int, int]:
-    """Return height, width, samples and bits per sample of a PNG or JPEG 2000 file; four zeros for another file."""
+    """Return height, width, samples and bits (negative: signed) of a PNG or JPEG 2000 file; or four zeros."""
     with open(path, "rb") as file:  # noqa: PTH123 - text
         head = file.read(4096)
     try:
@@ -55,10 +57,14 @@ def header(path: str) -> tuple[int, int, int, int]:
         if head.startswith(b"\xff\x4f\xff\x51"):  # a codestream without boxes
             right, bottom, left, top = struct.unpack_from(">4I", head, 8)
             samples, bits = struct.unpack_from(">HB", head, 40)
-            return bottom - top, right - left, samples, (bits & 0x7F) + 1
+            return bottom - top, right - left, samples, _bits(bits)
         if head[4:8] == b"jP  " and (at := head.find(b"ihdr")) >= 0:
             height, width, samples, bits = struct.unpack_from(">IIHB", head, at + 4)
-            return height, width, samples, (bits & 0x7F) + 1
+            return height, width, samples, _bits(bits)
     except struct.error:  # truncated
         pass
     return 0, 0, 0, 0
+
+
+def _bits(depth: int) -> int:
+    return -(depth & 0x7F) - 1 if depth & 0x80 else depth + 1

@@ -129,7 +129,7 @@ def _loses_bits(path: str, image: Image.Image) -> bool:
             head = file.read(1 << 16)
         at = head.find(b"av1C")
         return at >= 0 and at + 6 < len(head) and head[at + 6] & 0x40 != 0
-    if _deep.header(path)[3] > 8:
+    if abs(_deep.header(path)[3]) > 8:
         return True
     for decoder, *_, options in image.tile:
         words = options if isinstance(options, tuple) else (options,)
