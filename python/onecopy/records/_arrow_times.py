@@ -31,19 +31,18 @@ def _microseconds(kind: Any) -> Any:
     def inner(field: Any) -> Any:
         return field.with_type(_microseconds(field.type))
 
-    made = kind.value_type if types.is_dictionary(kind) else kind
-    if types.is_struct(made):
-        made = pa.struct([inner(field) for field in made])
-    elif types.is_map(made):
-        made = pa.map_(inner(made.key_field), inner(made.item_field))
-    elif types.is_fixed_size_list(made):
-        made = pa.list_(inner(made.value_field), made.list_size)
-    elif types.is_list(made) or types.is_large_list(made):
-        made = (pa.list_ if types.is_list(made) else pa.large_list)(inner(made.value_field))
-    elif getattr(made, "unit", "") == "ns":
-        others = pa.duration("us") if types.is_duration(made) else pa.time64("us")
-        made = pa.timestamp("us", made.tz) if types.is_timestamp(made) else others
-    return made
+    if types.is_struct(kind):
+        kind = pa.struct([inner(field) for field in kind])
+    elif types.is_map(kind):
+        kind = pa.map_(inner(kind.key_field), inner(kind.item_field))
+    elif types.is_fixed_size_list(kind):
+        kind = pa.list_(inner(kind.value_field), kind.list_size)
+    elif types.is_list(kind) or types.is_large_list(kind):
+        kind = (pa.list_ if types.is_list(kind) else pa.large_list)(inner(kind.value_field))
+    elif getattr(kind, "unit", "") == "ns":
+        others = pa.duration("us") if types.is_duration(kind) else pa.time64("us")
+        kind = pa.timestamp("us", kind.tz) if types.is_timestamp(kind) else others
+    return kind
 
 
 def exact(path: str, fine: Any, coarse: Any) -> Any:
