@@ -115,6 +115,17 @@ equal(held.state_dict(), saved)
 equal(load_file(tensors) if SAFETENSORS else torch.load(checkpoint), new)
 """
 OLD_FORMAT = "torch.save(saved, checkpoint, _use_new_zipfile_serialization=False)"
+DECODING = """
+import io
+odd = bytes(byte ^ 1 for byte in range(256))
+class Decoding(io.FileIO):
+    def readinto(self, into):
+        data = super().read(len(into)).translate(odd)
+        into[:len(data)] = data
+        return len(data)
+checkpoint.write_bytes(checkpoint.read_bytes().translate(odd))
+file = io.BufferedReader(Decoding(checkpoint))
+"""
 LOADS = {
     "a model": ("torch.save(model(), checkpoint)", "torch.load(checkpoint, weights_only=False).state_dict()", None),
     "the old format": (
@@ -133,6 +144,7 @@ LOADS = {
         "torch before 1.6",
     ),
     "an open file": ("file = checkpoint.open('rb')", "torch.load(file)", None),
+    "a file that decodes": (DECODING, "torch.load(file)", None),
     "to meta": ("", "torch.load(checkpoint, map_location='meta') and saved", None),
     "mmap given": ("", "torch.load(checkpoint, mmap=False)", None),
     "a file of safetensors": ("", "torch.load(tensors)", None),
