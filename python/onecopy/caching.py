@@ -139,8 +139,8 @@ def cached(
 
     Name in `version` or in the arguments what is **not detected**:
 
-    * environment variables, the current folder, the clock, random numbers, the order of a set of texts (PYTHONHASHSEED),
-      and files that are not among the `inputs`, such as those of `importlib.resources`;
+    * environment variables, the current folder, the clock, random numbers, the order of a set of texts
+      (PYTHONHASHSEED), and files that are not among the `inputs`, such as those of `importlib.resources`;
     * settings of the process: options of pandas, numpy and torch, the precision of `decimal`, the locale, levels of
       loggers, names that were added to `builtins`, handlers and accessors that were registered in a library;
     * edits of other packages in place, attributes that the program replaced in installed modules, and other versions

@@ -1,5 +1,6 @@
 """Which processes of `onecopy run` wait for each other while they construct models and memory is scarce."""
 
+import subprocess
 import sys
 
 import pytest
@@ -40,15 +41,26 @@ print("after the copy" if pathlib.Path(sys.argv[1], "copied").exists() else "")
 BOTH = """
 import subprocess, sys
 first = subprocess.Popen([sys.executable, "-c", sys.argv[2], sys.argv[1]])
-second = subprocess.run([sys.executable, "-c", sys.argv[3], sys.argv[1]], timeout=60)
+second = subprocess.run([*sys.argv[4:], sys.executable, "-c", sys.argv[3], sys.argv[1]], timeout=60)
 first.wait(60)
 """
+
+
+def constructed(onecopy_process, *words):
+    done = onecopy_process("run", "-q", "--", sys.executable, "-c", BOTH, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "more"), [(TRAINS, ""), (COPIES, "after the copy")], ids=["trains", "copies"])
 def test_a_process_is_waited_for_while_it_copies_and_not_while_it_trains(torch, tmp_path, onecopy_process, first, more):
-    command = [sys.executable, "-c", BOTH, tmp_path, first, CONSTRUCTS]
-    done = onecopy_process("run", "-q", "--", *command)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"constructed after waiting\n{more}\n"
+    printed = constructed(onecopy_process, tmp_path, first, CONSTRUCTS)
+    assert printed == f"constructed after waiting\n{more}\n"
+
+
+@pytest.mark.slow
+def test_no_process_is_waited_for_that_another_pid_namespace_has(torch, tmp_path, onecopy_process):
+    if subprocess.run(["unshare", "-pf", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces")
+    assert constructed(onecopy_process, tmp_path, TRAINS, CONSTRUCTS, "unshare", "-pf") == "constructed\n\n"

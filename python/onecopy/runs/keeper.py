@@ -147,7 +147,7 @@ class Keeper:
 
     @staticmethod
     def _serves(user: int) -> bool:
-        return 0 in (user, os.geteuid()) or user == os.geteuid()
+        return os.geteuid() == 0 or user in (0, os.geteuid())
 
     def _has_place(self, new: _Client) -> bool:
         """Return whether a process may have another connection; one that has not sent the key may be closed for it."""

@@ -17,6 +17,7 @@ from tests.support.waiting import until
 
 from onecopy import protocol
 from onecopy.protocol import GET, MAKE, WAIT
+from onecopy.runs import call_log
 from onecopy.runs import keeper as keeping
 from onecopy.snapshots import NoSnapshot, take
 from onecopy.variables import KEEPER
@@ -272,6 +273,19 @@ time.sleep(0.6)
     printed, report = run(sys.executable, "-c", code, npy, line, folder=tmp_path)
     assert printed == LOADED
     assert str(npy) in {one["path"] for one in report["shared"]}
+
+
+def test_a_fork_sends_none_of_the_lines_that_its_parent_could_not_send(keeper, monkeypatch, in_child):
+    monkeypatch.setenv(call_log.RUN, os.environ[KEEPER])
+    monkeypatch.setattr(call_log, "_unsent", [])
+    monkeypatch.setattr(call_log, "_exits", {os.getpid()})
+    with monkeypatch.context() as silent:
+        silent.setattr(protocol, "_silent", {os.environ[KEEPER]: time.monotonic() + 60})
+        assert call_log.append({"line": "first"}) == 0
+    child = in_child(lambda: call_log.append({"line": "of the child"}))
+    assert call_log.append({"line": "last"}) == os.getpid()
+    found = [(line["line"], line["pid"]) for line in call_log.parse_lines(call_log.read_run(os.environ[KEEPER]))]
+    assert found == [("of the child", child), ("first", os.getpid()), ("last", os.getpid())]
 
 
 # --- namespaces and limits --------------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """What is made of the calls of several processes."""
 
 import json
+import os
 from dataclasses import asdict, replace
 
 import pytest
 
 from onecopy.runs import call_log
 from onecopy.runs.call_log import Call, parse_calls
-from onecopy.runs.report import Group, RunReport
+from onecopy.runs.report import Group, RunReport, Sampler
 
 MODEL = Call("torch.load", "/m/model.pt", 1_500_000_000, 0, "", 1)
 
@@ -22,6 +23,21 @@ def test_a_process_keeps_a_limited_number_of_calls(monkeypatch):
     for number in range(5):
         call_log.note("torch.load", f"/m/{number}", shared=1_500_000_000)
     assert [one.path for one in call_log.calls()] == ["/m/0", "/m/1", "/m/2"]
+
+
+def test_a_line_without_an_end_is_read_once(monkeypatch):
+    file, sizes, read = os.memfd_create("calls"), [], os.pread
+    monkeypatch.setattr("os.pread", lambda *given: sizes.append(len(data := read(*given))) or data)
+    try:
+        os.write(file, b"x" * (2 << 20))
+        sampler = Sampler(file, os.getpid())
+        sampler.sample()
+        os.write(file, b"\n" + json.dumps(asdict(MODEL)).encode() + b"\n")
+        sampler.sample()
+    finally:
+        os.close(file)
+    assert sizes[0] == 2 << 20 > sizes[1]
+    assert sampler.calls == [MODEL]
 
 
 def test_a_file_counts_once_however_many_functions_and_calls():
