@@ -193,6 +193,20 @@ def test_of_two_names_of_a_module_the_last_one_is_loaded(tmp_path):
     assert oc.torch.load_into(ours, path).missing == ()
 
 
+@pytest.mark.parametrize("names", ["a", "b", "c", "ab", "ac", "bc", "abc"])
+def test_of_three_tied_names_the_last_one_in_the_file_is_loaded(names, tmp_path):
+    def tied():
+        weight = nn.Parameter(torch.zeros(3))
+        return nn.ParameterDict(dict.fromkeys("abc", weight))
+
+    plain, ours = tied(), tied()
+    torch.save({name: torch.full((3,), float(ord(name))) for name in names}, tmp_path / "m.pt")
+    plain.load_state_dict(torch.load(tmp_path / "m.pt"), strict=False)
+    assert oc.torch.load_into(ours, tmp_path / "m.pt").missing == ()
+    assert ours["a"] is ours["b"] is ours["c"]
+    assert torch.equal(ours["a"], plain["a"])
+
+
 @pytest.mark.parametrize("name", ["embedding.weight", "head.weight"])
 def test_a_file_with_one_of_the_tied_names_is_complete(name, tmp_path):
     oc.save(tmp_path / "m", {name: np.ones((4, 3), np.float32)})
