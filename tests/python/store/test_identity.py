@@ -66,10 +66,10 @@ class Counting:
 
 
 class Slotted:
-    __slots__ = ("value",)
+    __slots__ = ("_value",)
 
     def __init__(self, value: Any) -> None:
-        self.value = value
+        self._value = value
 
     def __reduce__(self) -> Any:
         return Slotted, (0,)
