@@ -308,3 +308,19 @@ def test_a_device_that_fails(tmp_path, in_child):
         assert warmed is not None
     finally:
         subprocess.run(["umount", "-l", mount], check=True)
+
+
+def test_mappings_that_were_closed_leave_no_memory_behind(path, python):
+    code = """
+    import sys
+    import onecopy as oc
+
+    def pages_after(count):
+        for _ in range(count):
+            oc.Mapping(sys.argv[1]).close()
+        return int(open("/proc/self/statm", "rb", 0).read().split()[5])  # data
+
+    oc.guard()
+    print(-pages_after(1000) + pages_after(30_000))
+    """
+    assert int(python(code, path)) < 100

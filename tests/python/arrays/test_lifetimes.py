@@ -5,6 +5,7 @@ import errno
 import gc
 import os
 import pickle
+import time
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +167,16 @@ def test_a_change_is_seen(path, change):
     with oc.Mapping(path) as mapping:
         assert not mapping.changed()
         CHANGES[change](path)
+        assert mapping.changed()
+
+
+def test_a_write_to_a_page_that_is_dirty_already_is_seen(path):
+    writer = np.memmap(path, mode="r+")
+    writer[0] ^= 1  # later writes to this page leave no time, unless it was written back
+    with oc.Mapping(path) as mapping:
+        assert not mapping.changed()
+        time.sleep(0.02)  # a tick of the clock
+        writer[0] ^= 1
         assert mapping.changed()
 
 

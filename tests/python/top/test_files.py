@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import errno
+import fcntl
 import os
 import random
 import resource
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onecopy as oc
+from onecopy.variables import memory_file
 
 HUGE = 2 << 20
 DATA = random.Random(7).randbytes(HUGE + 5 * 4096 + 123)
@@ -304,3 +306,16 @@ def test_options_are_keywords(path):
 
 def test_numbers_of_numpy_are_numbers(path):
     assert bytes(oc.Mapping(path, np.int64(5), np.uint16(300)).view(np.int8(2), np.uint64(3))) == DATA[7:10]
+
+
+def test_a_file_in_memory_can_be_sealed_and_cannot_be_executed():
+    try:
+        os.close(os.memfd_create("x", 0x8))  # MFD_NOEXEC_SEAL
+    except OSError:
+        pytest.skip("before Linux 6.3")
+    file = memory_file("x")
+    try:
+        assert os.fstat(file).st_mode & 0o111 == 0
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    finally:
+        os.close(file)
