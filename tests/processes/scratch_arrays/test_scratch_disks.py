@@ -133,16 +133,21 @@ def test_memory_is_no_disk_and_is_refused_by_name(reserving):
         assert ours.array.tolist() == [5, 5, 5]
 
 
-def test_the_folder_for_temporary_files_is_passed_over_where_it_is_memory(python):
-    told = python(
-        """
-        import os
-        os.environ |= {"TMPDIR": "/dev/shm", "ONECOPY_SCRATCH": ""}
-        import onecopy as oc
-        print(oc.scratch(3, "u1", reserve=False).reason)
-        """
-    )
-    assert told == "/var/tmp, because of /dev/shm: it is on tmpfs, which is memory and no disk\n"
+PASSED_OVER = {
+    "/dev/shm": "/var/tmp, because of /dev/shm: it is on tmpfs, which is memory and no disk",
+    "/missing": "/var/tmp, because there is no folder for temporary files",
+}
+
+
+@pytest.mark.parametrize("temporary", PASSED_OVER)
+def test_a_folder_for_temporary_files_is_passed_over_where_it_is_memory_or_missing(python, temporary):
+    code = """
+    import os, sys
+    os.environ |= {"TMPDIR": sys.argv[1], "ONECOPY_SCRATCH": ""}
+    import onecopy as oc
+    print(oc.scratch(3, "u1", reserve=False).reason)
+    """
+    assert python(code, temporary) == f"{PASSED_OVER[temporary]}\n"
 
 
 def test_a_file_system_that_cannot_reserve_is_refused_unless_reserve_is_false(tmp_path, in_child):

@@ -188,6 +188,13 @@ def test_a_user_whose_name_was_taken_by_another_one_builds_under_the_next_name(s
     assert as_user(READER, find, shared, (BUILDER,)) == GOOD
 
 
+def test_a_folder_of_the_user_that_others_may_write_is_refused_and_no_other_name_is_taken(shared: Path) -> None:
+    place = shared / str(BUILDER)
+    plant(shared, BUILDER, BUILDER, 0o777)
+    assert "chmod go-w forbids that" in as_user(BUILDER, find, shared, ())
+    assert list(shared.iterdir()) == [place]
+
+
 def test_an_error_names_the_user_who_has_taken_all_names(shared: Path) -> None:
     def take() -> None:
         for name in (str(BUILDER), *(f"{BUILDER}-{i}" for i in range(1, 16))):
