@@ -48,6 +48,7 @@ TEST_CASE("the hash of keys that come from files depends on a seed, and on every
   const std::string key = "encoder.layers.11.attention.weight";
   CHECK(seeded_hash(key) == seeded_hash(std::string(key)));
   CHECK(seeded_hash(key, 1) != seeded_hash(key, 2));
+  CHECK(SeededHash()(key) == seeded_hash(key, hash_seed()));
   for (std::size_t i = 0; i < key.size(); ++i) {
     auto other = key;
     other[i] ^= 1;

@@ -132,14 +132,14 @@ TEST_CASE("what is not laid out as in memory is named with the reason and not gi
   CHECK(onnx::type_name(found.tensors[3].type) == "unknown");
   std::string sparse;
   append_bytes(sparse, 1, tensor("s", f32, {1}, raw("abcd")));
-  std::string others = node("c", "sparse_value", 22, sparse);
+  std::string others = node("c", "sparse_value", 22, sparse) + node("d", "sparse_values", 23, sparse);
   append_bytes(others, 15, sparse);
   const auto index = onnx::index(bytes_of(model(
       graph({tensor("p", f32, {2}, pieces), tensor("t", text, {1}, words), tensor("u", 99, {1}, raw("x"))}, others))));
   CHECK(index.entries().empty());
   CHECK(index.metadata().at("left out") ==
         R"({"not stored as raw bytes": ["p"], "of an unknown type": ["u"], "of text": ["t"], )"
-        R"("sparse": ["c.sparse_value.s", "s"]})");
+        R"("sparse": ["c.sparse_value.s", "d.sparse_values.s", "s"]})");
 }
 
 TEST_CASE("subgraphs and constants have the path of their node before their name") {
