@@ -162,6 +162,20 @@ def test_a_file_in_memory_is_the_own_memory_of_the_only_process_that_maps_it():
         assert "only this process" not in only(shared, "shmem", "numbers").text
 
 
+@needs_memory_files
+def test_pages_that_a_process_has_copied_from_a_file_in_memory_are_its_own_once():
+    code = """
+        import mmap, os
+        descriptor = os.memfd_create("numbers")
+        os.ftruncate(descriptor, 64 << 20)
+        memory = mmap.mmap(descriptor, 64 << 20, access=mmap.ACCESS_COPY)
+        for at in range(0, len(memory), 4096):
+            memory[at] = 1
+    """
+    with Watched(code) as group:
+        assert 64 * MIB < oc.explain(group.pids[0]).own < 120 * MIB
+
+
 @contextlib.contextmanager
 def open_memory(process: int, name: str) -> Iterator[mmap.mmap]:
     """Map a memory file of another process."""
