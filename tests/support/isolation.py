@@ -1,6 +1,8 @@
 """Folders of this session alone (home, temporary files, /dev/shm): no test uses caches of the user or leaves files."""
 
 import ctypes
+import fcntl
+import itertools
 import multiprocessing.util
 import os
 import shutil
@@ -27,9 +29,29 @@ def have_own_shared_memory() -> bool:
     return own and libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777") == 0
 
 
+def own_slot() -> Path:
+    """Return the folder for the files of this session, the first that no other session uses.
+
+    pytest's default has a folder above it that all sessions of a user share, and that each closes to other users when
+    it starts: tests that become another user fail then. The files stay until a later session uses the folder.
+    """
+    for number in itertools.count():
+        slot = Path(TEMPORARY, f"onecopy-tests-{os.getuid()}-{number}")
+        lock = os.open(slot.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process and its forks have ended
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return slot
+    raise AssertionError
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Replace what belongs to the user, before any module of the tests is imported."""
-    # pytest's own folders, which keep the files of failed tests, stay where they are.
+    if config.option.basetemp is None:
+        config.option.basetemp = str(own_slot())
+    # The folders of sessions that tests start stay outside of those of this one.
     os.environ["PYTEST_DEBUG_TEMPROOT"] = TEMPORARY
     own = Path(tempfile.mkdtemp(prefix="onecopy-", dir=TEMPORARY))  # a short name: there are sockets below it
     own.chmod(0o711)  # some tests become other users
