@@ -133,6 +133,8 @@ def amount(spread: Spread | None, unit: str) -> str:
     >>> from onecopy_bench.engine.tables import Spread
     >>> amount(Spread(0.0012, 0, 1), "s"), amount(Spread(12.34, 12, 13), "MB"), amount(None, "s")
     ('1.2 ms', '12.3 MB', '-')
+    >>> amount(Spread(1.001, 1, 1.01), "copies")
+    '1 copy'
     """
     if spread is None:
         return NOTHING
@@ -143,6 +145,8 @@ def amount(spread: Spread | None, unit: str) -> str:
         value, words = value / 1e3, "s"
     elif unit == "GiB" and value < 0.1:
         value, words = value * 1024, "MiB"
+    elif unit == "copies" and number(value) == "1":
+        words = "copy"
     return f"{number(value)} {words}"
 
 
