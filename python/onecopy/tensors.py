@@ -34,7 +34,7 @@ def has_memory(tensor: Any) -> bool:
     """Return whether a tensor has a storage with bytes, on any device."""
     try:
         return bool(tensor.untyped_storage().data_ptr())
-    except RuntimeError:  # a tensor around others, a sparse one, or one that is zero by a flag
+    except (RuntimeError, ValueError):  # around others, sparse, zero by a flag; a parameter that is not initialized
         return False
 
 

@@ -250,6 +250,20 @@ with torch.device("meta"):
 empty.load_state_dict(load_file(tensors), assign=True)
 equal(empty.state_dict(), saved)
 """,
+    "weights without memory of their own keep no other from being shared": """
+def mixed(seed):
+    torch.manual_seed(seed)
+    module = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.LazyLinear(8))
+    module.register_buffer("sparse", torch.eye(300).to_sparse())
+    return module
+state = mixed(1).state_dict()
+torch.save(state, checkpoint)
+other = mixed(2)
+assert list(other.load_state_dict(torch.load(checkpoint, weights_only=False))) == [[], []]
+assert torch.equal(other[0].weight, state["0.weight"]) and torch.nn.parameter.is_lazy(other[1].weight)
+assert "0.weight" in on_files(other)
+assert not reasons(), reasons()
+""",
     "a missing and a damaged file are the errors of torch": """
 checkpoint.write_bytes(checkpoint.read_bytes()[:1 << 20] + bytes(1 << 20))
 for path in (folder / "none.pt", checkpoint):

@@ -266,13 +266,13 @@ def _is_large(state: Any) -> bool:
 
 
 def _await_turn(_: Any, name: Any, param: Any) -> None:  # noqa: ARG001
-    if param is not None and param.device.type == "cpu":
+    if param is not None and _is_dense(param):
         turns.registered(param.nbytes)
 
 
 def _bytes_of(state: Any) -> int:
     values = state.values() if isinstance(state, Mapping) else ()
-    return sum(one.numel() * one.element_size() for one in values if isinstance(one, torch.Tensor))
+    return sum(one.nbytes for one in values if isinstance(one, torch.Tensor) and one.layout is torch.strided)
 
 
 class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
@@ -298,8 +298,8 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         """Point a weight to shared memory that has the values of `source`; False if they must be copied."""
         path, nbytes = "", 0
         try:
-            nbytes = source.numel() * source.element_size()
-            if nbytes < _SMALL or source.device.type != "cpu":
+            nbytes = source.nbytes if _is_dense(source) else 0
+            if nbytes < _SMALL:
                 return False
             second = _loaded.get(source.untyped_storage().data_ptr())
             region = None if second is not None else self._region(source)
@@ -428,7 +428,7 @@ def _why_copied(target: Any, source: Any) -> str:
     reasons = (
         (target.device.type != "cpu", f"copied to {target.device}"),
         (target.dtype != source.dtype, f"cast from {str(source.dtype)[6:]} to {str(target.dtype)[6:]}"),
-        (torch.strided != target.layout or torch.strided != source.layout, "not a dense tensor"),
+        (target.layout is not torch.strided, "not a dense tensor"),
         (target.shape != source.shape, "of another shape"),
         (not target.is_contiguous() or not source.is_contiguous(), "not contiguous"),
         (source.is_conj() or source.is_neg() or target.is_inference(), "not a plain weight"),

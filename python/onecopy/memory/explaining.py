@@ -28,6 +28,7 @@ from onecopy.memory import proc
 from onecopy.memory.cgroup import charged_to, container, kind_of
 from onecopy.memory.proc import Pages, Regions
 from onecopy.page_cache import lost_since_warm
+from onecopy.tensors import has_memory
 from onecopy.text import counted, escape, size
 
 if TYPE_CHECKING:
@@ -364,12 +365,14 @@ def _of_module(module: Any) -> Explanation:
     regions, findings, seen = Regions(), [], set()
     with Pages() as pages:
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if tensor.device.type == "cpu" and not has_memory(tensor):  # sparse, empty or not initialized
+                continue
             storage = tensor.untyped_storage()
             nbytes = storage.nbytes()
             if tensor.device.type != "cpu":
                 findings.append(Finding(name, nbytes, 0, "device", "", f"on {tensor.device}"))
                 continue
-            if not nbytes or storage.data_ptr() in seen:
+            if storage.data_ptr() in seen:
                 continue
             seen.add(storage.data_ptr())
             findings.append(_of_memory(name, storage.data_ptr(), nbytes, regions.at(storage.data_ptr()), pages))
