@@ -148,6 +148,15 @@ def test_the_first_session_reads_while_a_child_prepacks_for_the_next(model, stor
     assert np.array_equal(numbers, third.run(None, {"ids": IDS})[0])
 
 
+def test_a_model_of_small_weights_is_read_and_not_prepacked_again(tmp_path, store):
+    path = save_inline(tmp_path / "small.onnx", aligned=True, rows=4, width=4, layers=1)
+    for _ in range(2):
+        session = oc.onnxruntime.session(path, "prepacked", wait=True, store=store)
+        assert session.onecopy.mode == "read"
+        assert "no weight takes 1,024 bytes" in session.onecopy.reason
+    assert "packed weights of" in " ".join(one.key for one in oc.Store(store).ls())
+
+
 def test_another_path_with_the_same_content_is_prepacked_already(tmp_path, store):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()

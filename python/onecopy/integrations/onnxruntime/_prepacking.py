@@ -215,15 +215,18 @@ def write(recipe: Recipe, path: Path) -> None:
             raise
         except Exception as error:  # ONNX Runtime's have no class in common but this
             facts["failed"] = str(error).strip() or repr(error)
+        if not hidden.exists():  # ONNX Runtime removes the file of data that it wrote nothing to
+            facts["failed"], model, hidden = "no weight takes 1,024 bytes", b"", saved
+        out = message if hidden == saved else data
         if facts["failed"]:
-            data.truncate(0)
+            out.truncate(0)
         # The names have equal lengths: the location of the data can be replaced in the model.
         model = model.replace(hidden.name.encode(), path.name.encode())
         end = json.dumps(facts).encode()
-        data.seek(0, os.SEEK_END)
+        out.seek(0, os.SEEK_END)
         numbers = (len(model), len(end), crc32(end, crc32(model)))
-        data.write(model + end + b"".join(number.to_bytes(8, "little") for number in numbers) + PREPACKED_END)
-        data.flush()
+        out.write(model + end + b"".join(number.to_bytes(8, "little") for number in numbers) + PREPACKED_END)
+        out.flush()
         hidden.replace(path)
 
 
