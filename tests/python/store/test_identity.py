@@ -26,7 +26,7 @@ from tests.support.generated_programs import CHOICES, WAYS, loaded, source_of
 from tests.support.places import ROOT
 
 import onecopy as oc
-from onecopy.identity import Contents, file_identity
+from onecopy.identity import Contents, FileIdentity, file_identity
 from onecopy.store.keys import digest_of, name_of
 
 
@@ -400,6 +400,27 @@ def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp
         monkeypatch.syspath_prepend(str(tmp_path))
 
 
+def test_a_module_that_a_package_imports_when_its_name_is_used_is_part_of_a_name(tmp_path, monkeypatch):
+    package = tmp_path / "lazy_of_keys"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import importlib\ndef __getattr__(name):\n    if name != 'part': raise AttributeError(name)\n"
+        "    return importlib.import_module(f'.{name}', __name__)\n"
+    )
+    (package / "part.py").write_text("N = 1\n")
+    (tmp_path / "user_of_keys.py").write_text("import lazy_of_keys\ndef function(): return lazy_of_keys.part.N\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("lazy_of_keys", "lazy_of_keys.part", "user_of_keys"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    function = importlib.import_module("user_of_keys").function
+    before = name_of(function)
+    assert function() == 1
+    assert name_of(function) == before
+    monkeypatch.setattr(sys.modules["lazy_of_keys.part"], "N", 2)
+    assert function() == 2
+    assert name_of(function) != before
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -465,6 +486,16 @@ def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_pat
     monkeypatch.setattr("onecopy.identity._now_of_files", lambda: changed + 3_000_000_000)
     found = file_identity(path)
     assert (found.nbytes, found.changed, found.is_recent()) == (1, changed, False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "settled"), [(7_000_000_000, 2_000_000_000), (7_000_000_001, 20_000_000), (7_500_000_000, 20_000_000)]
+)
+def test_a_file_system_that_dates_in_whole_seconds_is_given_two_of_them(monkeypatch, changed, settled):
+    found = FileIdentity(1, 1, 1, changed, changed)
+    for passed, is_recent in ((0, True), (settled - 1, True), (settled, False)):
+        monkeypatch.setattr("onecopy.identity._now_of_files", lambda now=changed + passed: now)
+        assert found.is_recent() == is_recent
 
 
 def test_only_regular_files_have_a_key(tmp_path):

@@ -84,6 +84,19 @@ def test_a_package_that_pip_has_installed_again_is_another_one_whatever_its_vers
     assert [len(keys) for keys in seen] == [3] * len(programs)
 
 
+def test_a_package_is_the_same_in_each_environment_whose_python_its_scripts_name(tmp_path):
+    found = set()
+    for environment in ("first", "second"):
+        site = tmp_path / environment / "site-packages"
+        with zipfile.ZipFile(wheel(tmp_path, LIBRARY, "1.0", hashed=True)) as file:
+            file.extractall(site)
+        script = hashlib.sha256(f"#!{tmp_path / environment}/bin/python".encode()).hexdigest()
+        with (site / "Dist_Of_Test-1.0.dist-info" / "RECORD").open("a") as record:
+            record.write(f"../../../bin/tool,sha256={script},200\n")  # as pip lists the scripts that it has made
+        found.add(package_of("module_of_test", str(site / "module_of_test.py")))
+    assert len(found) == 1
+
+
 REQUIREMENTS = ["onecopy", "Onecopy>=0.3", "onecopy[torch] (>=0.3)", "onecopy ; python_version > '3'", "onecopy-tools"]
 REQUIREMENTS += ["onecopy; extra == 'fast'", "onecopy>=0.3 ; extra=='fast'", "onecopy.tools>=1", "other; extra == 'x'"]
 
