@@ -379,6 +379,17 @@ def test_a_holder_that_is_killed_at_any_moment_leaves_a_name_that_the_next_one_t
         until(lambda: is_held(1), "the last holder")
 
 
+def test_another_file_becomes_the_generation_when_two_looks_have_found_it(path: Path) -> None:
+    with Hold(names={NAME: path}, pin=0) as hold:
+        hold.refresh()
+        for version in (2, 3):  # the second one before a look has found the first one twice
+            save(path, version)
+            assert hold.refresh() == []
+            assert is_held(1)
+        assert hold.refresh()[0].what == "replaced"
+        assert is_held(3)
+
+
 def test_a_killed_builder_of_a_new_version_leaves_the_old_generation(path: Path) -> None:
     with holder(f"{NAME}={path}"):
         until(lambda: is_held(1), "version 1")

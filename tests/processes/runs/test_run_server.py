@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -242,6 +243,20 @@ def test_a_server_that_is_stopped_holds_up_no_process_and_the_report_says_so(npy
         assert server.stdout.readline() == LOADED
     (found,) = json.loads(report.read_text())["copied"]
     assert found["reason"] == "onecopy run cannot be asked: it did not answer within 1 s"
+
+
+def test_a_server_that_did_not_answer_is_not_asked_again_until_that_is_wanted(monkeypatch):
+    monkeypatch.setattr(protocol, "_silent", {})
+    listening, server = protocol.listen()
+    with socket.socket(fileno=listening) as silent:
+        for asks in (True, False, True):
+            if asks:
+                protocol.ask_again()
+            with pytest.raises(TimeoutError, match="did not answer within 1 s"):
+                protocol.connected(server)
+            assert bool(select.select([silent], [], [], 0)[0]) == asks
+            if asks:
+                silent.accept()[0].close()
 
 
 # --- what processes write ---------------------------------------------------------------------------------------------
