@@ -34,7 +34,8 @@ def progress(done, total):
         os.kill(os.getpid(), int(os.environ.get("SIGNAL", "9")))
 if os.environ.get("ABSENT") == rank:
     sys.exit()
-path = fetch(sys.argv[1], nodes="torchrun", progress=progress)
+url = sys.argv[1] + os.environ.get(f"MORE_{rank}", "")
+path = fetch(url, nodes="torchrun", progress=progress)
 print("fetched", hashlib.sha256(path.read_bytes()).hexdigest(), flush=True)
 time.sleep(float(os.environ.get("WORK_S", "0")))
 """
@@ -126,6 +127,15 @@ def test_a_node_that_does_not_come_is_done_without(objects, run):
     outputs = run(objects.put("model.bin", CONTENT), ABSENT="1", JOIN_S="2")
     assert "another node of the job was lost" in outputs[0]
     assert f"fetched {DIGEST}" in outputs[0]
+
+
+def test_nodes_that_fetch_different_files_of_one_size_get_their_own(objects, run):
+    other = CONTENT[::-1]
+    objects.put("model.bin2", other)
+    outputs = run(objects.put("model.bin", CONTENT), MORE_1="2")
+    assert "the nodes fetch different files at the same time" in "".join(outputs)
+    assert f"fetched {DIGEST}" in outputs[0]
+    assert f"fetched {hashlib.sha256(other).hexdigest()}" in outputs[1]
 
 
 def test_an_error_of_one_node_is_its_own(objects, run):

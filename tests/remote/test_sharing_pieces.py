@@ -4,6 +4,8 @@ import base64
 import hashlib
 import os
 import random
+import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -36,6 +38,10 @@ class Wrong(Partners):
         file.write(0, bytes([CONTENT[0] ^ 1]) + CONTENT[1:1000])
 
 
+def failed(*_, **__):
+    raise ConnectionError
+
+
 @pytest.mark.parametrize("name", ["RFC 9530", "Google Cloud", "Hugging Face"])
 def test_wrong_bytes_of_a_node_are_refused_where_the_origin_reports_a_hash(objects, store, monkeypatch, caplog, name):
     url = objects.put("x", CONTENT)
@@ -46,6 +52,18 @@ def test_wrong_bytes_of_a_node_are_refused_where_the_origin_reports_a_hash(objec
     monkeypatch.setattr(fetching, "partners_of", lambda *_: Wrong())
     assert fetch(url, store=store, nodes="ray").read_bytes() == CONTENT
     assert f"x: the {'md5' if name == 'Google Cloud' else 'sha256'} is not that of the origin" in caplog.text
+
+
+def test_wrong_bytes_that_an_earlier_call_has_left_are_refused_too(objects, store, monkeypatch, caplog):
+    url = objects.put("x", CONTENT)
+    objects.headers["x"] = digests(CONTENT)["RFC 9530"]
+    monkeypatch.setattr(fetching, "partners_of", lambda *_: Wrong())
+    with monkeypatch.context() as failing:
+        failing.setattr(fetching, "transfer", failed)
+        with pytest.raises(ConnectionError):
+            fetch(url, store=store, nodes="ray")
+    assert fetch(url, store=store).read_bytes() == CONTENT
+    assert "x: the sha256 is not that of the origin" in caplog.text
 
 
 @pytest.mark.parametrize("nodes", ["slurm", ["10.0.0.1", "10.0.0.2"]])
@@ -75,6 +93,20 @@ def test_every_piece_has_one_node_that_brings_it_and_has_it_if_any_does(data):
     for piece, rank in found.items():
         having = {one for one, ranges in have.items() if not any(ranges.missing(*piece))}
         assert rank in (having or have)
+
+
+def test_what_a_process_was_given_is_fetched_by_another_node_when_it_is_not_heard_of(monkeypatch):
+    directory, now = Directory(), [time.monotonic()]
+    monkeypatch.setattr("onecopy.remote.ray.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def given(name):
+        return directory.to_fetch(transfer.PIECE, ["a", "b"], "key", name, name, "", [])
+
+    assert given("a") == [(0, transfer.PIECE)]
+    for passed, found in ((20, []), (20, []), (31, [(0, transfer.PIECE)])):
+        now[0] += passed
+        assert given("b") == found
+        directory.beat("key", "a")
 
 
 @settings(deadline=None, max_examples=50)
