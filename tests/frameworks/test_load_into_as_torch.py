@@ -1,5 +1,7 @@
 """`oc.torch.load_into` leaves to torch what torch decides: it does what `load_state_dict` does, but on a mapping."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -261,7 +263,11 @@ def meta_state(path):
 
 
 @pytest.mark.parametrize("key", ["a.b", "training", "train", "half", "", "_buffers", "load_state_dict", 0])
-@pytest.mark.parametrize("kind", [nn.Parameter, torch.Tensor.detach], ids=["parameter", "tensor"])
+@pytest.mark.parametrize(
+    "kind",
+    [nn.Parameter, partial(nn.Parameter, requires_grad=False), torch.Tensor.detach],
+    ids=["parameter", "frozen parameter", "tensor"],
+)
 def test_a_dict_of_tensors_may_have_any_keys(key, kind, tmp_path):
     tied = kind(torch.zeros(2))
     given = {key: kind(torch.zeros(2)), "deep": {key: tied, "module": nn.Linear(1, 1)}}
