@@ -297,7 +297,8 @@ class Several:
 
         def steps(partial: PartialFile) -> Iterator[list[tuple[int, int]]]:
             partial.expect_room(version.size - partial.have.size)
-            self._partners.exchange(key, partial, origin, version, self._report, connections=self._connections)
+            fetch = functools.partial(self._transfer, origin, version, partial) if origin.serves else None
+            self._partners.exchange(key, partial, fetch, self._report)
             yield [(0, version.size)]
 
         self._partners.begin(key, self.store, lambda: self._report(0))
@@ -328,7 +329,7 @@ class Several:
                     before = sum(stop - start for start, stop in ranges) - missing
                     partial.expect_room(missing)
                     report = functools.partial(self._report, before)
-                    transfer(origin, version, partial, ranges, report, connections=self._connections)
+                    self._transfer(origin, version, partial, ranges, report)
                 if use is not None and not partial.is_whole:
                     use(partial.path)
                     raise InPartError
@@ -338,14 +339,22 @@ class Several:
                         text = "onecopy: %s: the %s is not that of the origin; the file is fetched from there again"
                         logging.getLogger("onecopy").warning(text, origin.shown, name)
                         partial.forget()
-                        transfer(
-                            origin, version, partial, [(0, version.size)], self._report, connections=self._connections
-                        )
+                        self._transfer(origin, version, partial, [(0, version.size)], self._report)
                 partial.publish(path)
             finally:
                 partial.close()
 
         return self.store.get_or_build(origin.key(version), build)
+
+    def _transfer(
+        self,
+        origin: Origin,
+        version: Version,
+        partial: PartialFile,
+        ranges: Iterable[tuple[int, int]],
+        arrived: Callable[[int], object],
+    ) -> None:
+        transfer(origin, version, partial, ranges, arrived, connections=self._connections)
 
     def _report(self, before: int, arrived: int = 0) -> None:
         report_progress(before + arrived)

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from onecopy.remote.origin import Origin, Version
     from onecopy.remote.pieces import PartialFile
     from onecopy.store import Store
 
-__all__ = ["JOIN_S", "NodeLostError", "Nodes", "Partners", "warn"]
+__all__ = ["JOIN_S", "Fetch", "NodeLostError", "Nodes", "Partners", "Piece", "warn"]
 
 Nodes: TypeAlias = Literal["ray", "torchrun"] | None
 """Nodes that fetch together, as `onecopy.remote.fetch` documents them."""
+Piece = tuple[int, int]
+"""First byte of a piece, and the byte after it."""
+Fetch: TypeAlias = "Callable[[list[Piece], Callable[[int], object]], None]"
+"""Fetches pieces of a file from the origin, and calls a function with the number of bytes that have arrived so far."""
 JOIN_S = 60.0
 """Seconds to wait for the other nodes of a job."""
 
@@ -42,20 +45,11 @@ class Partners:
     def begin(self, key: str, store: Store, report: Callable[[], object]) -> None:
         """Wait until this process may claim the file: another process of this node may be the one that fetches it."""
 
-    def exchange(
-        self,
-        key: str,
-        file: PartialFile,
-        origin: Origin,
-        version: Version,
-        progress: Callable[[int], object],
-        *,
-        connections: int,
-    ) -> None:
-        """Fetch some pieces of a file and receive others; some may stay missing.
+    def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
+        """Fetch some pieces of a file and receive others; some may stay missing. None: only nodes have the file.
 
         `progress` is called about 10 times per second with the number of bytes received from the origin and from nodes.
-        Errors are those of `transfer`.
+        Errors are those of `fetch`.
         """
 
     def found(self, key: str, path: Path, report: Callable[[], object]) -> None:

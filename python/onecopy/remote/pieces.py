@@ -71,6 +71,10 @@ class Ranges:
         if start < stop:
             yield start, stop
 
+    def has(self, start: int, stop: int) -> bool:
+        """Return whether all bytes of a range are in the set."""
+        return not any(self.missing(start, stop))
+
     @property
     def size(self) -> int:
         """Number of bytes in the set."""
@@ -184,7 +188,7 @@ class PartialFile:
 
     def has(self, start: int, stop: int) -> bool:
         """Return whether all bytes of a range are in the file."""
-        return not any(self.have.missing(start, stop))
+        return self.have.has(start, stop)
 
     def wait(self, start: int, stop: int, timeout: float) -> bool:
         """Wait at most `timeout` seconds until `write` of another thread brings a range; return whether it is there."""

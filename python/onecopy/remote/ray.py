@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onecopy.remote import transfer
-from onecopy.remote.nodes import Partners, warn
+from onecopy.remote.nodes import Partners, Piece, warn
 from onecopy.remote.pieces import Ranges
 from onecopy.remote.steps import StoppedError, run
 from onecopy.remote.transfer import pieces_of
@@ -28,7 +28,7 @@ from onecopy.store import file_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from onecopy.remote.origin import Origin, Version
+    from onecopy.remote.nodes import Fetch
     from onecopy.remote.pieces import PartialFile
     from onecopy.store import Store
 
@@ -43,7 +43,6 @@ _TRIES = 3 * _AT_ONCE
 """Number of pieces of a node that may fail to come before it counts as lost."""
 _BEAT_S, _LEASE_S, _POLL_S = 5.0, 30.0, 0.05
 
-Piece = tuple[int, int]
 Source = tuple[Piece, str, str, str]
 """A piece, the node that has it, the path there, and what identifies the contents of a file outside a store."""
 
@@ -57,11 +56,8 @@ class _Copy:
         self.fetching: set[Piece] = set()
         self.seen = time.monotonic()
 
-    def has(self, piece: Piece) -> bool:
-        return not any(self.have.missing(*piece))
-
     def is_alive(self) -> bool:
-        """Return whether the process that fetches was heard of a moment ago."""
+        """Return whether the process that fetches has reported recently."""
         return time.monotonic() - self.seen < _LEASE_S
 
 
@@ -77,7 +73,7 @@ class Directory:
         copy.place = path, identity
         copy.seen = time.monotonic()
         copy.have = Ranges(have)
-        copy.fetching = {piece for piece in copy.fetching if not copy.has(piece)}
+        copy.fetching = {piece for piece in copy.fetching if not copy.have.has(*piece)}
 
     def beat(self, key: str, node: str) -> None:
         """Note that the process of a node which fetches a file is alive."""
@@ -92,7 +88,7 @@ class Directory:
         """Give a node, of which this is noted, pieces to fetch; none while others have or fetch all that it lacks."""
         own, others, missing = self._state(size, alive, *noted)
         taken = {piece for copy in others.values() if copy.is_alive() for piece in copy.fetching}
-        taken.update(piece for piece in missing if any(copy.has(piece) for copy in others.values()))
+        taken.update(piece for piece in missing if any(copy.have.has(*piece) for copy in others.values()))
         free = [piece for piece in missing if piece not in taken]
         # less than half of a share, so that a node that comes later finds something to fetch
         own.fetching = set(free[: min(_BATCH, -(-len(free) // (2 * len(others) + 2)))])
@@ -103,7 +99,7 @@ class Directory:
         _, others, missing = self._state(size, alive, *noted)
         found: list[Source] = []
         for piece in missing:
-            having = [name for name, copy in others.items() if copy.has(piece)]
+            having = [name for name, copy in others.items() if copy.have.has(*piece)]
             if having and len(found) < _BATCH:
                 name = having[piece[0] // transfer.PIECE % len(having)]
                 found.append((piece, name, *others[name].place))
@@ -174,18 +170,9 @@ class RayNodes(Partners):
         """Let other nodes know that this node has a file."""
         self.note(key, path)
 
-    def exchange(
-        self,
-        key: str,
-        file: PartialFile,
-        origin: Origin,
-        version: Version,
-        progress: Callable[[int], object],
-        *,
-        connections: int,
-    ) -> None:
+    def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
         """Fetch what the directory gives this node, and receive what others have, until nothing more comes."""
-        _Exchange(self, key, self._path, file).run(origin, version, progress, connections)
+        _Exchange(self, key, self._path, file).run(fetch, progress)
 
     def reader(self, node: str) -> Any:
         """Return the reader of a node."""
@@ -219,19 +206,13 @@ class _Exchange:
         self._fetched = self._received = 0
         self._lost: set[str] = set()
         self._failures: Counter[str] = Counter()
+        self._readers: dict[str, Any] = {}
+        """Held until the end: Ray ends a reader when no process holds it."""
         self._stopped = threading.Event()
 
-    def run(self, origin: Origin, version: Version, progress: Callable[[int], object], connections: int) -> None:
-        """Call `progress` about 10 times per second meanwhile; errors are those of `transfer`."""
+    def run(self, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
+        """Call `progress` about 10 times per second meanwhile; errors are those of `fetch`."""
         beaten = time.monotonic()
-
-        def fetch() -> None:
-            while self._lacks():
-                if pieces := self._ask("to_fetch"):
-                    arrived = partial(self._count, self._fetched)
-                    transfer.transfer(origin, version, self._file, pieces, arrived, connections=connections)
-                else:
-                    time.sleep(_POLL_S)
 
         def report() -> None:
             nonlocal beaten
@@ -240,7 +221,17 @@ class _Exchange:
                 self._nodes.directory().beat.remote(self._key, self._nodes.node)
             progress(self._fetched + self._received)
 
-        run([*[fetch] * origin.serves, partial(self._receive, origin.serves)], self._stopped.set, report)
+        steps = [partial(self._receive, has_origin=fetch is not None)]
+        if fetch is not None:
+            steps.append(partial(self._fetch, fetch))
+        run(steps, self._stopped.set, report)
+
+    def _fetch(self, fetch: Fetch) -> None:
+        while self._lacks():
+            if pieces := self._ask("to_fetch"):
+                fetch(pieces, partial(self._count, self._fetched))
+            else:
+                time.sleep(_POLL_S)
 
     def _count(self, before: int, arrived: int) -> None:
         self._fetched = before + arrived
@@ -258,11 +249,11 @@ class _Exchange:
         have = list(self._file.have)
         return self._nodes.call(what, self._file.size, alive, self._key, self._nodes.node, self._path, "", have)
 
-    def _receive(self, serves: bool) -> None:
-        """Receive what others have; `serves`: until nothing is missing, because what none of them has is fetched."""
+    def _receive(self, *, has_origin: bool) -> None:
+        """Receive what others have; with an origin until nothing is missing, because what none has is fetched."""
         while self._lacks():
             sources = self._ask("to_receive")
-            if not sources and not serves:
+            if not sources and not has_origin:
                 return
             self._receive_from(sources)
             time.sleep(0 if sources else _POLL_S)
@@ -277,7 +268,9 @@ class _Exchange:
         while waiting or asked:
             while waiting and len(asked) < _AT_ONCE:
                 piece, node, path, identity = waiting.popleft()
-                asked.append((self._nodes.reader(node).read.remote(path, identity, *piece), piece, node))
+                if node not in self._readers:
+                    self._readers[node] = self._nodes.reader(node)
+                asked.append((self._readers[node].read.remote(path, identity, *piece), piece, node))
             reference, (start, stop), node = asked.popleft()
             try:
                 found = memoryview(ray.get(reference))
@@ -294,6 +287,7 @@ class _Exchange:
         from ray.exceptions import RayActorError
 
         self._failures[node] += 1
+        self._readers.pop(node, None)
         # the reader ends with the process that started it, and is started again
         if isinstance(error, RayActorError) and self._failures[node] < _TRIES and node in self._nodes.alive():
             return

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy.identity import boot_identity
 from onecopy.remote import nodes, transfer
-from onecopy.remote.nodes import NodeLostError, Partners, warn
+from onecopy.remote.nodes import NodeLostError, Partners, Piece, warn
 from onecopy.remote.pieces import Ranges
 from onecopy.remote.transfer import pieces_of
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from onecopy.remote.origin import Origin, Version
+    from onecopy.remote.nodes import Fetch
     from onecopy.remote.pieces import PartialFile
     from onecopy.store import Store
 
@@ -40,8 +40,6 @@ _FEW = 16
 """Number of nodes up to which pieces between nodes are as large as those of the origin: three buffers a node."""
 _LIMIT = timedelta(minutes=30)
 """Time that Gloo waits for a piece; the connection to a node that ended breaks at once."""
-
-Piece = tuple[int, int]
 
 
 def partners(store: Store) -> Partners:
@@ -182,29 +180,20 @@ class _Leader(Partners):
         self,
         key: str,  # noqa: ARG002
         file: PartialFile,
-        origin: Origin,
-        version: Version,
+        fetch: Fetch | None,
         progress: Callable[[int], object],
-        *,
-        connections: int,
     ) -> None:
-        def bring(pieces: list[Piece], arrived: Callable[[int], object]) -> None:
-            transfer.transfer(origin, version, file, pieces, arrived, connections=connections)
-
-        self._take_part(file.path, version.size, file, bring, progress)
+        self._take_part(file.path, file.size, file, fetch, progress)
 
     def found(self, key: str, path: Path, report: Callable[[], object]) -> None:  # noqa: ARG002
-        def bring(_: list[Piece], arrived: Callable[[int], object]) -> None:
-            arrived(0)
-
-        self._take_part(path, path.stat().st_size, None, bring, lambda _: report())
+        self._take_part(path, path.stat().st_size, None, None, lambda _: report())
 
     def _take_part(
         self,
         path: Path,
         size: int,
         file: PartialFile | None,
-        bring: Callable[[list[Piece], Callable[[int], object]], None],
+        fetch: Fetch | None,
         progress: Callable[[int], object],
     ) -> None:
         job = self._job
@@ -216,7 +205,7 @@ class _Leader(Partners):
             found = job.gathered([size, have], lambda: progress(0))
             exchange = _Exchange(job, path, size, file, {rank: found[rank] for rank in self._members})
             try:
-                exchange.run(bring, progress)
+                exchange.run(fetch, progress)
             finally:
                 exchange.end()
             if exchange.lost:
@@ -255,14 +244,14 @@ class _Exchange:
         """When a piece was sent or received last."""
         ranges = {rank: Ranges(map(tuple, one)) for rank, (_, one) in have.items()}
         self._piece = transfer.PIECE if len(have) <= _FEW else transfer.PIECE // 8
-        bringer = assigned([*pieces_of([(0, size)], self._piece)], ranges)
-        own = (piece for piece, rank in bringer.items() if rank == job.rank and _lacks(ranges[rank], piece))
+        supplier = assigned([*pieces_of([(0, size)], self._piece)], ranges)
+        own = (piece for piece, rank in supplier.items() if rank == job.rank and not ranges[rank].has(*piece))
         self.own = list(Ranges(own))
         self._threads: dict[threading.Thread, int] = {}
         for rank in have.keys() - {job.rank}:
-            pieces = [piece for piece, one in bringer.items() if one == job.rank and _lacks(ranges[rank], piece)]
+            pieces = [piece for piece, one in supplier.items() if one == job.rank and not ranges[rank].has(*piece)]
             self._add(rank, self._send, pieces)
-            pieces = [piece for piece, one in bringer.items() if one == rank and _lacks(ranges[job.rank], piece)]
+            pieces = [piece for piece, one in supplier.items() if one == rank and not ranges[job.rank].has(*piece)]
             self._add(rank, self._receive, pieces)
         self._members = have.keys() - {job.rank}
 
@@ -283,9 +272,7 @@ class _Exchange:
         if is_first:
             warn(_first_line(reason))
 
-    def run(
-        self, bring: Callable[[list[Piece], Callable[[int], object]], None], progress: Callable[[int], object]
-    ) -> None:
+    def run(self, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
         """Fetch this node's share, and return when all pieces have been sent and received, or a node was lost.
 
         A node is lost if nothing comes from it, or nothing is taken by it, for longer than this node's share took.
@@ -300,7 +287,8 @@ class _Exchange:
             fetched = arrived
             progress(fetched + self._received)
 
-        bring(self.own, note)
+        if fetch is not None:
+            fetch(self.own, note)
         begun = checked = time.monotonic()
         patience = max(nodes.JOIN_S, begun - started)
         while any(thread.is_alive() for thread in self._threads):
@@ -382,7 +370,7 @@ def _device(host: str) -> Any:
 
 
 def assigned(pieces: Sequence[Piece], have: Mapping[int, Ranges]) -> dict[Piece, int]:
-    """Return which member brings which piece to the others that lack it.
+    """Return which member supplies each piece to the others that lack it.
 
     A piece that members have is sent by one of these; another one is fetched from the origin. The pieces are spread
     evenly, in blocks of `PIECE` bytes.
@@ -395,13 +383,9 @@ def assigned(pieces: Sequence[Piece], have: Mapping[int, Ranges]) -> dict[Piece,
     """
     found = {}
     for piece in pieces:
-        able = [rank for rank, ranges in have.items() if not _lacks(ranges, piece)] or list(have)
+        able = [rank for rank, ranges in have.items() if ranges.has(*piece)] or list(have)
         found[piece] = able[piece[0] // transfer.PIECE % len(able)]
     return found
-
-
-def _lacks(ranges: Ranges, piece: Piece) -> bool:
-    return any(ranges.missing(*piece))
 
 
 def _first_line(error: object) -> str:
