@@ -109,16 +109,17 @@ void bind_files(nb::module_& module) {
 
   module.def(
       "take_snapshot",
-      [](int fd, const std::string& name, bool drop_source) {
+      [](int fd, const std::string& name, bool drop_source, std::uint64_t lead) {
         const ReleaseGil release;
-        return MappingHandle(make_shared<const Mapping>(take_snapshot(fd, name, 0, drop_source)));
+        return MappingHandle(make_shared<const Mapping>(take_snapshot(fd, name, 0, drop_source, lead)));
       },
-      nb::arg("fd"), nb::arg("name"), nb::kw_only(), nb::arg("drop_source") = false,
-      "A copy of an open file in sealed memory; moves the position of the descriptor. `drop_source`: out of the page "
-      "cache as it is copied.");
+      nb::arg("fd"), nb::arg("name"), nb::kw_only(), nb::arg("drop_source") = false, nb::arg("lead") = 0,
+      "A copy of an open file in sealed memory, behind `lead` zero bytes; moves the position of the descriptor. "
+      "`drop_source`: out of the page cache as it is copied.");
   module.def("copy_contents", &copy_contents, nb::arg("source"), nb::arg("target"), nb::arg("size"), nb::arg("name"),
-             nb::arg("threads") = 0, nb::call_guard<ReleaseGil>(),
-             "Copy bytes of an open file into another; TimeoutError if its server does not answer.");
+             nb::arg("threads") = 0, nb::arg("lead") = 0, nb::call_guard<ReleaseGil>(),
+             "Copy bytes of an open file into another, from its byte `lead`; TimeoutError if its server does not "
+             "answer.");
   module.def(
       "content_identity",
       [](int fd, bool ask) {

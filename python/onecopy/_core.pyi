@@ -51,14 +51,14 @@ class Mapping:
     @property
     def nbytes(self) -> int: ...
 
-def take_snapshot(fd: int, name: str, *, drop_source: bool = False) -> Mapping:
+def take_snapshot(fd: int, name: str, *, drop_source: bool = False, lead: int = 0) -> Mapping:
     """
-    A copy of an open file in sealed memory; moves the position of the descriptor. `drop_source`: out of the page cache as it is copied.
+    A copy of an open file in sealed memory, behind `lead` zero bytes; moves the position of the descriptor. `drop_source`: out of the page cache as it is copied.
     """
 
-def copy_contents(source: int, target: int, size: int, name: str, threads: int = 0) -> None:
+def copy_contents(source: int, target: int, size: int, name: str, threads: int = 0, lead: int = 0) -> None:
     """
-    Copy bytes of an open file into another; TimeoutError if its server does not answer.
+    Copy bytes of an open file into another, from its byte `lead`; TimeoutError if its server does not answer.
     """
 
 def content_identity(fd: int, *, ask: bool) -> tuple[int, int, int, int, int]:

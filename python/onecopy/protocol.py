@@ -4,9 +4,9 @@ A connection to the abstract socket of the server carries one request. First the
 the server its proof: neither gives a descriptor to a stranger, whatever user ids a namespace shows. Then the process
 sends one of:
 
-* `GET` (`GET_REMOTE` for a file of a server), with an open file, which proves that it may read it. The answer is `HAVE`
-  with a snapshot; `MAKE`, upon which the process makes the snapshot and sends `MADE` with it; `FULL`; or `WAIT`, while
-  another process makes it, again and again until one of the other answers.
+* `GET` (`GET_REMOTE` for a file of a server) and the lead of the snapshot, with an open file, which proves that it may
+  read it. The answer is `HAVE` with a snapshot; `MAKE`, upon which the process makes the snapshot and sends `MADE` with
+  it; `FULL`; or `WAIT`, while another process makes it, again and again until one of the other answers.
 * `LOG`: the answer is `HAVE`, with the number of the process among those of the server and the file of calls.
 
 A process never waits long: for `ANSWER_S` seconds until the proof, later for `PAUSE_S` without any answer. A server

@@ -63,9 +63,9 @@ class NoSnapshot(Error):
 class Snapshot(Closeable):
     """An open file whose bytes do not change; `close` closes the descriptor, and mappings of it stay."""
 
-    __slots__ = ("descriptor", "identity", "path", "place")
+    __slots__ = ("descriptor", "identity", "lead", "path", "place")
 
-    def __init__(self, descriptor: int, path: str, identity: FileIdentity, place: str) -> None:
+    def __init__(self, descriptor: int, path: str, identity: FileIdentity, place: str, lead: int = 0) -> None:
         self.descriptor = descriptor
         """An open descriptor, for reading."""
         self.path = path
@@ -74,6 +74,8 @@ class Snapshot(Closeable):
         """What identifies the contents."""
         self.place = place
         """Where the bytes are: "file", "memory" or "store"."""
+        self.lead = lead
+        """How many zero bytes come before them."""
 
     @property
     def nbytes(self) -> int:
@@ -93,14 +95,18 @@ class _Source(NamedTuple):
     descriptor: int
     path: str
     is_remote: bool
+    lead: int = 0
+    """How many zero bytes the snapshot begins with."""
 
     def now(self) -> FileIdentity:
         """Return the identity of its contents now."""
         return FileIdentity(*_core.content_identity(self.descriptor, ask=True))
 
 
-def take(file: str | int) -> Snapshot:
+def take(file: str | int, lead: int = 0) -> Snapshot:
     """Return a snapshot of a file, of a path or an open descriptor; the position of the descriptor stays.
+
+    A snapshot that is a copy begins with `lead` zero bytes, which aligns what is not aligned in the file.
 
     The times of a file on a network or user-space file system are those of a server, which is asked for them: the file
     must not have been changed within the last minute, and both clocks must agree to a minute.
@@ -118,7 +124,7 @@ def take(file: str | int) -> Snapshot:
     descriptor = _open(name)
     try:
         path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
-        source = _Source(descriptor, path, _core.is_remote(descriptor))
+        source = _Source(descriptor, path, _core.is_remote(descriptor), lead)
         identity = source.now()
         if may_map_directly(descriptor):
             return Snapshot(descriptor, path, identity, "file")
@@ -282,7 +288,7 @@ def _of_keeper(source: _Source, identity: FileIdentity) -> Snapshot | None:
     with closing(keeper):
         reply, snapshot = _reply(keeper, source)
         if snapshot >= 0:
-            return Snapshot(snapshot, source.path, identity, "memory")
+            return Snapshot(snapshot, source.path, identity, "memory", source.lead)
         if reply != protocol.MAKE:
             raise NoSnapshot("onecopy run keeps as many snapshots as it may" if reply else "onecopy run has ended")
         return _made(keeper, source, identity) if fits_in_memory(identity.nbytes) else None
@@ -292,7 +298,8 @@ def _reply(keeper: _socket.socket, source: _Source) -> tuple[bytes, int]:
     """Return what the keeper says about a file, and the descriptor of its snapshot or -1."""
     reply, received = protocol.WAIT, -1
     try:
-        protocol.send(keeper, protocol.GET_REMOTE if source.is_remote else protocol.GET, source.descriptor)
+        request = protocol.GET_REMOTE if source.is_remote else protocol.GET
+        protocol.send(keeper, b"%s %d" % (request, source.lead), source.descriptor)
         while reply == protocol.WAIT:
             reply, received = protocol.receive(keeper)
         # Opened again before the connection is closed: so the keeper sees that the snapshot is in use.
@@ -314,7 +321,7 @@ def _made(keeper: _socket.socket, source: _Source, identity: FileIdentity) -> Sn
     try:
         with suppress(OSError):  # the keeper has ended, or another process was faster: this one has the memory alone
             protocol.send(keeper, protocol.MADE, memory.fileno())
-        return Snapshot(os.dup(memory.fileno()), source.path, identity, "memory")
+        return Snapshot(os.dup(memory.fileno()), source.path, identity, "memory", source.lead)
     finally:
         memory.close()
 
@@ -323,7 +330,7 @@ def _sealed(source: _Source, name: str, identity: FileIdentity, *, drop_source: 
     """Copy a file into sealed memory, when it is at rest; MemoryError if there is too little."""
     _settle(source, identity)
     try:
-        memory = _core.take_snapshot(source.descriptor, name, drop_source=drop_source)
+        memory = _core.take_snapshot(source.descriptor, name, drop_source=drop_source, lead=source.lead)
     except MemoryError:
         raise
     except TimeoutError as error:  # nothing else will be answered either
@@ -362,10 +369,11 @@ def _of_store(source: _Source, identity: FileIdentity) -> Snapshot:
             raise FileChanged(f"{source.path}: changed while a snapshot was made")
 
     try:
-        found = Store(on_wait=None).get_or_build("snapshot " + " ".join(map(str, identity)), build)
+        key = (*identity, source.lead) if source.lead else identity
+        found = Store(on_wait=None).get_or_build("snapshot " + " ".join(map(str, key)), build)
         if found.handle is None:
             raise NoSnapshot("the store has no file")
-        return Snapshot(os.dup(found.handle.fileno()), source.path, identity, "store")
+        return Snapshot(os.dup(found.handle.fileno()), source.path, identity, "store", source.lead)
     except TimeoutError:
         raise
     except (OSError, ValueError) as error:
@@ -374,13 +382,13 @@ def _of_store(source: _Source, identity: FileIdentity) -> Snapshot:
 
 def _copy(source: _Source, target: Path, nbytes: int) -> None:
     """Copy as many bytes as a file had in the kernel, which shares blocks where it can; else through memory."""
-    done, descriptor = 0, source.descriptor
+    done, descriptor, lead = 0, source.descriptor, source.lead
     with target.open("xb", buffering=0) as file:
         if not source.is_remote:
             with suppress(OSError):  # another file system, an old kernel
                 while done < nbytes and (
-                    copied := os.copy_file_range(descriptor, file.fileno(), nbytes - done, done, done)
+                    copied := os.copy_file_range(descriptor, file.fileno(), nbytes - done, done, lead + done)
                 ):
                     done += copied
         if done < nbytes:
-            _core.copy_contents(descriptor, file.fileno(), nbytes, source.path)
+            _core.copy_contents(descriptor, file.fileno(), nbytes, source.path, lead=lead)

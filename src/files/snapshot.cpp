@@ -37,10 +37,11 @@ class Copier {
  public:
   // In the page cache a process that maps a file of a disk may need it; of a server's file the memory file is for all.
   // `drop`: out of the page cache, also what was there before.
-  Copier(int from, os::Fd into, std::uint64_t size, bool drop)
+  Copier(int from, os::Fd into, std::uint64_t size, std::uint64_t lead, bool drop)
       : reader_(from, drop || is_remote(from) ? Leaves::nothing : Leaves::read),
         into_(std::move(into)),
         size_(size),
+        lead_(lead),
         drop_(drop) {}
 
   std::uint64_t pieces() const noexcept { return (size_ + reader_.piece() - 1) / reader_.piece(); }
@@ -68,7 +69,8 @@ class Copier {
     for (std::uint64_t done = 0; done < range.length; done += step) {
       const auto part = os::MutableBytes(buffer.get(), std::min<std::uint64_t>(step, range.length - done));
       if (const int error = reader_.read_cached(part, range.offset + done); error != 0) return error;
-      if (const auto written = os::write_at(into_.get(), part, range.offset + done); !written) return written.error;
+      if (const auto written = os::write_at(into_.get(), part, lead_ + range.offset + done); !written)
+        return written.error;
     }
     return 0;
   }
@@ -76,15 +78,17 @@ class Copier {
   Reader reader_;
   os::Fd into_;
   std::uint64_t size_;
+  std::uint64_t lead_;
   bool drop_;
   std::atomic<int> error_{0};
   std::uint64_t failed_at_ = 0;
 };
 
-void copy(int from, int into, std::uint64_t size, const std::string& name, unsigned threads, bool drop) {
+void copy(int from, int into, std::uint64_t size, const std::string& name, unsigned threads, std::uint64_t lead,
+          bool drop) {
   auto own = os::duplicate(into);
   check(own.error, "duplicate a descriptor of", name);
-  const auto copier = std::make_shared<Copier>(from, std::move(own.value), size, drop);
+  const auto copier = std::make_shared<Copier>(from, std::move(own.value), size, lead, drop);
   const auto watched =
       watch_pieces(copier->pieces(), threads != 0 ? threads : copier->threads(), copier, read_patience());
   throw_if_stopped(watched, "copy", name);
@@ -110,16 +114,17 @@ std::string_view why_unsettled(int fd, bool remote) {
 
 }  // namespace
 
-void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads) {
-  copy(from, into, size, name, threads, false);
+void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads,
+                   std::uint64_t lead) {
+  copy(from, into, size, name, threads, lead, false);
 }
 
-Mapping take_snapshot(int fd, std::string name, unsigned threads, bool drop_source) {
+Mapping take_snapshot(int fd, std::string name, unsigned threads, bool drop_source, std::uint64_t lead) {
   const auto facts = os::facts_of(fd);
   check(facts.error, "stat", name);
   (void)os::will_need(fd, {0, std::uint64_t{128} << 20U});  // while memory is reserved
-  os::Fd memory = create(name, facts.value.size);
-  copy(fd, memory.get(), facts.value.size, name, threads, drop_source);
+  os::Fd memory = create(name, lead + facts.value.size);
+  copy(fd, memory.get(), facts.value.size, name, threads, lead, drop_source);
   check(os::seal(memory.get()), "seal", name);
   // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
   if (auto reader = os::reopen_read(memory.get())) memory = std::move(reader.value);

@@ -165,17 +165,38 @@ other.load_state_dict(torch.load(checkpoint), strict=False)
 assert torch.equal(other[0].weight, whole[512:]) and torch.equal(other[2].weight, whole[:512])
 assert LARGE <= on_files(other) and not reasons(), reasons()
 """,
-    "outputs and gradients are bit for bit equal": """
-mapped, copied = model(seed=1), model(seed=1)
-mapped.load_state_dict(load_file(tensors))
-plain_load_state_dict(copied, load_file(tensors))
-results = []
-for one in (mapped, copied):
-    torch.manual_seed(3)
-    out = one(torch.randn(8, 512)).sum()
-    out.backward()
-    results.append((out, one[0].weight.grad))
-assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+    "outputs and gradients are bit for bit equal, wherever the file has its weights": """
+begins = set()
+for length in range(0, 64, 8):
+    save_file(saved, tensors, {"x": "x" * length})
+    begins.add(int.from_bytes(tensors.read_bytes()[:8], "little") % 64)
+    mapped, copied = model(seed=1), model(seed=1)
+    mapped.load_state_dict(load_file(tensors))
+    plain_load_state_dict(copied, load_file(tensors))
+    assert LARGE <= on_files(mapped)
+    results = []
+    for one in (mapped, copied):
+        torch.manual_seed(3)
+        out = one(torch.randn(8, 512)).sum()
+        out.backward()
+        results.append((out, one[0].weight.grad, {parameter.data_ptr() % 64 for parameter in one.parameters()}))
+    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+    assert results[0][2] == results[1][2] == {0}
+assert len(begins) == 8 and not reasons(), reasons()
+""",
+    "a weight that the file does not align as the others is copied": """
+names = "0.weight", "1.weight", "2.weight"
+odd = {name: torch.randn(513 if name == "0.weight" else 512, 511) for name in names}
+def linears():
+    return torch.nn.Sequential(*(torch.nn.Linear(511, len(odd[name]), bias=False) for name in names))
+module, plain = linears(), linears()
+save_file(odd, tensors)
+module.load_state_dict(load_file(tensors))
+plain_load_state_dict(plain, load_file(tensors))
+equal(module.state_dict(), plain.state_dict())
+assert on_files(module) == {"0.weight"}
+assert reasons() == {"not aligned in the file"}, reasons()
+assert {parameter.data_ptr() % 64 for parameter in module.parameters()} == {0}
 """,
     "weights that others hold see the new values": """
 other = model(seed=1)

@@ -13,13 +13,16 @@ namespace onecopy {
 // meanwhile: ask `why_not_identified` before, and compare `content_identity` after. The caller has checked that so much
 // memory may be used: Linux overcommits, and would end processes instead. Throws OsError: ENOTSUP where the system has
 // no sealed memory files; DataLost where the file became shorter. With `drop_source`, pages of the file leave the page
-// cache as they are copied, unless a process maps them: there is then one copy in memory, not two.
-Mapping take_snapshot(int fd, std::string name, unsigned threads = 0, bool drop_source = false);
+// cache as they are copied, unless a process maps them: there is then one copy in memory, not two. With `lead`, so many
+// zero bytes come first, which aligns what is not aligned in the file.
+Mapping take_snapshot(int fd, std::string name, unsigned threads = 0, bool drop_source = false, std::uint64_t lead = 0);
 
-// Copies `size` bytes of an open file into another one, with several threads. Files of a network or user-space file
-// system are read in as many requests at a time as they can use, and do not stay in the page cache. Throws OsError:
-// ETIMEDOUT where a server does not answer (ONECOPY_READ_TIMEOUT); DataLost where the file became shorter.
-void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads = 0);
+// Copies `size` bytes of an open file into another one, from its byte `lead`, with several threads. Files of a network
+// or user-space file system are read in as many requests at a time as they can use, and do not stay in the page cache.
+// Throws OsError: ETIMEDOUT where a server does not answer (ONECOPY_READ_TIMEOUT); DataLost where the file became
+// shorter.
+void copy_contents(int from, int into, std::uint64_t size, const std::string& name, unsigned threads = 0,
+                   std::uint64_t lead = 0);
 
 // Why the contents of an open file may change, or be changing now, while its `content_identity` stays the same; empty
 // if each write from now on changes it, also one through a mapping that a process has already. That holds where no

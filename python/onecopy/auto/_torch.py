@@ -47,6 +47,8 @@ _KEPT = "_onecopy_address_is_kept"
 """Attribute of a storage whose address the program has."""
 _SMALL = 4096
 """Bytes; smaller weights are copied: a page of a file would take as much."""
+_ALIGNMENT = 64
+"""Bytes; torch aligns the memory of its weights to them."""
 
 _loaded: dict[int, _Second] = {}
 """By address: the storages on snapshots that `torch.load` returned, with a second mapping of the file."""
@@ -343,11 +345,12 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         """Return bytes of a snapshot of the file that a tensor lies on, which have its values."""
         if region.perms[3] != "p":
             raise _Unfit("the given tensors are on a mapping that other processes may write to")
-        file, offset = self._source(region), region.offset + address_of(source) - region.start
+        offset = region.offset + address_of(source) - region.start
+        file = self._source(region, -offset % _ALIGNMENT)
         if isinstance(file, str):
             raise _Unfit(file)
-        if offset % source.element_size() or offset + nbytes > file.nbytes:
-            raise _Unfit("not aligned in the file" if offset % source.element_size() else "the file was truncated")
+        if offset + nbytes > file.nbytes:
+            raise _Unfit("the file was truncated")
         if file not in self._parts:
             self._parts[file] = Parts(file)
         return self._parts[file].part(offset, nbytes)
@@ -367,20 +370,25 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         region = self._regions.at(address_of(source))
         return region if region is not None and region.inode and region.path.startswith("/") else None
 
-    def _source(self, region: Any) -> Source | str:
-        """Return a snapshot of the file of a region, or why there is none: its path must still lead to this file."""
+    def _source(self, region: Any, lead: int) -> Source | str:
+        """Return a snapshot of the file of a region, or why there is none: its path must still lead to this file.
+
+        `lead` aligns the first of its weights, and with it all others whose distance is a multiple of the alignment.
+        """
         key = region.dev, region.inode, region.path
         if key not in self._sources:
-            self._sources[key] = _source_of_region(region)
+            self._sources[key] = _source_of_region(region, lead)
         return self._sources[key]
 
 
 def _move(target: Any, source: Any, array: Any) -> None:
     """Give `target` the memory of an array of bytes, which has the values of `source`."""
+    if array.ctypes.data % _ALIGNMENT:  # some sums of a matrix product depend on it
+        raise _Unfit("not aligned in the file")
     target.data = _tensor_on(array, _moved, None).view(source.dtype).view(source.shape)
 
 
-def _source_of_region(region: Any) -> Source | str:
+def _source_of_region(region: Any, lead: int) -> Source | str:
     from onecopy.memory.proc import Regions
 
     if region.deleted:
@@ -390,7 +398,7 @@ def _source_of_region(region: Any) -> Source | str:
             again = Regions().at(mapping.address)  # not `os.stat`, which reports another device on btrfs and overlayfs
             if again is None or (again.dev, again.inode) != (region.dev, region.inode):
                 return "the file was replaced after it was mapped"
-            return source_of(LOAD_STATE_DICT, mapping.fileno()) or "it has no snapshot"
+            return source_of(LOAD_STATE_DICT, mapping.fileno(), lead) or "it has no snapshot"
     except OSError as error:
         return f"the file cannot be mapped again: {error.strerror}"
 

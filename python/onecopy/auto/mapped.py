@@ -37,7 +37,7 @@ class Source(Snapshot):
     """A snapshot of a file that one call loads."""
 
     def __init__(self, function: str, taken: Snapshot) -> None:
-        super().__init__(taken.descriptor, taken.path, taken.identity, taken.place)
+        super().__init__(taken.descriptor, taken.path, taken.identity, taken.place, taken.lead)
         self.function = function
         """The function that loads, as in its documentation: "torch.load"."""
         self._arrays: list[weakref.ref[Any]] = []
@@ -51,14 +51,14 @@ class Source(Snapshot):
         """
         random = random and not fits_in_memory(self.nbytes)
         _mappings.expect_room()
-        return self.counted(_core.owned_array(self.descriptor, offset, tuple(shape), dtype, random=random))
+        return self.counted(_core.owned_array(self.descriptor, self.lead + offset, tuple(shape), dtype, random=random))
 
     def memory(self, offset: int, nbytes: int) -> Any:
         """Return bytes of the file as `array` does, without counting them as shared."""
         import numpy as np
 
         _mappings.expect_room()
-        return _core.owned_array(self.descriptor, offset, (nbytes,), np.dtype(np.uint8))
+        return _core.owned_array(self.descriptor, self.lead + offset, (nbytes,), np.dtype(np.uint8))
 
     def counted(self, array: Any) -> Any:
         """Return an array, and count it as shared if it is in use when this snapshot is closed."""
@@ -192,10 +192,10 @@ def keep(job: WarmJob | None, owner: Any) -> None:
         weakref.finalize(owner, job.cancel).atexit = False
 
 
-def source_of(function: str, file: str | int) -> Source | None:
+def source_of(function: str, file: str | int, lead: int = 0) -> Source | None:
     """Return the source for a path or a descriptor; None if it is small or has no snapshot, which is reported.
 
-    OSError if the file cannot be opened.
+    `lead`: as `take` has it, for callers that do not read the descriptor. OSError if the file cannot be opened.
     """
     if os.stat(file).st_size < MIN_BYTES:  # noqa: PTH116 - a descriptor too
         return None
@@ -203,7 +203,7 @@ def source_of(function: str, file: str | int) -> Source | None:
         _mappings.expect_room()
         _expect_descriptors()
         with turns.copying():
-            return Source(function, take(file))
+            return Source(function, take(file, lead))
     except NoSnapshot as error:
         call_log.note_read(function, file, str(error))
         return None

@@ -41,7 +41,8 @@ _MAX_DESCRIPTORS = 1 << 14
 _TICK_S = 0.25
 _AT_ONCE = 32
 """Connections that are accepted before the others are read again."""
-_Key = tuple[int, FileIdentity]
+_Key = tuple[int, FileIdentity, int]
+"""A user, the contents of a file, and the lead of a snapshot."""
 
 
 @dataclass(eq=False)
@@ -181,8 +182,8 @@ class Keeper:
         elif client.is_known and message == protocol.LOG:
             self._send(client, b"%s %d" % (protocol.HAVE, client.pid), self._calls)
             self._drop(client)
-        elif client.is_known and message in (protocol.GET, protocol.GET_REMOTE) and not client.wants:
-            self._get(client, descriptor, is_remote=message == protocol.GET_REMOTE)
+        elif client.is_known and message[:3] in (protocol.GET, protocol.GET_REMOTE) and not client.wants:
+            self._get(client, descriptor, int(message[3:]), is_remote=message[:3] == protocol.GET_REMOTE)
         elif client.may_make and message == protocol.MADE:
             self._made(client, descriptor)
         else:
@@ -229,9 +230,9 @@ class Keeper:
 
     # --- snapshots ------------------------------------------------------------------------------------------------
 
-    def _get(self, client: _Client, file: int, *, is_remote: bool) -> None:
+    def _get(self, client: _Client, file: int, lead: int, *, is_remote: bool) -> None:
         # As the process has just asked: a server that does not answer must not hold up the other processes.
-        key = client.wants = client.user, FileIdentity(*_core.content_identity(file, ask=False))
+        key = client.wants = client.user, FileIdentity(*_core.content_identity(file, ask=False)), lead
         if key not in self._kept:
             if not self._makes_room(key[1].nbytes):
                 self._send(client, protocol.FULL)
@@ -264,7 +265,7 @@ class Keeper:
         kept = self._kept.get(client.wants) if client.wants else None
         if kept is None or kept.memory >= 0 or not client.wants:  # another process was faster
             return self._drop(client)
-        if not is_sealed(memory) or os.fstat(memory).st_size != client.wants[1].nbytes:
+        if not is_sealed(memory) or os.fstat(memory).st_size != client.wants[1].nbytes + client.wants[2]:
             return self._drop(client)
         # Opened again: `_is_used` counts how often it is open.
         kept.memory = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)

@@ -43,7 +43,7 @@ def connection():
 
 def request(made, path):
     with path.open("rb") as opened:
-        socket.send_fds(made, [GET], [opened.fileno()])
+        socket.send_fds(made, [b"%s 0" % GET], [opened.fileno()])
 
 
 def is_shared(path):
@@ -166,7 +166,7 @@ def test_a_process_that_reads_no_answer_holds_up_nobody(keeper, npy, monkeypatch
 def test_a_request_for_something_else_than_a_file_ends_its_connection_alone(keeper, npy):
     read, write = os.pipe()
     with connection() as made:
-        socket.send_fds(made, [GET], [read])
+        socket.send_fds(made, [b"%s 0" % GET], [read])
         made.settimeout(10)
         assert made.recv(16) in (b"", MAKE)
     os.close(read)

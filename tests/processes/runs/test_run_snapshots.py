@@ -111,7 +111,7 @@ def stranger():
 
 def request(made, file):
     with file.open("rb") as opened:
-        socket.send_fds(made, [GET], [opened.fileno()])
+        socket.send_fds(made, [b"%s 0" % GET], [opened.fileno()])
 
 
 def test_a_builder_that_dies_is_followed_by_the_next_that_waits(keeper, file):
@@ -152,7 +152,17 @@ def test_memory_that_is_not_a_sealed_copy_is_refused(keeper, file, name):
     assert contents(take(str(file))) == file.read_bytes()
 
 
-@pytest.mark.parametrize("message", [b"x", b"get", b"get wrong", b"made", b"log", b"\xff" * 60])
+@pytest.mark.parametrize("message", [GET, b"%s x" % GET, b"%s 0 0" % GET, b"get0x", b"got 0"])
+def test_a_request_that_is_none_ends_its_connection_only(keeper, file, message):
+    with connection() as made, connection() as other:
+        with file.open("rb") as opened:
+            socket.send_fds(made, [message], [opened.fileno()])
+        assert made.recv(16) == b""
+        request(other, file)
+        assert other.recv(16) == MAKE
+
+
+@pytest.mark.parametrize("message", [b"x", b"get 0", b"get wrong", b"made", b"log", b"\xff" * 60])
 def test_who_does_not_know_the_key_gets_nothing(keeper, file, message):
     with stranger() as made, file.open("rb") as opened:
         socket.send_fds(made, [message], [opened.fileno()])
@@ -200,6 +210,20 @@ def test_snapshots_of_files_that_changed_are_released(keeper, file):
         file.write_bytes(bytes([i]) * 2 * MIB)
         take(str(file)).close()
     assert keeper.kept == 1
+
+
+@pytest.mark.parametrize("place", ["memory", "store"])
+def test_snapshots_of_one_file_that_begin_with_other_zeros_are_others(keeper, file, monkeypatch, tmp_path, place):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
+    if place == "store":
+        monkeypatch.delenv(KEEPER)
+    inodes = {}
+    for lead in (0, 24, 56, 24, 0):
+        with take(str(file), lead) as taken:
+            assert (taken.place, taken.lead, taken.nbytes) == (place, lead, 2 * MIB)
+            assert os.pread(taken.descriptor, 3 * MIB, 0) == bytes(lead) + file.read_bytes()
+            assert inodes.setdefault(lead, os.fstat(taken.descriptor).st_ino) == os.fstat(taken.descriptor).st_ino
+    assert len(set(inodes.values())) == 3
 
 
 def test_without_memory_the_store_has_the_snapshot(keeper, file, monkeypatch, tmp_path):
@@ -272,7 +296,7 @@ def test_large_files_that_a_program_reads_itself_are_named(tmp_path):
 
 def test_a_snapshot_is_given_with_the_descriptor_of_a_file_alone(keeper, file):
     with connection() as made:
-        made.send(GET)
+        made.send(b"%s 0" % GET)
         assert made.recv(16) == b""
     with connection() as made:
         request(made, file)
