@@ -7,8 +7,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import onecopy as oc
-from onecopy.shuffle import Shuffle
-from onecopy.workers import preload
+from onecopy.data.shuffle import Shuffle
+from onecopy.frameworks.workers import preload
 from onecopy_monitor import assert_shared
 
 ROWS, WORKERS = 100_000, 2

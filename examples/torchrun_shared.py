@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 import onecopy as oc
-from onecopy.shuffle import Shuffle
+from onecopy.data.shuffle import Shuffle
 from onecopy_monitor import assert_shared
 
 ROWS, WORKERS = 100_000, 2

@@ -34,9 +34,9 @@ SUITES = {
 }
 """Modules with tests or examples, and options of pytest that leave out what loads no file."""
 LOW = """
-from onecopy import runs
+from onecopy import run
 runs.MIN_BYTES = 64
-from onecopy.auto import mapped
+from onecopy.run import mapped
 mapped.MIN_ARRAY = 64
 """
 """The module `sitecustomize` of the processes with low limits: run before functions are replaced."""

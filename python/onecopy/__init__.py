@@ -8,32 +8,32 @@
 
 Importing this package loads no other module: each name is loaded on first use, numpy with the first array, and a
 framework only by the subpackage of its name. Names that are not listed here are imported from their modules:
-`onecopy.holding.Hold`, `onecopy.shuffle.Shuffle`, `onecopy.workers.preload`,
-`onecopy.scratch_arrays.alloc`, `onecopy.memory.container`.
+`onecopy.run.holder.Hold`, `onecopy.data.shuffle.Shuffle`, `onecopy.frameworks.workers.preload`,
+`onecopy.arrays.scratch.alloc`, `onecopy.memory.container`.
 """
 
 from importlib import import_module
 
+from onecopy.base import lazy
+
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from onecopy import errors
     from onecopy import images as images
     from onecopy.arrays import ArrayFile, open, save  # noqa: A004
-    from onecopy.caching import cached
+    from onecopy.arrays.scratch import Scratch, scratch
+    from onecopy.data.caching import cached
+    from onecopy.data.objects import load_object, save_object, share_object
     from onecopy.errors import ChecksumError, DataLost, Error, FormatError
-    from onecopy.files import Mapping, check, guard
-    from onecopy.integrations import onnxruntime as onnxruntime
-    from onecopy.integrations import ray as ray
-    from onecopy.integrations import torch as torch
-    from onecopy.integrations import transformers as transformers
+    from onecopy.files.mapping import Mapping, check, guard
+    from onecopy.files.page_cache import evict, pin, residency, unpin, warm
+    from onecopy.frameworks import onnxruntime as onnxruntime
+    from onecopy.frameworks import ray as ray
+    from onecopy.frameworks import torch as torch
+    from onecopy.frameworks import transformers as transformers
     from onecopy.memory import explain
-    from onecopy.objects import load_object, save_object, share_object
-    from onecopy.page_cache import evict, pin, residency, unpin, warm
     from onecopy.records import Dict, List, Table, open_records, share
-    from onecopy.scratch_arrays import Scratch, scratch
     from onecopy.store import Store, file_key
 
     __version__: str
@@ -43,16 +43,20 @@ _SUBPACKAGES = ("errors", "images")
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {
-    "arrays": ("ArrayFile", "open", "save"),
+    "arrays.file": ("ArrayFile",),
+    "arrays.opening": ("open",),
+    "arrays.saving": ("save",),
     "errors": ("ChecksumError", "DataLost", "Error", "FormatError"),
-    "files": ("Mapping", "check", "guard"),
-    "caching": ("cached",),
-    "memory": ("explain",),
-    "records": ("Dict", "List", "Table", "open_records", "share"),
-    "objects": ("load_object", "save_object", "share_object"),
-    "page_cache": ("evict", "pin", "residency", "unpin", "warm"),
-    "scratch_arrays": ("Scratch", "scratch"),
-    "store": ("Store", "file_key"),
+    "files.mapping": ("Mapping", "check", "guard"),
+    "data.caching": ("cached",),
+    "memory.explaining": ("explain",),
+    "data.rows": ("Dict", "List", "Table", "open_records"),
+    "data.sharing": ("share",),
+    "data.objects": ("load_object", "save_object", "share_object"),
+    "files.page_cache": ("evict", "pin", "residency", "unpin", "warm"),
+    "arrays.scratch": ("Scratch", "scratch"),
+    "store.store": ("Store",),
+    "store.keys": ("file_key",),
 }
 """Names by the module that has them."""
 
@@ -91,21 +95,8 @@ __all__ = [
 ]
 
 
-def _loader(package: str, homes: dict[str, tuple[str, ...]]) -> "Callable[[str], object]":
-    """Return a ``__getattr__`` that imports the module of a name when the name is first used."""
-    modules = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
-
-    def load(name: str) -> object:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(modules[name]), name)
-        setattr(import_module(package), name, value)  # the next access does not call this function
-        return value
-
-    return load
-
-
-_load = _loader(__name__, _HOMES)
+_load = lazy.attributes(__name__, _HOMES)
+lazy.install()
 
 if not TYPE_CHECKING:  # a type checker would accept every name
 
@@ -117,7 +108,7 @@ if not TYPE_CHECKING:  # a type checker would accept every name
             return globals()[name]
         if name in _SUBPACKAGES:
             return import_module(f"onecopy.{name}")
-        return import_module(f"onecopy.integrations.{name}") if name in _INTEGRATIONS else _load(name)
+        return import_module(f"onecopy.frameworks.{name}") if name in _INTEGRATIONS else _load(name)
 
 
 def __dir__() -> list[str]:

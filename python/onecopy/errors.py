@@ -135,7 +135,7 @@ class NotEnoughMemory(Error, OSError, MemoryError):
 
     Examples
     --------
-    >>> from onecopy.page_cache import expect_memory
+    >>> from onecopy.files.page_cache import expect_memory
     >>> try:
     ...     expect_memory("1000 TB")
     ... except MemoryError as error:

@@ -14,8 +14,8 @@ from tests.support.memory_group import NoMemoryGroupError, memory_group
 from tests.support.seccomp import refuse
 
 import onecopy as oc
+from onecopy.files.page_cache import residency
 from onecopy.memory import proc
-from onecopy.page_cache import residency
 
 pytestmark = pytest.mark.processes
 

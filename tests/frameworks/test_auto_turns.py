@@ -19,7 +19,7 @@ while not pathlib.Path(sys.argv[1], "done").exists():
 """
 COPIES = """
 import pathlib, sys, time, torch
-from onecopy.auto import turns
+from onecopy.run import load_gate
 model = torch.nn.Linear(4096, 4096)
 with turns.copying():
     pathlib.Path(sys.argv[1], "constructed").touch()
@@ -29,7 +29,7 @@ turns.finished()
 """
 CONSTRUCTS = """
 import pathlib, sys, time, torch
-from onecopy.auto import turns
+from onecopy.run import load_gate
 while not pathlib.Path(sys.argv[1], "constructed").exists():
     time.sleep(0.05)
 turns._left = lambda: 1  # memory is scarce

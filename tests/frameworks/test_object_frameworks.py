@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy.reports import LoadReport
+from onecopy.base.load_report import LoadReport
 
 
 @pytest.fixture

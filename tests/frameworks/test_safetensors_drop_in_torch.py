@@ -8,7 +8,7 @@ from tests.support.children import run_python
 from tests.support.safetensors_files import bytes_of
 
 import onecopy.safetensors.torch as ours
-from onecopy.integrations.torch._load import TYPES
+from onecopy.frameworks.torch._load import TYPES
 from onecopy.memory.proc import Regions
 from onecopy.safetensors import SafetensorError, safe_open
 

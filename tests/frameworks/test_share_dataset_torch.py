@@ -14,7 +14,7 @@ import pytest
 from tests.support.datasets import Bag, Pictures, moved, stays
 
 import onecopy as oc
-from onecopy.shuffle import Shuffle
+from onecopy.data.shuffle import Shuffle
 from onecopy_monitor import assert_shared
 
 pytestmark = pytest.mark.processes

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy import page_cache
-from onecopy.integrations.torch import _load
+from onecopy.files import page_cache
+from onecopy.frameworks.torch import _load
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

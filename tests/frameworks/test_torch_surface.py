@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy.shuffle import Shuffle
+from onecopy.data.shuffle import Shuffle
 from onecopy_monitor import assert_shared
 
 MIB = 1 << 20

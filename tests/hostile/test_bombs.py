@@ -92,7 +92,7 @@ READ_ALL_WAYS = """
 import json, os, resource, signal, sys, tempfile
 import numpy, onecopy as oc
 from onecopy.cli import command_line
-import onecopy.records.types, onecopy.records.sources, onecopy.cli.ls
+import onecopy.data.types, onecopy.data.row_files, onecopy.cli.ls
 class Hangs(BaseException): pass
 def hangs(*_): raise Hangs
 signal.signal(signal.SIGPROF, hangs)

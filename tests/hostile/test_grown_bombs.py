@@ -14,7 +14,7 @@ from tests.support.record_files import file_of_rows, node, numbers
 
 import onecopy as oc
 import onecopy.records
-from onecopy.records import types
+from onecopy.data import types
 
 pytestmark = pytest.mark.unsanitized  # AddressSanitizer's memory is counted too
 

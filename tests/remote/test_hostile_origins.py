@@ -10,7 +10,7 @@ import pytest
 from tests.support.object_server import Fault
 
 import onecopy as oc
-from onecopy.named_files import names_in
+from onecopy.files.companions import names_in
 from onecopy.remote import fetch, shown
 
 SECRET = "S3cr3t"

@@ -10,11 +10,11 @@ from tests.support.api_table import World, action, refused
 
 import onecopy as oc
 import onecopy.arrays
-import onecopy.files
-import onecopy.holding
-import onecopy.page_cache
-from onecopy.holding import Hold
-from onecopy.scratch_arrays import alloc
+import onecopy.files.mapping
+import onecopy.files.page_cache
+import onecopy.run.holder
+from onecopy.arrays.scratch import alloc
+from onecopy.run.holder import Holder
 
 
 class StopError(Exception):
@@ -176,7 +176,7 @@ def mapping(w: World) -> None:
     refused(FileNotFoundError, oc.Mapping, w.missing)
     refused(ValueError, oc.Mapping, w.bytes, -1)
     with oc.Mapping(w.bytes, mode="copy", threads=3) as copied:
-        assert isinstance(copied, onecopy.files.OpenFile)
+        assert isinstance(copied, onecopy.files.mapping.OpenFile)
 
 
 @action()
@@ -208,7 +208,7 @@ def warm(w: World) -> None:
         oc.warm(w.bytes, mechanism=mechanism)
     assert oc.warm(w.bytes, [(0, 5000), (9000, 1)], max_bytes=10**6, progress=lambda *_: None).bytes
     job = oc.warm(w.bytes, wait=False)
-    assert isinstance(job, onecopy.page_cache.WarmJob)
+    assert isinstance(job, onecopy.files.page_cache.WarmJob)
     assert repr(job)
     assert job.wait(30).complete
     oc.warm(w.bytes, wait=False).cancel()
@@ -234,11 +234,11 @@ def evict_and_residency(w: World) -> None:
         assert file.residency(["a"]).bytes
         assert file.evict().bytes
         address = file["a"].ctypes.data
-        assert onecopy.page_cache.mapped_in(os.getpid(), address, 4096)
-    refused(OSError, onecopy.page_cache.mapped_in, 2**22, address, 4096)
+        assert onecopy.files.page_cache.mapped_in(os.getpid(), address, 4096)
+    refused(OSError, onecopy.files.page_cache.mapped_in, 2**22, address, 4096)
     with w.bytes.open("rb") as opened, contextlib.suppress(OSError):  # a kernel without cachestat
-        onecopy.page_cache.cachestat(opened.fileno())
-    refused(OSError, onecopy.page_cache.cachestat, 10**6)
+        onecopy.files.page_cache.cachestat(opened.fileno())
+    refused(OSError, onecopy.files.page_cache.cachestat, 10**6)
     refused(FileNotFoundError, oc.evict, w.missing)
     refused(FileNotFoundError, oc.residency, w.missing)
 
@@ -256,10 +256,10 @@ def pin_and_unpin(w: World) -> None:
 
 @action(100)
 def hold(w: World) -> None:
-    with Hold([w.bytes, w.model], max_bytes=1 << 20, pin=4096) as held:
+    with Holder([w.bytes, w.model], max_bytes=1 << 20, pin=4096) as held:
         assert [change.what for change in held.refresh()] == ["held", "held"]
         assert held.refresh() == []
         assert repr(held)
-    refused(FileNotFoundError, Hold, [w.bytes, w.missing])
-    refused(TypeError, Hold, w.bytes)
-    assert onecopy.holding.Change
+    refused(FileNotFoundError, Holder, [w.bytes, w.missing])
+    refused(TypeError, Holder, w.bytes)
+    assert onecopy.run.holder.Change

@@ -8,16 +8,16 @@ from tests.support.api_arrays import StopError, stop
 from tests.support.api_table import World, action, refused
 
 import onecopy as oc
+import onecopy.arrays.scratch
+import onecopy.data.shuffle
 import onecopy.errors
+import onecopy.files.page_cache
+import onecopy.frameworks.workers
 import onecopy.memory
-import onecopy.page_cache
-import onecopy.scratch_arrays
-import onecopy.shuffle
 import onecopy.store
-import onecopy.workers
 import onecopy_monitor
-from onecopy.shuffle import Shuffle
-from onecopy.workers import preload
+from onecopy.data.shuffle import Shuffle
+from onecopy.frameworks.workers import preload
 from onecopy_monitor import assert_shared
 
 ME = [os.getpid()]
@@ -70,19 +70,19 @@ def scratch(w: World) -> None:
         canvas.write_direct(4096, np.full(4096, 7, "u2"))
         canvas.array[0] = 1
         assert canvas.prefetch(slice(0, 2)).bytes
-        assert isinstance(canvas.release(), onecopy.scratch_arrays.ReleaseReport)
+        assert isinstance(canvas.release(), onecopy.arrays.scratch.ReleaseReport)
         canvas.flush()
-        assert isinstance(canvas.memory(), onecopy.scratch_arrays.ScratchMemory)
+        assert isinstance(canvas.memory(), onecopy.arrays.scratch.ScratchMemory)
         refused(IndexError, canvas.write, 99, 1)
         refused(ValueError, canvas.write, 0, [1, 2])
         refused(TypeError, pickle.dumps, canvas)
         with canvas.seal() as sealed:
-            assert isinstance(sealed, onecopy.scratch_arrays.SealedArray)
+            assert isinstance(sealed, onecopy.arrays.scratch.SealedArray)
             with pickle.loads(pickle.dumps(sealed)) as again:
                 assert again.array[3, 0] == 7
             refused(PermissionError, canvas.write, 0, 1)
             text = pickle.dumps(sealed)
-        assert isinstance(canvas.save(w.out / "canvas.oc"), onecopy.scratch_arrays.Saved)
+        assert isinstance(canvas.save(w.out / "canvas.oc"), onecopy.arrays.scratch.Saved)
     refused(ValueError, lambda: canvas.array)
     refused(FileNotFoundError, pickle.loads, text)
     refused(ValueError, oc.scratch, -1, "u1", w.out, anywhere=True)
@@ -93,10 +93,10 @@ def scratch(w: World) -> None:
 @action(60)
 def alloc(w: World) -> None:
     with (
-        onecopy.scratch_arrays.alloc((3, 4), "f4") as heap,
-        onecopy.scratch_arrays.alloc((3, 4), "f4", 0, dir=w.out) as file,
+        onecopy.arrays.scratch.alloc((3, 4), "f4") as heap,
+        onecopy.arrays.scratch.alloc((3, 4), "f4", 0, dir=w.out) as file,
     ):
-        assert isinstance(heap, onecopy.scratch_arrays.HeapArray)
+        assert isinstance(heap, onecopy.arrays.scratch.HeapArray)
         assert isinstance(file, oc.Scratch)
         heap.write(0, 1)
         heap.write_direct(16, np.ones(4, "f4"))
@@ -107,7 +107,7 @@ def alloc(w: World) -> None:
         refused(OSError, heap.write_direct, 100, np.ones(4))
         heap.seal().close()
     refused(ValueError, lambda: heap.array)
-    refused(ValueError, onecopy.scratch_arrays.alloc, 3, "f4", "many")
+    refused(ValueError, onecopy.arrays.scratch.alloc, 3, "f4", "many")
 
 
 @action()
@@ -121,7 +121,7 @@ def shuffle(_: World) -> None:
     order.set_epoch(3)
     order.load_state_dict(order.state_dict(10))
     assert pickle.loads(pickle.dumps(order))[0] == order[0]
-    assert len(onecopy.shuffle.Shuffle.from_environment(5)) == 5
+    assert len(onecopy.data.shuffle.Shuffle.from_environment(5)) == 5
     refused(ValueError, Shuffle, -1)
     refused(IndexError, order.__getitem__, 5000)
     refused(ValueError, order.index, 5000)
@@ -182,9 +182,9 @@ def read_proc(w: World) -> None:
     assert onecopy.memory.proc.stat(pid).starttime
     assert onecopy.memory.proc.io(pid).rchar
     refused(ProcessLookupError, onecopy.memory.proc.stat, 2**22)
-    assert onecopy.page_cache.available_memory()
-    onecopy.page_cache.expect_memory("1 MiB")
-    refused(onecopy.errors.NotEnoughMemory, onecopy.page_cache.expect_memory, "1000 TB")
+    assert onecopy.files.page_cache.available_memory()
+    onecopy.files.page_cache.expect_memory("1 MiB")
+    refused(onecopy.errors.NotEnoughMemory, onecopy.files.page_cache.expect_memory, "1000 TB")
     assert onecopy.memory.cgroup.charged_to(pid, []) in ({}, None)
     refused(ValueError, onecopy.memory.cgroup.parse_limit, "x")
     onecopy.memory.cgroup.pressure()

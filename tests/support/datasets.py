@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from onecopy.integrations.torch import Attribute
+from onecopy.frameworks.torch import Attribute
 
 
 class Pictures:

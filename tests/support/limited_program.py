@@ -14,8 +14,8 @@ import numpy as np
 import tifffile
 
 import onecopy as oc
-from onecopy.page_cache import expect_memory
-from onecopy.scratch_arrays import alloc
+from onecopy.arrays.scratch import alloc
+from onecopy.files.page_cache import expect_memory
 from onecopy_images import mosaic
 
 MIB, WIDTH = 1 << 20, 8192

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from onecopy.runs.keeper import Keeper
+    from onecopy.store.snapshot_server import SnapshotServer
 
 
 @pytest.fixture
-def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator["Keeper"]:
+def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator["SnapshotServer"]:
     """Give a keeper that answers this process; it is stopped at the end."""
-    from onecopy import protocol
-    from onecopy.runs.keeper import Keeper
-    from onecopy.variables import KEEPER
+    from onecopy.base.run_constants import KEEPER
+    from onecopy.store import protocol
+    from onecopy.store.snapshot_server import SnapshotServer
 
     listening, server = protocol.listen()
     calls = os.memfd_create("onecopy-run")
-    made = Keeper(listening, server, calls)
+    made = SnapshotServer(listening, server, calls)
     monkeypatch.setenv(KEEPER, server)
     thread = Thread(target=made.serve)
     thread.start()

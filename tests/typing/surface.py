@@ -9,9 +9,9 @@ import numpy as np
 import onecopy as oc
 import onecopy.arrays
 import onecopy_monitor
-from onecopy.scratch_arrays import alloc
-from onecopy.shuffle import Shuffle
-from onecopy.workers import preload
+from onecopy.arrays.scratch import alloc
+from onecopy.data.shuffle import Shuffle
+from onecopy.frameworks.workers import preload
 from onecopy_monitor import assert_shared
 
 file = oc.open("model.safetensors")
@@ -30,7 +30,7 @@ reveal_type(file.mode)  # revealed: Literal['map'] | Literal['copy'] | Literal['
 reveal_type(mapping.view())  # revealed: memoryview[int]
 reveal_type(mapping.identity)  # revealed: tuple[int, int, int, int]
 reveal_type(mapping.address)  # revealed: int
-reveal_type(oc.Mapping.from_descriptor(3))  # revealed: onecopy.files.Mapping
+reveal_type(oc.Mapping.from_descriptor(3))  # revealed: onecopy.files.mapping.Mapping
 reveal_type(file.path_of("w"))  # revealed: str
 reveal_type(file.memory_of("w").strides)  # revealed: tuple[int, ...]
 reveal_type(oc.open("x", align=64))  # revealed: onecopy.arrays.file.ArrayFile
@@ -41,9 +41,9 @@ with file as entered:
 # Residency.
 reveal_type(oc.warm(file))  # revealed: onecopy._core.WarmReport
 reveal_type(oc.warm("data.bin", [(0, 5)], wait=True))  # revealed: onecopy._core.WarmReport
-reveal_type(oc.warm(mapping, wait=False))  # revealed: onecopy.page_cache.WarmJob
+reveal_type(oc.warm(mapping, wait=False))  # revealed: onecopy.files.page_cache.WarmJob
 reveal_type(file.warm(["w", ("w", slice(0, 5))]))  # revealed: onecopy._core.WarmReport
-reveal_type(file.warm(wait=False))  # revealed: onecopy.page_cache.WarmJob
+reveal_type(file.warm(wait=False))  # revealed: onecopy.files.page_cache.WarmJob
 reveal_type(oc.warm(mapping, wait=False).wait(2.5))  # revealed: onecopy._core.WarmReport
 reveal_type(oc.warm(mapping, wait=False).progress)  # revealed: tuple[int, int]
 reveal_type(oc.warm(mapping).cached_after)  # revealed: int | None
@@ -73,20 +73,20 @@ oc.share([1], "key", store=store, progress=lambda done, total: print(done / tota
 oc.images.open("slide.ndpi", store=store)
 
 # Records.
-reveal_type(oc.open_records("x"))  # revealed: onecopy.records.rows.List[Any] | onecopy.records.rows.Dict[Any, Any]
-reveal_type(oc.open_records("x", oc.Table))  # revealed: onecopy.records.rows.Table[Any]
-reveal_type(oc.open_records("x", oc.Dict))  # revealed: onecopy.records.rows.Dict[Any, Any]
+reveal_type(oc.open_records("x"))  # revealed: onecopy.data.rows.List[Any] | onecopy.data.rows.Dict[Any, Any]
+reveal_type(oc.open_records("x", oc.Table))  # revealed: onecopy.data.rows.Table[Any]
+reveal_type(oc.open_records("x", oc.Dict))  # revealed: onecopy.data.rows.Dict[Any, Any]
 reveal_type(oc.open(oc.Store().get_or_build("x", print)))  # revealed: onecopy.arrays.file.ArrayFile
 oc.open_records("x", list)  # refused: type-var
-reveal_type(oc.share(["a", "b"]))  # revealed: onecopy.records.rows.List[str]
+reveal_type(oc.share(["a", "b"]))  # revealed: onecopy.data.rows.List[str]
 reveal_type(oc.share(lambda: [{"id": 1}], key="k")[0])  # revealed: dict[str, int]
-reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy.records.rows.Dict[str, float]
+reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy.data.rows.Dict[str, float]
 reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
 
 # Images.
 reveal_type(oc.images.open("slide.ndpi", level=1).array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.Artefact | None
-reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.scratch_arrays.Scratch
+reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.arrays.scratch.Scratch
 reveal_type(oc.images.codecs.read_facts("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
 reveal_type(oc.images.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]
 whole = oc.images.mosaic([lambda: np.zeros((3, 3))], [(0, 0)], "a.oc")
@@ -94,7 +94,7 @@ reveal_type(whole)  # revealed: onecopy_images.stitching.Mosaic
 
 # Sampling.
 reveal_type(Shuffle(10)[3])  # revealed: int
-reveal_type(Shuffle(10)[::2])  # revealed: onecopy.shuffle.Shuffle
+reveal_type(Shuffle(10)[::2])  # revealed: onecopy.data.shuffle.Shuffle
 reveal_type(list(Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[int]]
 
 # Workers.
@@ -129,19 +129,19 @@ os.fspath(file)  # refused: call-overload
 
 # Scratch arrays.
 canvas = oc.scratch((3, 4), "u2", Path("folder"), max_resident="64 MiB")
-reveal_type(canvas)  # revealed: onecopy.scratch_arrays.Scratch
+reveal_type(canvas)  # revealed: onecopy.arrays.scratch.Scratch
 reveal_type(canvas.array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 reveal_type(canvas.release((slice(0, 5), ..., 3)))  # revealed: onecopy._core.ReleaseReport
 reveal_type(canvas.prefetch(0))  # revealed: onecopy._core.WarmReport
 reveal_type(canvas.memory().over)  # revealed: int | None
-reveal_type(canvas.seal())  # revealed: onecopy.scratch_arrays.SealedArray
+reveal_type(canvas.seal())  # revealed: onecopy.arrays.scratch.SealedArray
 reveal_type(canvas.save("x").copied)  # revealed: bool
 reveal_type(np.asarray(canvas))  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
 small = alloc(1000, np.float32, "1 MiB")
-reveal_type(small)  # revealed: onecopy.scratch_arrays.Scratch
+reveal_type(small)  # revealed: onecopy.arrays.scratch.Scratch
 reveal_type(oc.warm(canvas.seal()))  # revealed: onecopy._core.WarmReport
 with canvas as entered_canvas:
-    reveal_type(entered_canvas)  # revealed: onecopy.scratch_arrays.Scratch
+    reveal_type(entered_canvas)  # revealed: onecopy.arrays.scratch.Scratch
 
 # Memory of a block.
 with onecopy_monitor.watch([1], children=False, interval=0.05) as watched:
@@ -165,7 +165,7 @@ def cached_object(folder: str) -> dict[str, float]:
     return {folder: 1.5}
 
 
-reveal_type(cached_rows(5))  # revealed: onecopy.records.rows.List[dict[str, int]]
+reveal_type(cached_rows(5))  # revealed: onecopy.data.rows.List[dict[str, int]]
 reveal_type(cached_object("a"))  # revealed: dict[str, float]
 reveal_type(cached_object.key("a"))  # revealed: str
 cached_rows("5")  # refused: arg-type

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onecopy.page_cache import Range
+    from onecopy.files.page_cache import Range
 
 
 READ_SUFFIXES = (".npy", ".npz", ".pt", ".pth", ".gguf", ".onnx", ".ort", ".pte", ".ptd")

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from onecopy import _core
-from onecopy.arguments import byte_count, is_text, thread_count
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, is_raw, name_of, range_of
-from onecopy.files import ArraysMode, Closeable, Identity, OpenFile, absolute
-from onecopy.sources import AS_REQUESTED, How
+from onecopy.arrays.open_mode import AS_REQUESTED, OpenMode
+from onecopy.base.arguments import byte_count, is_text, thread_count
+from onecopy.files.mapping import ArraysMode, Closeable, Identity, OpenFile, absolute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.saving import VerifyReport
     from onecopy.arrays.several_files import Member
     from onecopy.arrays.streaming import StreamedPart
-    from onecopy.page_cache import EvictReport, PinReport, Portion, Residency, WarmJob, WarmOptions, WarmReport
+    from onecopy.files.page_cache import EvictReport, PinReport, Portion, Residency, WarmJob, WarmOptions, WarmReport
 
 
 class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
@@ -130,7 +130,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         """The open files that contain the arrays: this file, or each shard, or the model and its external data."""
 
     def portions(self, names: Iterable[Part] | None = None, *, verify: bool = False) -> list[Portion]:
-        """Return the mappings that contain some arrays, each with ranges, or all of them, for `onecopy.page_cache`.
+        """Return the mappings of some arrays, or of all, each with ranges, for `onecopy.files.page_cache`.
 
         With `verify`, in whole blocks and with inspectors that compare their checksums; NoChecksum if there are none.
         """
@@ -286,7 +286,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         ...     model.warm(["b"]).complete
         True
         """
-        from onecopy.page_cache import warm
+        from onecopy.files.page_cache import warm
 
         report: WarmReport | WarmJob = warm(self.portions(names, verify=verify), **options)
         return report
@@ -399,37 +399,37 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
 
     def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
         """Drop arrays from memory; see `onecopy.evict`."""
-        from onecopy.page_cache import evict
+        from onecopy.files.page_cache import evict
 
         return evict(self.portions(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
         """Report how much of the arrays is in memory; see `onecopy.residency`."""
-        from onecopy.page_cache import residency
+        from onecopy.files.page_cache import residency
 
         return residency(self.portions(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
         """Lock arrays into memory; see `onecopy.pin`."""
-        from onecopy.page_cache import pin
+        from onecopy.files.page_cache import pin
 
         return pin(self.portions(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
         """Unlock arrays that `pin` has locked."""
-        from onecopy.page_cache import unpin
+        from onecopy.files.page_cache import unpin
 
         unpin(self.portions(names))
 
     def __repr__(self) -> str:
         if self.closed:
             return f"<onecopy.ArrayFile {self.path!r} closed>"
-        from onecopy.text import size  # here, because it loads re
+        from onecopy.base.text import size  # here, because it loads re
 
         return f"<onecopy.ArrayFile {self.path!r} {self._counted()}, {size(self.nbytes)}, {self.mode}>"
 
     def _counted(self) -> str:
-        from onecopy.text import counted
+        from onecopy.base.text import counted
 
         return counted(len(self), "array")
 
@@ -465,7 +465,7 @@ def expect_unchanged(file: ArrayFile) -> None:
 
 def _no_array(name: object, file: ArrayFile) -> KeyError:
     """Return a KeyError for a missing name, with a note that lists names in the file."""
-    from onecopy.text import counted
+    from onecopy.base.text import counted
 
     error = KeyError(name)
     first = ", ".join(repr(each) for each in itertools.islice(file, 4))
@@ -481,8 +481,8 @@ _LARGE = 16 << 20
 class OneFile(OpenFile, ArrayFile):
     """The arrays of one mapped file; `handle` is the open file of an artefact, which the path then only names."""
 
-    def __init__(self, path: str, how: How | None = None, handle: _core.FileHandle | None = None) -> None:
-        how, huge = How() if how is None else how, False
+    def __init__(self, path: str, how: OpenMode | None = None, handle: _core.FileHandle | None = None) -> None:
+        how, huge = OpenMode() if how is None else how, False
         if how.mode not in ("map", "copy"):
             how, huge = how.decided(path)
             if handle is None:
@@ -515,10 +515,10 @@ class OneFile(OpenFile, ArrayFile):
         if left is not None and left[0] < nbytes:
             self.mode_reason += (
                 f"; writes to more than {left[0]} of its {nbytes} bytes end the process (limited by {left[1]}): "
-                "onecopy.page_cache.expect_memory raises MemoryError before"
+                "onecopy.files.page_cache.expect_memory raises MemoryError before"
             )
 
-    def _set(self, core: _core.ArrayFile, container: str, kind: str, path: str, how: How) -> None:
+    def _set(self, core: _core.ArrayFile, container: str, kind: str, path: str, how: OpenMode) -> None:
         self._core, self.container, self.kind = core, container, kind
         self._path, self._absolute, self._how = path, absolute(path), how
         self.mode, self.mode_reason = how.mode, how.reason  # type: ignore[assignment]  # "auto" was decided
@@ -528,7 +528,7 @@ class OneFile(OpenFile, ArrayFile):
     def of_compiled(cls, core: _core.ArrayFile, path: str) -> OneFile:
         """Wrap a mapped file of the compiled module; for modules that open files without `onecopy.open`."""
         self = cls.__new__(cls)
-        self._set(core, core.container, core.kind, path, How())
+        self._set(core, core.container, core.kind, path, OpenMode())
         return self
 
     def _names(self) -> list[str]:
@@ -553,7 +553,7 @@ class OneFile(OpenFile, ArrayFile):
         return tuple(Entry(*row) for row in self._core.entries())
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        from onecopy.page_cache import Portion
+        from onecopy.files.page_cache import Portion
 
         ranges = None if parts is None else [range_of(self.entry(name_of(part)), part) for part in parts]
         if not verify:
@@ -567,7 +567,7 @@ class OneFile(OpenFile, ArrayFile):
 
     @functools.cached_property
     def core(self) -> _core.Mapping:
-        """The mapping of the compiled module, for `onecopy.page_cache`."""
+        """The mapping of the compiled module, for `onecopy.files.page_cache`."""
         return self._core.mapping
 
     @property

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from onecopy.arrays.file import OneFile, expect_unchanged, key_of
-from onecopy.sources import How, in_folder, resolve, url_of
+from onecopy.arrays.open_mode import OpenMode
+from onecopy.remote.location import in_folder, resolve, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
     from onecopy._core import FileHandle
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
-    from onecopy.files import ArraysMode
+    from onecopy.files.mapping import ArraysMode
     from onecopy.remote import Nodes
-    from onecopy.sources import Named
+    from onecopy.remote.location import Location
     from onecopy.store import Artefact
 
 
 def open(  # noqa: A001 - as `onecopy.open`
-    path: Named,
+    path: Location,
     mode: ArraysMode | Literal["auto"] = "map",
     *,
     warm: bool = False,
@@ -74,7 +75,8 @@ def open(  # noqa: A001 - as `onecopy.open`
         Whether arrays are writable, on copy-on-write pages, for consumers that write in place. The file never changes;
         each page that is written becomes private memory of this process, which Linux grants without asking: with more
         than is available, it ends the process at the write. Where the file is larger than the available memory,
-        `ArrayFile.mode_reason` says so, with the numbers; before large writes, call `onecopy.page_cache.expect_memory`.
+        `ArrayFile.mode_reason` says so, with the numbers; before large writes, call
+        `onecopy.files.page_cache.expect_memory`.
     pinned
         Whether to read the whole file, as with `warm`, and register its pages with the NVIDIA driver as pinned host
         memory. They stay in memory until they are unmapped, one copy for all processes, and a GPU copies from them by
@@ -126,7 +128,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     """
     if pinned and private:
         raise ValueError("pinned and private exclude each other: each copy-on-write page would be copied")
-    how = How(mode, private, threads)
+    how = OpenMode(mode, private, threads)
     if names is not None:
         file = _some_arrays(path, how, align, nodes, names, verify=verify)
     elif align is not None:
@@ -145,8 +147,8 @@ def open(  # noqa: A001 - as `onecopy.open`
         elif verify:
             file.verify()
         if pinned:
-            from onecopy.page_cache import register_with_cuda
-            from onecopy.text import size
+            from onecopy.base.text import size
+            from onecopy.files.page_cache import register_with_cuda
 
             register_with_cuda(file.portions())
             file.mode_reason += f"; {size(file.nbytes)} pinned for CUDA"
@@ -157,7 +159,7 @@ def open(  # noqa: A001 - as `onecopy.open`
 
 
 def open_arrays(
-    path: Named,
+    path: Location,
     mode: ArraysMode | Literal["auto"] = "map",
     *,
     private: bool = False,
@@ -174,10 +176,10 @@ def open_arrays(
     >>> open_arrays(path).kind
     'records'
     """
-    return _opened(*resolve(path), How(mode, private, threads))
+    return _opened(*resolve(path), OpenMode(mode, private, threads))
 
 
-def _opened(path: str, handle: FileHandle | None, how: How) -> ArrayFile:
+def _opened(path: str, handle: FileHandle | None, how: OpenMode) -> ArrayFile:
     try:
         file = OneFile(path, how, handle)
     except (IsADirectoryError, ValueError) as error:
@@ -198,10 +200,10 @@ _ADVICE = {
 """What to do with a file of another format, by the end of the error that names the format."""
 
 
-def _opened_otherwise(path: str, how: How, error: Exception) -> ArrayFile | None:
+def _opened_otherwise(path: str, how: OpenMode, error: Exception) -> ArrayFile | None:
     """Open the folder of a model, or an index of shards; None for other files, or an error with advice."""
     from onecopy.errors import FormatError, retyped
-    from onecopy.named_files import begins_as_json
+    from onecopy.files.companions import begins_as_json
 
     if isinstance(error, IsADirectoryError):
         return _opened(in_folder(path), None, how)
@@ -218,7 +220,7 @@ def _opened_otherwise(path: str, how: How, error: Exception) -> ArrayFile | None
 
 
 def _some_arrays(
-    path: Named, how: How, align: int | None, nodes: Nodes, names: Iterable[Part], *, verify: bool
+    path: Location, how: OpenMode, align: int | None, nodes: Nodes, names: Iterable[Part], *, verify: bool
 ) -> ArrayFile:
     from onecopy.arrays.several_files import of_url, selected
 
@@ -253,10 +255,10 @@ _MIN_ALIGN, _MAX_ALIGN = 64, 2 << 20
 """Smallest and largest alignment of `save`, in bytes."""
 
 
-def _aligned(path: str, handle: FileHandle | None, how: How, align: int) -> ArrayFile:
+def _aligned(path: str, handle: FileHandle | None, how: OpenMode, align: int) -> ArrayFile:
     if not 1 <= align <= _MAX_ALIGN or align & (align - 1):
         raise ValueError(f"align must be a power of two from 1 to {_MAX_ALIGN}, not {align}")
-    with _opened(path, handle, How()) as file:
+    with _opened(path, handle, OpenMode()) as file:
         count = sum(bool(entry.nbytes and entry.offset % align) for entry in file.entries)
         reason = f"every array is aligned to {align} bytes"
         if count:

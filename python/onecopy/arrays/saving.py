@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy import _core
-from onecopy.arguments import non_negative, path_text
 from onecopy.arrays.entries import BY_DLPACK, PACKED, READ_SUFFIXES, in_safetensors, nbytes_of, of_numpy, of_torch
-from onecopy.tensors import expect_memory, is_tensor, resolved
+from onecopy.base.arguments import non_negative, path_text
+from onecopy.base.tensor_values import expect_memory, is_tensor, resolved
 
 if TYPE_CHECKING:
     import os

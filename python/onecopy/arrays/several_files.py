@@ -7,28 +7,29 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from onecopy import _core, page_cache, remote
-from onecopy.arguments import thread_count
+from onecopy import _core, remote
 from onecopy.arrays.entries import Entry, Memory, Part, is_raw, name_of, range_of
 from onecopy.arrays.file import ArrayFile, OneFile
+from onecopy.arrays.open_mode import OpenMode
+from onecopy.base.arguments import thread_count
 from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
-from onecopy.files import Mapping, OpenFile, absolute
-from onecopy.named_files import SetError, index_text, is_index, parse_index, paths_of
-from onecopy.page_cache import Portion
-from onecopy.sources import How
+from onecopy.files import page_cache
+from onecopy.files.companions import SetError, index_text, is_index, parse_index, paths_of
+from onecopy.files.mapping import Mapping, OpenFile, absolute
+from onecopy.files.page_cache import Portion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, KeysView, Sequence
     from pathlib import Path
 
-    from onecopy.files import ArraysMode, Mode
-    from onecopy.page_cache import Range
+    from onecopy.files.mapping import ArraysMode, Mode
+    from onecopy.files.page_cache import Range
 
 
 class DataFile(Mapping):
     """A file of raw bytes in which a model has arrays at given offsets."""
 
-    def __init__(self, path: str, how: How) -> None:
+    def __init__(self, path: str, how: OpenMode) -> None:
         how, handle = how.taken(path)
         mode: Mode = "copy" if how.mode == "copy" else "map"
         fd = None if handle is None else handle.fileno()
@@ -85,7 +86,7 @@ class SeveralFiles(ArrayFile):
         owner: OpenFile | ArrayFile,
         files: Sequence[Member],
         places: dict[str, int],
-        how: How,
+        how: OpenMode,
         container: str,
         metadata: dict[str, str],
         reopen: Reopen,
@@ -162,7 +163,7 @@ class SeveralFiles(ArrayFile):
         return self._reopen
 
     def _counted(self) -> str:
-        from onecopy.text import counted  # here, because it loads re
+        from onecopy.base.text import counted  # here, because it loads re
 
         if self._parts is not None:
             return counted(len(self), "selected array")
@@ -179,20 +180,25 @@ def selected(file: ArrayFile, parts: Iterable[Part]) -> SeveralFiles:
         _selected(file.entry(name), part)  # raises an error for a part that cannot be selected
         by_name[name] = part
     places = {name: file.files.index(file._file_of(name)) for name in by_name}
-    how, reopen = How(file.mode, reason=file.mode_reason), (selected, (file, tuple(by_name.values())))
+    how, reopen = OpenMode(file.mode, reason=file.mode_reason), (selected, (file, tuple(by_name.values())))
     opened = SeveralFiles(file, file.files, places, how, file.container, file.metadata, reopen)
     opened.kind, opened._parts = file.kind, by_name
     return opened
 
 
-def _expect(file: OpenFile, how: How, number: int) -> None:
+def _expect(file: OpenFile, how: OpenMode, number: int) -> None:
     """Raise FileChanged if a file is not the one that was pickled."""
     if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
         raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
 
 
 def _named(
-    stack: contextlib.ExitStack, owner: str, paths: list[str], how: How, kind: Callable[[str, How], T], first: int
+    stack: contextlib.ExitStack,
+    owner: str,
+    paths: list[str],
+    how: OpenMode,
+    kind: Callable[[str, OpenMode], T],
+    first: int,
 ) -> list[T]:
     """Open the files that `owner` names; an OSError names it. `first`: number of the first in the expected ones."""
     files = []
@@ -207,7 +213,7 @@ def _named(
     return files
 
 
-def of_index(path: str, how: How) -> SeveralFiles:
+def of_index(path: str, how: OpenMode) -> SeveralFiles:
     """Open the shards that an index names; `onecopy.open` calls this for a file that begins like JSON.
 
     FormatError or its subclass SetError, with the path and the reason, if the index or a shard is damaged, lacks an
@@ -229,7 +235,7 @@ def of_index(path: str, how: How) -> SeveralFiles:
 
 
 def of_shards(
-    index: Mapping, shards: list[OneFile], places: dict[str, int], metadata: dict[str, str], how: How
+    index: Mapping, shards: list[OneFile], places: dict[str, int], metadata: dict[str, str], how: OpenMode
 ) -> SeveralFiles:
     """Return open shards as one file; SetError if a shard lacks an array, or the shards have two formats."""
     for name, at in places.items():
@@ -252,12 +258,14 @@ def of_shards(
     )
 
 
-def _reopened_by(function: Callable[..., ArrayFile], owner: OpenFile, others: Sequence[Member], how: How) -> Reopen:
+def _reopened_by(
+    function: Callable[..., ArrayFile], owner: OpenFile, others: Sequence[Member], how: OpenMode
+) -> Reopen:
     identities = (owner.identity, *(other.identity for other in others))
     return function, (absolute(owner.path), how._replace(expected=identities))
 
 
-def of_model(model: OneFile, how: How) -> SeveralFiles:
+def of_model(model: OneFile, how: OpenMode) -> SeveralFiles:
     """Open the files of external data that an open ONNX model names; called by `onecopy.open`.
 
     The returned object owns the model, which is closed if an error is raised: SetError with both paths if a file is too
@@ -304,7 +312,7 @@ def _outside(model: OneFile) -> list[tuple[str, Entry]]:
     return outside
 
 
-def reopened_model(path: str, how: How) -> SeveralFiles:
+def reopened_model(path: str, how: OpenMode) -> SeveralFiles:
     """Open files that were pickled in another process; FileChanged if one was modified or replaced since."""
     return of_model(OneFile(path, how), how)
 
@@ -371,7 +379,7 @@ class _Source(NamedTuple):
 
         version = self._version(name, origin)
         return remote.fetch_ranges(
-            origin, version, ranges, lambda path: OneFile(os.fspath(path), How(private=self.private))
+            origin, version, ranges, lambda path: OneFile(os.fspath(path), OpenMode(private=self.private))
         )
 
     def of_index(self, parts: Sequence[Part]) -> ArrayFile:
@@ -390,6 +398,6 @@ class _Source(NamedTuple):
                 shards.append(stack.enter_context(self.of_one(shard, self.origin.beside(shard), wanted)))
             numbers = {shard: number for number, shard in enumerate(by_shard)}
             places = {name: numbers[files[name]] for name in map(name_of, parts)}
-            opened = of_shards(index, shards, places, metadata, How("map", self.private))
+            opened = of_shards(index, shards, places, metadata, OpenMode("map", self.private))
             stack.pop_all()
         return opened

@@ -12,8 +12,8 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onecopy import page_cache
 from onecopy.arrays.entries import is_raw
+from onecopy.files import page_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
-    from onecopy.page_cache import Portion, WarmJob
+    from onecopy.files.page_cache import Portion, WarmJob
 
 _CHUNKS = 4  # one is in use, the others are being read
 _SMALLEST = 8 << 20

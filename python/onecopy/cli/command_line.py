@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onecopy.base.text import escape
 from onecopy.cli.groups import Group
-from onecopy.text import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,9 +19,9 @@ import click
 import onecopy
 from onecopy.arrays import open_arrays
 from onecopy.arrays.saving import not_savable
+from onecopy.base.text import counted, significant, size
 from onecopy.cli import options, screen
 from onecopy.cli.reports import names_matching
-from onecopy.text import counted, significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ import click
 
 from onecopy.cli import options, screen
 from onecopy.memory.explaining import Code, explain
-from onecopy.runs.report import causes_of_run
+from onecopy.run.report import causes_of_run
 
 WRONG = 3
 

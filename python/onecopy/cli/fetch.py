@@ -7,11 +7,11 @@ import time
 import click
 
 from onecopy import remote
-from onecopy.arguments import is_url
 from onecopy.arrays import open_arrays
+from onecopy.base.arguments import is_url
+from onecopy.base.text import escape, size
 from onecopy.cli import options, screen
 from onecopy.store import Store
-from onecopy.text import escape, size
 
 
 @click.command("fetch")

@@ -21,13 +21,13 @@ import click
 from rich.live import Live
 from rich.text import Text
 
+from onecopy.base.text import counted, escape, size
 from onecopy.cli import options, screen
 from onecopy.cli.screen import share
-from onecopy.holding import Hold
-from onecopy.text import counted, escape, size
+from onecopy.run.holder import Holder
 
 if TYPE_CHECKING:
-    from onecopy.holding import Change
+    from onecopy.run.holder import Change
 
 _NAMED = re.compile(r"([^/=]+)=(.+)", re.DOTALL)
 """NAME=FILE; a path with "=" is written with a "/" before it."""
@@ -68,7 +68,7 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
     line: Any = contextlib.nullcontext()
     if console.is_terminal:  # lines of a redirected stdout must not go through this console
         line = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
-    with Hold(paths, names=names, **settings) as held, line:
+    with Holder(paths, names=names, **settings) as held, line:
         if not as_json and settings.get("max_bytes") is None:
             words = f"at most {size(held.max_bytes)}, half of the available memory; --max-bytes sets it"
             click.echo(f"onecopy: {words}", err=True)
@@ -97,7 +97,7 @@ def sentence(change: Change) -> str:
 
     Examples
     --------
-    >>> from onecopy.holding import Change
+    >>> from onecopy.run.holder import Change
     >>> sentence(Change("a.bin", "warmed", "read back", 4_000_000, 4_000_000, 4_000_000, 0, 1_000_000))
     'a.bin: warmed: 4.00 MB of 4.00 MB in memory, 1.00 MB read'
     >>> sentence(Change("a.bin", "lost", "truncated from 9 to 5 bytes", 0, 0, 0, 0))
@@ -121,7 +121,7 @@ def sentence(change: Change) -> str:
     return escape(f"{label}: {change.what}: {', '.join(words)}")
 
 
-def summary(held: Hold) -> str:
+def summary(held: Holder) -> str:
     """Return the status line."""
     part = "unknown" if held.resident is None else size(held.resident)
     words = f"{counted(held.files, 'file')}, {part} of {size(held.wanted)} in memory"

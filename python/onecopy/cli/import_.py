@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import DownloadColumn
 
-from onecopy import records
+from onecopy.base.text import size
 from onecopy.cli import screen
+from onecopy.data import row_files
 from onecopy.errors import FormatError
-from onecopy.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +26,10 @@ SUFFIXES = {
     ".pq": "parquet",
 }
 IMPORTS: dict[str, Callable[..., Any]] = {
-    "json": records.import_json,
-    "jsonl": records.import_jsonl,
-    "csv": records.import_csv,
-    "parquet": records.import_parquet,
+    "json": row_files.import_json,
+    "jsonl": row_files.import_jsonl,
+    "csv": row_files.import_csv,
+    "parquet": row_files.import_parquet,
 }
 TAKES = {"path": "json", "container": "json", "types": "csv", "delimiter": "csv"}
 """The format that each option is for."""

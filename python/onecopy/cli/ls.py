@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from onecopy import _core, objects
+from onecopy import _core
 from onecopy.arrays import open_arrays
 from onecopy.arrays.file import OneFile
+from onecopy.base.text import counted, escape, size
 from onecopy.cli import options, screen
 from onecopy.cli.screen import share
+from onecopy.data import objects
+from onecopy.data.schema import Schema, schema_of
+from onecopy.data.types import maker_of
 from onecopy.errors import FormatError
-from onecopy.records.schema import Schema, schema_of
-from onecopy.records.types import maker_of
-from onecopy.text import counted, escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

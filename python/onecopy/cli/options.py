@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from onecopy.text import parse_quantity, parse_size
+from onecopy.base.text import parse_quantity, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from onecopy.arrays import open_arrays
 from onecopy.arrays.entries import READ_SUFFIXES
+from onecopy.base.text import counted, significant, size
 from onecopy.cli.screen import share
 from onecopy.errors import FormatError
-from onecopy.files import Mapping
-from onecopy.named_files import SetError
-from onecopy.text import counted, significant, size
+from onecopy.files.companions import SetError
+from onecopy.files.mapping import Mapping
 
 if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile

@@ -14,10 +14,9 @@ import sys
 import time
 
 import onecopy
-from onecopy import protocol
+from onecopy.base.run_constants import KEEPER, MAP_WRITABLE, NOTHING_LOADED, RUN, RUN_FILE, memory_file
 from onecopy.cli import child
-from onecopy.runs import NOTHING_LOADED, RUN_FILE
-from onecopy.variables import KEEPER, MAP_WRITABLE, RUN, memory_file
+from onecopy.store import protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from onecopy.runs.report import RunReport, Sampler
+    from onecopy.run.report import RunReport, Sampler
 else:
     import _signal as signal
 
@@ -113,11 +112,11 @@ class _Processes:
             select.select([listening], [], [], SAMPLING_SECONDS)
             import resource
 
-            from onecopy.runs.keeper import Keeper
+            from onecopy.store.snapshot_server import SnapshotServer
 
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of this process: the command has started
-            Keeper(listening, server, self._run_file).serve()
+            SnapshotServer(listening, server, self._run_file).serve()
 
         def sample() -> None:
             seconds = SAMPLING_SECONDS
@@ -134,7 +133,7 @@ class _Processes:
 
     def report(self, *, living: bool = False) -> RunReport:
         """Sample, and return the report of all processes, or of those that are alive."""
-        from onecopy.runs.report import Sampler
+        from onecopy.run.report import Sampler
 
         # A process may hold up the other thread without an end: then the report has what was sampled before.
         is_mine = self._lock.acquire(timeout=MAX_WAIT_SECONDS)
@@ -149,7 +148,7 @@ class _Processes:
 
     def _sample(self) -> float:
         """Sample all processes; return how many seconds that took."""
-        from onecopy.runs.report import Sampler
+        from onecopy.run.report import Sampler
 
         with self._lock:
             begin = time.monotonic()

@@ -28,7 +28,7 @@ from rich.progress import (
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from onecopy.text import escape, significant
+from onecopy.base.text import escape, significant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

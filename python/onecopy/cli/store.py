@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onecopy.base.text import counted, size
 from onecopy.cli import options, screen
 from onecopy.cli.groups import Group
 from onecopy.cli.screen import duration
 from onecopy.store import Store, default_folder
-from onecopy.text import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

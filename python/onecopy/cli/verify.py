@@ -8,9 +8,9 @@ import click
 
 import onecopy
 from onecopy.arrays import open_arrays
+from onecopy.base.text import escape, size
 from onecopy.cli import options, reports, screen
 from onecopy.cli.command_line import describe
-from onecopy.text import escape, size
 
 UNKNOWN = 3
 """Exit status if no file is damaged, but one has no checksums."""

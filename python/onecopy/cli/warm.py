@@ -8,8 +8,8 @@ import click
 
 import onecopy
 from onecopy.arrays import open_arrays
+from onecopy.base.text import escape
 from onecopy.cli import options, reports, screen
-from onecopy.text import escape
 
 
 def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any]) -> Any:

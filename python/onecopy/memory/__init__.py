@@ -11,10 +11,9 @@ draws the memory of groups of processes over time.
 Importing this package loads none of its modules, because other modules of the library use the parsers alone.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from onecopy import _loader
+from onecopy.base import lazy
 
 if TYPE_CHECKING:
     from onecopy.memory import cgroup as cgroup
@@ -26,13 +25,9 @@ _HOMES = {
     "cgroup": ("Container", "container"),
     "explaining": ("Cause", "Explanation", "Finding", "explain"),
 }
-_READERS = ("cgroup", "proc")
 
 __all__ = ["Cause", "Container", "Explanation", "Finding", "container", "explain"]
 
 
 if not TYPE_CHECKING:  # a type checker would accept every name
-    _load = _loader(__name__, _HOMES)
-
-    def __getattr__(name: str) -> object:
-        return import_module(f"onecopy.memory.{name}") if name in _READERS else _load(name)
+    __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -34,8 +34,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from onecopy._core import held_by_group
+from onecopy.base.text import significant, size
 from onecopy.memory.proc import process_text
-from onecopy.text import significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

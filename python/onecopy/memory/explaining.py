@@ -24,12 +24,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from onecopy.base.tensor_values import has_memory
+from onecopy.base.text import counted, escape, size
+from onecopy.files.page_cache import lost_since_warm
 from onecopy.memory import proc
 from onecopy.memory.cgroup import charged_to, container, kind_of
 from onecopy.memory.proc import Pages, Regions
-from onecopy.page_cache import lost_since_warm
-from onecopy.tensors import has_memory
-from onecopy.text import counted, escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -329,7 +329,7 @@ def _of_mapped(file: Any) -> Finding:
         if lost := lost_since_warm(core, report.cached):
             why += (
                 f"; {size(lost)} ({100 * lost / report.bytes:.0f} %) were dropped since this process warmed it: "
-                "onecopy.page_cache.pin or onecopy.Hold keeps it"
+                "onecopy.files.page_cache.pin or onecopy.Hold keeps it"
             )
         why += f"; {_payers(os.getpid(), [(core.address, core.nbytes)])}"
     return Finding(file.path, report.bytes, 0, "shared", file.path, why)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onecopy import _loader
+from onecopy.base import lazy
 
 if TYPE_CHECKING:
     from onecopy.remote.fetching import fetch
@@ -37,4 +37,4 @@ __all__ = ["CONNECTIONS", "fetch", "shown"]
 
 
 if not TYPE_CHECKING:
-    __getattr__ = _loader(__name__, _HOMES)
+    __getattr__ = lazy.attributes(__name__, _HOMES)

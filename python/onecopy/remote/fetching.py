@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
-from onecopy.arguments import is_url
+from onecopy.base.arguments import is_url
+from onecopy.base.text import size
 from onecopy.errors import Error, FormatError, Kind
-from onecopy.named_files import is_inside, names_in
+from onecopy.files.companions import is_inside, names_in
 from onecopy.remote.nodes import Partners
 from onecopy.remote.origin import Origin, shown, versions_of
 from onecopy.remote.pieces import PartialFile, Ranges
 from onecopy.remote.steps import run, waited
 from onecopy.remote.transfer import CONNECTIONS, transfer
 from onecopy.store import Store, report_progress, views
-from onecopy.text import size
 
 if TYPE_CHECKING:
     import os

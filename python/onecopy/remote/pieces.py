@@ -18,8 +18,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from onecopy import _core
-from onecopy.identity import boot_identity
-from onecopy.text import size
+from onecopy.base.text import size
+from onecopy.files.identity import boot_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -18,7 +18,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from onecopy.identity import boot_identity
+from onecopy.files.identity import boot_identity
 from onecopy.remote import nodes, transfer
 from onecopy.remote.nodes import NodeLostError, Partners, Piece, warn
 from onecopy.remote.pieces import Ranges

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.safetensors import loaded, safe_open, serialized, write
+from onecopy.safetensors.files import loaded, safe_open, serialized, write
 
 if TYPE_CHECKING:
     import os

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onecopy.safetensors import loaded, safe_open, serialized, write
-from onecopy.tensors import has_memory, why_not_dense
+from onecopy.base.tensor_values import has_memory, why_not_dense
+from onecopy.safetensors.files import loaded, safe_open, serialized, write
 
 if TYPE_CHECKING:
     import os

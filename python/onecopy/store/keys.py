@@ -10,7 +10,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any
 
-from onecopy.identity import contents_of
+from onecopy.files.identity import contents_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 
 import onecopy as oc
 import onecopy.records
-from onecopy.page_cache import residency
+from onecopy.files.page_cache import residency
 
 pytestmark = [pytest.mark.processes, pytest.mark.nightly, pytest.mark.timeout(1200)]
 

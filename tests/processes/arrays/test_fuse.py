@@ -27,8 +27,8 @@ from tests.support.fuse_models import (
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.holding import Hold
-from onecopy.page_cache import residency
+from onecopy.files.page_cache import residency
+from onecopy.run.holder import Holder
 
 pytestmark = pytest.mark.processes
 
@@ -75,7 +75,7 @@ def test_a_file_of_a_server_is_held_under_a_name_and_leaves_the_page_cache(on_fu
     name = f"fuse-{os.getpid()}"
 
     def work(path, faults):
-        with Hold(names={name: path}, pin=0) as hold:
+        with Holder(names={name: path}, pin=0) as hold:
             first, again = hold.refresh(), hold.refresh()
             with oc.open(f"hold:{name}") as file, oc.Mapping(path) as source:
                 return [change.what for change in first + again], wrong_bytes(file), residency(source).cached

@@ -27,7 +27,7 @@ from tests.support.fuse_models import (
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.page_cache import residency
+from onecopy.files.page_cache import residency
 
 pytestmark = pytest.mark.processes
 

@@ -20,7 +20,7 @@ from tests.support.memory_group import NoMemoryGroupError, memory_group
 
 import onecopy as oc
 from onecopy.cli.convert import convert
-from onecopy.page_cache import residency
+from onecopy.files.page_cache import residency
 
 pytestmark = pytest.mark.processes
 

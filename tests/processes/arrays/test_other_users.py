@@ -17,8 +17,8 @@ import pytest
 from tests.support.page_cache import forget, nearly
 
 import onecopy as oc
-import onecopy.page_cache
-from onecopy.page_cache import residency
+import onecopy.files.page_cache
+from onecopy.files.page_cache import residency
 
 pytestmark = pytest.mark.processes
 
@@ -62,7 +62,7 @@ def evict(name: str) -> Evicted:
     return Evicted(report.cached_before, report.cached_after, report.reason)
 
 
-def facts(told: onecopy.page_cache.Residency) -> tuple[str, int | None, int | None, int | None]:
+def facts(told: onecopy.files.page_cache.Residency) -> tuple[str, int | None, int | None, int | None]:
     return told.source, told.cached, told.mapped, told.dirty
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy.page_cache import residency
+from onecopy.files.page_cache import residency
 
 pytestmark = pytest.mark.processes
 

@@ -16,7 +16,7 @@ from tests.support.store_processes import suffixes
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.integrations.onnxruntime import _prepacking
+from onecopy.frameworks.onnxruntime import _prepacking
 
 pytestmark = pytest.mark.processes
 
@@ -68,7 +68,7 @@ def test_workers_share_what_one_has_prepacked(tmp_path):
 PREPACK = """
     import sys
     import onecopy as oc
-    from onecopy.integrations.onnxruntime import _prepacking
+    from onecopy.frameworks.onnxruntime import _prepacking
     prepack = _prepacking._in_child
     def logged(recipe, path):
         with open(sys.argv[3], "a") as log:
@@ -100,7 +100,7 @@ def test_of_several_that_wait_one_prepacks(tmp_path):
 # The child that prepacks in the background, stopped before or after one of its functions: it makes a file and waits.
 CHILD = """
     import pathlib, signal, sys
-    from onecopy.integrations.onnxruntime import _prepacking
+    from onecopy.frameworks.onnxruntime import _prepacking
     moment, reached, *arguments = sys.argv[1:]
     def stop():
         pathlib.Path(reached).touch()

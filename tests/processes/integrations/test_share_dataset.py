@@ -16,7 +16,7 @@ import pytest
 from tests.support.datasets import Bag, Part, Pictures, moved, stays
 
 import onecopy as oc
-from onecopy.integrations.torch._datasets import estimated_bytes
+from onecopy.data.torch_datasets import estimated_bytes
 from onecopy_monitor import assert_shared
 
 pytestmark = pytest.mark.processes

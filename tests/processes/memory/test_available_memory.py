@@ -13,8 +13,8 @@ from tests.support.memory_group import NoMemoryGroupError, memory_group, memory_
 from tests.support.waiting import until
 
 from onecopy import _core
+from onecopy.files.page_cache import available_memory
 from onecopy.memory import container
-from onecopy.page_cache import available_memory
 
 pytestmark = pytest.mark.processes
 

@@ -13,7 +13,7 @@ from tests.support.watched import Watched
 
 import onecopy as oc
 from onecopy.memory import Cause, explaining, proc
-from onecopy.runs.report import causes_of_run
+from onecopy.run.report import causes_of_run
 
 pytestmark = pytest.mark.processes
 

@@ -26,8 +26,8 @@ from tests.support.rounds import rounds
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.holding import Hold
 from onecopy.memory import proc
+from onecopy.run.holder import Holder
 
 pytestmark = pytest.mark.processes
 
@@ -108,7 +108,7 @@ def test_a_second_holder_of_a_name_is_refused_with_the_process_id(path: Path) ->
         with holder(f"{NAME}={path}") as second:
             _, said = second.communicate(timeout=60)
             assert (second.returncode, said) == (1, f"onecopy: {HELD}: process {first.pid} holds this name\n")
-        with pytest.raises(OSError, match=f"process {first.pid} holds this name"), Hold(names={NAME: path}):
+        with pytest.raises(OSError, match=f"process {first.pid} holds this name"), Holder(names={NAME: path}):
             pass
         assert is_held(1)
     with holder(f"{NAME}={path}"):  # what was killed does not keep the name
@@ -117,16 +117,16 @@ def test_a_second_holder_of_a_name_is_refused_with_the_process_id(path: Path) ->
 
 def test_a_name_survives_the_removal_of_the_users_files_in_memory(path: Path) -> None:
     """systemd-logind removes them when the last session of a user ends, unless RemoveIPC=no."""
-    with Hold(names={NAME: path}, pin=0) as first:
+    with Holder(names={NAME: path}, pin=0) as first:
         first.refresh()
         shutil.rmtree(oc.Store(place="memory").folder)
         with pytest.raises(OSError, match="holds this name") as refused:
-            Hold(names={NAME: path}).close()
+            Holder(names={NAME: path}).close()
         assert refused.value.errno == errno.EBUSY
         assert first.refresh() == []
         assert is_held(1)
         with pytest.raises(OSError, match=f"process {os.getpid()} holds this name"):
-            Hold(names={NAME: path}).close()
+            Holder(names={NAME: path}).close()
     with pytest.raises(FileNotFoundError):
         oc.open(HELD)
     assert list(Path(oc.Store(place="memory").folder, "holds").iterdir()) == []
@@ -134,7 +134,7 @@ def test_a_name_survives_the_removal_of_the_users_files_in_memory(path: Path) ->
 
 def test_a_holder_removes_no_link_and_no_lock_of_another_one(path: Path) -> None:
     holds = Path(oc.Store(place="memory").folder, "holds")
-    with Hold(names={NAME: path}, pin=0) as hold:
+    with Holder(names={NAME: path}, pin=0) as hold:
         for name in (NAME, f".{NAME}"):
             (holds / name).unlink()
             (holds / name).symlink_to("/proc/self/fd/0")  # as another holder, in another network, would
@@ -144,26 +144,26 @@ def test_a_holder_removes_no_link_and_no_lock_of_another_one(path: Path) -> None
 
 def test_names_that_look_like_files_of_other_names_have_one_holder_each(path: Path) -> None:
     longer = f"{NAME}.{os.getpid()}"
-    with Hold(names={longer: path}, pin=0) as first, Hold(names={NAME: path}, pin=0) as other:
+    with Holder(names={longer: path}, pin=0) as first, Holder(names={NAME: path}, pin=0) as other:
         for hold in (first, other):
             hold.refresh()
         for name in (longer, NAME):
             with pytest.raises(OSError, match="holds this name"):
-                Hold(names={name: path}).close()
+                Holder(names={name: path}).close()
             oc.open(f"hold:{name}").close()
 
 
 @pytest.mark.parametrize("by", ["holder", "prune"])
 def test_what_a_killed_holder_left_is_removed_by_the_next_one_and_by_prune(path: Path, by: str) -> None:
     store = oc.Store(place="memory")
-    with holder(f"{NAME}={path}") as process, Hold(names={f"{NAME}-living": path}, pin=0):
+    with holder(f"{NAME}={path}") as process, Holder(names={f"{NAME}-living": path}, pin=0):
         until(lambda: is_held(1), "version 1")
         process.kill()
         process.wait()
         if by == "prune":
             store.prune()
         else:
-            Hold(names={f"{NAME}-next": path}, pin=0).close()
+            Holder(names={f"{NAME}-next": path}, pin=0).close()
         names = {one.name for one in (store.folder / "holds").iterdir() if NAME in one.name}
         assert names == {f"{NAME}-living", f".{NAME}-living"}
 
@@ -191,7 +191,7 @@ def test_readers_find_a_name_after_another_user_released_the_folder_that_it_took
 
     def hold() -> None:
         become(owner)
-        hold = Hold(names={NAME: path})
+        hold = Holder(names={NAME: path})
         hold.refresh()
         time.sleep(60)
 
@@ -226,7 +226,7 @@ def test_errors_say_why_nothing_is_held(path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=f"process {process.pid}, which held it, has ended"):
             oc.open(HELD)
     save(path, 1)
-    with Hold(names={NAME: path}, max_bytes=1) as hold:
+    with Holder(names={NAME: path}, max_bytes=1) as hold:
         (change,) = hold.refresh()
         assert (change.what, change.reason) == ("lost", "4.20 MB exceed what is left of the budget, 1 B")
         with pytest.raises(BlockingIOError, match=f"process {os.getpid()} has not read the file yet"):
@@ -236,7 +236,7 @@ def test_errors_say_why_nothing_is_held(path: Path) -> None:
 
 
 def test_an_ended_holder_whose_number_was_used_again_is_noticed(path: Path) -> None:
-    with Hold(names={NAME: path}) as hold:
+    with Holder(names={NAME: path}) as hold:
         hold.refresh()
         link = Path(oc.open(HELD).path)
         right = link.readlink()
@@ -380,7 +380,7 @@ def test_a_holder_that_is_killed_at_any_moment_leaves_a_name_that_the_next_one_t
 
 
 def test_another_file_becomes_the_generation_when_two_looks_have_found_it(path: Path) -> None:
-    with Hold(names={NAME: path}, pin=0) as hold:
+    with Holder(names={NAME: path}, pin=0) as hold:
         hold.refresh()
         for version in (2, 3):  # the second one before a look has found the first one twice
             save(path, version)
@@ -425,7 +425,7 @@ def test_only_the_user_of_a_holder_opens_its_name(path: Path) -> None:
         os.setgid(owner)
         os.setuid(owner)
         ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: as after exec
-        hold = Hold(names={NAME: path})
+        hold = Holder(names={NAME: path})
         hold.refresh()
         time.sleep(60)
 
@@ -437,7 +437,7 @@ def test_only_the_user_of_a_holder_opens_its_name(path: Path) -> None:
         generation = next(str(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if NAME in str(fd.readlink()))
         assert call_in_child(opened, generation, uid=other).startswith("PermissionError")
         # A link of root that leads to what another user holds is not followed, although root may open it.
-        with Hold(names={NAME: path}) as hold:
+        with Holder(names={NAME: path}) as hold:
             hold.refresh()
             link = Path(oc.open(HELD).path)
             link.unlink()
@@ -454,7 +454,7 @@ def test_a_process_in_another_pid_namespace_gets_an_error_and_cannot_take_the_na
     inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c"]
     program = f"""
 import onecopy as oc
-from onecopy.holding import Hold
+from onecopy.run.holder import Hold
 for call in (lambda: oc.open({HELD!r}), lambda: Hold(names={{ {NAME!r}: {str(path)!r} }})):
     try:
         call()

@@ -14,7 +14,7 @@ import pytest
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.files import Mapping
+from onecopy.files.mapping import Mapping
 from onecopy.memory import proc
 
 pytestmark = pytest.mark.processes

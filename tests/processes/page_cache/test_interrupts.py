@@ -13,7 +13,7 @@ import time
 import pytest
 
 import onecopy as oc
-from onecopy.page_cache import WarmJob
+from onecopy.files.page_cache import WarmJob
 
 pytestmark = pytest.mark.processes
 

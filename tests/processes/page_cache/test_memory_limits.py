@@ -19,12 +19,12 @@ from tests.support.memory_group import NoMemoryGroupError, enter, limited, memor
 from tests.support.rounds import rounds
 
 import onecopy as oc
+from onecopy.arrays.scratch import alloc
 from onecopy.errors import NotEnoughMemory
+from onecopy.files.page_cache import expect_memory
 from onecopy.memory import container
 from onecopy.memory.cgroup import charged_to, kills
 from onecopy.memory.proc import maps
-from onecopy.page_cache import expect_memory
-from onecopy.scratch_arrays import alloc
 from onecopy_images import mosaic
 
 pytestmark = pytest.mark.processes

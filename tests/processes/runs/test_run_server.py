@@ -16,12 +16,12 @@ import pytest
 from tests.support.children import CHILD_SECONDS, call_in_child, fork, status_of
 from tests.support.waiting import until
 
-from onecopy import protocol
-from onecopy.protocol import GET, MAKE, WAIT
-from onecopy.runs import call_log
-from onecopy.runs import keeper as keeping
-from onecopy.snapshots import NoSnapshot, take
-from onecopy.variables import KEEPER
+from onecopy.base.run_constants import KEEPER
+from onecopy.run import call_log
+from onecopy.store import protocol
+from onecopy.store import snapshot_server as keeping
+from onecopy.store.protocol import GET, MAKE, WAIT
+from onecopy.store.snapshots import NoSnapshot, take
 
 pytestmark = pytest.mark.processes
 MIB = 1 << 20
@@ -96,7 +96,7 @@ def test_the_server_of_an_ordinary_user_serves_that_user_and_root_alone(owner, n
 
     def serve():
         os.setuid(owner)
-        keeping.Keeper(listening, server, os.memfd_create("calls")).serve()
+        keeping.SnapshotServer(listening, server, os.memfd_create("calls")).serve()
 
     def is_served():  # though it knows the key
         try:
@@ -277,7 +277,7 @@ LINES = {
 def test_no_line_that_a_process_writes_ends_the_server_or_the_report(name, npy, tmp_path):
     code = f"""
 import os, sys, time
-from onecopy.runs import call_log
+from onecopy.run import call_log
 descriptor, _ = call_log._run_file(os.environ["ONECOPY_RUN"])
 os.write(descriptor, open(sys.argv[2], "rb").read() + b"\\n")
 time.sleep(0.6)

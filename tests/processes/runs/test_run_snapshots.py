@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 from tests.support.waiting import until
 
-from onecopy import _core, protocol, snapshots
+from onecopy import _core
+from onecopy.base.run_constants import KEEPER
 from onecopy.memory import proc
-from onecopy.protocol import GET, HAVE, MADE, MAKE, WAIT
-from onecopy.runs import keeper as keeping
-from onecopy.snapshots import MEMORY_NAME, NoSnapshot, take
-from onecopy.variables import KEEPER
+from onecopy.store import protocol, snapshots
+from onecopy.store import snapshot_server as keeping
+from onecopy.store.protocol import GET, HAVE, MADE, MAKE, WAIT
+from onecopy.store.snapshots import MEMORY_NAME, NoSnapshot, take
 
 pytestmark = pytest.mark.processes
 MIB = 1 << 20

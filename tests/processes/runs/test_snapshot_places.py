@@ -19,9 +19,9 @@ from tests.support.writing import MIB
 
 import onecopy as oc
 from onecopy import _core
-from onecopy.holding import Hold
-from onecopy.identity import contents_of
-from onecopy.snapshots import NoSnapshot, is_superblock_read_only, take
+from onecopy.files.identity import contents_of
+from onecopy.run.holder import Holder
+from onecopy.store.snapshots import NoSnapshot, is_superblock_read_only, take
 
 pytestmark = pytest.mark.processes
 
@@ -222,7 +222,7 @@ def test_residency_warming_and_holding_tell_the_truth_in_an_image(overlay: Mount
         oc.evict(path)
         first, second = oc.warm(path), oc.warm(path)
         assert (first.filled, first.complete, second.filled, second.complete) == (8 * MIB, True, 0, True)
-        with Hold([path], pin=0) as hold:
+        with Holder([path], pin=0) as hold:
             assert hold.refresh()[0].resident == 8 * MIB
             assert hold.refresh() == []
 
@@ -235,7 +235,7 @@ def test_a_snapshot_is_as_large_as_the_file_was(tmp_path: Path, monkeypatch: pyt
         os.truncate(path, 1 << 40)  # a download reserves its final size, right after the checks
         return expected, ""
 
-    monkeypatch.setattr("onecopy.snapshots.identify_open", identify)
+    monkeypatch.setattr("onecopy.store.snapshots.identify_open", identify)
     with pytest.raises(NoSnapshot, match="changed while a snapshot was made"):
         take(str(path))
     assert not [file for file in (tmp_path / "cache").rglob("*") if file.stat().st_size > MIB]
@@ -266,7 +266,7 @@ def test_a_file_with_a_time_in_the_future_has_no_snapshot(tmp_path: Path, monkey
     path = tmp_path / "x.bin"
     path.write_bytes(bytes(MIB))
     before = path.stat().st_ctime_ns - 1_000_000_000
-    monkeypatch.setattr("onecopy.identity._now_of_files", lambda: before)
+    monkeypatch.setattr("onecopy.files.identity._now_of_files", lambda: before)
     with pytest.raises(NoSnapshot, match="its time of change is in the future"):
         take(str(path))
     assert "sha256" in oc.file_key(path)

@@ -21,7 +21,7 @@ from tests.support.rounds import rounds
 import onecopy as oc
 import onecopy.records
 from onecopy import _core
-from onecopy.records import rows, sources, types
+from onecopy.data import row_files, rows, types
 
 pytestmark = [
     pytest.mark.processes,
@@ -49,7 +49,7 @@ class Command:
 def save_pickles(path: Path, mark: Path) -> None:
     """Write records as `share(codec="pickle")` does, of an object that runs a command."""
     builder = _core.RecordBuilder(str(path.parent), "list", {types.CODEC: "pickle"})
-    sources.fill(builder, [Command(mark)], types.plain_or_pickle, None)
+    row_files.fill(builder, [Command(mark)], types.plain_or_pickle, None)
     builder.save(str(path))
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import onecopy.workers
-from onecopy.workers import preload
+import onecopy.frameworks.workers
+from onecopy.frameworks.workers import preload
 
 pytestmark = pytest.mark.processes
 
@@ -43,7 +43,7 @@ def test_workers_have_from_the_start_what_is_preloaded(program):
     said = program("""
         import multiprocessing, sys
         import onecopy as oc
-        from onecopy.workers import preload
+        from onecopy.frameworks.workers import preload
 
         def work():
             print("worker", "colorsys" in sys.modules)
@@ -66,11 +66,11 @@ def test_workers_have_from_the_start_what_is_preloaded(program):
 def test_the_main_module_stays_preloaded(python):
     told = python("""
         from multiprocessing import forkserver
-        from onecopy.workers import preload
+        from onecopy.frameworks.workers import preload
         preload(["json", "xml.dom"])
         print(forkserver._forkserver._preload_modules)
     """)
-    assert told.splitlines() == [str(["__main__", "json", "xml.dom", *onecopy.workers.READERS])]
+    assert told.splitlines() == [str(["__main__", "json", "xml.dom", *onecopy.frameworks.workers.READERS])]
 
 
 def test_a_module_that_is_not_there_is_an_error_and_not_ignored():
@@ -82,7 +82,7 @@ def test_a_server_that_runs_already_is_reported(program):
     said = program("""
         import multiprocessing, warnings
         import onecopy as oc
-        from onecopy.workers import preload
+        from onecopy.frameworks.workers import preload
 
         if __name__ == "__main__":
             context = multiprocessing.get_context("forkserver")
@@ -103,7 +103,7 @@ def test_measuring_reports_what_a_worker_saves(program, tmp_path):
     (tmp_path / "modules/heavy.py").write_text("TABLE = bytearray(b'x' * 50_000_000)\n")
     said = program("""
         import onecopy as oc
-        from onecopy.workers import preload
+        from onecopy.frameworks.workers import preload
 
         report = preload(["heavy"], measure=True)
         print(report.without.uss - report.preloaded.uss, report.missing, report.server_threads, report.threads_at_fork)
@@ -121,7 +121,7 @@ def test_threads_that_an_import_starts_are_a_warning_that_names_the_variables(pr
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     said = program(
-        "from onecopy.workers import preload\nprint(preload(['busy'], measure=True).threads_at_fork)\n",
+        "from onecopy.frameworks.workers import preload\nprint(preload(['busy'], measure=True).threads_at_fork)\n",
         warnings="always",
     )
     assert said.startswith("2\n")
@@ -132,7 +132,7 @@ def test_threads_that_an_import_starts_are_a_warning_that_names_the_variables(pr
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a library starts no threads for one CPU")
 @pytest.mark.slow
 def test_the_variable_that_is_named_keeps_the_threads_away(program):
-    code = "from onecopy.workers import preload\nprint(preload(['numpy'], measure=True).server_threads)\n"
+    code = "from onecopy.frameworks.workers import preload\nprint(preload(['numpy'], measure=True).server_threads)\n"
     openblas = any("openblas" in region.path for region in onecopy.memory.proc.maps(os.getpid()))
     if not openblas:
         pytest.skip("this numpy has no OpenBLAS")
@@ -148,7 +148,7 @@ def test_a_module_that_the_server_cannot_import_is_reported(program, tmp_path):
     said = program("""
         import sys
         import onecopy as oc
-        from onecopy.workers import preload
+        from onecopy.frameworks.workers import preload
 
         sys.path.append("elsewhere")
         report = preload(["hidden"], measure=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy.files import Mapping
+from onecopy.files.mapping import Mapping
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tests.support.places import reached_by_all
 from tests.support.shards import ARRAYS, INDEX, shard_of, write_set
 
 import onecopy as oc
-from onecopy.holding import Hold
-from onecopy.sources import files_of
+from onecopy.remote.location import files_of
+from onecopy.run.holder import Holder
 
 ALICE, BOB = 1_700_000_001, 1_700_000_002
 
@@ -91,7 +91,7 @@ def test_a_folder_opens_as_its_tool_lays_it_out(source, tmp_path, lay_out):
             assert all(np.array_equal(model[name], array) for name, array in ARRAYS.items())
             assert oc.warm(model).complete
     assert [Path(one).name for one in files_of(os.fspath(folder))] == [INDEX, *(shard_of(at) for at in range(3))]
-    with Hold([folder]) as held:
+    with Holder([folder]) as held:
         assert held.files == 4
     with oc.open(folder / "model.onnx") as model:
         assert np.array_equal(model["w"], ARRAYS["layer.1"])

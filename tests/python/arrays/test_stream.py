@@ -8,9 +8,9 @@ import pytest
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy import page_cache
 from onecopy.arrays import ArrayFile
 from onecopy.cli.convert import convert
+from onecopy.files import page_cache
 
 MIB = 1 << 20
 WINDOW = 8 * MIB

@@ -36,7 +36,7 @@ def test_a_process_loads_three_modules_and_no_framework():
     plain = set(python(LIST, ONECOPY_AUTO="0", PYTHONPATH="").split())
     more = set(python(LIST).split()) - plain
     ours = {name for name in more if name.startswith("onecopy")}
-    assert ours == {"onecopy", "onecopy.auto", "onecopy.auto.hooks"}
+    assert ours == {"onecopy", "onecopy.auto", "onecopy.run.hooks"}
     assert not more & {"numpy", "torch", "typing", "dataclasses", "json", "re", "click", "onecopy._core"}
 
 
@@ -49,7 +49,7 @@ def test_numpy_and_small_files_load_no_module_that_maps_or_reports(tmp_path):
     print(*sys.modules)
     """
     plain = set(python(code, ONECOPY_AUTO="0", PYTHONPATH="").split())
-    ours = {"onecopy", "onecopy.auto", "onecopy.auto.hooks", "onecopy.auto._numpy", "onecopy.runs"}
+    ours = {"onecopy", "onecopy.auto", "onecopy.run.hooks", "onecopy.frameworks.hooks.numpy", "onecopy.run"}
     ours |= {"sitecustomize", "__future__"} - plain  # Debian's interpreters have one, which ours loads; Python's own
     assert set(python(code).split()) - plain == ours
 
@@ -101,7 +101,7 @@ def test_a_variable_switches_it_off():
 def test_a_module_that_is_missing_stays_missing():
     code = """
     import onecopy.auto, sys
-    from onecopy.auto import hooks
+    from onecopy.run import hooks
     hooks.FRAMEWORKS["no_such_module"] = "_numpy"
     try:
         import no_such_module
@@ -160,7 +160,7 @@ def test_an_environment_without_onecopy_runs_as_always(tmp_path):
 def test_a_step_that_fails_leaves_the_value_the_error_and_its_context():
     code = """
     import onecopy.auto
-    from onecopy.auto import hooks
+    from onecopy.run import hooks
 
     class Owner:
         @staticmethod
@@ -189,7 +189,7 @@ def test_a_step_that_fails_leaves_the_value_the_error_and_its_context():
 def test_reporting_raises_nothing_whatever_is_reported():
     code = """
     import onecopy.auto
-    from onecopy.runs import call_log
+    from onecopy.run import call_log
 
     class Error(Exception):
         def __str__(self):
@@ -232,7 +232,7 @@ def test_with_few_mappings_or_descriptors_left_files_are_read_as_always(tmp_path
     start = libc.mmap(None, ctypes.c_size_t(pages * 4096), 0, 0x22, -1, ctypes.c_long(0))
     for page in range(0, pages, 2):
         assert libc.mprotect(ctypes.c_void_p(start + page * 4096), ctypes.c_size_t(4096), 1) == 0
-    onecopy.auto.mapped._mappings._due = 0
+    onecopy.run.mapped._mappings._due = 0
     assert "three quarters of the %d mappings" % most in reason()
     """
     run_shared(code, tmp_path / "x.npy")

@@ -31,7 +31,7 @@ def test_only_what_is_read_here_and_there_and_does_not_fit_is_not_read_ahead(
     path.write_bytes(bytes(4 << 20))
 
     def child() -> list[str]:
-        from onecopy.auto import mapped  # it replaces functions of numpy
+        from onecopy.run import mapped  # it replaces functions of numpy
 
         mapped.fits_in_memory = lambda _: fits
         with mapped.source_of("faiss.read_index", str(path)) as source:

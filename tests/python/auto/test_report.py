@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from onecopy.runs import call_log
-from onecopy.runs.call_log import Call, parse_calls
-from onecopy.runs.report import Group, RunReport, Sampler
+from onecopy.run import call_log
+from onecopy.run.call_log import Call, parse_calls
+from onecopy.run.report import Group, RunReport, Sampler
 
 MODEL = Call("torch.load", "/m/model.pt", 1_500_000_000, 0, "", 1)
 

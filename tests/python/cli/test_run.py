@@ -55,9 +55,9 @@ main(["run", "--report", "no.json", "--keep", "--", "true"])
         "onecopy.cli",
         "onecopy.cli.child",
         "onecopy.cli.runner",
-        "onecopy.protocol",
-        "onecopy.runs",
-        "onecopy.variables",
+        "onecopy.store.protocol",
+        "onecopy.run",
+        "onecopy.base.run_constants",
     }
     assert loaded - {"__future__"} == ours | {"_socket", "_struct", "errno", "select", "struct"}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy import text as words
+from onecopy.base import text as words
 from onecopy.cli.screen import share
 
 

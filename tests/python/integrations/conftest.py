@@ -19,7 +19,7 @@ def store(tmp_path) -> Path:
 @pytest.fixture
 def worth_it(monkeypatch):
     """Let `auto` take these models for large ones."""
-    from onecopy.integrations.onnxruntime import _ladder
+    from onecopy.frameworks.onnxruntime import _ladder
 
     monkeypatch.setattr(_ladder, "WORTH_IT", 1)
     monkeypatch.setattr(_ladder, "WORTH_ALIGNING", 1)

@@ -13,7 +13,7 @@ import numpy as np
 folder, how = sys.argv[1:]
 if how == "auto":
     import onecopy.auto
-    from onecopy.integrations.onnxruntime import _ladder
+    from onecopy.frameworks.onnxruntime import _ladder
     _ladder.WORTH_IT = 1
 import onnxruntime as ort
 
@@ -195,7 +195,7 @@ def test_weights_of_options_that_were_made_before_are_used(tmp_path, monkeypatch
         zeros = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((128, 128), np.float32))
         before.add_initializer("w1", zeros)
         import onecopy.auto
-        from onecopy.integrations.onnxruntime import _ladder
+        from onecopy.frameworks.onnxruntime import _ladder
         _ladder.WORTH_IT = 1
         path, ids = f"{sys.argv[1]}/model.onnx", {"ids": np.arange(7)}
         session = onnxruntime.InferenceSession(path, before, providers=["CPUExecutionProvider"])
@@ -242,7 +242,7 @@ def test_a_model_that_options_write_stands_alone(tmp_path, store):
 
 def test_a_file_that_changes_while_it_is_prepacked_is_not_kept_as_what_it_was(tmp_path, store, monkeypatch):
     import onecopy as oc
-    from onecopy.integrations.onnxruntime import _prepacking
+    from onecopy.frameworks.onnxruntime import _prepacking
 
     path, weights, save = save_external(tmp_path / "model.onnx"), tmp_path / "weights.bin", _prepacking._save
     before = weights.read_bytes()
@@ -268,7 +268,7 @@ def test_files_that_are_overwritten_in_place_change_no_session(tmp_path, monkeyp
         """
         import os, sys, numpy as np
         import onecopy.auto, onnxruntime
-        from onecopy.integrations.onnxruntime import _ladder
+        from onecopy.frameworks.onnxruntime import _ladder
         from onecopy.memory import proc
         _ladder.WORTH_IT, ids = 1, {"ids": np.arange(7)}
         sessions = [onnxruntime.InferenceSession(f"{sys.argv[1]}/{name}.onnx") for name in ("inside", "outside")]

@@ -14,8 +14,8 @@ from tests.support.sessions import MODES, answer, from_store, is_mapped, make
 
 import onecopy as oc
 from onecopy.errors import FormatError
-from onecopy.integrations.onnxruntime import _ladder, _prepacking
-from onecopy.integrations.onnxruntime._prepacking import Prepacked
+from onecopy.frameworks.onnxruntime import _ladder, _prepacking
+from onecopy.frameworks.onnxruntime._prepacking import Prepacked
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -14,7 +14,7 @@ from tests.support.places import DATA, needs
 from tests.support.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
 
 import onecopy as oc
-from onecopy.integrations.onnxruntime import _ladder, _prepacking
+from onecopy.frameworks.onnxruntime import _ladder, _prepacking
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

@@ -13,8 +13,8 @@ import pytest
 
 import onecopy as oc
 from onecopy import arrays
+from onecopy.base.text import size
 from onecopy.store.fork import trim_heap
-from onecopy.text import size
 from onecopy_monitor import assert_shared
 
 MIB = 1 << 20

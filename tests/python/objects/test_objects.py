@@ -17,7 +17,7 @@ from tests.support.calls import Calls
 from tests.support.objects import ABOUT, ARRAYS, RAN, Model, Runs, model
 
 import onecopy as oc
-from onecopy.reports import LoadReport
+from onecopy.base.load_report import LoadReport
 
 
 class Copies:

@@ -15,8 +15,8 @@ from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy import _core
+from onecopy.files.page_cache import WarmReport, residency
 from onecopy.memory import proc
-from onecopy.page_cache import WarmReport, residency
 
 MIB = 1 << 20
 SLOWLY = {"threads": 1, "mechanism": "read", "huge": False}

@@ -16,8 +16,8 @@ from tests.support.page_cache import nearly
 
 import onecopy as oc
 from onecopy import _core
+from onecopy.files.page_cache import EvictReport, PinReport, Residency, WarmReport, cachestat, mapped_in, residency
 from onecopy.memory import proc
-from onecopy.page_cache import EvictReport, PinReport, Residency, WarmReport, cachestat, mapped_in, residency
 
 PAGE = mmap.PAGESIZE
 MIB = 1 << 20

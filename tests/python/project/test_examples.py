@@ -22,7 +22,7 @@ MODULES = sorted(
     for path in source.rglob("*.py")
     if ">>> " in path.read_text() and path.stem != "transformers"  # loads a framework: in tests/frameworks
 )
-OF_ITS_OWN = ("onecopy.auto.", "onecopy.runs.call_log")
+OF_ITS_OWN = ("onecopy.auto.", "onecopy.run.call_log")
 """Modules whose examples replace functions of frameworks: they run in an interpreter of their own."""
 
 
@@ -35,15 +35,15 @@ def test_the_examples_of_a_module_that_replaces_functions_are_true(module, pytho
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(OF_ITS_OWN)])
 def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, request):
-    if module.startswith(("onecopy.scratch_arrays", "onecopy_images")):
+    if module.startswith(("onecopy.arrays.scratch", "onecopy_images")):
         request.getfixturevalue("reserving")
-    if module.startswith("onecopy.integrations.onnxruntime"):
+    if module.startswith("onecopy.frameworks.onnxruntime"):
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnx")
     if module.startswith("onecopy_images."):
         pytest.importorskip("tifffile")
         pytest.importorskip("imagecodecs")
-    if module in ("onecopy.records._arrow_unions", "onecopy.records.rows", "onecopy.records.sources"):
+    if module in ("onecopy.data._arrow_unions", "onecopy.data.rows", "onecopy.data.row_files"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not has_memory_files():  # to the examples any new file is as good

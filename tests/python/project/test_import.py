@@ -11,7 +11,7 @@ from tests.support.places import GOLDEN
 import onecopy as oc
 import onecopy.arrays
 import onecopy.errors
-import onecopy.files
+import onecopy.files.mapping
 
 MODULES = ["arrays", "errors", "files", "memory", "memory.cgroup", "memory.proc", "page_cache", "shuffle", "workers"]
 HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
@@ -73,7 +73,7 @@ def test_every_public_name_is_there_and_is_what_its_room_has():
     for name in oc.__all__:
         assert getattr(oc, name) is not None
     assert oc.open is onecopy.arrays.open
-    assert oc.Mapping is onecopy.files.Mapping
+    assert oc.Mapping is onecopy.files.mapping.Mapping
     assert oc.DataLost is onecopy.errors.DataLost
 
 

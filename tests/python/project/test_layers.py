@@ -112,13 +112,13 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
 @pytest.mark.parametrize(
     ("place", "line"),
     [
-        ("python/onecopy/files.py", "import onecopy.arrays"),
+        ("python/onecopy/files/mapping.py", "import onecopy.arrays"),
         ("python/onecopy/memory/proc.py", "import onecopy.errors"),
         ("python/onecopy/store/__init__.py", "import onecopy.arrays"),
-        ("python/onecopy/page_cache.py", "import rich"),
-        ("python/onecopy/records/rows.py", "import onecopy_bench"),
-        ("python/onecopy/records/rows.py", "import onecopy_images"),
-        ("python/onecopy/holding.py", "import onecopy.images"),
+        ("python/onecopy/files/page_cache.py", "import rich"),
+        ("python/onecopy/data/rows.py", "import onecopy_bench"),
+        ("python/onecopy/data/rows.py", "import onecopy_images"),
+        ("python/onecopy/run/holder.py", "import onecopy.images"),
         ("packages/images/src/onecopy_images/regions.py", "import onecopy_images.outputs"),
         ("python/onecopy/memory/explaining.py", "import onecopy_monitor.table"),
         ("packages/monitor/src/onecopy_monitor/samples.py", "import onecopy_monitor.watching"),

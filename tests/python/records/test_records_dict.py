@@ -66,7 +66,7 @@ class Colour(enum.StrEnum):
     RED = "red"
 
 
-class Named(str):
+class Location(str):
     __slots__ = ()
 
     def __hash__(self):
@@ -77,7 +77,7 @@ def test_keys_of_other_types_are_found_where_a_dict_finds_them():
     plain = {"red": 1, 2: 3, 0.5: 4, (1, "a"): 5, b"b": 6, 2**70: 7, 1e300: 8, "1": 9}
     mapped = oc.share(plain)
     asked = [
-        Colour.RED, Named("red"), np.str_("red"), np.int64(2), np.float32(0.5), decimal.Decimal("0.5"), 2.0, "2",
+        Colour.RED, Location("red"), np.str_("red"), np.int64(2), np.float32(0.5), decimal.Decimal("0.5"), 2.0, "2",
         fractions.Fraction(1, 2), decimal.Decimal(2), (True, "a"), (1.0, np.str_("a")), (1, "a", None), 2.0**70,
         int(1e300), decimal.Decimal("0.1"), "\ud800", float("nan"), object(), np.float64("inf"), frozenset(), 1j,
         b"1", bytearray,

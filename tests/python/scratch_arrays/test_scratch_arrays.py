@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onecopy as oc
-from onecopy.scratch_arrays import HeapArray, alloc, regions
+from onecopy.arrays import scratch_regions as regions
+from onecopy.arrays.scratch import HeapArray, alloc
 
 pytestmark = pytest.mark.usefixtures("reserving")
 
@@ -67,7 +68,7 @@ def test_write_is_what_numpy_would_have_done(drawn, chunk, broadcast):
     values = -np.arange(1, naive[region].size + 1.0).reshape(naive[region].shape)
     if broadcast and values.ndim:
         values = values[..., -1:]
-    from onecopy import scratch_arrays as writable
+    from onecopy.arrays import scratch as writable
 
     before = writable.CHUNK
     writable.CHUNK = chunk

@@ -26,7 +26,7 @@ from tests.support.generated_programs import CHOICES, WAYS, loaded, source_of
 from tests.support.places import ROOT
 
 import onecopy as oc
-from onecopy.identity import Contents, FileIdentity, file_identity
+from onecopy.files.identity import Contents, FileIdentity, file_identity
 from onecopy.store.keys import digest_of, name_of
 
 
@@ -481,9 +481,9 @@ def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_pat
     path = tmp_path / "file"
     path.write_text("1")
     changed = path.stat().st_ctime_ns
-    monkeypatch.setattr("onecopy.identity._now_of_files", lambda: changed + 1)
+    monkeypatch.setattr("onecopy.files.identity._now_of_files", lambda: changed + 1)
     assert file_identity(path).is_recent()
-    monkeypatch.setattr("onecopy.identity._now_of_files", lambda: changed + 3_000_000_000)
+    monkeypatch.setattr("onecopy.files.identity._now_of_files", lambda: changed + 3_000_000_000)
     found = file_identity(path)
     assert (found.nbytes, found.changed, found.is_recent()) == (1, changed, False)
 
@@ -494,7 +494,7 @@ def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_pat
 def test_a_file_system_that_dates_in_whole_seconds_is_given_two_of_them(monkeypatch, changed, settled):
     found = FileIdentity(1, 1, 1, changed, changed)
     for passed, is_recent in ((0, True), (settled - 1, True), (settled, False)):
-        monkeypatch.setattr("onecopy.identity._now_of_files", lambda now=changed + passed: now)
+        monkeypatch.setattr("onecopy.files.identity._now_of_files", lambda now=changed + passed: now)
         assert found.is_recent() == is_recent
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.seccomp import refuse
 
 import onecopy as oc
-from onecopy.scratch_arrays import alloc
+from onecopy.arrays.scratch import alloc
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 

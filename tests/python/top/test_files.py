@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onecopy as oc
-from onecopy.variables import memory_file
+from onecopy.base.run_constants import memory_file
 
 HUGE = 2 << 20
 DATA = random.Random(7).randbytes(HUGE + 5 * 4096 + 123)

@@ -10,9 +10,9 @@ from tests.support.kernel import is_root
 from tests.support.shards import write_set
 
 import onecopy as oc
-from onecopy import holding
-from onecopy.holding import Change, Hold
 from onecopy.memory import proc
+from onecopy.run import holder
+from onecopy.run.holder import Change, Holder
 
 MIB = 1 << 20
 PAGE = resource.getpagesize()
@@ -22,12 +22,12 @@ def whats(changes) -> list[str]:
     return [change.what for change in changes]
 
 
-def news(hold: Hold) -> list[Change]:
+def news(hold: Holder) -> list[Change]:
     """Refresh; without files that the kernel reclaimed meanwhile, as it may of those that are not locked."""
     return [change for change in hold.refresh() if change.what != "warmed"]
 
 
-def drop(hold: Hold, number: int = 0) -> None:
+def drop(hold: Holder, number: int = 0) -> None:
     """Take a file out of memory as the kernel does when memory is short: out of the mapping that holds it, too."""
     mapping = hold._files[number].mapping
     assert mapping is not None
@@ -40,7 +40,7 @@ def two_files(cold_file):
 
 
 def test_the_first_look_brings_everything_in_and_the_second_finds_nothing_to_do(two_files, cached):
-    with Hold(two_files, pin=0) as hold:
+    with Holder(two_files, pin=0) as hold:
         changes = hold.refresh()
         assert [(c.path, c.what, c.filled, c.resident) for c in changes] == [
             (str(path), "held", path.stat().st_size, path.stat().st_size) for path in two_files
@@ -51,7 +51,7 @@ def test_the_first_look_brings_everything_in_and_the_second_finds_nothing_to_do(
 
 
 def test_what_was_dropped_comes_back_with_the_next_look(two_files, cached):
-    with Hold(two_files, pin=0) as hold:
+    with Holder(two_files, pin=0) as hold:
         hold.refresh()
         drop(hold, 1)
         assert cached(two_files[1]) == 0
@@ -61,7 +61,7 @@ def test_what_was_dropped_comes_back_with_the_next_look(two_files, cached):
 
 
 def test_the_budget_is_for_all_files_in_their_order(two_files, cached):
-    with Hold(two_files, max_bytes=5 * MIB + 1, pin=0) as hold:
+    with Holder(two_files, max_bytes=5 * MIB + 1, pin=0) as hold:
         first, second = news(hold)
         assert (first.what, second.what, second.wanted) == ("held", "short", MIB)
         assert second.reason == "the budget of 5.24 MB ends here"
@@ -73,7 +73,7 @@ def test_the_budget_is_for_all_files_in_their_order(two_files, cached):
 
 @pytest.mark.parametrize("budget", [0, PAGE - 1])
 def test_a_budget_of_less_than_a_page_holds_nothing(two_files, cached, budget):
-    with Hold(two_files, max_bytes=budget) as hold:
+    with Holder(two_files, max_bytes=budget) as hold:
         assert whats(news(hold)) == ["short", "short"]
         assert (hold.wanted, hold.locked) == (0, 0)
         assert cached(two_files[0]) == 0
@@ -81,7 +81,7 @@ def test_a_budget_of_less_than_a_page_holds_nothing(two_files, cached, budget):
 
 def test_a_replaced_file_is_held_and_the_old_one_let_go(two_files, cold_file, cached):
     new = cold_file(3 * MIB, "new.bin")
-    with Hold(two_files, pin=0) as hold:
+    with Holder(two_files, pin=0) as hold:
         hold.refresh()
         new.replace(two_files[0])
         assert whats(news(hold)) == ["replaced", "held"]
@@ -91,7 +91,7 @@ def test_a_replaced_file_is_held_and_the_old_one_let_go(two_files, cold_file, ca
 
 def test_a_file_that_shrinks_leaves_its_part_of_the_budget_to_the_next(two_files, cold_file):
     new = cold_file(MIB, "new.bin")
-    with Hold(two_files, max_bytes=5 * MIB, pin=0) as hold:
+    with Holder(two_files, max_bytes=5 * MIB, pin=0) as hold:
         assert whats(news(hold)) == ["held", "short"]
         new.replace(two_files[0])
         assert whats(hold.refresh()) == ["replaced", "held", "warmed"]
@@ -100,7 +100,7 @@ def test_a_file_that_shrinks_leaves_its_part_of_the_budget_to_the_next(two_files
 
 def test_a_truncated_file_is_reported_once_and_the_others_stay(two_files):
     path, other = two_files
-    with Hold(two_files, pin=0) as hold:
+    with Holder(two_files, pin=0) as hold:
         hold.refresh()
         os.truncate(path, MIB)
         (change,) = news(hold)
@@ -116,7 +116,7 @@ def test_a_truncated_file_is_reported_once_and_the_others_stay(two_files):
 
 def test_a_file_that_was_written_in_place_is_held_when_it_is_at_rest(two_files):
     path = two_files[0]
-    with Hold(two_files, pin=0) as hold:
+    with Holder(two_files, pin=0) as hold:
         hold.refresh()
         with path.open("ab") as file:
             file.write(bytes(MIB))
@@ -130,7 +130,7 @@ def test_a_file_that_was_written_in_place_is_held_when_it_is_at_rest(two_files):
 
 def test_a_removed_file_is_reported_once_and_held_when_it_is_back(two_files, tmp_path):
     path = two_files[0]
-    with Hold(two_files, pin=0) as hold:
+    with Holder(two_files, pin=0) as hold:
         hold.refresh()
         path.rename(tmp_path / "away")
         (change,) = news(hold)
@@ -142,7 +142,7 @@ def test_a_removed_file_is_reported_once_and_held_when_it_is_back(two_files, tmp
 
 def test_a_folder_or_fifo_in_the_place_of_a_file_is_reported(two_files):
     path = two_files[0]
-    with Hold(two_files, pin=0) as hold:
+    with Holder(two_files, pin=0) as hold:
         hold.refresh()
         path.unlink()
         path.mkdir()
@@ -155,7 +155,7 @@ def test_a_folder_or_fifo_in_the_place_of_a_file_is_reported(two_files):
 def test_a_file_that_is_missing_at_the_start_is_an_error_and_nothing_stays_open(two_files, tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(FileNotFoundError) as raised:
-        Hold([*two_files, tmp_path / "missing"])
+        Holder([*two_files, tmp_path / "missing"])
     assert raised.value.filename == str(tmp_path / "missing")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
@@ -167,7 +167,7 @@ def test_pages_are_locked_until_the_end(two_files):
     before = locked()
     if before is None:
         pytest.skip("the kernel does not tell what is locked")
-    with Hold(two_files, pin=4 * MIB + 3 * PAGE) as hold:
+    with Holder(two_files, pin=4 * MIB + 3 * PAGE) as hold:
         changes = news(hold)
         if not hold.locked:
             pytest.skip("this process may lock nothing")
@@ -184,7 +184,7 @@ def test_as_much_is_locked_as_the_limit_allows(two_files, in_child, monkeypatch)
 
     def refreshed() -> list[int]:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (MIB, MIB))
-        with Hold(path.name for path in two_files) as hold:
+        with Holder(path.name for path in two_files) as hold:
             return [change.locked for change in news(hold)]
 
     if is_root():  # root may lock everything, whatever the limit
@@ -197,45 +197,45 @@ def test_as_much_is_locked_as_the_limit_allows(two_files, in_child, monkeypatch)
 
 
 def test_a_path_that_is_given_twice_counts_once(two_files):
-    with Hold([two_files[0], str(two_files[0])], pin=0) as hold:
+    with Holder([two_files[0], str(two_files[0])], pin=0) as hold:
         assert (hold.files, whats(news(hold))) == (1, ["held"])
 
 
 def test_the_folder_of_a_model_is_held_as_the_files_of_its_weights(tmp_path):
     index = write_set(tmp_path)
     shards = sorted(str(path) for path in tmp_path.glob("*.safetensors"))
-    with Hold([tmp_path, shards[0]], pin=0) as hold:
+    with Holder([tmp_path, shards[0]], pin=0) as hold:
         first, *others = hold.refresh()
         assert (first.path, sorted(change.path for change in others)) == (str(index), shards)
     with pytest.raises(IsADirectoryError, match="Is a directory"):
-        Hold([tmp_path.parent])
+        Holder([tmp_path.parent])
 
 
 def test_a_file_that_has_the_name_of_a_model_and_is_none_is_held(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\xff" * PAGE)
-    with Hold([path], pin=0) as hold:
+    with Holder([path], pin=0) as hold:
         assert whats(hold.refresh()) == ["held"]
 
 
 def test_one_path_instead_of_several_is_a_type_error(two_files):
     with pytest.raises(TypeError, match="a list of paths"):
-        Hold(two_files[0])
+        Holder(two_files[0])
 
 
 def test_half_of_the_memory_is_the_budget_where_none_is_given(two_files, monkeypatch):
-    monkeypatch.setattr(holding, "available_memory", lambda: 10 * MIB)
-    with Hold(two_files, pin=0) as hold:
+    monkeypatch.setattr(holder, "available_memory", lambda: 10 * MIB)
+    with Holder(two_files, pin=0) as hold:
         assert hold.max_bytes == 5 * MIB
         assert whats(news(hold)) == ["held", "short"]
         assert repr(hold) == "<onecopy.Hold 2 files, 5.24 MB of 5.24 MB in memory>"
-    monkeypatch.setattr(holding, "available_memory", lambda: None)
-    with Hold(two_files, pin=0) as hold:
+    monkeypatch.setattr(holder, "available_memory", lambda: None)
+    with Holder(two_files, pin=0) as hold:
         assert whats(news(hold)) == ["held", "held"]
 
 
 def test_a_truncation_that_no_look_saw_coming_is_a_change_and_no_signal(two_files, monkeypatch):
-    with Hold(two_files, pin=0) as hold:
-        monkeypatch.setattr(holding, "_compared", lambda _: None)  # it comes right after the comparison
+    with Holder(two_files, pin=0) as hold:
+        monkeypatch.setattr(holder, "_compared", lambda _: None)  # it comes right after the comparison
         os.truncate(two_files[0], 0)
         assert whats(news(hold)) == ["lost", "held"]

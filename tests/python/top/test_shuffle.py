@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onecopy.shuffle import Shuffle
+from onecopy.data.shuffle import Shuffle
 
 MASK = 2**64 - 1
 of_chance = pytest.mark.unsanitized  # a claim about numbers, not about memory

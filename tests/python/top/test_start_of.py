@@ -6,7 +6,7 @@ import sys
 import psutil
 import pytest
 
-from onecopy.identity import start_of
+from onecopy.files.identity import start_of
 
 RENAMED = """
 import ctypes, sys

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from onecopy.base.text import counted
 from onecopy.cli.groups import Group
-from onecopy.text import counted
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.record import Record, read
 from onecopy_bench.engine.rounds import Settings

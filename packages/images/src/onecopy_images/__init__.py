@@ -32,7 +32,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from onecopy import _loader
+from onecopy.base import lazy
 
 if TYPE_CHECKING:
     from onecopy_images import codecs
@@ -72,7 +72,7 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a type checker would accept every attribute name
-    _load = _loader(__name__, _HOMES)
+    _load = lazy.attributes(__name__, _HOMES)
 
     def __getattr__(name: str) -> object:
         return import_module("onecopy_images.codecs") if name == "codecs" else _load(name)

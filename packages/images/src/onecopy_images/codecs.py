@@ -23,14 +23,14 @@ import os
 from importlib import import_module, util
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from onecopy.arguments import byte_count, decoder_threads, non_negative, path_text
 from onecopy.arrays.entries import of_numpy
+from onecopy.base.arguments import byte_count, decoder_threads, non_negative, path_text
+from onecopy.base.text import size
 from onecopy.errors import FileChanged, FormatError, Kind
-from onecopy.files import open_regular
-from onecopy.identity import FileIdentity, file_identity
-from onecopy.page_cache import available_memory, expect_memory
+from onecopy.files.identity import FileIdentity, file_identity
+from onecopy.files.mapping import open_regular
+from onecopy.files.page_cache import available_memory, expect_memory
 from onecopy.store.fork import trim_heap
-from onecopy.text import size
 from onecopy_images.image import CodecError, DamagedError, Facts, InPlace, NoLevelError
 
 if TYPE_CHECKING:

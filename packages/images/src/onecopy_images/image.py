@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.arrays.entries import TYPES
 from onecopy.errors import Error, FormatError, Kind
-from onecopy.files import Closeable, Mapping
+from onecopy.files.mapping import Closeable, Mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.arrays import ArrayFile
-    from onecopy.page_cache import WarmJob, WarmOptions, WarmReport
+    from onecopy.files.page_cache import WarmJob, WarmOptions, WarmReport
     from onecopy.store import Artefact
 
 NAME = "data"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from onecopy.arguments import non_negative
 from onecopy.arrays.file import OneFile
-from onecopy.files import Mapping
-from onecopy.sources import resolve
+from onecopy.base.arguments import non_negative
+from onecopy.files.mapping import Mapping
+from onecopy.remote.location import resolve
 from onecopy.store import Store, file_key, report_progress
 from onecopy_images import codecs
 from onecopy_images.image import NAME, Facts, Image, no_level
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from onecopy.identity import FileIdentity
-    from onecopy.scratch_arrays import Scratch
+    from onecopy.arrays.scratch import Scratch
+    from onecopy.files.identity import FileIdentity
     from onecopy.store import Artefact
     from onecopy_images.codecs import Codec
 
@@ -155,7 +155,7 @@ def decode(
     ...     int(pixels.array.sum())
     418800
     """
-    from onecopy.scratch_arrays import scratch
+    from onecopy.arrays.scratch import scratch
 
     text, level = resolve(path)[0], non_negative("level", level)
 
@@ -202,7 +202,7 @@ def _build(
 
 def _reserved(facts: Facts, target: Path) -> Scratch:
     """Return the memory to decode into: a scratch file, or heap where the file system cannot reserve space."""
-    from onecopy.scratch_arrays import alloc, scratch  # opening a decoded image needs neither
+    from onecopy.arrays.scratch import alloc, scratch  # opening a decoded image needs neither
 
     try:
         return scratch(facts.shape, facts.dtype, dir=target.parent, anywhere=True)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from onecopy.arguments import path_text
-from onecopy.files import Closeable
-from onecopy.page_cache import available_memory
-from onecopy.scratch_arrays import Scratch, scratch
+from onecopy.arrays.scratch import Scratch, scratch
+from onecopy.base.arguments import path_text
+from onecopy.files.mapping import Closeable
+from onecopy.files.page_cache import available_memory
 from onecopy_images.atomic_files import path_beside, remove, replace
 from onecopy_images.image import NAME, Facts
 from onecopy_images.opening import open as open_image

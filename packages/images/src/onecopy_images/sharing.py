@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from onecopy.arguments import cpu_count, path_text, thread_count
 from onecopy.arrays.entries import of_numpy
 from onecopy.arrays.file import OneFile
+from onecopy.arrays.open_mode import OpenMode
+from onecopy.base.arguments import cpu_count, path_text, thread_count
 from onecopy.errors import FileChanged
-from onecopy.identity import contents_of
-from onecopy.sources import How
+from onecopy.files.identity import contents_of
 from onecopy.store import Store, keys, report_progress
 from onecopy_images import codecs
 from onecopy_images.image import CodecError, Images
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.identity import Contents
+    from onecopy.files.identity import Contents
     from onecopy.remote.pieces import PartialFile
     from onecopy_images.codecs import Codec
     from onecopy_images.image import Facts
@@ -218,7 +218,7 @@ def share(
         _build(target, key, Job(named, contents, form, transform, max_bytes), threads, progress)
 
     artefact = opened.get_or_build(key, build)
-    images = Images(OneFile(str(artefact.path), How(private=private), artefact.handle))
+    images = Images(OneFile(str(artefact.path), OpenMode(private=private), artefact.handle))
     images.report = artefact.without_handle()
     if images.errors and on_error == "raise":
         reasons, count = list(images.errors.values()), len(images)

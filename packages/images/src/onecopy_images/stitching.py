@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from onecopy.arguments import decoder_threads, non_negative, thread_count
-from onecopy.files import Closeable
-from onecopy.page_cache import available_memory
-from onecopy.text import size
+from onecopy.base.arguments import decoder_threads, non_negative, thread_count
+from onecopy.base.text import size
+from onecopy.files.mapping import Closeable
+from onecopy.files.page_cache import available_memory
 from onecopy_images.outputs import Output, Work, output_for
 from onecopy_images.regions import Share, downwards, shares, within
 from onecopy_images.tiles import Tiles
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onecopy.scratch_arrays import Scratch
+    from onecopy.arrays.scratch import Scratch
     from onecopy_images.tiles import Tile
 
 __all__ = ["Mosaic", "Out", "mosaic"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from onecopy.page_cache import expect_memory
+from onecopy.files.page_cache import expect_memory
 from onecopy_images import codecs
 
 if TYPE_CHECKING:

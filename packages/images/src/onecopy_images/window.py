@@ -20,7 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onecopy.scratch_arrays import Scratch
+    from onecopy.arrays.scratch import Scratch
     from onecopy_images.regions import Rectangle
 
 _PIECE = 8 << 20

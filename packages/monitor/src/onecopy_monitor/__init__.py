@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onecopy import _loader
+from onecopy.base import lazy
 
 if TYPE_CHECKING:
     from onecopy_monitor.recording import End, Machine, Recorder, Recording, read_recording
@@ -86,7 +86,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker would accept every attribute name
-    __getattr__ = _loader(__name__, _HOMES)
+    __getattr__ = lazy.attributes(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -22,10 +22,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from onecopy.arguments import cpu_count, path_text
+from onecopy.base.arguments import cpu_count, path_text
+from onecopy.base.text import escape, significant, size
 from onecopy.errors import FormatError
-from onecopy.files import Closeable, open_regular
-from onecopy.text import escape, significant, size
+from onecopy.files.mapping import Closeable, open_regular
 from onecopy_monitor.samples import COLUMNS, LABELS, FileSample, ProcessSample, Sample
 from onecopy_monitor.series import Series
 

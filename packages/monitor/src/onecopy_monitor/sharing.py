@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy.arguments import byte_count
 from onecopy.arrays import ArrayFile
+from onecopy.base.arguments import byte_count
+from onecopy.base.text import size
 from onecopy.memory import proc
 from onecopy.memory.explaining import files_under
-from onecopy.text import size
 
 if TYPE_CHECKING:
-    from onecopy.files import Identity
+    from onecopy.files.mapping import Identity
 
 __all__ = ["MemoryOfWorker", "Sharing", "assert_shared"]
 

@@ -9,9 +9,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from onecopy.base.text import escape, size
 from onecopy.memory import proc
 from onecopy.memory.cgroup import kind_of
-from onecopy.text import escape, size
 from onecopy_monitor.samples import COLUMNS, LABELS
 from onecopy_monitor.sampling.sampler import Sampler
 from onecopy_monitor.sampling.selection import Selection

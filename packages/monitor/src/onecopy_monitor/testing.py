@@ -136,7 +136,7 @@ def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         folder = folder.parent  # of all workers of the run
 
     def cached(key: str, build: Callable[[], T], *, private: bool = False) -> T:
-        from onecopy.objects import share_object
+        from onecopy.data.objects import share_object
         from onecopy.store import keys
         from onecopy.store.equivalents import EQUIVALENTS
 

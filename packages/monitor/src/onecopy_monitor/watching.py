@@ -7,9 +7,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from onecopy.arguments import byte_count
-from onecopy.files import Closeable
-from onecopy.text import escape, size
+from onecopy.base.arguments import byte_count
+from onecopy.base.text import escape, size
+from onecopy.files.mapping import Closeable
 from onecopy_monitor.samples import sample_of
 from onecopy_monitor.sampling.sampler import Sampler
 from onecopy_monitor.series import Series

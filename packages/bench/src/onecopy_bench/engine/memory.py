@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onecopy import page_cache
+from onecopy.files import page_cache
 from onecopy.memory import proc
 from onecopy_bench.engine.crew import SampleError
 from onecopy_bench.engine.machine import disk_counters

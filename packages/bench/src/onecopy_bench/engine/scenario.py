@@ -17,9 +17,9 @@ from typing import Any
 
 import click
 
+from onecopy.base.text import counted, escape, parse_size
 from onecopy.cli import screen
 from onecopy.cli.options import Quantity
-from onecopy.text import counted, escape, parse_size
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.machine.limits import Unavailable
 from onecopy_bench.engine.record import Log, Record, Sample, lines

@@ -18,10 +18,10 @@ from onecopy_bench.engine.ways import Way
 from onecopy_bench.files.layout import Kind, Piece
 
 Notes = dict[str, Any]
-Named = tuple[str, NDArray[Any]]
+Location = tuple[str, NDArray[Any]]
 Role = Literal["row", "ceiling", "control"]
 
-ONECOPY = ("onecopy", "onecopy.arrays", "onecopy.arrays.entries", "onecopy.files", "onecopy.page_cache")
+ONECOPY = ("onecopy", "onecopy.arrays", "onecopy.arrays.entries", "onecopy.files.mapping", "onecopy.files.page_cache")
 """Its modules are loaded on first use, and that must not be on the clock."""
 
 
@@ -44,7 +44,7 @@ class Opened:
     whatever has to stay alive while the memory is measured.
     """
 
-    arrays: Callable[[], Iterable[Named]] | None
+    arrays: Callable[[], Iterable[Location]] | None
     keep: object = None
     warm: Callable[[], Notes] | None = None
 
@@ -92,12 +92,12 @@ class Loader(Way):
     command: tuple[str, ...] = ()
 
 
-def views(data: NDArray[np.uint8], job: Job) -> Callable[[], Iterable[Named]]:
+def views(data: NDArray[np.uint8], job: Job) -> Callable[[], Iterable[Location]]:
     """Return the pieces of a job as views into the bytes of the whole file."""
     return lambda: ((p.name, data[p.offset : p.offset + p.nbytes]) for p in job.pieces)
 
 
-def items(arrays: Mapping[str, NDArray[Any]], job: Job) -> Callable[[], Iterable[Named]]:
+def items(arrays: Mapping[str, NDArray[Any]], job: Job) -> Callable[[], Iterable[Location]]:
     """Return the pieces of a job out of a mapping of names to arrays."""
     return lambda: ((piece.name, arrays[piece.name]) for piece in job.pieces)
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from onecopy_bench.engine.raw import STRIDE, fresh_memory, in_windows, read_file, reused
-from onecopy_bench.files.loaders import Job, Loader, Named, Notes, Opened, views
+from onecopy_bench.files.loaders import Job, Loader, Location, Notes, Opened, views
 from onecopy_bench.files.rivals import open_file
 
 FRESH_READ = 8 << 20
@@ -140,7 +140,7 @@ def open_stepped(job: Job) -> Opened:
     asked = iter(job.pieces)  # used up by the first pass: later ones only touch
     arrays = views(mapped.data, job)
 
-    def ahead() -> Iterator[Named]:
+    def ahead() -> Iterator[Location]:
         distance = 0
         for name, array in arrays():
             while distance < WINDOW and (piece := next(asked, None)) is not None:

@@ -18,7 +18,7 @@ from onecopy_bench.files.loaders import (
     ONECOPY,
     Job,
     Loader,
-    Named,
+    Location,
     Notes,
     Opened,
     Twin,
@@ -30,11 +30,11 @@ from onecopy_bench.files.loaders import (
 Tensors = Mapping[str, Any]
 
 
-def bytes_of(tensors: Tensors, job: Job) -> Callable[[], Iterable[Named]]:
+def bytes_of(tensors: Tensors, job: Job) -> Callable[[], Iterable[Location]]:
     """Return the pieces of a job out of torch tensors, as bytes and without a copy."""
     torch = module("torch")
 
-    def arrays() -> Iterable[Named]:
+    def arrays() -> Iterable[Location]:
         for piece in job.pieces:
             yield piece.name, tensors[piece.name].detach().reshape(-1).view(torch.uint8).numpy()
 
@@ -168,7 +168,7 @@ def _ours(name: str, detail: str, private: float = 0.0, **settings: Any) -> Load
 def _into(name: str, detail: str, *, warm: bool) -> Loader:
     return Loader(
         name, detail, open=partial(_open_load_into, warm=warm), needs=("torch", *ONECOPY), kinds=ONE,
-        optional=("onecopy.integrations.torch", "ml_dtypes"),
+        optional=("onecopy.frameworks.torch", "ml_dtypes"),
         by_request=True,  # to a module it is what `map` is to arrays
     )  # fmt: skip
 

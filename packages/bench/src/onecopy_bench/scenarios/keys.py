@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onecopy.text import counted
+from onecopy.base.text import counted
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.child import module
 from onecopy_bench.engine.record import Case, Log, Record

@@ -26,7 +26,7 @@ import click
 import numpy as np
 
 import onecopy as oc
-from onecopy.text import counted
+from onecopy.base.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import Crew, SampleError, command_of, first_line_of

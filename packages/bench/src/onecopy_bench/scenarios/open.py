@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import click
 
 from onecopy.arrays import open_arrays
-from onecopy.text import counted
+from onecopy.base.text import counted
 from onecopy_bench.engine import pictures, rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, Sample, heading

@@ -26,7 +26,7 @@ from typing import Any, Literal, get_args
 
 import click
 
-from onecopy.text import counted
+from onecopy.base.text import counted
 from onecopy_bench.engine import machine, rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.machine import disks, limits

@@ -34,8 +34,8 @@ from typing import Any, Self
 
 import click
 
+from onecopy.base.text import counted
 from onecopy.memory import proc
-from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, end_of, last_lines, state_of

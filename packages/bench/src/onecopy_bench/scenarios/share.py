@@ -25,8 +25,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from onecopy.base.text import counted
 from onecopy.memory import proc
-from onecopy.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of

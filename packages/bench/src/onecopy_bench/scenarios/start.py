@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from onecopy.text import counted
+from onecopy.base.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of, once

@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from onecopy.text import counted
+from onecopy.base.text import counted
 from onecopy_bench.engine import rounds
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.machine import limits

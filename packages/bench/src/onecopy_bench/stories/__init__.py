@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
+from onecopy.base.text import escape
 from onecopy.cli import screen
-from onecopy.text import escape
 from onecopy_bench.engine import scenario as cli
 from onecopy_bench.engine.record import Sample, lines
 from onecopy_bench.engine.rounds import Settings

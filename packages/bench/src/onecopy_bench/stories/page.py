@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from onecopy.base.text import escape
 from onecopy.cli.screen import duration
-from onecopy.text import escape
 from onecopy_bench.engine import pictures
 from onecopy_bench.engine.pictures import FAINT, INK, WIDTH
 from onecopy_bench.engine.record import Record, Sample

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onecopy.text import size
+from onecopy.base.text import size
 from onecopy_bench.engine.record import Log, Record
 from onecopy_bench.engine.rounds import Watch
 from onecopy_bench.engine.scenario import Scenario

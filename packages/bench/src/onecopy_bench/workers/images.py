@@ -153,7 +153,7 @@ def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
 
 
 _DECODERS = ("numpy", "tifffile", "imagecodecs")
-_OURS = (*_DECODERS, "onecopy_images", "onecopy.scratch_arrays")
+_OURS = (*_DECODERS, "onecopy_images", "onecopy.arrays.scratch")
 _TIFF: dict[str, Any] = {"decode": lambda work, number: module("tifffile").imread(work.paths[number], key=0)}
 _HEAP: dict[str, Any] = {
     "stitch": lambda work, images: _paste(work, images, np.zeros(work.canvas, np.uint8)), "sync": _written

@@ -235,7 +235,7 @@ def play(
         yield "opened", {}
         return
     module("onnxruntime")  # before the clock starts
-    module("onecopy.integrations.onnxruntime")
+    module("onecopy.frameworks.onnxruntime")
     gc.collect()
     yield "ready", {}
     if way == EMPTY:

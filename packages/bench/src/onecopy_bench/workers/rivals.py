@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onecopy.workers import READERS
+from onecopy.frameworks.workers import READERS
 from onecopy_bench.engine import ways
 from onecopy_bench.engine.child import module
 from onecopy_bench.workers.rows import COLUMNS, Source
@@ -418,7 +418,7 @@ def _shuffling(make: Callable[[int], Iterable[Any]]) -> dict[str, Any]:
 
 _OBJECTS: dict[str, Any] = {"builds": 5.0, "leaks": 3.6, "copied": 5.0}
 _MODULES = ("onecopy", "onecopy.store", *READERS)
-"""With a preloading fork server: what `onecopy.workers.preload` adds to it, and the store."""
+"""With a preloading fork server: what `onecopy.frameworks.workers.preload` adds to it, and the store."""
 _OURS: dict[str, Any] = {"ours": True, "builds": 2.0}
 _LAZY: dict[str, Any] = {"names": lambda rows: {"rows": rows, "lazy": rows.lazy}}
 _ROWS: dict[str, Any] = {
@@ -477,8 +477,8 @@ IMPORTS = (
 
 SAMPLERS = (
     Rival(
-        "onecopy Shuffle", "Shuffle(n)", ("onecopy.shuffle",), builds=0.0,
-        **_shuffling(lambda count: module("onecopy.shuffle").Shuffle(count, seed=0)),
+        "onecopy Shuffle", "Shuffle(n)", ("onecopy.data.shuffle",), builds=0.0,
+        **_shuffling(lambda count: module("onecopy.data.shuffle").Shuffle(count, seed=0)),
     ),
     Rival(
         "torch RandomSampler", "RandomSampler(n)", ("torch.utils.data",), builds=6.0,

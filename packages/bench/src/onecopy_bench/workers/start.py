@@ -125,7 +125,7 @@ def play(way: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
     """Start once: work for some units, copy a piece at a time, and hold the weights."""
     copied(np.zeros(1 << 16, np.uint8), np.ones(1 << 15, np.uint8))
     work(1)
-    prepare(("onecopy.files", "onecopy.page_cache"))
+    prepare(("onecopy.files.mapping", "onecopy.files.page_cache"))
     yield "ready", {}
     if way == PACE:
         yield "started", {"unit_ns": pace()}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import onecopy_images as images
+from onecopy.base.text import escape, significant, size
 from onecopy.cli import options, screen
-from onecopy.text import escape, significant, size
 
 if TYPE_CHECKING:
     from onecopy_images import Image

@@ -14,9 +14,9 @@ import click
 from rich.progress import DownloadColumn
 
 import onecopy_images as images
+from onecopy.base.text import significant, size
 from onecopy.cli import screen
 from onecopy.cli.options import SIZE
-from onecopy.text import significant, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

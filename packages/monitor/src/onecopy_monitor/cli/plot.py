@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from onecopy.text import escape
+from onecopy.base.text import escape
 from onecopy_monitor.pictures import THEMES, draw
 from onecopy_monitor.recording import Recording, read_recording
 

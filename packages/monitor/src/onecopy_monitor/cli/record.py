@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onecopy.base.text import escape
 from onecopy.cli import child
 from onecopy.cli.command_line import describe
 from onecopy.cli.options import PID, interval
 from onecopy.memory import proc
-from onecopy.text import escape
 from onecopy_monitor.cli.groups import budget_option, exact_option
 from onecopy_monitor.recording import End, Recorder
 from onecopy_monitor.samples import sample_of

@@ -16,8 +16,8 @@ import click
 from rich.live import Live
 from rich.text import Text
 
+from onecopy.base.text import escape
 from onecopy.cli import screen
-from onecopy.text import escape
 from onecopy_monitor import FileReading, ProcessReading, Sampler, Totals
 from onecopy_monitor.cli import groups, top_screen
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
+from onecopy.base.text import counted, escape, significant, size
 from onecopy.cli import screen
 from onecopy.cli.screen import share
 from onecopy.memory.proc import label_of
-from onecopy.text import counted, escape, significant, size
 from onecopy_monitor.history import History, trend
 
 if TYPE_CHECKING:

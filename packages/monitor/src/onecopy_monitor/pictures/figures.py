@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
-from onecopy.text import size
+from onecopy.base.text import size
 from onecopy_monitor.pictures.panels import BANDS
 
 if TYPE_CHECKING:

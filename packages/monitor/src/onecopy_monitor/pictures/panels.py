@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onecopy.text import escape, size
+from onecopy.base.text import escape, size
 from onecopy_monitor.samples import LABELS
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from onecopy.files.page_cache import cachestat, residency
 from onecopy.memory import proc
-from onecopy.page_cache import cachestat, residency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from onecopy.arguments import path_text
-from onecopy.files import Closeable
+from onecopy.base.arguments import path_text
+from onecopy.files.mapping import Closeable
+from onecopy.files.page_cache import mapped_in
 from onecopy.memory import proc
 from onecopy.memory.cgroup import kind_of
-from onecopy.page_cache import mapped_in
 from onecopy_monitor.sampling.cpu_budget import CpuBudget, price_of_walk
 from onecopy_monitor.sampling.mapped import Cache, MappedFile, files_of, merged
 from onecopy_monitor.sampling.processes import Member, Observed

@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from onecopy.text import counted
+from onecopy.base.text import counted
 from onecopy_monitor.snapshots import FileReading, Totals, largest_first
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from onecopy.files import Closeable
+from onecopy.files.mapping import Closeable
 from onecopy.memory.cgroup import container
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from onecopy import page_cache
+from onecopy.files import page_cache
 from onecopy_bench.engine.raw import READ, read_exactly
 
 

@@ -1,0 +1,54 @@
+"""How files are opened: mapped, from a snapshot, or copied."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from onecopy import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onecopy.files.mapping import ArraysMode, Identity
+
+__all__ = ["AS_REQUESTED", "OpenMode"]
+
+AS_REQUESTED = "as requested"
+"""`ArrayFile.mode_reason` if the caller chose the mode."""
+
+
+class OpenMode(NamedTuple):
+    """How files are opened, and the identities they must have when unpickled."""
+
+    mode: ArraysMode | Literal["auto"] = "map"
+    private: bool = False
+    threads: int | None = None
+    reason: str = AS_REQUESTED
+    expected: tuple[Identity, ...] = ()
+    """Identities of the index or model, and of the other files in order; empty: any file is accepted."""
+
+    def decided(self, path: str, others: Sequence[str] = ()) -> tuple[OpenMode, bool]:
+        """Choose the mode for "auto", by the total size of files; return whether to request 2 MiB pages too."""
+        if self.mode in ("map", "copy", "snapshot"):
+            return self, False
+        if self.mode != "auto":
+            raise ValueError(f"mode must be 'map', 'copy', 'snapshot' or 'auto', not {self.mode!r}")
+        # A missing file is reported when it is opened.
+        whole = sum(os.stat(other).st_size for other in others if os.path.exists(other))  # noqa: PTH110, PTH116
+        copied, huge, reason = _core.choose_mode(path, whole=whole)
+        return self._replace(mode="snapshot" if copied else "map", reason=reason), huge and not self.private
+
+    def taken(self, path: str) -> tuple[OpenMode, _core.FileHandle | None]:
+        """Return the snapshot of a file if the mode is "snapshot"; without one the mode is "copy"."""
+        if self.mode != "snapshot":
+            return self, None
+        from onecopy.store import snapshots  # here, because it may load the store
+
+        handle, place = snapshots.handle_of(path)
+        reason = place if self.reason == AS_REQUESTED else f"{self.reason}; {place}"
+        return self._replace(mode="copy" if handle is None else "snapshot", reason=reason), handle
+
+
+How = OpenMode
+"""The name in pickles of earlier versions."""

@@ -1,0 +1,73 @@
+"""Names that are loaded on first use, and names that modules had in earlier versions."""
+
+import sys
+from importlib import import_module
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+OTHER_NAMES = {
+    "onecopy.objects": "onecopy.data",
+    "onecopy.objects.made": "onecopy.data.unpickle",
+    "onecopy.records.rows": "onecopy.data.rows",
+    "onecopy.records.schema": "onecopy.data.schema",
+    "onecopy.records.types": "onecopy.data.types",
+    "onecopy.scratch_arrays": "onecopy.arrays.scratch",
+    "onecopy.shuffle": "onecopy.data.shuffle",
+    "onecopy.sources": "onecopy.arrays.open_mode",
+}
+"""Modules that pickles of earlier versions name, and what they are called today."""
+
+
+def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[str], object]":
+    """Return a ``__getattr__`` that imports the module of a name when the name is first used.
+
+    `homes`: names by module, below the package or, if it begins with "onecopy.", with its whole name.
+    """
+    modules = {
+        name: module if module.startswith("onecopy.") else f"{package}.{module}"
+        for module, names in homes.items()
+        for name in names
+    }
+
+    def load(name: str) -> object:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(modules[name]), name)
+        setattr(import_module(package), name, value)  # the next access does not call this function
+        return value
+
+    return load
+
+
+class _OtherNames:
+    """Finds modules by the names that they had, before the finder of files, which would load some a second time."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":  # noqa: ARG002
+        if not name.startswith("onecopy.") or not _module_of(name):
+            return None
+        from importlib.machinery import ModuleSpec
+
+        return ModuleSpec(name, self)  # type: ignore[arg-type] # importlib.abc.Loader takes 20 ms to import
+
+    def create_module(self, spec: "ModuleSpec") -> None:
+        """Leave it to the importer to create a module, which `exec_module` replaces."""
+
+    def exec_module(self, module: "ModuleType") -> None:
+        sys.modules[module.__name__] = import_module(_module_of(module.__name__))
+
+
+def _module_of(name: str) -> str:
+    """Return the name that a module has today; "" if that is its name."""
+    if name.startswith("onecopy.images."):
+        return name.replace("onecopy.images", "onecopy_images", 1)
+    return OTHER_NAMES.get(name, "")
+
+
+def install() -> None:
+    """Let programs and pickles import modules by the names that they had."""
+    if not any(isinstance(finder, _OtherNames) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _OtherNames())

@@ -1,0 +1,72 @@
+"""`LoadReport`: what was loaded from a file, how much of it is pages of the file, and what is private memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from onecopy.base.text import size
+
+if TYPE_CHECKING:
+    from onecopy.files.page_cache import WarmJob
+
+_SHOWN = 5
+
+
+class Copied(NamedTuple):
+    """Data of a file that is not used in its mapping: a copy in private memory of this process."""
+
+    name: str
+    """Name of the weight or array; "object.pickle" for what is no array of an object."""
+    bytes: int
+    """Size of the copy in bytes."""
+    reason: str
+    """Reason of the copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """Result of `load_object` and `oc.torch.load_into`; `str` gives a summary."""
+
+    path: str
+    """Path of the mapped file; with ``cast="store"`` and a cast, the file in the store."""
+    mapped: int
+    """Bytes that are used in the mapping: pages of the file, one copy per machine."""
+    copied: tuple[Copied, ...]
+    """What was copied into private memory of this process."""
+    tied: tuple[tuple[str, ...], ...] = ()
+    """Groups of names that share one weight in the module."""
+    missing: tuple[str, ...] = ()
+    """Names in the module that the file does not have; their weights are unchanged."""
+    unexpected: tuple[str, ...] = ()
+    """Names in the file that the module does not have; they were not read."""
+    unused: tuple[str, ...] = ()
+    """Names in both whose bytes are not used: tied to a later name with other bytes, or computed by the module."""
+    on_meta: tuple[str, ...] = ()
+    """Names of parameters and buffers that are still on the meta device, without data."""
+    warming: WarmJob | None = None
+    """The job that reads the weights into memory, with ``warm=True`` or a device; else None."""
+    sent: int = 0
+    """Bytes of weights that were copied to a device; 0 without a device."""
+
+    def __str__(self) -> str:
+        first = f"{size(self.sent)} sent to a device" if self.sent else f"{size(self.mapped)} mapped"
+        lines = [f"{self.path}: {first}, {size(sum(one.bytes for one in self.copied))} copied"]
+        lines += lines_of(self.copied)
+        for words, names in (
+            ("one weight", [" = ".join(group) for group in self.tied]),
+            ("not in the file", self.missing),
+            ("not in the module", self.unexpected),
+            ("in the file, but not used", self.unused),
+            ("still on the meta device", self.on_meta),
+        ):
+            if names:
+                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                lines.append(f"  {words}: {', '.join(names[:_SHOWN])}{more}")
+        return "\n".join(lines)
+
+
+def lines_of(copied: tuple[Copied, ...]) -> list[str]:
+    """Return the first copies as indented lines, and how many more there are."""
+    lines = [f"  {one.name}, {size(one.bytes)}: {one.reason}" for one in copied[:_SHOWN]]
+    return [*lines, f"  and {len(copied) - _SHOWN} more"] if len(copied) > _SHOWN else lines

@@ -1,0 +1,1 @@
+"""Python data in mapped files: rows, objects, results of functions, orders of examples."""

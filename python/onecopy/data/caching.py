@@ -1,0 +1,261 @@
+"""`cached`: a decorator for functions whose result is built once per machine and mapped by all processes.
+
+    @oc.cached(inputs=["annotations.json"])
+    def annotations():
+        return json.loads(pathlib.Path("annotations.json").read_text())
+
+    rows = annotations()     # the first process of the machine calls the function; all others map its result
+
+It is `onecopy.share` (rows of plain values) or `onecopy.share_object` (any object) with a key that is made from the
+input files, the code of the function and its arguments.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import os
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+
+from onecopy.errors import FileChanged
+from onecopy.store import Store, file_key, keys
+
+if TYPE_CHECKING:
+    from onecopy.data.rows import Dict, List
+
+__all__ = ["Cached", "cached"]
+
+P = ParamSpec("P")
+K = TypeVar("K")
+T = TypeVar("T")
+Path: TypeAlias = "str | os.PathLike[str]"
+Inputs: TypeAlias = "Iterable[Path] | Callable[..., Iterable[Path]]"
+
+
+class Cached(Generic[P, T]):
+    """A function decorated by `cached`; ``__wrapped__`` is the function itself."""
+
+    __wrapped__: Callable[P, Any]
+
+    def __init__(self, function: Callable[P, Any], inputs: Inputs, version: str, share: Callable[..., T]) -> None:
+        functools.update_wrapper(self, function)
+        self._inputs, self._version, self._share = inputs, version, share
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        """Return the method of an object, which is the first argument; its class and attributes are part of the key."""
+        return self if owner is None else types.MethodType(self, owner)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of the function for these arguments, built once per machine."""
+        inputs = self._keys(*args, **kwargs)
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        build = _Build(self.__wrapped__, *bound.args, **bound.kwargs)
+        build.before = inputs
+        return self._share(build, _key_of(inputs, self._version), source=next(iter(inputs), None))
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.__wrapped__)
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the part of the key that the input files and the version make; FileNotFoundError if one is missing."""
+        return _key_of(self._keys(*args, **kwargs), self._version)
+
+    def _keys(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, str]:
+        """Return the key of each input file by its path."""
+        given = _paths(self._inputs(*args, **kwargs)) if callable(self._inputs) else self._inputs
+        return {os.fspath(path): file_key(path) for path in given}
+
+    def __reduce__(self) -> str:  # as functions: by name
+        return self.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<onecopy.cached {self.__module__}.{self.__qualname__}>"
+
+    if TYPE_CHECKING:  # set by functools.update_wrapper
+        __qualname__: str
+        __name__: str
+
+
+class _OfRows(Protocol):
+    """The decorator with ``codec="records"``."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # a mapping is an iterable too; it becomes a Dict
+        self, function: Callable[P, Mapping[K, T]], /
+    ) -> Cached[P, Dict[K, T]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Iterable[T]], /) -> Cached[P, List[T]]: ...
+
+
+@overload
+def cached(function: Callable[P, Mapping[K, T]], /) -> Cached[P, Dict[K, T]]: ...  # type: ignore[overload-overlap]
+
+
+@overload
+def cached(function: Callable[P, Iterable[T]], /) -> Cached[P, List[T]]: ...
+
+
+@overload
+def cached(
+    *,
+    inputs: Inputs = (),
+    version: str = "",
+    codec: Literal["records"] = "records",
+    store: Store | Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> _OfRows: ...
+
+
+@overload
+def cached(
+    *, inputs: Inputs = (), version: str = "", codec: Literal["object"], store: Store | Path | None = None
+) -> Callable[[Callable[P, T]], Cached[P, T]]: ...
+
+
+def cached(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    inputs: Inputs = (),
+    version: str = "",
+    codec: Literal["records", "object"] = "records",
+    store: Store | Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Any:
+    """Decorate a function so that its result is built once per machine and shared by all processes and later runs.
+
+    The result is built again when an input file was written or replaced, when the arguments are other ones, or when
+    anything changed that the function reaches in the program's own code: its code, defaults, closure, annotations,
+    globals, and the functions and classes that it uses, also in an installed package, if the function is of that
+    package; the contents of the program's own compiled modules; and the version and the installed files of the packages
+    that it uses. Two functions never share a result. Write ``@oc.cached`` or ``@oc.cached(...)``, also for a method,
+    whose object is an argument.
+
+    Name in `version` or in the arguments what is **not detected**:
+
+    * environment variables, the current folder, the clock, random numbers, the order of a set of texts
+      (PYTHONHASHSEED), and files that are not among the `inputs`, such as those of `importlib.resources`;
+    * settings of the process: options of pandas, numpy and torch, the precision of `decimal`, the locale, levels of
+      loggers, names that were added to `builtins`, handlers and accessors that were registered in a library;
+    * edits of other packages in place, attributes that the program replaced in installed modules, and other versions
+      of the packages that an installed package uses;
+    * what the program reaches by a computed name: `eval`, `globals()`, `vars(module)`, `sys.modules[name]`, an import
+      or an attribute whose name is not a constant;
+    * what `functools.cache` has already remembered, and whether an array is writeable.
+
+    Parameters
+    ----------
+    inputs
+        Paths of all files that the function reads, itself or in functions that it calls, no folders; or a function that
+        returns them, called with the same arguments.
+    version
+        Any text that is part of the key.
+    codec
+        "records": the function returns (or yields) rows of plain values, or a dict, and a call returns a List, Table or
+        Dict, as `onecopy.share` does; other containers are refused. "object": it returns any object that can be
+        pickled, and a call returns such an object, whose arrays are views of a mapped file, as `onecopy.share_object`
+        does.
+    store
+        A `onecopy.Store`, or a folder; None: the default store on disk.
+    progress
+        As for `onecopy.share`; with ``codec="records"`` alone.
+
+    Returns
+    -------
+    Callable
+        A decorator. The decorated function can be pickled, and called in any process; it keeps nothing in memory, so
+        that each call makes the key and opens the result again. That takes about a millisecond, the time of unpickling
+        an object, and about a second for each GB of arrays and other values among its arguments and globals, which are
+        hashed in each call: pass a path, or a file in `inputs`, in place of big data.
+
+    Raises
+    ------
+    TypeError
+        When called: an argument, or a value that the function reaches, has no stable identity; the message names it.
+        So it is for an attribute that a class leaves out of its pickles, unless it is a lock.
+    FileNotFoundError, FileChanged
+        When called: an input is missing, or was changed while the function read it.
+    Exception
+        When called: those of `onecopy.share` or `onecopy.share_object`.
+
+    Examples
+    --------
+    >>> import onecopy as oc, pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> path = folder / "names.txt"
+    >>> _ = path.write_text("Ada Grace Edsger")
+    >>> @oc.cached(inputs=[path], store=folder / "store")
+    ... def names(minimum=0):
+    ...     return [name for name in path.read_text().split() if len(name) > minimum]
+    >>> list(names(3))
+    ['Grace', 'Edsger']
+    """
+    if codec not in ("records", "object"):
+        raise ValueError(f"codec must be 'records' or 'object', not {codec!r}")
+    if codec == "object" and progress is not None:
+        raise ValueError("progress is reported with codec='records' only")
+
+    def share(build: _Build, key: str, source: str | None) -> Any:
+        build.of_rows = codec == "records"
+        if codec == "object":
+            from onecopy.data.objects import share_object
+
+            return share_object(build, key, store=store, source=source)
+        from onecopy.data.sharing import share as share_rows
+
+        return share_rows(build, key, store=Store.of(store), source=source, progress=progress)
+
+    paths = inputs if callable(inputs) else _paths(inputs)
+    if function is None:
+        return lambda function: Cached(function, paths, version, share)
+    if not callable(function):
+        raise TypeError(f"cached decorates a function, not {function!r}: give paths as inputs=[...]")
+    return Cached(function, paths, version, share)
+
+
+class _Build(functools.partial[Any]):
+    """A call of a function with its arguments, which are its identity in a key; fails if an input changes meanwhile."""
+
+    before: dict[str, str]
+    """Keys of the inputs when the key was made, by their paths."""
+    of_rows = True
+    """Whether an iterator is read for its rows, and not pickled."""
+
+    def __call__(self) -> Any:
+        made = super().__call__()
+        if self.of_rows and isinstance(made, Iterator):
+            return _rows(made, self.before)
+        _expect_unchanged(self.before)
+        return made
+
+
+def _rows(rows: Iterator[T], before: dict[str, str]) -> Iterator[T]:
+    yield from rows
+    _expect_unchanged(before)
+
+
+def _paths(given: Iterable[Path]) -> tuple[Path, ...]:
+    if isinstance(given, (str, bytes, os.PathLike)):
+        raise TypeError(f"inputs must be a list of paths: [{given!r}]")
+    return tuple(given)
+
+
+def _expect_unchanged(before: dict[str, str]) -> None:
+    for path, key in before.items():
+        if file_key(path) != key:
+            raise FileChanged(errno.ESTALE, "the file was changed while a cached function read it", path)
+
+
+def _key_of(inputs: dict[str, str], version: str) -> str:
+    words, others = list(inputs.values())[:1], list(inputs.values())[1:]
+    if version:
+        words.append(f"version {version}")
+    if others:
+        words.append(f"with {len(others)} other inputs {keys.digest_of(others, 'the inputs')}")
+    return ", ".join(words) or "no inputs"

@@ -1,0 +1,691 @@
+"""Any Python object in a file whose arrays are mapped: `save_object`, `load_object` and `share_object`.
+
+    oc.save_object("knn.oc", model)                       # a scikit-learn model, a DataFrame, a dataclass of arrays ...
+    model = oc.load_object("knn.oc", trusted=True)        # arrays are views of the file, one copy per machine
+    model = oc.share_object(train, key=oc.file_key(path)) # built once per machine, then loaded by every process
+
+The file is a valid safetensors file. The buffers of the object (numpy arrays, CPU tensors of torch, columns of pandas,
+buffers of Arrow) are arrays of it with names such as "coef_", which `onecopy.open` shows without running anything. The
+rest, usually a few kilobytes, is a pickle in the array "object.pickle".
+
+**Trust.** A pickle is a program: loading one runs whatever its author wrote. Only `load_object` and `share_object` do
+that: the first with ``trusted=True`` alone, the second for files in a store, which belongs to this user alone.
+
+**When not to use it.** For rows of plain Python values: `onecopy.share` keeps them in the file as well, while a pickle
+makes all of them in each process. For weights alone: `onecopy.save`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import sys
+import weakref
+from collections import deque
+from contextlib import suppress
+from importlib import import_module
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from onecopy.base.load_report import Copied, LoadReport
+from onecopy.base.tensor_values import is_lazy, is_tensor, why_not_dense
+from onecopy.data import unpickle
+from onecopy.errors import FormatError, Kind
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from onecopy.arrays import ArrayFile
+    from onecopy.store import Artefact, Store
+
+__all__ = ["Copied", "LoadReport", "load_object", "save_object", "share_object"]
+
+_WARNED_BYTES = 1 << 20
+"""Bytes of copied data from which on they are logged."""
+
+
+def load_object(
+    path: str | os.PathLike[str] | Artefact,
+    *,
+    trusted: bool,
+    private: bool = False,
+    report: Callable[[LoadReport], object] | None = None,
+) -> Any:
+    """Return the object that `save_object` wrote, with arrays that are views of the mapped file.
+
+    Nothing of the arrays is read. Processes that load one file share one copy of it, and a view keeps it mapped.
+
+    **This runs code of the file**: unpickling calls whatever functions its author chose. Load only files that you
+    wrote, or that come from where you would install a program from; `onecopy.open` shows the arrays of any file.
+
+    Parameters
+    ----------
+    path
+        Path of the file, or an `Artefact` of a `Store`.
+    trusted
+        Must be True: a statement of the caller that the file may run code in this process.
+    private
+        Whether arrays are writable, on copy-on-write pages: the file never changes, and pages that are written become
+        private memory of this process. False: numpy arrays are read-only. Tensors of torch, which cannot be read-only,
+        are writable in either case.
+    report
+        Called with a `LoadReport`. None: the logger "onecopy" warns if the classes of the object copy 1 MiB or more of
+        the arrays when they are loaded, as the trees of scikit-learn do.
+
+    Raises
+    ------
+    ValueError
+        `trusted` is not True; nothing was opened.
+    OSError
+        The file cannot be opened or mapped.
+    FormatError
+        The file was not written by `save_object`, or it is damaged.
+    ChecksumError, NoChecksum
+        The pickle does not match its checksum, or has none; nothing was unpickled. Arrays are not compared: they are
+        data (`ArrayFile.verify` does that).
+    Exception
+        What the classes of the object raise; ImportError if they are missing here. A note has the path of the file and
+        the versions with which it was written.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "table.oc")
+    >>> oc.save_object(path, {"table": np.arange(1000.0)})
+    >>> table = oc.load_object(path, trusted=True, report=lambda report: print(report.mapped))["table"]
+    8000
+    >>> table[-1], table.flags.writeable
+    (np.float64(999.0), False)
+    """
+    if trusted is not True:
+        raise ValueError(
+            f"load_object unpickles {path}, which runs code that the file contains: pass trusted=True if you trust its "
+            "author; onecopy.open shows its arrays without that"
+        )
+    from onecopy.arrays import open as open_file
+
+    with open_file(path, private=True) as file:
+        about = about_of(file)
+        file.verify([name for name in (PICKLE, BUFFERS, SMALL) if name in file])
+        rows = buffers_of(file, about.arrays)
+        views = _views(file, rows, private=private)
+        alive = [weakref.ref(view) for view in views]
+        try:
+            value = pickle.loads(file[PICKLE].data, buffers=views)  # noqa: S301 - the caller trusts the file
+        except Exception as error:
+            versions = ", ".join(f"{name} {version}" for name, version in about.packages.items())
+            error.add_note(
+                f"{file.path}: a {about.type}, saved by Python {about.python} with {versions or 'no packages'}"
+            )
+            raise
+        copied = {PICKLE: file.entry(PICKLE).nbytes}
+    views.clear()
+    mapped = 0
+    for row, reference in zip(rows, alive, strict=True):
+        if reference() is not None:  # the object refers to it; its classes copied the others
+            mapped += row.nbytes
+        elif row.nbytes:
+            copied[row.array] = copied.get(row.array, 0) + row.nbytes
+    reasons = {PICKLE: "what is no array is unpickled"}
+    parts = [Copied(name, n, reasons.get(name, "copied by the classes of the object")) for name, n in copied.items()]
+    found = LoadReport(file.path, mapped, tuple(sorted(parts, key=lambda one: -one.bytes)))
+    if report is not None:
+        report(found)
+    elif sum(one.bytes for one in parts) >= _WARNED_BYTES:
+        import logging
+
+        logging.getLogger("onecopy").warning("onecopy: %s", found)
+    return value
+
+
+def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[NDArray[Any]]:
+    """Return the bytes of each buffer as an array of its own, without a copy."""
+    import numpy as np
+
+    memory = {name: file.memory_of(name).view for name in {row.array for row in rows}}
+    views = []
+    for row in rows:  # numpy replaces a base that is a view of another array: the base of each must be a memoryview
+        view = np.ndarray(row.nbytes, np.uint8, memory[row.array][row.offset : row.offset + row.nbytes])
+        view.flags.writeable = private or row.is_tensor
+        views.append(view)
+    return views
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+#
+# How an object lies in a file: which arrays hold its buffers, and the description of it in the metadata.
+#
+# The file has one array for each buffer of 1 KiB and more, named after its path in the object, and these:
+#
+# * "object.pickle", U8: the pickle (protocol 5, buffers out of band).
+# * "object.buffers", I64 of shape (n, 4): a row for each buffer, in the order in which the pickle takes them: the
+#   number of its array (0: "object.small"; i: the i-th of the list "arrays" in the metadata), the offset of its first
+#   byte there, its size in bytes, and 1 if it is memory of a torch tensor, else 0.
+# * "object.small", U8: all smaller buffers, each at a multiple of 16 bytes.
+#
+# The metadata has the key "onecopy.object": a JSON object with "version", "type" (the class of the object), "arrays",
+# "python" and "packages" (the versions of the packages whose classes the pickle names).
+
+METADATA = "onecopy.object"
+PICKLE, BUFFERS, SMALL = "object.pickle", "object.buffers", "object.small"
+VERSION = 1
+MIN_BYTES = 1024
+"""Smaller buffers are in the array "object.small"."""
+SMALL_ALIGNMENT = 16
+
+
+class Buffer(NamedTuple):
+    """Where a buffer lies, as in a row of "object.buffers"."""
+
+    array: str
+    offset: int
+    nbytes: int
+    is_tensor: bool
+
+
+class About(NamedTuple):
+    """The description of an object in the metadata of its file."""
+
+    type: str
+    """Module and name of its class."""
+    arrays: list[str]
+    """Names of the arrays that hold one buffer each."""
+    python: str
+    """Version of Python: "3.11"."""
+    packages: dict[str, str]
+    """Versions of the packages whose classes the pickle names."""
+
+
+def version_of(package: str) -> str | None:
+    """Return the version of a package as it is recorded; None if it is not imported, or has none."""
+    from onecopy.store.packages import version_of as installed_version
+
+    module = sys.modules.get(package)
+    version = getattr(module, "__version__", None)
+    return version if isinstance(version, str) else installed_version(getattr(module, "__file__", None))
+
+
+def about_of(file: ArrayFile) -> About:
+    """Return the description of the object in a file; FormatError if it has none, or a damaged or newer one."""
+    text = file.metadata.get(METADATA)
+    if text is None:
+        raise FormatError(
+            "not a file of an object: onecopy.save_object did not write it; onecopy.open reads arrays",
+            Kind.NOT_THIS_FORMAT,
+            path=file.path,
+        )
+    try:
+        fields: Any = json.loads(text)
+        found, version = About(*(fields[name] for name in About._fields)), fields["version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise _damaged(file, f"the metadata {METADATA!r} has no description of an object") from None
+    if version != VERSION:
+        raise FormatError(
+            f"written by a newer onecopy: version {version!r} of the layout of objects",
+            Kind.UNSUPPORTED,
+            path=file.path,
+        )
+    if not _has_types(*found):
+        raise _damaged(file, f"the metadata {METADATA!r} has values of wrong types")
+    return found
+
+
+def _has_types(kind: Any, arrays: Any, python: Any, packages: Any) -> bool:
+    if not isinstance(arrays, list) or not isinstance(packages, dict):
+        return False
+    return all(isinstance(one, str) for one in (kind, python, *arrays, *packages, *packages.values()))
+
+
+def buffers_of(file: ArrayFile, names: list[str]) -> list[Buffer]:
+    """Return where the buffers lie, in bounds of their arrays; FormatError if the table does not match the arrays."""
+    sizes = {entry.name: entry.nbytes for entry in file.entries}
+    missing = [name for name in (PICKLE, BUFFERS, SMALL, *names) if name not in sizes]
+    if missing:
+        raise _damaged(file, f"array {missing[0]!r} is missing", Kind.INCONSISTENT)
+    entry = file.entry(BUFFERS)
+    if entry.dtype != "I64" or len(entry.shape) != 2 or entry.shape[1] != 4:
+        raise _damaged(file, f"{BUFFERS!r} must be an array of type I64 and shape (n, 4)")
+    found = []
+    for number, (which, offset, nbytes, of_tensor) in enumerate(file[BUFFERS].tolist()):
+        name = SMALL if which == 0 else names[which - 1] if 0 < which <= len(names) else None
+        if name is None or offset < 0 or nbytes < 0 or offset > sizes[name] or nbytes > sizes[name] - offset:
+            raise _damaged(file, f"row {number} of {BUFFERS!r} is outside of the arrays", Kind.OUT_OF_BOUNDS)
+        found.append(Buffer(name, offset, nbytes, bool(of_tensor)))
+    return found
+
+
+def _damaged(file: ArrayFile, what: str, kind: Kind = Kind.MALFORMED) -> FormatError:
+    return FormatError(f"damaged file of an object: {what}", kind, path=file.path)
+
+
+T = TypeVar("T")
+
+
+load_object.__kwdefaults__ = {**(load_object.__kwdefaults__ or {}), "trusted": False}  # only type checkers require it
+
+
+def share_object(
+    factory: Callable[[], T],
+    key: str,
+    *,
+    store: Store | str | os.PathLike[str] | None = None,
+    source: str | os.PathLike[str] | None = None,
+    private: bool = False,
+    report: Callable[[LoadReport], object] | None = None,
+) -> T:
+    """Return the object that a function makes, built once per machine, with arrays that all processes share.
+
+    The first process of the machine that calls this function calls `factory` and writes the object to the store
+    (`save_object`); it and all others, in this run and later ones, load it from there (`load_object`), without reading
+    the arrays. The object is unpickled from the store, a folder that belongs to this user alone, after its owner and
+    the checksums of the pickle were checked.
+
+    Parameters
+    ----------
+    factory
+        A function without arguments that returns the object. It is part of the identity, with everything of the
+        program's own code that it reaches, as for `onecopy.cached`. So are the version of Python, and the versions of
+        the packages whose classes the object has.
+    key
+        Text that identifies what the object is made from: see `onecopy.file_key`.
+    store
+        A `onecopy.Store`, or a folder; None: the default store on disk.
+    source
+        The file that the object is made from, for `onecopy store ls` and `prune`; checked for changes after the build.
+    private, report
+        As for `load_object`.
+
+    Raises
+    ------
+    TypeError
+        The key is not text; or the function reaches a value without a stable identity, which the message names.
+    OSError
+        ENOSPC: there is not enough space. Others: the folder cannot be used.
+    TimeoutError, FileChanged, ChildProcessError
+        See `onecopy.Store.get_or_build`.
+    Exception
+        What `factory` raises, or the classes of the object when they are pickled or unpickled.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile
+    >>> store = oc.Store(tempfile.mkdtemp())
+    >>> squares = oc.share_object(lambda: {"squares": np.arange(1000) ** 2}, "squares up to 1000", store=store)
+    >>> squares["squares"][7], squares["squares"].flags.writeable
+    (np.int64(49), False)
+    """
+    from onecopy.store import Store, keys
+    from onecopy.store.fork import free_unused_memory
+
+    if not callable(factory):
+        raise TypeError(
+            f"share_object needs a function that returns the object, not a {type(factory).__name__}: pass lambda: data"
+        )
+    opened = Store.of(store)
+
+    def find(name: str) -> Artefact:
+        return opened.get_or_build(
+            name, lambda path: save_object(path, factory(), durable=opened.durable), source=source
+        )
+
+    name = f"{keys.text_of(key)}, object by {keys.name_of(factory)}, Python {python_version()}"
+    found = find(name)
+    if versions := _other_versions(found):
+        found = find(f"{name}, {versions}")
+    if found.built:
+        free_unused_memory()
+    value: T = load_object(found, trusted=True, private=private, report=report)
+    return value
+
+
+def _other_versions(found: Artefact) -> str:
+    """Return the versions of the packages of an object if any is another one now; empty if all are the same."""
+    from onecopy.arrays import open as open_file
+
+    with open_file(found) as file:
+        saved = about_of(file).packages
+    now = dict[str, str | None]()
+    for name in saved:
+        with suppress(ImportError):  # unpickling, which imports it as well, raises the error
+            import_module(name)
+        now[name] = version_of(name)
+    return ", ".join(f"{name} {version}" for name, version in now.items()) if now != saved else ""
+
+
+if TYPE_CHECKING:
+    Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Part(NamedTuple):
+    """A buffer that is not in the pickle."""
+
+    name: str
+    """The path of its array in the object, or the class that holds it; not unique."""
+    content: Any
+    """What is saved: an array or tensor with the type and shape of the data, or its bytes."""
+    raw: memoryview
+    """The same bytes."""
+    is_tensor: bool
+
+
+class _Storage(NamedTuple):
+    """The memory of tensors, pickled once however many tensors share it."""
+
+    name: str
+    content: Any
+    raw: NDArray[Any]
+
+
+def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as it is saved; as bytes, with an axis for those of an element, if safetensors lacks its type."""
+    from onecopy.arrays.entries import of_numpy
+
+    little = flat.dtype.newbyteorder("<") == flat.dtype
+    return flat if little and of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
+
+
+def _is_spacy_vectors(value: Any) -> bool:
+    """Return whether a value is a table of vectors of spaCy, which pickles itself as bytes."""
+    kind = type(value)
+    return (kind.__module__, kind.__name__) == ("spacy.vectors", "Vectors") and is_array(value.data)
+
+
+def _arrow_of(value: Any) -> Any:
+    """Return a frame or series of polars, which pickles itself as bytes, as an Arrow table; None if it is neither.
+
+    None also without pyarrow, and for what Arrow does not give back as it was, such as columns of Python objects.
+    """
+    polars = sys.modules.get("polars")
+    if polars is None or type(value) not in (polars.DataFrame, polars.Series):
+        return None
+    try:
+        frame = value if type(value) is polars.DataFrame else value.to_frame()
+        table = frame.to_arrow(compat_level=polars.CompatLevel.newest())
+        return table if unpickle.polars_frame(table).schema == frame.schema else None
+    except Exception:  # any: of polars, of Arrow, or pyarrow is missing
+        return None
+
+
+class _Buffers:
+    """The buffers that are left out of a pickle.
+
+    It does not refer to the pickler, which refers to it: in a cycle they would stay until the garbage collector clears
+    them, and it clears views of memory that is still exported, which crashes classes such as trees of scikit-learn.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.owner = ""
+        """The class whose object is being pickled."""
+        self._described: dict[int, tuple[pickle.PickleBuffer, Part]] = {}
+        """By `id` of a buffer, which is kept, so that the number is not used again."""
+
+    def name(self, kind: str) -> str:
+        """Return a name for the next buffer, whose path in the object is not known."""
+        return f"{self.owner or kind} {len(self.parts)}"
+
+    def describe(self, raw: NDArray[Any], name: str, content: Any, *, is_tensor: bool) -> pickle.PickleBuffer:
+        """Return a buffer with the bytes of an array, which `take` saves under its name."""
+        buffer = pickle.PickleBuffer(raw.data)
+        self._described[id(buffer)] = buffer, Part(name, content, buffer.raw(), is_tensor)
+        return buffer
+
+    def take(self, buffer: pickle.PickleBuffer) -> None:
+        """Keep a buffer out of the pickle; called in the order in which the pickle takes them."""
+        import numpy as np
+
+        _, part = self._described.pop(id(buffer), (None, None))
+        if part is None:  # of another library, such as Arrow
+            raw = buffer.raw()
+            part = Part(self.name("buffer"), np.frombuffer(raw, np.uint8), raw, False)
+        self.parts.append(part)
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, paths: dict[int, str]) -> None:
+        self.buffers = _Buffers()
+        super().__init__(file, protocol=5, buffer_callback=self.buffers.take)
+        self.modules: set[str] = set()
+        self._paths = paths
+        self._storages: dict[int, _Storage] = {}
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return how an array, tensor or storage is made; NotImplemented for what pickles itself."""
+        if isinstance(value, (type, FunctionType)):
+            self.modules.add(str(value.__module__).partition(".")[0])
+            return NotImplemented
+        if is_array(value):
+            return self._reduced_array(value)
+        if is_tensor(value):
+            return self._reduced_tensor(value)
+        if type(value) is _Storage:
+            buffer = self.buffers.describe(value.raw, value.name, value.content, is_tensor=True)
+            return unpickle.storage, (buffer,)
+        if (reduced := self._reduced_of_library(value)) is not None:
+            return reduced
+        if not hasattr(value, "__qualname__") and type(value).__module__.partition(".")[0] != "numpy":
+            self.buffers.owner = type(value).__name__
+        return NotImplemented
+
+    def _reduced_of_library(self, value: Any) -> Reduced | None:
+        """Return how an object is made that its library would pickle as bytes; None for any other."""
+        if (table := _arrow_of(value)) is not None:
+            self.buffers.owner, self.modules = type(value).__name__, self.modules | {"polars"}
+            return (unpickle.polars_frame if self.buffers.owner == "DataFrame" else unpickle.polars_series), (table,)
+        if _is_spacy_vectors(value):
+            self.buffers.owner, self.modules = "Vectors", self.modules | {"spacy"}
+            options = {name: getattr(value, name) for name in unpickle.OPTIONS_OF_SPACY_VECTORS}
+            return unpickle.spacy_vectors, (value.strings, value.data, value.key2row, options)
+        return None
+
+    def _reduced_array(self, value: NDArray[Any]) -> Reduced | Any:
+        import numpy as np
+
+        if type(value) not in (np.ndarray, np.memmap) or value.dtype.hasobject or value.dtype.itemsize == 0:
+            return NotImplemented  # pickled by numpy: the data is in the pickle
+        array = np.asarray(value)
+        order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+        if not array.flags.forc:
+            array = array.copy()
+        flat = array.T if order == "F" else array
+        raw = flat.reshape(-1).view(np.uint8)  # not the buffer of the array: datetime64 and bfloat16 have none
+        buffer = self.buffers.describe(raw, self._name(value), _content(flat, raw), is_tensor=False)
+        return unpickle.array, (buffer, array.dtype, array.shape, order)
+
+    def _reduced_tensor(self, value: Any) -> Reduced | Any:
+        import torch
+
+        if type(value) is torch.nn.Parameter and not value.__dict__ and not value._backward_hooks:
+            data = value.data
+            self._paths[id(data)] = self._name(value)  # the pickler keeps `data` until it ends
+            return unpickle.parameter, (data, value.requires_grad)
+        plain = type(value) is torch.Tensor and value.device.type == "cpu" and value.is_leaf
+        if not plain or why_not_dense(value) or is_lazy(value) or value.__dict__ or value._backward_hooks:
+            return NotImplemented  # pickled by torch: the data is in the pickle
+        memory = value.untyped_storage()
+        storage = self._storages.get(memory._cdata)
+        if storage is None:
+            raw = torch.empty(0, dtype=torch.uint8).set_(memory).numpy()
+            whole = value.is_contiguous() and value.nbytes == memory.nbytes() and not value.dtype.is_complex
+            content = value.detach() if whole else raw
+            storage = self._storages[memory._cdata] = _Storage(self._name(value), content, raw)
+        dtype, shape, strides = str(value.dtype).removeprefix("torch."), tuple(value.shape), value.stride()
+        return unpickle.tensor, (storage, dtype, value.storage_offset(), shape, strides, value.requires_grad)
+
+    def _name(self, value: Any) -> str:
+        return self._paths.get(id(value)) or self.buffers.name("array")
+
+
+_MAX_OBJECTS = 100_000
+"""Objects that are visited; arrays that are not found until then are named after the class that holds them."""
+_MAX_ITEMS = 1000
+"""Items of a list or dict that are visited."""
+_MAX_NAME = 200
+"""Characters of a name."""
+_OF_MODULES = ("_modules", "_parameters", "_buffers")
+"""Attributes of modules of torch, which names of weights leave out: "0.weight"."""
+_PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type)
+
+
+def paths_of(value: Any) -> dict[int, str]:
+    """Return the paths of the arrays and tensors in an object by their `id`; the shortest path of each.
+
+    No method of the object is called: attributes are read from ``__dict__``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> inner = np.zeros(3)
+    >>> paths_of({"layers": [inner], "x y": 1})[id(inner)]
+    'layers[0]'
+    """
+    found: dict[int, str] = {}
+    seen = {id(value)}
+    waiting = deque([("", value)])
+    while waiting and len(seen) < _MAX_OBJECTS:
+        path, one = waiting.popleft()
+        if is_array(one) or is_tensor(one):
+            found[id(one)] = path or type(one).__name__
+            continue
+        for name, part in _parts(path, one):
+            if id(part) not in seen and not isinstance(part, _PLAIN):
+                seen.add(id(part))
+                waiting.append((name, part))
+    return found
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is a numpy array; does not import numpy."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each part of an object."""
+    if isinstance(value, dict):
+        for number, (key, part) in enumerate(value.items()):
+            if number >= _MAX_ITEMS:
+                return
+            yield _joined(path, key), part
+    elif isinstance(value, (list, tuple)):
+        for number, part in enumerate(value[:_MAX_ITEMS]):
+            yield f"{path}[{number}]", part
+    if isinstance(getattr(value, "__dict__", None), dict):
+        for name, part in value.__dict__.items():
+            yield _joined(path, name), part
+
+
+def _joined(path: str, key: Any) -> str:
+    if key in _OF_MODULES:
+        return path
+    if isinstance(key, str) and (key.isidentifier() or key.isdigit()):
+        return f"{path}.{key}" if path else key
+    if isinstance(key, (str, int, tuple)) and path:
+        return f"{path}[{key!r}]"
+    return f"{path}.{key}" if path else str(key) if isinstance(key, (str, int)) else type(key).__name__
+
+
+def _unique(wanted: str, taken: set[str]) -> str:
+    """Return the wanted name as valid text, with a number if it is taken, and add it to the names that are."""
+    text = wanted.encode("utf-8", "backslashreplace").decode()[:_MAX_NAME]
+    if text.startswith("#") or not text:  # reserved by the file format
+        text = f"array {text}"
+    name, number = text, 1
+    while name in taken:
+        number += 1
+        name = f"{text} ({number})"
+    taken.add(name)
+    return name
+
+
+def save_object(
+    path: str | os.PathLike[str],
+    value: object,
+    *,
+    durable: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+) -> None:
+    """Write an object to a file from which `load_object` maps its arrays.
+
+    The file is a valid safetensors file, written complete or not at all, with checksums, as by `onecopy.save`. These
+    are arrays of the file, at multiples of 64 bytes: numpy arrays, CPU tensors of torch, and all buffers that classes
+    pass on with pickle protocol 5 (pandas, SciPy, scikit-learn, Arrow). They are named after their paths in the object,
+    "coef_" or "layers.0.weight", and arrays of Fortran order appear transposed. Everything else is a pickle in the
+    array "object.pickle": also arrays of Python objects, subclasses of arrays other than `numpy.memmap`, and what other
+    classes pickle as bytes.
+
+    Parameters
+    ----------
+    path
+        Path of the file; an existing file is replaced.
+    value
+        Any object that can be pickled. Its classes must be importable where it is loaded.
+    durable, progress
+        As for `onecopy.save`.
+
+    Raises
+    ------
+    OSError, ValueError
+        As for `onecopy.save`.
+    Exception
+        The object cannot be pickled; the exception of its class, usually pickle.PicklingError or TypeError.
+
+    Examples
+    --------
+    >>> import numpy as np, onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.oc")
+    >>> oc.save_object(path, {"weights": np.zeros((1000, 8)), "labels": ["cat", "dog"]})
+    >>> oc.open(path)["weights"].shape
+    (1000, 8)
+    >>> oc.load_object(path, trusted=True)["labels"]
+    ['cat', 'dog']
+    """
+    import numpy as np
+
+    from onecopy.arrays import save
+
+    text = io.BytesIO()
+    pickler = _Pickler(text, paths_of(value))
+    pickler.dump(value)
+    packages = {name: version for name in sorted(pickler.modules - {"onecopy"}) if (version := version_of(name))}
+    arrays, rows, small = _placed(pickler.buffers.parts)
+    kind = type(value)
+    about = About(f"{kind.__module__}.{kind.__qualname__}", list(arrays), python_version(), packages)
+    own = {
+        PICKLE: np.frombuffer(text.getbuffer(), np.uint8),
+        BUFFERS: np.array(rows, np.int64).reshape(-1, 4),
+        SMALL: np.frombuffer(small, np.uint8),
+    }
+    save(
+        path,
+        own | arrays,
+        {METADATA: json.dumps({"version": VERSION, **about._asdict()})},
+        64,
+        durable=durable,
+        progress=progress,
+    )
+
+
+def python_version() -> str:
+    """Return the version of Python as it is recorded: "3.11"."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _placed(parts: list[Part]) -> tuple[dict[str, Any], list[tuple[int, int, int, int]], bytearray]:
+    """Return the arrays that hold one buffer each, the rows of "object.buffers", and "object.small"."""
+    arrays: dict[str, Any] = {}
+    rows, small, names = [], bytearray(), {PICKLE, BUFFERS, SMALL}
+    for part in parts:
+        nbytes = part.raw.nbytes
+        if nbytes >= MIN_BYTES:
+            arrays[_unique(part.name, names)] = part.content
+            rows.append((len(arrays), 0, nbytes, int(part.is_tensor)))
+        else:
+            small += bytes(-len(small) % SMALL_ALIGNMENT)
+            rows.append((0, len(small), nbytes, int(part.is_tensor)))
+            small += part.raw
+    return arrays, rows, small

@@ -1,0 +1,670 @@
+"""`RowSource`: the rows of JSON, CSV and Parquet files as input of `share`, `save` and `Writer.extend`.
+
+    anns = oc.share(records.json_rows("instances.json", "annotations"), key=oc.file_key("instances.json"))
+
+JSON is parsed by the compiled module without the GIL, CSV by Python's `csv` or pyarrow, and Parquet by pyarrow. The
+file is opened when the rows are read, so a source costs nothing if the artefact of its key exists. JSON and Parquet
+take a few MB of memory, whatever the size of the file. Iterate a source to see its rows. Rows of Arrow tables of other
+libraries (`arrow_rows`) are read batch by batch, without Python objects. `import_json` and its like write a file of
+records from a source.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from onecopy import _core
+from onecopy.base.arguments import path_text
+from onecopy.data.rows import Chain, Dict, List, of_descriptor, open_records
+from onecopy.data.types import plain_of
+from onecopy.errors import FormatError, Kind, NotShareable
+from onecopy.files.mapping import Closeable, open_regular
+from onecopy.files.mapping import Mapping as FileMapping
+from onecopy.remote.location import resolve
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+
+
+Container = Literal["list", "dict"]
+OnProgress = Callable[[int, int], object]
+"""Called about 20 times per second with (bytes of the source done, bytes in total); an exception stops the import."""
+OnRows = Callable[[int], object]
+"""Called with the number of rows so far."""
+
+
+Reader = Callable[..., int]
+"""Appends the rows of a file to a builder: (path, builder, registry, report, **options) -> number of rows."""
+Report = Callable[[int, int], None]
+"""Called with (rows of the builder, bytes of the source done)."""
+
+
+class RowSource:
+    """The rows of a file; created by `json_rows`, `jsonl_rows`, `csv_rows` and `parquet_rows`.
+
+    Iterating imports the whole file into unnamed records and yields their rows (pairs for a dict), so it raises the
+    errors of an import.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        read: Reader,
+        options: dict[str, Any],
+        progress: OnProgress | None,
+        container: Container = "list",
+    ) -> None:
+        self.path = resolve(source)[0]
+        """Path of the file."""
+        self.container = container
+        """"list", or "dict" for rows that are pairs (key, value)."""
+        self._read, self._options, self._on_progress = read, options, progress
+
+    def name(self) -> str:
+        """Return text that changes with the kind of the source, the selected part of the file and the options."""
+        from onecopy.store import keys
+
+        options = {"path": self.path, "container": self.container, **self._options}
+        return f"{self._read.__name__} {keys.digest_of(options, 'an option of the source')}"
+
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
+        """Append all rows to a builder and return their number."""
+        nbytes = Path(self.path).stat().st_size
+
+        def report(rows: int, done: int) -> None:
+            if self._on_progress is not None:
+                self._on_progress(done, nbytes)
+            if on_rows is not None:
+                on_rows(rows)
+
+        return self._read(self.path, builder, registry, report, **self._options)
+
+    def __iter__(self) -> Iterator[Any]:
+        builder = _core.RecordBuilder(spool_folder(Path(tempfile.gettempdir())), self.container, {})
+        self.add_to(builder, plain_of, None)
+        rows = of_descriptor(builder.save_nameless(spool_folder(Path(tempfile.gettempdir()))), trusted=False)
+        return iter(rows.items() if self.container == "dict" else rows)
+
+    def __repr__(self) -> str:
+        return f"<onecopy.records.RowSource of {self.path}>"
+
+
+def _read_json(
+    path: str, builder: _core.RecordBuilder, _registry: Any, report: Report, *, members: Sequence[str], lines: bool
+) -> int:
+    before = builder.length
+    if Path(path).is_file() and not Path(path).stat().st_size:  # an empty file cannot be mapped
+        if lines:
+            return 0
+        raise FormatError("not JSON: the file is empty", Kind.NOT_THIS_FORMAT, path=path)
+    with FileMapping(path) as text:
+        return builder.extend_json(
+            text.core, path=list(members), lines=lines, progress=lambda rows, done: report(before + rows, done)
+        )
+
+
+def json_rows(
+    source: str | os.PathLike[str],
+    path: str | Sequence[str] = (),
+    *,
+    container: Container = "list",
+    progress: OnProgress | None = None,
+) -> RowSource:
+    r"""Return the rows of a JSON file as a source: the items of an array, or the members of an object.
+
+    The values are equal to those of `json.load`: integers of any size, the nearest floats, NaN and Infinity, and the
+    last value of a duplicate key. The whole file is validated, including the parts outside the rows. The file is
+    mapped; an import takes a few MB of memory, and 16 bytes per value in the largest object of a row.
+
+    Parameters
+    ----------
+    source
+        Path of a file in UTF-8, without a byte order mark.
+    path
+        Position of the rows in the document: ``"annotations"``, ``"data.items"``, or a list of keys if a key contains a
+        dot. Empty: the whole document.
+    container
+        "list": the value at `path` is an array of rows. "dict": it is an object, whose members become a Dict; its keys
+        must be unique.
+    progress
+        Called about 20 times per second with (bytes done, bytes in total).
+
+    Raises
+    ------
+    FormatError
+        When the rows are read: the text is not valid JSON, has no value at `path`, or the value is not an array; the
+        message has file, byte, line, column and the path of the value. Also for an unpaired surrogate (``"\ud800"``),
+        which UTF-8 cannot represent, and for more than 60 levels of nesting.
+    OSError
+        The file cannot be opened or mapped.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "instances.json")
+    >>> _ = path.write_text('{"info": "", "annotations": [{"id": 7, "bbox": [1, 2.5]}]}')
+    >>> oc.share(records.json_rows(path, "annotations"))[0]
+    {'id': 7, 'bbox': [1, 2.5]}
+    """
+    if container not in ("list", "dict"):
+        raise ValueError(f"container must be 'list' or 'dict', not {container!r}")
+    members = path.split(".") if isinstance(path, str) else list(path)
+    return RowSource(source, _read_json, {"members": members, "lines": False}, progress, container)
+
+
+def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = None) -> RowSource:
+    r"""Return the rows of a JSON Lines file as a source: one value per line; empty lines are skipped.
+
+    See `json_rows` for values, memory and errors.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.jsonl")
+    >>> _ = path.write_text('{"id": 1}\n{"id": 2}\n')
+    >>> oc.share(records.jsonl_rows(path))[1]
+    {'id': 2}
+    """
+    return RowSource(source, _read_json, {"members": [], "lines": True}, progress)
+
+
+Converter = Callable[[str], Any]
+Types = Mapping[str, Converter] | Literal["infer"] | None
+
+
+def csv_rows(
+    source: str | os.PathLike[str],
+    *,
+    types: Types = None,
+    columns: Sequence[str] | None = None,
+    encoding: str = "utf-8-sig",
+    progress: OnProgress | None = None,
+    **dialect: Any,
+) -> RowSource:
+    r"""Return the rows of a CSV file as a source; each row is a dict from column to value.
+
+    Parameters
+    ----------
+    source
+        Path of a file whose first line has the names of the columns, unless `columns` is given.
+    types
+        None: all values are str. A mapping from column to a function of the text, such as `int` or `float`; other
+        columns are str. "infer": pyarrow reads the whole table into memory and infers booleans, integers, floats, dates
+        and times, with None for empty fields; ``007`` becomes 7, so give the types of columns with such identifiers
+        instead. Integers that would become floats (beyond 64 bits, or of 16 digits among floats) and nanoseconds are
+        errors.
+    columns
+        Names of the columns, for a file without a header line.
+    encoding
+        Encoding of the text; "utf-8-sig" skips a byte order mark of UTF-8.
+    progress
+        Called about 20 times per second with (bytes done, bytes in total).
+    **dialect
+        Options of `csv.reader`: ``delimiter="\t"``, ``quotechar="'"``, ...; with "infer", delimiter, quotechar,
+        escapechar and doublequote.
+
+    Raises
+    ------
+    FormatError
+        When the rows are read: a row has another number of fields than the header, a column name is duplicate, a
+        function of `types` raises, or the text is invalid in `encoding`. The message has the file and, unless
+        ``types="infer"``, the line.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "files.csv")
+    >>> _ = path.write_text("name,label,score\na.jpg,3,0.5\nb.jpg,1,\n")
+    >>> oc.share(records.csv_rows(path, types="infer"))[1]
+    {'name': 'b.jpg', 'label': 1, 'score': None}
+    """
+    if not (types is None or types == "infer" or isinstance(types, Mapping)):
+        raise ValueError(f"types must be None, 'infer' or a mapping from column to function, not {types!r}")
+    options: dict[str, Any] = {"columns": columns, "encoding": encoding}
+    if types != "infer":
+        options |= {"types": types or {}, "dialect": {"strict": True, **dialect}}
+        return RowSource(source, _read_csv, options, progress)
+    if unknown := dialect.keys() - _ARROW_DIALECT.keys():
+        known = ", ".join(_ARROW_DIALECT)
+        raise TypeError(f"option {min(unknown)!r} is not supported with types='infer': pyarrow.csv has {known}")
+    options["dialect"] = {_ARROW_DIALECT[name]: value for name, value in dialect.items()}
+    return RowSource(source, _read_inferred_csv, options, progress)
+
+
+def parquet_rows(
+    source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, progress: OnProgress | None = None
+) -> RowSource:
+    """Return the rows of a Parquet file as a source; each row is a dict as in ``pyarrow.Table.to_pylist``.
+
+    Needs pyarrow, which reads one batch of rows at a time. Numbers, text, bytes, lists and structs are copied from the
+    memory of Arrow; a batch with a column of another type (times, decimals, maps) is converted to Python objects first.
+    Timestamps, durations and times in nanoseconds become those of `datetime`, which has microseconds.
+
+    Parameters
+    ----------
+    source
+        Path of the file.
+    columns
+        Names of the columns to read; None: all.
+    progress
+        Called with (bytes done, bytes in total), estimated from the number of rows, after each batch.
+
+    Raises
+    ------
+    ImportError
+        When the rows are read: pyarrow is not installed. Errors of pyarrow are passed on.
+    FormatError
+        When the rows are read: a time has nanoseconds that microseconds do not express; the message has the column.
+    """
+    return RowSource(source, _read_parquet, {"columns": columns}, progress)
+
+
+def _read_csv(
+    path: str,
+    builder: _core.RecordBuilder,
+    registry: Any,
+    report: Report,
+    *,
+    types: Mapping[str, Converter],
+    columns: Sequence[str] | None,
+    encoding: str,
+    dialect: dict[str, Any],
+) -> int:
+    import csv
+
+    with open_regular(path) as binary, io.TextIOWrapper(binary, encoding, newline="") as text:
+        reader = csv.reader(text, **dialect)
+
+        def error(what: object) -> FormatError:
+            return FormatError(f"line {reader.line_num}: {what}", path=path)
+
+        rows = _csv_rows(reader, types, columns, error)
+        try:
+            count = builder.extend(rows, registry, progress=lambda done: report(done, binary.tell()))
+        except (UnicodeDecodeError, csv.Error) as wrong:
+            raise error(wrong) from wrong
+        report(builder.length, binary.tell())
+        return count
+
+
+def _csv_rows(
+    lines: Iterator[list[str]],
+    types: Mapping[str, Converter],
+    columns: Sequence[str] | None,
+    error: Callable[[object], FormatError],
+) -> Iterator[dict[str, Any]]:
+    header = columns or next(lines, [])
+    if len(set(header)) < len(header):
+        raise error(f"duplicate column names: {', '.join(header)}")
+    if header and (missing := types.keys() - set(header)):
+        raise error(f"no column {min(missing)!r}: the columns are {', '.join(header)}")
+    for fields in lines:
+        if len(fields) == len(header):
+            row: dict[str, Any] = dict(zip(header, fields, strict=True))
+            for name, convert in types.items():
+                try:
+                    row[name] = convert(row[name])
+                except (ArithmeticError, TypeError, ValueError) as wrong:
+                    raise error(f"column {name!r}: {wrong}") from wrong
+            yield row
+        elif fields:
+            raise error(f"{len(fields)} fields, but {len(header)} columns")
+
+
+_ARROW_DIALECT = {
+    "delimiter": "delimiter",
+    "quotechar": "quote_char",
+    "escapechar": "escape_char",
+    "doublequote": "double_quote",
+}
+"""Options of `csv.reader`, and their names in ``pyarrow.csv.ParseOptions``."""
+_BATCH = 1 << 16  # rows between two reports of progress
+
+
+def _read_inferred_csv(
+    path: str,
+    builder: _core.RecordBuilder,
+    registry: Any,
+    report: Report,
+    *,
+    columns: Sequence[str] | None,
+    encoding: str,
+    dialect: dict[str, Any],
+) -> int:
+    try:
+        from pyarrow import csv
+    except ImportError as error:
+        raise ImportError("types='infer' needs pyarrow: pip install pyarrow") from error
+    size = Path(path).stat().st_size
+    if size == 0:
+        return 0
+
+    def read(**kinds: Any) -> Any:
+        with open_regular(path) as file:
+            return csv.read_csv(
+                file,
+                csv.ReadOptions(column_names=columns, encoding=encoding),
+                csv.ParseOptions(newlines_in_values=True, **dialect),
+                csv.ConvertOptions(include_columns=list(kinds), column_types=kinds),
+            )
+
+    try:
+        table = read()
+        names = table.column_names
+        if len(set(names)) < len(names):
+            raise FormatError(f"duplicate column names: {', '.join(names)}", Kind.INCONSISTENT, path=path)
+        _expect_no_integers(path, table, read)
+    except (UnicodeDecodeError, ValueError) as error:  # ArrowInvalid is a ValueError
+        raise FormatError(f"{error}", path=path) from error
+    return _extend(path, builder, registry, report, table.to_batches(max_chunksize=_BATCH), len(table), size)
+
+
+def _expect_no_integers(path: str, table: Any, read: Callable[..., Any]) -> None:
+    """Raise FormatError if a column of floats has integers that may be no floats: those of 16 digits or more."""
+    from pyarrow import compute, string, types
+
+    floats = [field.name for field in table.schema if types.is_float64(field.type)]
+    for name in floats:
+        if (compute.max(compute.abs(table[name])).as_py() or 0) < 2**53:
+            continue
+        texts = read(**{name: string()})[name]
+        found = texts.filter(compute.match_substring_regex(texts, r"^\s*[+-]?\d{16,}\s*$"))
+        if len(found):
+            raise FormatError(
+                f"column {name!r}: {found[0]} would become a float: give types={{{name!r}: int}}", path=path
+            )
+
+
+def _read_parquet(
+    path: str, builder: _core.RecordBuilder, registry: Any, report: Report, *, columns: Sequence[str] | None
+) -> int:
+    try:
+        from pyarrow import parquet
+
+        from onecopy.data._arrow_times import exact
+    except ImportError as error:
+        raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
+    # Files, because pyarrow takes no names that are not UTF-8; two, for `exact`.
+    with open_regular(path) as binary, parquet.ParquetFile(binary) as file, open_regular(path) as other:
+        rows, size = file.metadata.num_rows, Path(path).stat().st_size
+        batches = file.iter_batches(columns=columns)
+        if any(file.schema.column(number).physical_type == "INT96" for number in range(len(file.schema))):
+            coarse = parquet.ParquetFile(other, coerce_int96_timestamp_unit="us").iter_batches(columns=columns)
+            batches = (exact(path, *pair) for pair in zip(batches, coarse, strict=True))
+        return _extend(path, builder, registry, report, batches, rows, size)
+
+
+def _extend(
+    path: str,
+    builder: _core.RecordBuilder,
+    registry: Any,
+    report: Report,
+    batches: Iterable[Any],
+    total: int,
+    size: int,
+) -> int:
+    """Append the rows of record batches, from the memory of Arrow if all types allow it, else as Python objects."""
+    from onecopy.data._arrow_times import in_microseconds
+
+    count = 0
+    for batch in batches:
+        plain = all(_is_plain(column.type) for column in batch.columns)
+        count += builder.extend(arrow_rows(batch) if plain else in_microseconds(path, batch).to_pylist(), registry)
+        report(builder.length, size * count // total)
+    return count
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether the compiled module reads an Arrow type itself, with the same values as `to_pylist`."""
+    from pyarrow import types
+
+    if types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind):
+        return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
+    leaves = ("boolean", "integer", "float32", "float64", "string", "large_string", "binary", "large_binary")
+    return any(getattr(types, f"is_{leaf}")(kind) for leaf in leaves)
+
+
+class ArrowRows(Iterable[dict[str, Any]]):
+    """Rows of an Arrow stream that has not been read yet; created by `arrow_rows`."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def _arrow_stream(self) -> object:
+        """Return the capsule of the stream, for the builder of the compiled module."""
+        return self._table.__arrow_c_stream__()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        raise TypeError("cannot iterate Arrow rows: give them to onecopy.share, onecopy.records.save or Writer.extend")
+
+    def __repr__(self) -> str:
+        return f"<onecopy rows from a {type(self._table).__name__}>"
+
+
+def arrow_rows(table: Any) -> ArrowRows:
+    """Return the rows of a table that has the Arrow PyCapsule interface, as dicts with one key per column.
+
+    Parameters
+    ----------
+    table
+        A ``pyarrow.Table`` or ``RecordBatchReader``, a ``polars.DataFrame``, a DuckDB relation, ``dataset.data.table``
+        of Hugging Face datasets, a `Table`, or another object with ``__arrow_c_stream__`` whose rows are structs.
+
+    Returns
+    -------
+    ArrowRows
+        Rows for `onecopy.share`, `onecopy.records.save` and `Writer.extend`. Integers become int and are stored in the
+        narrowest type that fits the column; floats of any width become float, strings str, binary bytes, lists list,
+        structs and maps dict, nulls None; dictionary-encoded values and values of unions become the values themselves.
+
+    Raises
+    ------
+    TypeError
+        The object has no ``__arrow_c_stream__``.
+    FormatError
+        When the rows are read: a column has a type that records do not support (decimals, dates, times).
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> from onecopy import records
+    >>> table = oc.share([{"id": 1, "box": [0.5]}, {"id": 2, "box": None}])
+    >>> oc.share(records.arrow_rows(table))[1]
+    {'id': 2, 'box': None}
+    """
+    if not hasattr(table, "__arrow_c_stream__"):
+        raise TypeError(f"not an Arrow table: {type(table).__name__} has no __arrow_c_stream__")
+    return ArrowRows(table)
+
+
+def import_json(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    path: str | Sequence[str] = (),
+    container: Container = "list",
+    progress: OnProgress | None = None,
+) -> List[Any] | Dict[Any, Any]:
+    """Write the rows of a JSON file to a records file, and open it; see `json_rows` for the options and errors.
+
+    The write is atomic, like that of `save`: readers of `target` see the old file or the new one.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "captions.json").write_text('{"annotations": [{"id": 1, "caption": "a cat"}]}')
+    >>> rows = records.import_json(folder / "captions.json", folder / "captions.oc", path="annotations")
+    >>> rows[0]["caption"]
+    'a cat'
+    """
+    return _into(target, json_rows(source, path, container=container, progress=progress))  # type: ignore[no-any-return]
+
+
+def import_jsonl(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: OnProgress | None = None
+) -> List[Any]:
+    """Write the rows of a JSON Lines file to a records file, and open it; see `jsonl_rows` for the errors."""
+    return _into(target, jsonl_rows(source, progress=progress))  # type: ignore[no-any-return]
+
+
+def import_csv(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, types: Types = None, **options: Any
+) -> List[Any]:
+    """Write the rows of a CSV file to a records file, and open it; see `csv_rows` for the options and errors."""
+    return _into(target, csv_rows(source, types=types, **options))  # type: ignore[no-any-return]
+
+
+def import_parquet(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    progress: OnProgress | None = None,
+) -> List[Any]:
+    """Write the rows of a Parquet file to a records file, and open it; see `parquet_rows` for options and errors."""
+    return _into(target, parquet_rows(source, columns=columns, progress=progress))  # type: ignore[no-any-return]
+
+
+def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
+    save(target, rows)
+    return open_records(target)
+
+
+class Writer(Closeable):
+    """Writes rows to a records file, which appears complete when the writer is closed, or not at all.
+
+    Rows are first written to an unnamed spool file in the folder of the target (on disk if that is in memory), because
+    the last row can change the width and the type of a column; closing copies them to the target in order. While
+    closing, the data takes twice its space.
+
+    Parameters
+    ----------
+    path
+        Path of the file; an existing file is replaced atomically.
+    container
+        "list", or "dict" for rows that are pairs (key, value) and are looked up by key.
+
+    Raises
+    ------
+    NotShareable
+        From `append` and `extend`: a value cannot be stored; the message begins with its path. Rows appended before
+        stay.
+    OSError
+        The disk is full (ENOSPC), or the folder is not writable.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.oc")
+    >>> with records.Writer(path) as writer:
+    ...     writer.append({"id": 1})
+    ...     writer.extend({"id": i} for i in range(2, 5))
+    3
+    >>> len(oc.open_records(path))
+    4
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, container: Container = "list") -> None:
+        self._path = path_text(path)
+        folder = spool_folder(Path(self._path).parent)
+        self._core: _core.RecordBuilder | None = _core.RecordBuilder(folder, container, {})
+
+    def _builder(self) -> _core.RecordBuilder:
+        if self._core is None:
+            raise ValueError("the writer is closed")
+        return self._core
+
+    def append(self, row: Any) -> None:
+        """Append one row; a pair (key, value) for ``container="dict"``."""
+        self._builder().append(row, plain_of)
+
+    def extend(self, rows: Iterable[Any], *, progress: Callable[[int], object] | None = None) -> int:
+        """Append rows and return their number.
+
+        `progress` is called from time to time with the number of rows so far; an exception that it raises is passed on.
+        """
+        return fill(self._builder(), rows, plain_of, progress)
+
+    def __len__(self) -> int:
+        return self._builder().length
+
+    def close(self) -> None:
+        """Write the file; further calls do nothing."""
+        if self._core is not None:
+            builder, self._core = self._core, None
+            builder.save(self._path)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        self._core = None
+
+
+def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) -> None:
+    """Write a list, a dict or an iterator of rows to a records file, for `onecopy.open_records`.
+
+    The write is atomic: readers see the old file or the new one. See `Writer` for errors and disk space.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy import records
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.oc")
+    >>> records.save(path, [("a.jpg", 3), ("b.jpg", 1)])
+    >>> oc.open_records(path)[0]
+    ('a.jpg', 3)
+    """
+    container, rows = rows_of(data)
+    with Writer(path, container=container) as writer:
+        writer.extend(rows)
+
+
+def fill(
+    builder: _core.RecordBuilder, rows: Iterable[Any], registry: Any, progress: Callable[[int], object] | None
+) -> int:
+    """Append rows to a builder and return their number; rows of a `RowSource` without creating Python objects."""
+    if isinstance(rows, RowSource):
+        return rows.add_to(builder, registry, progress)
+    return builder.extend(rows, registry, progress=progress)
+
+
+def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
+    """Return the container of data and its rows: the pairs of a dict, the items of a list, or those of an iterator.
+
+    NotShareable for other containers: what is read is a List or a Dict, so their type and more would be lost.
+    """
+    kind = type(data)
+    if kind is dict or isinstance(data, Dict):
+        return "dict", data.items()
+    if isinstance(data, RowSource):
+        return data.container, data
+    if kind is list or isinstance(data, (List, Chain)) or (hasattr(kind, "__iter__") and not hasattr(kind, "__len__")):
+        return "list", data
+    rows = "dict(data)" if isinstance(data, Mapping) else "list(data)"
+    if hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__dataframe__"):  # its iterator may be that of its columns
+        rows = "data.to_dict('records')" if hasattr(kind, "iloc") else "onecopy.records.arrow_rows(data)"
+    hint = f"pass {rows} for its rows alone, or " if hasattr(kind, "__iter__") and kind not in (str, bytes) else ""
+    raise NotShareable(
+        f"rows must be a list, a dict or an iterator, not {kind.__name__}: {hint}use share_object, or "
+        "cached(codec='object'), for any object that can be pickled"
+    )
+
+
+def spool_folder(target: Path) -> str:
+    """Return the folder for the spool file: `target`, or a folder on disk if `target` is in memory."""
+    folders = [target, Path(tempfile.gettempdir()), Path("/var/tmp")]  # noqa: S108 - the file is nameless
+    on_disk = [folder for folder in folders if folder.is_dir() and not _core.is_in_memory(str(folder))]
+    return str((on_disk or folders)[0])

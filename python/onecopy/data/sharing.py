@@ -1,0 +1,294 @@
+"""`share`: build Python data once per machine, and map it in all processes.
+
+    anns = oc.share(lambda: load("instances.json"), key=oc.file_key("instances.json"))
+
+The first process of the machine that calls `share` builds; all others, however they were started (fork, spawn,
+forkserver, torchrun, another terminal), and later runs map the result within milliseconds. There is no process group
+and no server; `onecopy store prune` frees the disk space.
+
+Without a key the data has no name: it belongs to this process and to the processes that it passes the result to, as an
+argument or in a Dataset, and is freed when the last of them ends, even if they are killed.
+
+The modules for building are imported only in the process that builds, usually a child.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+from collections.abc import Sized
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from onecopy import _core
+from onecopy.data.rows import of_descriptor, of_path
+from onecopy.files.identity import start_of
+from onecopy.store import Store, choose_place, report_progress
+from onecopy.store.fork import call_in_child, free_unused_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from onecopy.data.rows import Dict, List
+    from onecopy.store import Artefact
+
+K = TypeVar("K")
+T = TypeVar("T")
+Codec = Literal["records", "pickle"]
+
+
+_OF_JOB = ", pickled by job "
+_LONG_UNUSED = 7 * 24 * 3600.0  # seconds
+
+
+@overload
+def share(  # type: ignore[overload-overlap]  # a mapping is an iterable too; it becomes a Dict
+    data: Mapping[K, T] | Callable[[], Mapping[K, T]],
+    key: str | None = None,
+    *,
+    codec: Codec = "records",
+    store: Store | str | os.PathLike[str] | None = None,
+    source: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Dict[K, T]: ...
+
+
+@overload
+def share(
+    data: Iterable[T] | Callable[[], Iterable[T]],
+    key: str | None = None,
+    *,
+    codec: Codec = "records",
+    store: Store | str | os.PathLike[str] | None = None,
+    source: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> List[T]: ...
+
+
+def share(
+    data: Iterable[T] | Mapping[Any, T] | Callable[[], Any],
+    key: str | None = None,
+    *,
+    codec: Codec = "records",
+    store: Store | str | os.PathLike[str] | None = None,
+    source: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> List[T] | Dict[Any, T]:
+    """Return a list or dict of Python values in memory that all processes of the machine share.
+
+    Parameters
+    ----------
+    data
+        A list, a dict or an iterator of rows; or a function without arguments that returns one, which is called only if
+        the data has to be built. Other containers, subclasses of list and dict too, are refused: `onecopy.share_object`
+        returns an object of the same type. Rows are strings, bytes, numbers, None, tuples, lists, dicts, numpy arrays
+        and the types of `onecopy.data.types`, nested in any way.
+    key
+        Processes that pass the same key get the same data, in this run and in later ones. The key must identify what
+        the data is made from: see `onecopy.file_key`. The function is part of the identity as well, with everything of
+        the program's own code that it reaches, as for `onecopy.cached`. None: the data has no name, and is shared by
+        this process and those that it passes the result to, until all of them have ended.
+    codec
+        "records": values are stored by type, and other types raise NotShareable. "pickle": values of other types are
+        pickled one by one, for processes of this job alone; the job becomes part of the key.
+    store
+        The place of the data: a `onecopy.Store` with its options, or a folder. None with a key: the default folder on
+        disk, whose cached pages the kernel can reclaim. None without a key: memory, if the data takes at most a quarter
+        of the available memory, else an unnamed file on disk. ``Store(place="memory")``: memory that is charged to the
+        control group of this process, twice the size of the data during the build. No byte of it is written to a file
+        on disk; the kernel may swap it.
+    source
+        The file that the data is made from, for `onecopy store ls` and `prune`; checked for changes after the build.
+    progress
+        Called from time to time with (rows done, rows in total or 0 if unknown) in the process that builds, which may
+        be a child. An exception that it raises ends the build and is passed on.
+
+    Returns
+    -------
+    List, Table or Dict
+        A Dict for a dict, a Table for rows that are all dicts with str keys, else a List.
+
+    Raises
+    ------
+    NotShareable
+        The data is another container; or a value has a type that cannot be stored exactly, then the message begins with
+        its path: ``[12].bbox[3]: ...``.
+    TypeError
+        The key is not text; or with a key: the function reaches a value without a stable identity, which is named.
+    ValueError
+        The artefact of this key has another number of rows than `data`.
+    NotEnoughMemory
+        The data does not fit into a store in memory.
+    OSError
+        ENOSPC: there is not enough space. Others: the folder cannot be used.
+    TimeoutError, FileChanged, ChildProcessError
+        See `onecopy.Store.get_or_build`.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> names = oc.share(["Ada", "Grace", "Edsger"])
+    >>> names[1], names[-1], len(names[::2])
+    ('Grace', 'Edsger', 2)
+    >>> oc.share({"a": (1, 2.5)})["a"]
+    (1, 2.5)
+    """
+    if codec not in ("records", "pickle"):
+        raise ValueError(f"codec must be 'records' or 'pickle', not {codec!r}")
+    job = _Job(data, codec, progress)
+    if key is None:
+        return _unnamed(job, None if store is None else Store.of(store))  # type: ignore[no-any-return]
+    shared: List[T] | Dict[Any, T]
+    shared, report = _named(job, _whole_key(job, key), Store.of(store), source)
+    given = len(data) if isinstance(data, Sized) and not report.built else len(shared)
+    if given != len(shared):
+        found = len(shared)
+        shared.close()
+        raise ValueError(
+            f"key {key!r} refers to data with {found} rows, but {given} rows were given: the key must change with "
+            "the data"
+        )
+    shared.report = report
+    return shared
+
+
+class _Job:
+    """The data of one call of `share`, with the options for building it."""
+
+    def __init__(self, data: Any, codec: Codec, progress: Callable[[int, int], object] | None) -> None:
+        self.data, self.codec, self.progress = data, codec, progress
+        self.is_made = not callable(data)
+        """Whether the data is in the memory of this process already."""
+        self._builder: _core.RecordBuilder | None = None  # kept, because an iterator can be consumed only once
+        if self.is_made:
+            from onecopy.data.row_files import rows_of
+
+            self._rows = rows_of(data)  # raises for other containers, also where the artefact exists
+
+    def build(self, store: Store | None) -> _core.RecordBuilder:
+        """Consume the rows on the first call, with a spool file in the place of the store; then return the builder."""
+        if self._builder is not None:
+            return self._builder
+        import tempfile
+
+        from onecopy.data.row_files import fill, rows_of
+        from onecopy.data.types import CODEC, plain_of, plain_or_pickle
+
+        container, rows = self._rows if self.is_made else rows_of(self.data())
+        is_plain = self.codec == "records"
+        folder = str(store.folder) if store is not None else _spool(tempfile.tempdir or tempfile.gettempdir())
+        if store is not None and store.place == "memory":
+            folder = ""  # in memory
+        builder = _core.RecordBuilder(folder, container, {} if is_plain else {CODEC: self.codec})
+        total = len(rows) if isinstance(rows, Sized) else 0
+
+        def report(done: int) -> None:
+            report_progress(builder.bytes)
+            if self.progress is not None:
+                self.progress(done, total)
+
+        fill(builder, rows, plain_of if is_plain else plain_or_pickle, report)
+        if not self.is_made:
+            del rows
+            free_unused_memory()
+        self._builder = builder
+        return builder
+
+
+def _whole_key(job: _Job, key: str) -> str:
+    """Return the key of an artefact: the key of the caller and the identity of the function."""
+    from onecopy.data.row_files import RowSource
+    from onecopy.store import keys
+
+    words = [keys.text_of(key)]
+    if callable(job.data):
+        words.append(f"by {keys.name_of(job.data)}")
+    elif isinstance(job.data, RowSource):
+        words.append(f"of {job.data.name()}")
+    if job.codec == "pickle":
+        return ", ".join(words) + _OF_JOB + _this_job()
+    return ", ".join(words)
+
+
+def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | None) -> tuple[Any, Artefact]:
+    if job.is_made:
+        store = store.with_options(where="here")
+
+    def build(path: Path) -> None:
+        builder = job.build(store)
+        if store.is_default and store.place == "memory":
+            choose_place(builder.bytes, "memory")  # NotEnoughMemory
+        builder.save(str(path))
+
+    report = store.get_or_build(key, build, source=source)
+    if report.built and job.codec == "pickle":
+        _remove_ended_jobs(store)
+    # Unpickles only if this call has codec="pickle", and the file, which belongs to this user (or one that the caller
+    # trusts), is marked with it.
+    shared = of_path(str(report.path), trusted=job.codec == "pickle", handle=report.handle)
+    return shared, report.without_handle()
+
+
+def _unnamed(job: _Job, store: Store | None) -> Any:
+    """Build an unnamed file, in this process or in a child, and open it."""
+
+    def build() -> int:
+        builder = job.build(store)
+        if store is not None and store.place == "disk":
+            return builder.save_nameless(str(store.folder))
+        try:
+            if (descriptor := builder.save_to_memory("onecopy", 4 if store is None else 0)) is not None:
+                return descriptor
+        except OSError:  # NotEnoughMemory, or a sandbox where /dev/shm is small
+            if store is not None:
+                raise
+        from onecopy.data.row_files import spool_folder
+
+        return builder.save_nameless(spool_folder(Path(_core.default_folder(memory=False)[0])))
+
+    forks = store is not None and store.where == "fork" and not job.is_made
+    return of_descriptor(_descriptor_from_child(build) if forks else build(), trusted=job.codec == "pickle")
+
+
+@functools.cache
+def _spool(_: str) -> str:
+    """Return the folder for the spool file of data that is built in memory, for a folder of temporary files."""
+    from onecopy.data.row_files import spool_folder
+
+    return spool_folder(Path("/dev/shm"))  # noqa: S108 - which is in memory
+
+
+def _descriptor_from_child(build: Callable[[], int]) -> int:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        call_in_child(lambda _: socket.send_fds(theirs, [b"."], [build()]), Path("unnamed data"))
+        received = socket.recv_fds(ours, 1, 1)[1]
+    return received[0]
+
+
+def _remove_ended_jobs(store: Store) -> None:
+    """Remove artefacts with pickles of jobs that have ended: their keys are never used again."""
+    gone = [artefact.key for artefact in store.ls() if artefact.state == "ready" and _is_of_ended_job(artefact)]
+    if gone:
+        store.prune(keys=gone)
+
+
+def _is_of_ended_job(artefact: Artefact) -> bool:
+    _, found, job = artefact.key.rpartition(_OF_JOB)
+    if not found:
+        return False
+    name, number, *started = job.split()
+    if name != "session":  # a job of a batch system: removed after a week without use
+        return time.time() - artefact.last_used > _LONG_UNUSED
+    return started != start_of(number).split()
+
+
+def _this_job() -> str:
+    """Return the name of the job of this process: that of torchrun or a batch system, else the terminal session."""
+    for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID"):
+        if os.environ.get(name, "none") not in ("", "none"):  # torchrun sets "none" where it has no id
+            return f"{name} {os.environ[name]}"
+    session = os.getsid(0)
+    return f"session {session} {start_of(session)}"

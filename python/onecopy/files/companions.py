@@ -1,0 +1,189 @@
+"""The files that a file names: the shards of an index, and the external data of an ONNX model."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, Any, cast
+
+from onecopy import _core
+from onecopy.base.arguments import is_text, path_text
+from onecopy.errors import FormatError, Kind
+from onecopy.files.mapping import Mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MAX_INDEX = 100 << 20
+"""Maximum size of an index in bytes: that of a safetensors header."""
+_MAX_FILES, _MAX_DEPTH, _MAX_NAME = 10_000, 32, 255
+"""Largest numbers of the files that a file names, of their folders, and of the bytes of a name in a folder."""
+
+
+class SetError(FormatError):
+    """Several files cannot be opened as one: a file is too short, lacks an array, or is outside the folder."""
+
+
+def names_in(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the files that an index or an ONNX model names, relative to its folder; [] for other files.
+
+    An index ("*.index*.json") and a model ("*.onnx") are recognized by their names: other JSON may be large, and ONNX
+    has no signature. Errors are those of `parse_index`; FormatError for a damaged model.
+    """
+    name = path_text(path)
+    if is_index(name):
+        return _checked(name, names_of_index(path))
+    if not name.endswith(".onnx"):
+        return []
+    tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(_core.open_mapping(name))["tensors"])
+    return _checked(name, [location for *_, storage, _, _, location, _ in tensors if storage == "external"])
+
+
+def _checked(path: str, names: Iterable[str]) -> list[str]:
+    """Return different names in their shortest form; SetError if not all of them can be files of one folder."""
+    found: dict[str, None] = {}
+    folders: set[str] = set()
+    distinct = dict.fromkeys(names)
+    if len(distinct) > _MAX_FILES:
+        raise SetError(f"it names {len(distinct)} files, at most {_MAX_FILES} are opened", Kind.TOO_COSTLY, path=path)
+    for name in distinct:
+        parts = os.path.normpath(name).split("/")
+        if not is_inside(name) or name.endswith(("/", "/.", "/..")) or len(parts) > _MAX_DEPTH:
+            raise SetError(
+                f"invalid file {name[:200]!r}: not the path of a file inside its folder", Kind.OUT_OF_BOUNDS, path=path
+            )
+        if any(len(part.encode()) > _MAX_NAME or not part.isprintable() for part in parts):
+            raise SetError(f"invalid file {name[:200]!r}: not printable, or longer than {_MAX_NAME} bytes", path=path)
+        found["/".join(parts)] = None
+        folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
+    if both := folders.intersection(found):
+        raise SetError(f"invalid file {min(both)!r}: it is the folder of another one", Kind.INCONSISTENT, path=path)
+    return list(found)
+
+
+def is_index(name: str) -> bool:
+    """Return whether a path or URL has the name of an index of shards.
+
+    Examples
+    --------
+    >>> is_index("https://host/model.safetensors.index.json?x=1"), is_index("/data/config.json")
+    (True, False)
+    """
+    last = name.partition("?")[0].rpartition("/")[2]
+    return last.endswith(".json") and ".index." in last
+
+
+def begins_as_json(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file begins like the JSON index of shards; a safetensors file has a zero byte there."""
+    # The buffer of Python 3.14 brings 128 KiB into memory, and more ahead.
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - loads pathlib
+        return re.fullmatch(rb"\s*\{\s*[\"}][^\0]*", file.read(64)) is not None
+
+
+def names_of_index(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the files that an index names, relative to its folder; errors are those of `of_index`."""
+    text = path_text(path)
+    with Mapping(text) as index:
+        weight_map, _ = parse_index(text, index_text(index))
+    return list(dict.fromkeys(weight_map.values()))
+
+
+def index_text(index: Mapping) -> bytes:
+    """Return the text of an index, read with pread: another program may truncate the mapped file."""
+    if index.nbytes > _MAX_INDEX:
+        raise FormatError(
+            f"index of shards too large: {index.nbytes} bytes, at most {_MAX_INDEX}", Kind.TOO_COSTLY, path=index.path
+        )
+    return os.pread(index.fileno(), index.nbytes, 0)
+
+
+def parse_index(path: str, text: bytes) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the file of each name, and the metadata with values as text."""
+    import json  # here, because opening one file does not need it
+
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=_distinct)
+        weight_map, metadata = found.get("weight_map"), found.get("metadata") or {}
+        if not isinstance(weight_map, dict) or not isinstance(metadata, dict):
+            raise ValueError("no 'weight_map' from names to files")  # noqa: TRY004 - one error for all of them
+        texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in metadata.items()}
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise FormatError(
+            f"not the index of a sharded model, although it begins like JSON: {reason}", Kind.NOT_THIS_FORMAT, path=path
+        ) from None
+    if not weight_map:
+        raise SetError("the 'weight_map' is empty: there are no shards", path=path)
+    for name in weight_map:
+        if not is_text(name):
+            raise SetError(f"invalid name {name!r}: it contains an unpaired surrogate", path=path)
+    inside: set[str] = set()  # checked before: a shard has many arrays
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or not (file in inside or is_inside(file)):
+            raise SetError(
+                f"invalid file {file!r} for {name!r}: not a path inside the folder of the index",
+                Kind.OUT_OF_BOUNDS,
+                path=path,
+            )
+        inside.add(file)
+    return weight_map, texts
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate name")
+    return found
+
+
+def is_inside(location: object) -> bool:
+    """Return whether `location` is a relative path that stays inside its folder, apart from symbolic links."""
+    if not is_text(location) or not location or location[0] == "/" or {"\0", "\\"} & set(location):
+        return False
+    return os.path.normpath(location).partition("/")[0] not in (".", "..")
+
+
+def paths_of(owner: str, locations: Iterable[str]) -> list[str]:
+    """Return the paths of the files that `owner` names; SetError for links that are not followed.
+
+    A link counts as a part of the folder, as the bytes of a file do. One that another user made, who is not root, is
+    followed only to a file that its owner can read too.
+    """
+    folder = os.path.dirname(owner)  # noqa: PTH120 - as given
+    paths = []
+    for location in locations:
+        path, parts = folder, location.split("/")
+        for at, part in enumerate(parts):
+            path = os.path.join(path, part)  # noqa: PTH118
+            with contextlib.suppress(OSError):  # raised again when the file is opened
+                link = os.lstat(path)
+                if stat.S_ISLNK(link.st_mode) and (reason := _why_not_followed(link, path, parts[at + 1 :])):
+                    raise SetError(f"{location!r} is not opened: {reason}", Kind.OUT_OF_BOUNDS, path=owner)
+        paths.append(path)
+    return paths
+
+
+def _why_not_followed(link: os.stat_result, path: str, rest: list[str]) -> str:
+    """Return why a link is not followed, of a path that goes on with `rest`; "" if it is followed."""
+    if ".." in rest:
+        return f"{path} is a symbolic link, and '..' follows it"
+    real = os.path.realpath(os.path.join(path, *rest))  # noqa: PTH118
+    owner = _core.owner_at(path)
+    if owner in (os.geteuid(), 0) or _may_read(owner, link.st_gid, real):
+        return ""
+    return f"{path} is a symbolic link of user {link.st_uid}, who cannot read {real}: replace the link by the file"
+
+
+def _may_read(owner: int | None, group: int, path: str) -> bool:
+    """Return whether the permissions let the owner and the group of a link read a file; None: any user at all."""
+
+    def has(path: str, bits: int) -> bool:
+        found = os.stat(path)  # noqa: PTH116
+        shift = 0 if owner is None else 6 if found.st_uid == owner else 3 if found.st_gid == group else 0
+        return found.st_mode >> shift & bits == bits
+
+    folders = itertools.accumulate(path.split("/")[:-1], lambda above, name: f"{above}/{name}")
+    return has(path, 4) and all(has(folder or "/", 1) for folder in folders)

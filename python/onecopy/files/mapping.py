@@ -1,0 +1,301 @@
+"""Files mapped as read-only memory, whole or in part.
+
+A `Mapping` owns the mapped memory together with the views (memoryviews, arrays) made from it: the memory is unmapped
+after `close`, when the last view is gone. The mapped pages are those of the page cache, so all processes of the machine
+share one copy.
+
+**When not to use it.** For files that other programs edit in place. Reading a part of a mapped file that was truncated
+ends the process (SIGBUS); ``mode="copy"`` avoids this, and `guard` turns it into an error.
+
+**Threads.** All functions and methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import abc
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
+
+from onecopy import _core
+from onecopy.base.arguments import non_negative, path_text, thread_count
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["ArraysMode", "Identity", "Mapping", "Mode", "OpenFile", "check", "guard"]
+
+Mode: TypeAlias = Literal["map", "copy"]
+ArraysMode: TypeAlias = Literal["map", "copy", "snapshot"]
+"""How arrays are opened: see `onecopy.open`."""
+Identity: TypeAlias = tuple[int, int, int, int]
+"""(device, inode, size in bytes, time of the last write in ns): equal if the file is the same and was not modified."""
+_Options: TypeAlias = tuple[int, int | None, Mode, bool, int]
+"""Offset, length, mode, private and threads of a `Mapping`."""
+
+
+def absolute(path: str) -> str:
+    """Return `path` as an absolute path, for processes with another working folder; symbolic links are not resolved."""
+    return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - 10 us less
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Open a regular file for reading; OSError (ENODEV) for a socket, a device, or a FIFO, on which `open` waits."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.ENODEV, "not a regular file (a FIFO, socket or device)", path)
+    return file
+
+
+def guard() -> None:
+    """Install a SIGBUS handler that replaces unreadable mapped pages by zeros and records the loss.
+
+    Without it, reading a mapped page ends the process (SIGBUS) if another program has truncated the file, the disk
+    fails, or the network file system is unreachable. With it, the page (after a truncation: all pages from there to the
+    end) reads as zeros in this process, and the next call on the file raises `DataLost`. Results computed between the
+    fault and the error are wrong: call `check` before using them. The handler stays installed until the process ends;
+    calling `guard` again does no harm.
+
+    Only mappings of onecopy are guarded. Any other SIGBUS goes to the handler that was installed before, such as
+    Python's faulthandler; a faulthandler enabled after the guard prints its report once, and the program continues. A
+    handler that is installed later and does not call the previous one disables the guard: call `guard` again after
+    installing it. The first SIGBUS that a program sends to itself (``signal.raise_signal``) is indistinguishable from
+    one that faulthandler passes on, and is ignored. A system call on a lost page (``file.write(view)``) fails with
+    EFAULT, with or without the guard.
+
+    Raises
+    ------
+    OSError
+        The signal handler cannot be installed.
+
+    Examples
+    --------
+    >>> import onecopy as oc, os, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(b"x" * 100_000)
+    >>> oc.guard()
+    >>> mapping = oc.Mapping(path)
+    >>> view = mapping.view()
+    >>> os.truncate(path, 0)
+    >>> view[50_000]  # without the guard, SIGBUS would end the process
+    0
+    >>> oc.check()
+    Traceback (most recent call last):
+        ...
+    onecopy.DataLost: [Errno 5] read: the file was truncated to 0 bytes while mapped; ...
+    """
+    _core.guard()
+
+
+def check() -> None:
+    """Raise if any mapping of this process has lost bytes, in which case data read from it may be zeros.
+
+    The loss of an open file is raised by every call, that of a closed file by one call. Files that became shorter are
+    detected even if no lost page was read, and without `guard`. Costs one system call per open mapping.
+
+    Raises
+    ------
+    DataLost
+        The first loss found, with ``filename``, and ``offset`` in bytes.
+    """
+    _core.check()
+
+
+class Closeable:
+    """Base class of objects that hold a resource of the system and release it in `close` or at the end of ``with``."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Release the resource; further calls do nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class OpenFile(Closeable, abc.ABC):
+    """Base class of open files: path, identity, number of views, and `close`."""
+
+    _path: str
+
+    @property
+    @abc.abstractmethod
+    def core(self) -> _core.Mapping:
+        """The mapping of the compiled module, for `onecopy.files.page_cache`."""
+
+    @property
+    def path(self) -> str:
+        """The path that was given when the file was opened."""
+        return self._path
+
+    @property
+    def identity(self) -> Identity:
+        """The identity of the file when it was opened: (device, inode, size in bytes, time of the last write in ns)."""
+        return self.core.identity
+
+    def changed(self) -> bool:
+        """Return whether the path now refers to another file, or the file was modified since it was opened."""
+        return self.core.changed()
+
+    @property
+    def views(self) -> int:
+        """The number of views (arrays, memoryviews) in use; they keep the memory mapped after `close`."""
+        return self.core.views
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self.core.closed
+
+
+class Mapping(OpenFile):
+    """A file, or a range of it, as memory; `view` returns its bytes as a memoryview without a copy.
+
+    Parameters
+    ----------
+    path
+        A regular file; symbolic links are followed.
+    offset, length
+        The range in bytes; it need not start or end at a page boundary. ``length=None``: to the end of the file.
+    mode
+        "map": the pages of the page cache, shared with all processes. "copy": the bytes are read into private memory,
+        in huge pages, by `threads` threads.
+    private
+        True: writable copy-on-write memory. Writing to a page makes a private copy of it; the file never changes.
+    threads
+        Number of threads that read for ``mode="copy"``; None: 8.
+
+    Raises
+    ------
+    OSError
+        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``; also for an empty
+        file (ENODATA), a FIFO, socket or device (ENODEV), and a range beyond the end of the file (EINVAL).
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(b"hello, world")
+    >>> with oc.Mapping(path, offset=7) as mapping:
+    ...     bytes(mapping.view())
+    b'world'
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        mode: Mode = "map",
+        private: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        self._set(path_text(path), (offset, length, mode, private, thread_count(threads)))
+
+    def _set(self, path: str, options: _Options, expected: Identity | None = None, *, fd: int | None = None) -> None:
+        self._path, self._options = path, options
+        offset, length, mode, private, threads = options
+        if mode not in ("map", "copy"):
+            raise ValueError(f"mode must be 'map' or 'copy', not {mode!r}")
+        offset = non_negative("offset", offset)
+        length = None if length is None else non_negative("length", length)
+        copy = mode == "copy"
+        if fd is None:
+            self._core = _core.open_mapping(
+                path,
+                offset=offset,
+                length=length,
+                copy=copy,
+                private_pages=private,
+                threads=threads,
+                expected=expected,
+            )
+        else:
+            self._core = _core.map_descriptor(fd, path, offset=offset, length=length, copy=copy, private_pages=private)
+        self._absolute = absolute(path) if fd is None else ""
+
+    @classmethod
+    def from_descriptor(
+        cls,
+        fd: int,
+        name: str | None = None,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        mode: Mode = "map",
+        private: bool = False,
+    ) -> Self:
+        """Map the file of an open descriptor, such as a memfd or an unlinked file.
+
+        The descriptor is duplicated, so the caller still owns and closes its own. `name` is shown instead of a path in
+        errors. The mapping cannot be pickled. The other parameters and the errors are those of `Mapping`.
+
+        Examples
+        --------
+        >>> import os, onecopy as oc
+        >>> fd = os.memfd_create("scratch")
+        >>> _ = os.write(fd, b"abc")
+        >>> bytes(oc.Mapping.from_descriptor(fd).view())
+        b'abc'
+        >>> os.close(fd)
+        """
+        self = cls.__new__(cls)
+        self._set(name or f"<descriptor {fd}>", (offset, length, mode, private, 0), fd=fd)
+        return self
+
+    def view(self, offset: int = 0, length: int | None = None) -> memoryview:
+        """Return a range of the mapping, in bytes, as a memoryview without a copy; writable with ``private=True``.
+
+        The view keeps the memory mapped, also after `close`. IndexError if the range is beyond the end of the mapping.
+        """
+        offset = non_negative("offset", offset)
+        rest = max(self.nbytes - offset, 0) if length is None else non_negative("length", length)
+        return self._core.view(offset, rest)
+
+    def fileno(self) -> int:
+        """Return the file descriptor, which the mapping owns: callers must not close it."""
+        return self._core.fileno()
+
+    def close(self) -> None:
+        """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""
+        self._core.close()
+
+    @property
+    def core(self) -> _core.Mapping:
+        """The mapping of the compiled module, for `onecopy.files.page_cache`."""
+        return self._core
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the mapped range in bytes."""
+        return self._core.nbytes
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte, congruent to its file offset modulo 2 MiB; 64 bytes after the end are readable."""
+        return self._core.address
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __getstate__(self) -> tuple[object, ...]:
+        if not self._absolute:
+            raise TypeError(f"{self!r} cannot be pickled, because it has no path: send its descriptor instead")
+        return self._absolute, self._options, self.identity
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:  # FileChanged if the file was modified or replaced since
+        self._set(*state)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.nbytes} bytes, {self._options[2]}"
+        return f"<onecopy.{type(self).__name__} {self._path!r} {state}>"

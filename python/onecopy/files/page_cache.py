@@ -1,0 +1,512 @@
+"""Query and control which parts of files are in the page cache: `residency`, `warm`, `evict`, `pin`.
+
+The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return a report of what the
+kernel did. A hint that the kernel refused is noted in the report and not raised; a number that the kernel does not
+report is None, never zero. A file that was truncated while mapped raises `onecopy.DataLost`.
+
+All processes of the machine share the page cache, so a file that one process has warmed is warm for all of them.
+Private copies (``mode="copy"``) are not affected. Every function releases the GIL and may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
+
+from onecopy import _core
+from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
+from onecopy.base.arguments import byte_count, non_negative, path_text, thread_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol, TypedDict, Unpack
+
+    class Mapped(Protocol):
+        """An object with one mapping: `onecopy.Mapping`, or an `onecopy.ArrayFile` of one file."""
+
+        @property
+        def core(self) -> _core.Mapping:
+            """The mapping of the compiled module."""
+
+    class Several(Protocol):
+        """An object with mappings of several files, or of parts of them: any `onecopy.ArrayFile`."""
+
+        def portions(self) -> list[Portion]:
+            """Return the portions, one or more per file."""
+
+    class WarmOptions(TypedDict, total=False):
+        """The options of `warm` that say how to read; they are documented there."""
+
+        threads: int | None
+        huge: bool | None
+        max_bytes: int | str | None
+        mechanism: Mechanism
+        in_order: bool
+
+
+__all__ = [
+    "EvictReport",
+    "MappedPages",
+    "Mechanism",
+    "PageCache",
+    "PinReport",
+    "Portion",
+    "Range",
+    "Residency",
+    "WarmJob",
+    "WarmReport",
+    "available_memory",
+    "cachestat",
+    "evict",
+    "expect_memory",
+    "mapped_in",
+    "pin",
+    "residency",
+    "unpin",
+    "warm",
+]
+
+Range: TypeAlias = tuple[int, int]
+"""(offset, length) in bytes from the start of the mapping; rounded outwards to whole pages."""
+
+Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
+
+
+class Portion(NamedTuple):
+    """Ranges of one mapping, as a target; `onecopy.ArrayFile.portions` returns those of some arrays."""
+
+    mapping: _core.Mapping
+    """The mapping of the compiled module."""
+    ranges: Sequence[Range] | None = None
+    """None: the whole mapping; an empty list: no bytes."""
+    inspector: _core.Inspector | None = None
+    """Checks the bytes while they are read; None: they are not checked."""
+
+
+Opened: TypeAlias = "Mapped | Several | Portion"
+Target: TypeAlias = "Opened | str | os.PathLike[str] | Sequence[Opened | str | os.PathLike[str]]"
+"""An open file, a path, or a list of these, which are treated as one."""
+
+
+def _portions(
+    target: Target,
+    ranges: Sequence[Range] | None = None,
+    inspector: _core.Inspector | None = None,
+    *,
+    maps_paths: bool = True,
+) -> list[Portion]:
+    """Return the mappings of a target, each with its ranges; a path is mapped by this call with `maps_paths`.
+
+    TypeError if `target` is not an open file, or if `ranges` are given for several files.
+    """
+    core = getattr(target, "core", None)
+    if core is None and maps_paths and not isinstance(target, list) and isinstance(target, str | bytes | os.PathLike):
+        core = _core.open_mapping(path_text(target))
+    if core is not None:
+        if ranges is not None:
+            ranges = [(non_negative("offset", offset), non_negative("length", length)) for offset, length in ranges]
+        return [Portion(core, ranges, inspector)]
+    if type(target) is Portion:
+        parts = [target]
+    elif isinstance(target, list | tuple):
+        parts = []
+        for single in target:
+            parts += (single,) if type(single) is Portion else _portions(single, maps_paths=maps_paths)
+    elif hasattr(target, "portions"):
+        parts = target.portions()
+    else:
+        raise TypeError(f"expected an open onecopy file, not {target!r}: onecopy.Mapping(path) opens any file")
+    if ranges is not None or inspector is not None:
+        raise TypeError("ranges cannot be given for several files: give names of arrays instead, file.warm([...])")
+    return parts
+
+
+def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
+    """Unmap the pages of a file from this process, and drop them from the page cache where no other process maps them.
+
+    Pages that other processes map, or that are locked, stay in memory, and the report gives the reason. Pages of
+    ``private=True`` mappings stay as well, because they may contain changes. Dirty pages are written to disk first.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 20))
+    >>> oc.evict(path).bytes
+    1048576
+    """
+    return _core.total_evicted([_core.evict(core, part) for core, part, _ in _portions(target, ranges)])
+
+
+def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
+    """Report how much of a file is in the page cache and in the page tables of this process.
+
+    Takes about 0.1 ms per GiB where cachestat can be used (Linux 6.5; files that this process owns or may write), else
+    up to 4 ms per GiB.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 20))
+    >>> oc.residency(path).bytes
+    1048576
+    """
+    return _core.total_residency([_core.residency(core, part) for core, part, _ in _portions(target, ranges)])
+
+
+def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
+    """Report how much of an open file is in the page cache, whichever process read it; takes 0.1 ms per GiB.
+
+    Parameters
+    ----------
+    descriptor
+        An open file descriptor.
+    byte_range
+        (offset, length) in bytes, rounded outwards to whole pages; None: the whole file.
+
+    Raises
+    ------
+    OSError
+        EPERM: this process neither owns the file nor may write to it, or its container forbids the call. ENOSYS: before
+        Linux 6.5. EOPNOTSUPP: a file on hugetlbfs, or nothing was found and its pages may belong to a file of another
+        file system (overlayfs, FUSE). `residency` uses other interfaces in these cases.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from onecopy.files.page_cache import cachestat
+    >>> with tempfile.TemporaryFile() as file:
+    ...     _ = file.write(bytes(1 << 20)), file.flush()
+    ...     cachestat(file.fileno()).cached
+    1048576
+    """
+    return _core.cachestat(descriptor, byte_range)
+
+
+def register_with_cuda(portions: Sequence[Portion], *, only_tried: bool = False) -> None:
+    """Register pages of open files with the NVIDIA driver as pinned host memory, until they are unmapped.
+
+    They stay in memory, one copy for all processes, and a GPU copies from them by itself. Uses the CUDA context of this
+    thread, else that of the first device.
+
+    Raises
+    ------
+    OSError
+        ENODEV: there is no GPU or no driver. EOPNOTSUPP: they cannot register read-only memory; with `only_tried`, also
+        for a file that is neither on ext4 nor in memory. EINVAL: copy-on-write pages. EBUSY: some of the pages are
+        registered already.
+    """
+    for mapping, ranges, _ in portions:
+        _core.register_with_cuda(mapping, ranges, only_tried=only_tried)
+
+
+def mapped_in(pid: int, address: int, length: int) -> MappedPages:
+    """Report how many bytes of an address range of a process are mapped, and how many of them in huge pages.
+
+    Takes 0.5 ms per GiB.
+
+    Parameters
+    ----------
+    pid
+        The process.
+    address, length
+        The range of addresses in that process, in bytes.
+
+    Raises
+    ------
+    OSError
+        ENOENT or ESRCH: the process has ended. EACCES or EPERM: it belongs to another user. ENOTTY: before Linux 6.7.
+
+    Examples
+    --------
+    >>> import mmap, os, ctypes
+    >>> from onecopy.files.page_cache import mapped_in
+    >>> memory = mmap.mmap(-1, 1 << 20)
+    >>> address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    >>> memory[:8192] = bytes(8192)
+    >>> mapped_in(os.getpid(), address, 1 << 20).mapped >= 8192
+    True
+    """
+    return _core.mapped_in(non_negative("pid", pid), non_negative("address", address), non_negative("length", length))
+
+
+def pin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = None) -> PinReport:
+    """Lock the pages of an open file into memory until `unpin` is called or the mapping is released.
+
+    Pages that are not in memory are read. RLIMIT_MEMLOCK (often 8 MiB) limits how much can be locked; the report has
+    the number of locked bytes.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 16))
+    >>> with oc.Mapping(path) as mapping:
+    ...     oc.pin(mapping).bytes
+    65536
+    """
+    portions = _portions(target, ranges, maps_paths=False)  # its mapping, and so the lock, would end with this call
+    return _core.total_pinned([_core.pin(core, part) for core, part, _ in portions])
+
+
+def unpin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = None) -> None:
+    """Unlock pages that `pin` has locked."""
+    for core, part, _ in _portions(target, ranges, maps_paths=False):
+        _core.unpin(core, part)
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that this process can still allocate: the minimum over the machine and its cgroups.
+
+    For a control group and each group above it, this is its limit minus the charged memory that cannot be reclaimed.
+    Memory of other processes in the group is charged too. Files in ``/dev/shm`` and other shared memory cannot be
+    reclaimed; page cache can. None where the system does not report it (macOS).
+
+    Examples
+    --------
+    >>> available_memory() > 0
+    True
+    """
+    left = _core.available_memory()
+    return None if left is None else left[0]
+
+
+def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *, instead: str = "") -> None:
+    """Raise an error if this process cannot get `nbytes` of memory, and up to 32 MiB to work with.
+
+    Linux grants more memory than there is, and ends a process when it uses it. Call this before large amounts are
+    written: to arrays of a file opened with ``private=True``, whose written pages become memory of this process, or to
+    new arrays. It reads a few files of the kernel; nothing is reserved: what other processes take meanwhile is missing.
+
+    Parameters
+    ----------
+    nbytes
+        Number of bytes, or text such as "2 GB".
+    doing, path, instead
+        The failed operation, its file and what to do instead, for the message.
+
+    Raises
+    ------
+    NotEnoughMemory
+        A MemoryError and OSError (ENOMEM): `available_memory` is less; the message has the numbers and the limit.
+
+    Examples
+    --------
+    >>> from onecopy.files.page_cache import expect_memory
+    >>> expect_memory("1 MiB")
+    """
+    _core.expect_memory(byte_count("nbytes", nbytes), doing, path, instead)
+
+
+_warmed: dict[tuple[int, ...], int] = {}
+"""Files that this process has read into memory completely, the last 64: bytes by identity."""
+_MAX_WARMED = 64
+
+
+def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
+    """Return the bytes of a mapping that this process has warmed completely and that are not cached any more.
+
+    0 for a file that was not warmed, of which only a part is mapped, or whose `cached` bytes are not known.
+    """
+    expected = _warmed.get(tuple(mapping.identity))
+    return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
+
+
+def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> None:
+    """Note the files that a warming has filled."""
+    for core, part, _ in portions if report.complete and report.filled else ():
+        if part is None:
+            _warmed[tuple(core.identity)] = core.nbytes
+    while len(_warmed) > _MAX_WARMED:
+        _warmed.pop(next(iter(_warmed)), None)
+
+
+class WarmJob:
+    """A `warm` that runs in threads in the background.
+
+    It shares ownership of the mapping, so the file may be closed while it runs. After a fork it belongs to the parent:
+    `wait` in the child raises OSError (ECHILD).
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 20))
+    >>> job = oc.warm(path, wait=False)
+    >>> job.wait().complete
+    True
+    """
+
+    def __init__(self, core: _core.WarmJob, portions: Sequence[Portion] = ()) -> None:
+        self._core, self._portions = core, portions
+
+    def wait(self, timeout: float | None = None, *, progress: Callable[[int, int], object] | None = None) -> WarmReport:
+        """Wait until the job has finished and return its report.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait; None: without a limit. The job continues after a timeout.
+        progress
+            Called about 20 times per second with (bytes done, bytes in total). An exception that it raises cancels the
+            job and is passed on.
+
+        Raises
+        ------
+        TimeoutError
+            The job has not finished after `timeout` seconds.
+        DataLost
+            The file was truncated, or the device failed.
+        KeyboardInterrupt
+            Ctrl-C was pressed; the job is cancelled.
+        """
+        deadline = None if timeout is None else monotonic() + timeout
+        pause = 0.05  # seconds between two checks of progress and signals
+        try:
+            if progress is not None:
+                progress(*self._core.progress)
+            while True:
+                if deadline is not None:
+                    pause = max(0.0, min(0.05, deadline - monotonic()))
+                report = self._core.wait_for(pause)
+                if progress is not None:
+                    progress(*self._core.progress)
+                if report is not None:
+                    _note_warmed(self._portions, report)
+                    return report
+                if deadline is not None and monotonic() >= deadline:
+                    done, total = self._core.progress
+                    break
+        except BaseException:
+            self._core.cancel()
+            raise
+        raise TimeoutError(f"warming has read {done} of {total} bytes after {timeout} s, and continues")
+
+    def cancel(self) -> None:
+        """Stop after the pieces that are being read; `wait` then reports what was done."""
+        self._core.cancel()
+
+    @property
+    def done(self) -> bool:
+        """Whether the job has finished, so that `wait` returns immediately."""
+        return self._core.done
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """(bytes done, bytes in total); bytes that were in memory before count as done."""
+        return self._core.progress
+
+    def __repr__(self) -> str:
+        done, total = self.progress
+        try:
+            state = ", done" if self.done else ""
+        except OSError:  # this process was forked while it ran
+            state = ", of the parent process"
+        return f"<onecopy.WarmJob {done} of {total} bytes{state}>"
+
+
+@overload
+def warm(
+    target: Target,
+    ranges: Sequence[Range] | None = None,
+    *,
+    inspector: _core.Inspector | None = None,
+    wait: Literal[True] = True,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Unpack[WarmOptions],
+) -> WarmReport: ...
+
+
+@overload
+def warm(
+    target: Target,
+    ranges: Sequence[Range] | None = None,
+    *,
+    inspector: _core.Inspector | None = None,
+    wait: Literal[False],
+    **options: Unpack[WarmOptions],
+) -> WarmJob: ...
+
+
+def warm(
+    target: Target,
+    ranges: Sequence[Range] | None = None,
+    *,
+    threads: int | None = None,
+    huge: bool | None = None,
+    max_bytes: int | str | None = None,
+    mechanism: Mechanism = "auto",
+    in_order: bool = False,
+    inspector: _core.Inspector | None = None,
+    wait: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+) -> WarmReport | WarmJob:
+    """Read a file into the page cache at the speed of the device, and map its pages into this process.
+
+    Parameters
+    ----------
+    target
+        An open file, a path, or a list of these, whose files are read at the same time. The pages of a path are not
+        mapped; they stay in the page cache until the kernel reclaims the memory.
+    ranges
+        (offset, length) in bytes; None: the whole file. Small ranges with gaps between them are read without readahead,
+        in small pages.
+    threads
+        Number of threads that read; None: 8, because they wait for the disk and need little CPU time.
+    huge
+        Whether to request 2 MiB pages before reading. None: yes, except for files larger than half of the available
+        memory (a small access would read 512 times its size and evict other pages), and for ranges below 16 MiB with
+        gaps between them. True: for those ranges as well.
+    max_bytes
+        Maximum number of bytes to read, as a number or text such as "2 GiB"; None: the available memory. The kernel may
+        read a few MiB ahead.
+    mechanism
+        "auto", or "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only request huge pages), "none".
+    in_order
+        Whether the caller reads the whole file from front to back next. On devices with a readahead of 4 MiB or more
+        that is as fast as warming, so only huge pages are requested.
+    inspector
+        Checks the bytes while they are read; see the parameter ``verify`` of `ArrayFile.warm`.
+    wait
+        False: return a `WarmJob` immediately.
+    progress
+        Called about 20 times per second with (bytes done, bytes in total). An exception that it raises cancels the work
+        and is passed on.
+
+    Returns
+    -------
+    WarmReport or WarmJob
+        The report has the bytes, how many were cached before and after, the share of huge pages, page faults, GiB/s,
+        the mechanism and the reason for it.
+
+    Raises
+    ------
+    DataLost
+        The file was truncated while it was mapped, or the device failed.
+    OSError
+        The path cannot be opened, or reading failed otherwise, such as with ENOMEM in a control group.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 20))
+    >>> report = oc.warm(path)
+    >>> report.bytes, report.complete
+    (1048576, True)
+    """
+    if progress is not None and not wait:
+        raise ValueError("progress cannot be given with wait=False: give it to the wait() of the job")
+    portions = _portions(target, ranges, inspector)
+    core = _core.start_warm(
+        portions,
+        threads=0 if threads is None else thread_count(threads),
+        huge=huge,
+        budget=None if max_bytes is None else byte_count("max_bytes", max_bytes),
+        mechanism=mechanism,
+        in_order=in_order,
+    )
+    job = WarmJob(core, portions)
+    return job.wait(progress=progress) if wait else job

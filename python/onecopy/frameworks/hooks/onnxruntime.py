@@ -1,0 +1,128 @@
+"""`onnxruntime.InferenceSession` uses weights that are prepacked once per machine, and mapped.
+
+Session options cannot be inspected: they may hold weights, custom operators or entries that decide how a model is
+optimized. So calls of their methods are recorded, and prepacked weights are used only with options of which every
+setting is known: those made after the methods were replaced. With any other options ONNX Runtime reads the model.
+
+**Not shared:** `_why_read` has the reasons of the options, `onecopy.frameworks.onnxruntime._ladder` those of the
+model.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from onecopy.run.call_log import name_of, note, note_read
+from onecopy.run.hooks import guarded, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from onecopy.frameworks.onnxruntime._ladder import Opening
+
+SESSION = "onnxruntime.InferenceSession"
+_READERS = ("get_session_config_entry", "has_providers")
+"""Methods of session options that change nothing."""
+_settings: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+"""For session options of which every setting is known: names of the entries and methods that set something."""
+
+
+def apply(onnxruntime: ModuleType) -> None:
+    """Replace the initialization of `InferenceSession`, and record the settings of `SessionOptions`."""
+    kind = onnxruntime.SessionOptions
+    for name, method in list(vars(kind).items()):
+        if name == "__init__" or (callable(method) and not name.startswith("_") and name not in _READERS):
+            replace(kind, name, partial(_recorded, kind, name))
+    replace(onnxruntime.InferenceSession, "__init__", _init)
+
+
+def _recorded(kind: type[Any], name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def record(self: Any, args: Any) -> None:
+        if type(self) is kind and self in _settings:
+            _settings[self].add(str(args[0]) if name == "add_session_config_entry" and args else name)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        guarded(f"onnxruntime.SessionOptions.{name}", record, self, args)
+        done = original(self, *args, **kwargs)
+        if type(self) is kind and name == "__init__":
+            _settings.setdefault(self, set())
+        return done
+
+    return method
+
+
+def _init(original: Callable[..., None]) -> Callable[..., None]:
+    def __init__(  # noqa: N807
+        self: Any, path_or_bytes: Any, sess_options: Any = None, providers: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        opening = None
+        if isinstance(path_or_bytes, (str, os.PathLike)) and not type(self).__module__.startswith("onecopy."):
+            opening = _prepacked(path_or_bytes, sess_options, providers, kwargs)
+        given = self, path_or_bytes, sess_options, providers, *args
+        if opening is None or not _makes_session(opening, original, given, kwargs):
+            original(*given, **kwargs)
+
+    return __init__
+
+
+def _makes_session(opening: Opening, original: Callable[..., None], given: Any, kwargs: dict[str, Any]) -> bool:
+    """Initialize a session on prepacked weights; if that fails, return False, and report why."""
+    from onecopy.frameworks.onnxruntime import _ladder, _options
+    from onecopy.store.fork import trim_heap
+
+    session, path, options, providers, *args = given
+    try:
+        ours = _options.copied(options, opening.entries)
+        original(session, opening.model, ours, providers, *args, **{**kwargs, "enable_fallback": 0})
+        session._sess_options = _options.copied(options, {})
+        session._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
+        # `set_providers` makes the session again: from the file, as without this module.
+        session._model_path, session._model_bytes, session._sess_options_initial = os.fspath(path), None, options
+        session._opened_by_onecopy = opening  # its mappings live as long as the session
+        shared = sum(file.bytes for file in _ladder.mapped_files(opening.files))
+    except Exception as error:  # any: the session is made as without this module
+        opening.close()
+        note_read(SESSION, path, f"the session on prepacked weights failed: {error}")
+        return False
+    trim_heap()
+    note(SESSION, name_of(path), shared=shared)
+    return True
+
+
+def _prepacked(path: Any, options: Any, providers: Any, given: dict[str, Any]) -> Opening | None:
+    """Return how a session uses prepacked weights, made if the store lacks them; None if it reads the file."""
+    from onecopy.frameworks.onnxruntime import _ladder
+
+    try:
+        reason = _why_read(options, given)
+        if not reason:
+            optimizers = tuple(sorted(given.get("disabled_optimizers") or ()))
+            opening = _ladder.auto(_ladder.Request(os.fsdecode(path), options, providers, optimizers, True, None))
+            if opening.mode != "read":
+                return opening
+            opening.close()
+            reason = opening.reason.removeprefix("auto: ")
+    except Exception as error:  # any: ONNX Runtime reads the file, or raises its own error
+        reason = str(error)
+    note_read(SESSION, path, reason)
+    return None
+
+
+def _why_read(options: Any, given: dict[str, Any]) -> str:
+    """Return why a session reads its model, as far as its arguments decide; empty if they do not."""
+    from onecopy.frameworks.onnxruntime import _options
+
+    if given.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL")):
+        return "the session options may be part of the model"
+    if options is None:
+        return ""
+    if options not in _settings:
+        return "the session options are a copy, or were made before onecopy.auto was imported"
+    if options.optimized_model_filepath or options.enable_profiling:
+        return "the session writes its optimized model or a profile"
+    others = sorted(_settings[options].difference(_options.DECIDING, _options.OTHER_THAN_RESULTS))
+    return f"the session options have {', '.join(others)}" if others else ""

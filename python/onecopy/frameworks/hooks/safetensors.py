@@ -1,0 +1,79 @@
+"""`safetensors.numpy.load_file` returns arrays on a snapshot.
+
+``safe_open(framework="pt")``, and so `safetensors.torch.load_file`, maps the file by itself. On a network or user-space
+file system, `safetensors.torch.load_file` is read into the page cache meanwhile.
+
+**Not shared:** arrays below `MIN_ARRAY`, of dtypes that numpy lacks, or not aligned in the file: `_array` has the
+reasons.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors import safe_open
+
+from onecopy import _core
+from onecopy.errors import FormatError
+from onecopy.run.call_log import note
+from onecopy.run.hooks import guarded, replace, replace_where_shared
+from onecopy.run.mapped import MIN_ARRAY, Source, keep, read_ahead, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+LOAD_FILE, LOAD_FILE_OF_TORCH = "safetensors.numpy.load_file", "safetensors.torch.load_file"
+
+
+def apply(module: ModuleType) -> None:
+    """Replace `load_file` of the module `safetensors.numpy`, or of `safetensors.torch`."""
+    if module.__name__ == "safetensors.torch":
+        replace(module, "load_file", _load_file_of_torch)
+    else:
+        replace_where_shared(module, "load_file", _load_file)
+
+
+def _load_file_of_torch(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def load_file(filename: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        job = None
+        with suppress(Exception):  # any: safetensors raises its own error
+            job = read_ahead(LOAD_FILE_OF_TORCH, [filename])
+        tensors = original(filename, *args, **kwargs)
+        if tensors:
+            guarded(LOAD_FILE_OF_TORCH, keep, job, next(iter(tensors.values())))
+        return tensors
+
+    return load_file
+
+
+def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
+    source = source_of(LOAD_FILE, os.fspath(filename))
+    if source is None:
+        return None
+    with source, safe_open(filename, framework="np", **options) as opened:
+        if not source.is_of(filename):  # replaced meanwhile
+            return None
+        try:
+            ours = _core.open_arrays(source.path, handle=_core.FileHandle(os.dup(source.descriptor)))[0]
+        except FormatError:  # safetensors reads some files that onecopy refuses
+            return None
+        return {name: _array(source, ours, opened, name) for name in opened.offset_keys()}
+
+
+def _array(source: Source, ours: _core.ArrayFile, opened: Any, name: str) -> Any:
+    """Return an array as safetensors does: a view of bytes that nothing else references."""
+    from safetensors.numpy import _TYPES  # which `safetensors.torch` does not import
+
+    _, kind, shape, offset, nbytes = ours.entry(name) or ("", "", (), 0, 0)  # none for an array that fills a gap
+    dtype = _TYPES.get(kind)
+    if dtype is None or nbytes < MIN_ARRAY:
+        return opened.get_tensor(name)
+    if offset % np.dtype(dtype).alignment:
+        note(LOAD_FILE, source.path, copied=nbytes, reason="not aligned in the file")
+        return opened.get_tensor(name)
+    array = source.array(offset, (nbytes,), np.dtype(np.uint8))
+    return np.frombuffer(memoryview(array), dtype).reshape(shape)

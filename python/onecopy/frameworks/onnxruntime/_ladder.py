@@ -1,0 +1,560 @@
+"""`session`: an `onnxruntime.InferenceSession` with shared weights; its modes, and the report of how it was made."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
+
+import onnxruntime
+
+from onecopy import _core
+from onecopy.arrays.open_mode import AS_REQUESTED
+from onecopy.base.load_report import Copied, lines_of
+from onecopy.base.text import size
+from onecopy.errors import Error, FormatError
+from onecopy.files import page_cache
+from onecopy.files.companions import paths_of
+from onecopy.files.mapping import Closeable
+from onecopy.files.mapping import Mapping as FileMapping
+from onecopy.frameworks.onnxruntime import _options, _prepacking
+from onecopy.memory import proc
+from onecopy.remote.location import file_of
+from onecopy.store.fork import trim_heap
+from onecopy.store.store import Store, default_folder, free_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from onecopy.files.page_cache import WarmJob
+
+
+WORTH_IT = 16 << 20  # bytes of weights: below, `auto` does not prepack, but uses existing prepacked weights
+WORTH_ALIGNING = 1 << 18  # misaligned bytes: below, `direct` lets ONNX Runtime copy them
+BY_DEFAULT = (
+    "the default: ONNX Runtime without changes, with a copy of the weights in each process; mode='auto' shares weights "
+    "that were prepacked once per machine, and prepacks 16 MiB and more"
+)
+_HEAPS = 4  # peak memory of the child that prepacks, as a multiple of the weights, approximately
+_ON_DISK = 2.5  # maximum size of the artefact, as a multiple of the weights
+
+_CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
+_INSIDE = "model"  # location name of the model file itself in the skeleton
+SMALLEST = 1024  # bytes; smaller weights stay in the message and are copied by ONNX Runtime
+
+
+class Unfit(Error):
+    """The mode is unavailable; the message says why."""
+
+
+class Tensor(NamedTuple):
+    """A constant of an ONNX model, as `onecopy._core.parse_onnx` returns it."""
+
+    name: str
+    type: str
+    dtype: str | None
+    shape: Sequence[int]
+    storage: str
+    offset: int
+    bytes: int
+    location: str
+    is_initializer: bool
+
+    @property
+    def why_copied(self) -> str:
+        """Why ONNX Runtime copies it; empty if it is used in place."""
+        if not self.is_initializer:
+            return "a constant of a node, or of the body of a control-flow node"
+        if self.storage == "coded":
+            return "stored in an encoding that has to be decoded"
+        if self.storage == "in place" and self.bytes < SMALLEST:
+            return f"smaller than {SMALLEST} bytes"
+        alignment = max(self.bytes // max(prod(self.shape), 1), 1)  # the size of an element
+        if self.offset % alignment:
+            return f"begins at byte {self.offset} of the file, which is not a multiple of {alignment}"
+        return ""
+
+
+@dataclass
+class Request:
+    """A model, and the arguments of `session` for it."""
+
+    path: str
+    sess_options: onnxruntime.SessionOptions | None
+    providers: Sequence[Any] | None
+    disabled_optimizers: tuple[str, ...]
+    wait: bool
+    store: Store | str | os.PathLike[str] | None
+    tensors: tuple[Tensor, ...] | None = None
+    """Constants of an ``.onnx`` model, empty for ``.ort``; None until `parse` has read them."""
+
+    def parse(self) -> None:
+        """Read the names and places of the weights; Unfit if the options have some; other errors as `onecopy.open`."""
+        if self.tensors is not None:
+            return
+        with FileMapping(self.path) as mapping:
+            rows = [] if self.is_ort else _core.parse_onnx(mapping.core)["tensors"]
+        self.tensors = tuple(Tensor(*row) for row in rows)  # type: ignore[attr-defined]
+        sizes = dict(zip(self.locations, map(os.path.getsize, self.files[1:]), strict=True))
+        for one in self.tensors:
+            end = one.offset + one.bytes
+            if one.storage == "external" and end > sizes[one.location]:
+                raise FormatError(
+                    f"{one.name!r} needs bytes [{one.offset}, {end}) of {one.location}, which has "
+                    f"{sizes[one.location]} bytes",
+                    FormatError.Kind.OUT_OF_BOUNDS,
+                    path=self.path,
+                )
+        if _options.holds(self.sess_options, {one.name for one in self.tensors}, self.locations):
+            raise Unfit("the session options hold weights of the model in memory, or cannot be copied")
+
+    @property
+    def is_ort(self) -> bool:
+        """Whether the format is ``.ort`` by the rules of ONNX Runtime: by the options, else by the suffix."""
+        given = _options.entry(self.sess_options, "session.load_model_format")
+        return (given or self.path[-4:]).lower() in ("ort", ".ort")
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Names of the external data files in the model."""
+        return tuple(dict.fromkeys(one.location for one in self.tensors or () if one.storage == "external"))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the model and of its external data files."""
+        return (self.path, *paths_of(os.path.abspath(self.path), self.locations))  # noqa: PTH100 - keeps links
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all constants; for ``.ort``, the size of the file."""
+        return os.stat(self.path).st_size if self.is_ort else sum(one.bytes for one in self.tensors or ())  # noqa: PTH116
+
+    @property
+    def copied(self) -> tuple[Copied, ...]:
+        """Constants that ONNX Runtime copies even with mapped files, the largest first."""
+        found = [Copied(one.name, one.bytes, one.why_copied) for one in self.tensors or () if one.why_copied]
+        return tuple(sorted(found, key=lambda weight: -weight.bytes))
+
+    @property
+    def recipe(self) -> _prepacking.Recipe:
+        """The recipe of the prepacked weights."""
+        options = _options.deciding(self.sess_options)
+        store = Store.of(self.store).with_options(where="here")
+        return _prepacking.Recipe(self.path, self.files, options, self.disabled_optimizers, store)
+
+
+@dataclass
+class Opening:
+    """The arguments for making a session in a mode."""
+
+    mode: str
+    reason: str
+    model: str | bytes
+    """Path of the model, or its serialized message."""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    """Entries for the session options."""
+    buffers: dict[str, memoryview] = field(default_factory=dict)
+    """Files in memory for ONNX Runtime: the locations in the model, and views of their bytes."""
+    owned: list[FileMapping] = field(default_factory=list)
+    """The mappings that `buffers` are views of."""
+    files: tuple[str, ...] = ()
+    """Files that the session may have mapped."""
+    copied: tuple[Copied, ...] = ()
+
+    def close(self) -> None:
+        """Release the mappings."""
+        for view in self.buffers.values():
+            with suppress(BufferError):  # the options of ONNX Runtime still reference it
+                view.release()
+        self.buffers = {}
+        for mapping in self.owned:
+            mapping.close()
+
+
+def read(request: Request, reason: str) -> Opening:
+    """Open the model with ONNX Runtime without changes."""
+    return Opening("read", reason, request.path, files=request.files)
+
+
+def mapped(request: Request) -> Opening:
+    """Read the model through a mapping that is released afterwards."""
+    reason = "as requested; this saves no memory once the session exists: see 'direct' and 'prepacked'"
+    request.parse()
+    if request.is_ort:
+        return Opening("map", reason, request.path, _options.ORT_MAPPED, files=request.files)
+    if request.locations:
+        reason += "; external data is mapped by ONNX Runtime"
+        return Opening("map", reason, request.path, files=request.files)
+    return in_memory(request, Opening("map", reason, request.path, files=request.files))
+
+
+def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
+    """Use weights in the mapping of the model."""
+    request.parse()
+    if request.is_ort:
+        return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=request.files)
+    misplaced = sum(weight.bytes for weight in request.copied if weight.reason.startswith("begins"))
+    if misplaced >= WORTH_ALIGNING:
+        try:
+            found = prepared(request)
+        except Unfit as unfit:
+            found = str(unfit)
+        if isinstance(found, _prepacking.Prepacked):
+            return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
+        reason = f"{reason}; {size(misplaced)} of weights are misaligned in the file: {found}"
+    opening = Opening("direct", reason, "", _options.IN_PLACE, files=request.files, copied=request.copied)
+    return in_memory(request, opening)
+
+
+def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
+    """Use the prepacked weights of the store."""
+    request.parse()
+    providers = request.providers or onnxruntime.get_available_providers()
+    if not {one if isinstance(one, str) else one[0] for one in providers} <= _CPU:
+        raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
+    if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
+        raise Unfit("the session options disable prepacking")
+    found = prepared(request)
+    if isinstance(found, str):
+        return read(request, f"'prepacked' is not ready: {found}" if reason == AS_REQUESTED else found)
+    if found.prepacked == 0:
+        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model uses prepacked weights")
+    return of_artefact(found, request, "prepacked", reason)
+
+
+def auto(request: Request) -> Opening:
+    """Use the best mode that is not slower than "read"."""
+    request.parse()
+    if request.weights < WORTH_IT and not is_prepacked(request):
+        few = f"the model has {size(request.weights)} of weights, and auto prepacks from {size(WORTH_IT)} on"
+        return read(request, f"auto: {few}; mode='prepacked' prepacks any model")
+    try:
+        opening = prepacked(request, "auto: one copy for all processes, at full speed")
+    except Unfit as unfit:
+        return read(request, f"auto: {unfit}")
+    if opening.mode == "read":
+        opening.reason = f"auto: {opening.reason}"
+    return opening
+
+
+def is_prepacked(request: Request) -> bool:
+    """Return whether the store has prepacked weights of the model for this machine and these options."""
+    try:
+        if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
+            return False  # `Store` would create the folder
+        found = request.recipe.find()
+    except OSError:  # an unreadable store has nothing to use
+        return False
+    return found is not None and not found.failed
+
+
+def prepared(request: Request) -> _prepacking.Prepacked | str:
+    """Return the prepacked weights; else prepack them, or return a sentence on the process that does."""
+    recipe = request.recipe
+    found = recipe.find()
+    if found is None:
+        if obstacle := missing_space(request.weights, recipe.store.folder):
+            raise Unfit(obstacle)
+        if not request.wait:
+            if recipe.is_being_built():
+                return "another process is prepacking the weights"
+            return f"process {_prepacking.start_in_background(recipe)} is prepacking the weights in the background"
+        found = _prepacking.prepack(recipe)
+    if found.failed:
+        raise Unfit(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
+    return found
+
+
+def missing_space(weights: int, folder: Path) -> str:
+    """Return why disk or memory do not suffice for prepacking; empty if they do."""
+    needed, free = int(weights * _ON_DISK), free_on(folder)
+    if free is not None and free < needed:
+        return f"prepacking needs {size(needed)} of disk, but {folder} has {size(free)} free"
+    left = _core.available_memory()
+    if left is not None and left[0] < weights * _HEAPS:
+        return f"prepacking needs about {size(weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
+    return ""
+
+
+def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
+    """Return the opening of a session on an artefact, with its prepacked or its plain weights."""
+    entries = {_options.FOLDER: str(found.path.parent)}
+    if mode == "direct":
+        entries[_options.PREPACKING_OFF] = "1"
+    return Opening(mode, reason, found.model, entries, files=(str(found.path), *request.files))
+
+
+def in_memory(request: Request, opening: Opening) -> Opening:
+    """Return the opening with the message of the model without its data, and views of the files with the data."""
+    try:
+        for path in request.files:
+            opening.owned.append(FileMapping(path))
+        opening.model = _core.onnx_skeleton(opening.owned[0].core, _INSIDE, SMALLEST)
+    except BaseException:
+        opening.close()
+        raise
+    views = (memoryview(mapping.view()) for mapping in opening.owned)
+    opening.buffers = dict(zip((_INSIDE, *request.locations), views, strict=True))
+    return opening
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A file of the model that this process has mapped, from ``/proc/self/maps``."""
+
+    path: str
+    bytes: int
+    """Mapped bytes (address space); `onecopy.residency` returns how many of them are in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a session was made. `str` gives a few lines of text."""
+
+    path: str
+    requested: str
+    """The requested mode."""
+    mode: str
+    """The mode that was used: "read", "map", "direct" or "prepacked"."""
+    reason: str
+    """A sentence on why this mode was used."""
+    seconds: float
+    """Time to make the session, in seconds."""
+    weights: int | None
+    """Bytes of all initializers; None if the file was not parsed."""
+    private: int | None
+    """Growth of the anonymous memory of the process, in bytes. None if unknown: the kernel does not report it, or the
+    growth is less than what was copied, because the heap had free memory."""
+    mapped: tuple[Mapped, ...]
+    """Files of the model that are mapped; empty if none is."""
+    copied: tuple[Copied, ...] = ()
+    """In mode "direct": weights that are not used in place, with reasons."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {self.mode} ({self.reason})"]
+        grown = "growth of private memory unknown: the heap had free memory"
+        if self.private is not None:
+            grown = f"the process grew by {size(self.private)} of private memory"
+        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {grown}")
+        lines += [f"  {size(file.bytes)} of {file.path} are mapped" for file in self.mapped]
+        if not self.mapped:
+            lines.append("  no file of the model is mapped")
+        if self.copied:
+            lines.append(f"  {size(sum(weight.bytes for weight in self.copied))} of weights are copied:")
+            lines += [f"  {line}" for line in lines_of(self.copied)]
+        return "\n".join(lines)
+
+
+def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
+    """Return the files among `paths` that this process has mapped, with the mapped bytes."""
+    files = {}
+    for one in paths:
+        with suppress(OSError):
+            found = os.stat(one)  # noqa: PTH116 - text
+            files[found.st_dev, found.st_ino] = one
+    names = {os.path.realpath(path): path for path in files.values()}  # on overlayfs, maps has another device than stat
+    marks = [f" {inode} " for _, inode in files] + [os.path.basename(name) for name in names]  # noqa: PTH119
+    lines = proc.process_text(os.getpid(), "maps").split("\n")
+    nbytes: dict[str, int] = {}
+    for region in proc.parse_maps("\n".join(line for line in lines if any(mark in line for mark in marks))):
+        if path := files.get((region.dev, region.inode)) or (None if region.deleted else names.get(region.path)):
+            nbytes[path] = nbytes.get(path, 0) + region.end - region.start
+    return tuple(Mapped(path, total) for path, total in nbytes.items())
+
+
+def anonymous_memory() -> int | None:
+    """Return the resident anonymous memory of this process in bytes; None without /proc."""
+    try:
+        return proc.status(os.getpid()).rss_anon
+    except OSError:  # no /proc
+        return None
+
+
+Mode: TypeAlias = Literal["read", "map", "direct", "prepacked", "auto"]
+
+
+class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  # has no types
+    """An `onnxruntime.InferenceSession` with a report and `close`. `session` returns it.
+
+    Threads: any thread may call `run`, as with ONNX Runtime. Call `close` when no thread is in `run`.
+    """
+
+    onecopy: Report
+    """Report of how the session was made."""
+    warming: WarmJob | None = None
+    """The job that reads the model file into memory, with ``warm=True``; else None."""
+
+    def __init__(self, opening: Opening, sess_options: onnxruntime.SessionOptions | None, **given: Any) -> None:
+        self._opening = opening
+        options = sess_options
+        if opening.mode != "read":
+            options = _options.copied(sess_options, opening.entries)
+            if opening.buffers:
+                names, views = list(opening.buffers), list(opening.buffers.values())
+                options.add_external_initializers_from_files_in_memory(names, views, [len(view) for view in views])
+            given.setdefault("enable_fallback", 0)  # the fallback prints, and retries what cannot succeed
+        super().__init__(opening.model, options, **given)
+        if opening.owned and opening.mode == "map":
+            # `set_providers` makes the session again: from the file, as the mapping is released.
+            self._model_path, self._model_bytes = opening.files[0], None
+            self._sess_options = self._sess_options_initial = sess_options
+            opening.close()
+
+    def close(self) -> None:
+        """Release the session of ONNX Runtime and the mapping. Closing twice has no effect.
+
+        Afterwards `run` raises ValueError. Outputs stay valid: they are no views of weights.
+        """
+        # Descriptions of inputs and outputs keep the engine's session and its mappings alive.
+        for name in self.__dict__.keys() - {"_opening", "onecopy", "warming"}:
+            del self.__dict__[name]
+        self._opening.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if "_opening" in self.__dict__ and "_sess" not in self.__dict__ and name.startswith("_"):
+            raise ValueError("the session is closed")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __del__(self) -> None:
+        if "_opening" in self.__dict__:
+            self.close()  # the engine's session first
+
+    def __repr__(self) -> str:
+        report = self.__dict__.get("onecopy")
+        return f"<onecopy.onnxruntime.Session {report.path!r}, {report.mode}>" if report else object.__repr__(self)
+
+
+def session(
+    path: str | os.PathLike[str],
+    mode: Mode | None = None,
+    *,
+    sess_options: onnxruntime.SessionOptions | None = None,
+    providers: Sequence[Any] | None = None,
+    provider_options: Sequence[dict[Any, Any]] | None = None,
+    wait: bool = False,
+    warm: bool = False,
+    max_bytes: int | str | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
+    **given: Any,
+) -> Session:
+    """Make an ONNX Runtime session whose weights all processes of the machine share.
+
+    Parameters
+    ----------
+    path
+        Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``. Of a folder, its
+        ``model.onnx`` or only ``.onnx`` file is taken.
+    mode
+        "read", and None: ONNX Runtime without changes. "map": read through a mapping that is released afterwards.
+        "direct": weights are used in the mapping, not prepacked. "prepacked": weights are prepacked once per machine.
+        "auto": "prepacked" if that is ready; else "read", while a child prepacks models of 16 MiB and more. An
+        unavailable mode becomes "read"; the report has the reason.
+    sess_options
+        Session options; they are not changed. Options with custom operators, weights in memory or a path of the
+        optimized model: the mode becomes "read".
+    providers, provider_options
+        Arguments of `onnxruntime.InferenceSession`. Prepacked weights are for the CPU execution provider.
+    wait
+        For "prepacked", "auto", and "direct" with misaligned weights: True prepacks now in a child, or waits for the
+        process that does. False makes this session as "read" while a child prepacks in the background.
+    warm
+        Read the model file into memory in the background; `Session.warming` is the `WarmJob`.
+    max_bytes
+        Maximum bytes that `warm` reads; None: the available memory.
+    store
+        Where prepacked weights are kept: a `onecopy.Store` or a folder; None: the default folder on disk.
+    **given
+        Other arguments of `onnxruntime.InferenceSession`.
+
+    Returns
+    -------
+    Session
+        Its attribute ``onecopy`` is a `Report`: the mode and its reason, mapped bytes, growth of private memory (None
+        if unknown), and copied weights with reasons.
+
+    Raises
+    ------
+    onnxruntime's own errors
+        The model is missing, damaged or not supported; nothing stays mapped.
+    ModuleNotFoundError
+        ONNX Runtime is not installed; raised when ``oc.onnxruntime`` is first used.
+    ValueError
+        The mode is unknown.
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> with oc.onnxruntime.session("model.onnx", "auto") as session:  # doctest: +SKIP
+    ...     print(session.onecopy)
+    model.onnx: read (auto: the model has 2.33 MB of weights, and auto prepacks from 16.8 MB on; ...)
+      made in 38 ms; the process grew by 9.1 MB of private memory
+      no file of the model is mapped
+    """
+    if mode is not None and mode not in get_args(Mode):
+        raise ValueError(f"mode must be one of {', '.join(map(repr, get_args(Mode)))}, not {mode!r}")
+    start, before = monotonic(), anonymous_memory()
+    optimizers = tuple(sorted(given.get("disabled_optimizers") or ()))
+    request = Request(file_of(path, ".onnx"), sess_options, providers, optimizers, wait, store)
+    given = given | {"providers": providers, "provider_options": provider_options}
+    if warm and mode in (None, "read"):  # for the paths of its external data
+        with suppress(OSError, FormatError, Unfit):
+            request.parse()
+    opening = _planned(request, mode)
+    warming = _warming(opening, max_bytes) if warm else None
+    made = _made(request, opening, given)
+    if made._opening.mode in ("direct", "prepacked"):
+        trim_heap()
+    made.warming = warming
+    made.onecopy = _report(request, mode or "read", made._opening, monotonic() - start, before)
+    return made
+
+
+def _planned(request: Request, mode: Mode | None) -> Opening:
+    """Return the opening for the requested mode; if it is unavailable, for "read" with the reason."""
+    if mode is None or mode == "read":
+        return read(request, AS_REQUESTED if mode else BY_DEFAULT)
+    try:
+        if request.sess_options is not None and request.sess_options.optimized_model_filepath:
+            raise Unfit("the session options write the optimized model, which would refer to other files")
+        return {"map": mapped, "direct": direct, "prepacked": prepacked, "auto": auto}[mode](request)
+    except (Unfit, OSError, FormatError) as error:
+        return read(request, f"mode {mode!r} is unavailable: {error}")
+
+
+def _made(request: Request, opening: Opening, given: dict[str, Any]) -> Session:
+    """Make the session; if the mode fails, make it as "read"."""
+    try:
+        return Session(opening, request.sess_options, **given)
+    except Exception as error:
+        opening.close()
+        if opening.mode == "read":
+            if opening.reason not in (AS_REQUESTED, BY_DEFAULT):
+                error.add_note(f"onecopy: {opening.reason}")
+            raise
+        why = str(error).strip().splitlines() or [repr(error)]
+        return Session(read(request, f"mode {opening.mode!r} failed: {why[0]}"), request.sess_options, **given)
+
+
+def _warming(opening: Opening, max_bytes: int | str | None) -> WarmJob | None:
+    """Start to read the largest file of the session into memory; None if it cannot be opened."""
+    files = opening.files[:1] if opening.mode == "prepacked" else opening.files
+    with suppress(OSError):  # making the session raises the error
+        return page_cache.warm(max(files, key=os.path.getsize), max_bytes=max_bytes, wait=False)
+    return None
+
+
+def _report(request: Request, requested: Mode, opening: Opening, seconds: float, before: int | None) -> Report:
+    after, mapped = anonymous_memory(), mapped_files(opening.files)
+    weights = None if request.tensors is None else request.weights
+    certain = sum(weight.bytes for weight in opening.copied)
+    if opening.mode in ("read", "map"):  # weights that are not mapped are copied
+        certain = (weights or 0) - sum(file.bytes for file in mapped)
+    grown = 0 if before is None or after is None else after - before
+    private = grown if grown >= max(certain, 1) else None  # a heap with free memory grows by less than what is copied
+    return Report(
+        request.path, requested, opening.mode, opening.reason, seconds, weights, private, mapped, opening.copied
+    )

@@ -1,0 +1,173 @@
+"""Files that tasks and actors of a Ray cluster open by a handle: fetched or received once per node, mapped by all.
+
+    handle = oc.ray.share("s3://bucket/model.safetensors")  # or a file of this node
+
+    @ray.remote
+    class Model:
+        def __init__(self, handle):
+            self.weights = handle.open()  # the copy of this node; the first process of the node fetches it
+
+    Model.options(scheduling_strategy=handle.placement()).remote(handle)
+
+A handle consists of names and versions, about a hundred bytes per file. The nodes that need a file at the same time
+fetch different pieces of it from the origin, and receive the others through Ray's object store; a node that comes later
+receives it from those that have it. Files lie in the store of each node (`onecopy.Store`) and outlive tasks, actors and
+drivers.
+
+**When not to use it.** For objects that are made by tasks and used by few: `ray.put`. It also shares numpy arrays
+between the processes of a node, but holds them in memory that cannot be reclaimed, and not after the driver has ended.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onecopy import arrays, remote
+from onecopy.files.companions import is_index, names_in, paths_of
+from onecopy.remote.location import resolve, url_of
+from onecopy.remote.ray import RayNodes
+from onecopy.store import file_key
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+__all__ = ["Handle", "share"]
+
+
+def share(source: str | os.PathLike[str]) -> Handle:
+    """Return a handle by which processes of all nodes of the cluster open a file; nothing is fetched yet.
+
+    Parameters
+    ----------
+    source
+        A URL as that of `onecopy.remote.fetch`, of one file; or the path of a file of this node, from which the other
+        nodes receive it. The files that an index of shards or an ONNX model names belong to it (an ONNX model behind a
+        URL is fetched to find them).
+
+    Raises
+    ------
+    RuntimeError
+        This process is not of a Ray cluster: ``ray.init()`` was not called.
+    OSError
+        The file does not exist or cannot be read, or the server cannot be reached.
+    ValueError
+        The URL names several files, or none.
+    """
+    nodes = RayNodes()
+    if url := url_of(source):
+        if url.endswith("/"):
+            raise ValueError(f"{remote.shown(url)}: a handle is of one file, with those that it names")
+        origin = remote.Origin(url)
+        name = origin.name
+        named = names_in(remote.fetch(url, named=False)) if is_index(name) or name.endswith(".onnx") else []
+        urls = [url, *(remote.beside(url, one) for one in named)]
+        versions = remote.versions_of([origin, *map(origin.beside, named)])
+        return Handle(tuple(map(_File, [name, *named], urls, versions)), "", "")
+    path = Path(resolve(source)[0]).absolute()
+    files = []
+    names = names_in(path)
+    for name, one in zip([path.name, *names], [path, *map(Path, paths_of(str(path), names))], strict=True):
+        key = f"file of node {nodes.node[:16]}: {file_key(one)}"
+        files.append(_File(name, "", remote.Version(one.stat().st_size, key, None, None)))
+        nodes.note(key, one, file_key(one))
+    return Handle(tuple(files), nodes.node, str(path))
+
+
+@dataclass(frozen=True, slots=True, repr=False)  # a URL may be signed
+class _File:
+    name: str
+    url: str  # empty: only nodes have it
+    version: remote.Version
+
+    def origin(self) -> remote.Origin:
+        return remote.Origin(self.url) if self.url else remote.NodesOnly(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A file that processes of a Ray cluster open; made by `share`, passed to tasks and actors as an argument.
+
+    The version of the file is that at the time of `share`: if it changes, nodes that have it or can receive it still
+    open that version, and others raise `FileChanged`.
+    """
+
+    _files: tuple[_File, ...]
+    _node: str
+    _path: str
+
+    def path(self) -> Path:
+        """Return the path of the copy of this node, which is fetched or received if there is none.
+
+        Of all processes of the node that call this at the same time, one fetches, the others wait. Files that the file
+        names are beside it.
+
+        Raises
+        ------
+        FileNotFoundError
+            The file was on nodes alone, and none of these is left.
+        OSError, FileChanged
+            As those of `onecopy.remote.fetch`.
+        """
+        import ray
+
+        if self._path and ray.get_runtime_context().get_node_id() == self._node and self._is_unchanged():
+            return Path(self._path)
+        return remote.fetch_versions([(one.name, one.origin(), one.version) for one in self._files], nodes="ray")
+
+    def _is_unchanged(self) -> bool:
+        folder = Path(self._path).parent
+        try:
+            return all(str(one.version.etag).endswith(f": {file_key(folder / one.name)}") for one in self._files)
+        except OSError:
+            return False
+
+    def open(self, **options: Any) -> arrays.ArrayFile:
+        """Open the copy of this node as a file of arrays; options are those of `onecopy.open`."""
+        return arrays.open(self.path(), **options)
+
+    def nodes(self) -> list[str]:
+        """Return the identifiers of the nodes that have the file, and are alive."""
+        nodes = RayNodes()
+        return sorted(
+            set.intersection(*(nodes.having(one.origin().key(one.version), one.version.size) for one in self._files))
+        )
+
+    def placement(self) -> NodeAffinitySchedulingStrategy | str:
+        """Return a scheduling strategy that prefers a node which has the file; "DEFAULT" if there is none."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        nodes = self.nodes()
+        return NodeAffinitySchedulingStrategy(random.choice(nodes), soft=True) if nodes else "DEFAULT"  # noqa: S311
+
+    def prefetch(self, nodes: Sequence[str] | None = None) -> list[str]:
+        """Make each node have the file, and return their identifiers.
+
+        Parameters
+        ----------
+        nodes
+            Identifiers of nodes; None: all nodes that are alive.
+
+        Raises
+        ------
+        OSError
+            As those of `path`, of the first node that failed.
+        """
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        wanted = [one["NodeID"] for one in ray.nodes() if one["Alive"]] if nodes is None else list(nodes)
+        places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in wanted]
+        tasks = [ray.remote(num_cpus=0, scheduling_strategy=place)(Handle.path).remote(self) for place in places]
+        ray.get(tasks)
+        return wanted
+
+    def __repr__(self) -> str:
+        """Return the name and the number of files."""
+        more = f" and {len(self._files) - 1} files that it names" if len(self._files) > 1 else ""
+        return f"<onecopy.ray.Handle of {remote.shown(self._files[0].url) or self._path}{more}>"

@@ -1,0 +1,38 @@
+"""PyTorch with mapped memory: weights loaded by mapping, and datasets that workers share.
+
+    state = oc.torch.load("model.safetensors")           # tensors on mapped pages; reads no data
+    report = oc.torch.load_into(model, "model.safetensors")
+    dataset = oc.torch.share_dataset(MyDataset(...))
+
+`load` and `load_into` read all files that `onecopy.open` reads: safetensors, torch checkpoints (no pickle is executed),
+GGUF, npz, ... All processes share one copy of the pages that none of them writes to.
+
+**Copy-on-write.** By default, code may write to a weight in place: the written page becomes private to its process, and
+the file never changes. With ``unsafe_shared=True`` no page becomes private, and a write ends the process (SIGSEGV).
+
+**GPU.** With ``device="cuda"``, torch copies the weights from the mapping. A file in the page cache is registered with
+the driver meanwhile, as pinned memory; another one is read ahead. To copy again: ``oc.open(path, pinned=True)``.
+
+**When not to use it.** If the weights are copied afterwards in any case, for example by a cast to another dtype. The
+report of `load_into` lists all copied weights.
+
+torch is imported when `load` or `load_into` is called, not when this module is imported.
+"""
+
+from typing import TYPE_CHECKING
+
+from onecopy.base import lazy
+
+if TYPE_CHECKING:
+    from onecopy.base.load_report import Copied, LoadReport
+    from onecopy.data.torch_datasets import Attribute, ShareReport, share_dataset
+    from onecopy.frameworks.torch._load import load, load_into
+else:
+    _HOMES = {
+        "_load": ("load", "load_into"),
+        "onecopy.base.load_report": ("Copied", "LoadReport"),
+        "onecopy.data.torch_datasets": ("Attribute", "ShareReport", "share_dataset"),
+    }
+    __getattr__ = lazy.attributes(__name__, _HOMES)
+
+__all__ = ["Attribute", "Copied", "LoadReport", "ShareReport", "load", "load_into", "share_dataset"]

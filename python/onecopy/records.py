@@ -1,0 +1,88 @@
+"""Python data in mapped files: lists, dicts and tables of Python values, with one copy per machine.
+
+`share` builds the data once and maps it in all processes; `save` and `open_records` write and read files; `Writer`
+writes row by row; `import_json`, `import_jsonl`, `import_csv` and `import_parquet` convert files of other formats. The
+operations of a List are in `onecopy.data.rows`, the supported types of values in `onecopy.data.types`.
+
+Importing this package loads none of its modules, so that a worker that receives a List loads only the reading modules.
+"""
+
+from typing import TYPE_CHECKING
+
+from onecopy.base import lazy
+
+if TYPE_CHECKING:
+    from onecopy.data.row_files import (
+        RowSource,
+        Writer,
+        arrow_rows,
+        csv_rows,
+        import_csv,
+        import_json,
+        import_jsonl,
+        import_parquet,
+        json_rows,
+        jsonl_rows,
+        parquet_rows,
+        save,
+    )
+    from onecopy.data.rows import Chain, Dict, List, Table, open_records
+    from onecopy.data.schema import Ragged, Schema
+    from onecopy.data.sharing import share
+    from onecopy.data.types import Unloaded, register
+
+_HOMES = {
+    "onecopy.data.rows": ("Chain", "Dict", "List", "Table", "open_records"),
+    "onecopy.data.types": ("Unloaded", "register"),
+    "onecopy.data.schema": ("Ragged", "Schema"),
+    "onecopy.data.row_files": (
+        "RowSource",
+        "Writer",
+        "arrow_rows",
+        "csv_rows",
+        "import_csv",
+        "import_json",
+        "import_jsonl",
+        "import_parquet",
+        "json_rows",
+        "jsonl_rows",
+        "parquet_rows",
+        "save",
+    ),
+    "onecopy.data.sharing": ("share",),
+}
+
+__path__: list[str] = []
+"""Modules that were below this one are found by `onecopy.base.lazy.OTHER_NAMES`."""
+__all__ = [
+    "Chain",
+    "Dict",
+    "List",
+    "Ragged",
+    "RowSource",
+    "Schema",
+    "Table",
+    "Unloaded",
+    "Writer",
+    "arrow_rows",
+    "csv_rows",
+    "import_csv",
+    "import_json",
+    "import_jsonl",
+    "import_parquet",
+    "json_rows",
+    "jsonl_rows",
+    "open_records",
+    "parquet_rows",
+    "register",
+    "save",
+    "share",
+]
+
+
+if not TYPE_CHECKING:  # a type checker would accept every name
+    __getattr__ = lazy.attributes(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

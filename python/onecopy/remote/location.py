@@ -1,0 +1,113 @@
+"""What a caller names, as the local file to open: a path, a URL, an artefact, what a process holds.
+
+`resolve` is the only place that asks whether a path is a URL.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, TypeAlias
+
+from onecopy.base.arguments import SCHEMES, is_url, path_text
+
+if TYPE_CHECKING:
+    from onecopy import _core
+    from onecopy.remote import Nodes
+    from onecopy.store import Artefact
+
+__all__ = ["Location", "file_of", "files_of", "in_folder", "resolve", "url_of"]
+
+Location: TypeAlias = "str | os.PathLike[str] | Artefact"
+"""What a caller may name: a path, a URL, an artefact of a store, or "hold:NAME", what `onecopy hold` has in memory."""
+
+MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
+"""Names of the files that are fetched of a folder behind a URL: the configuration, the tokenizer and the weights."""
+_NAMES = ("model.safetensors", "model.safetensors.index.json", "model.onnx")
+_PATTERNS = ("*.safetensors.index.json", "*.index.json", "*.safetensors", "*.onnx")
+"""The files of a folder that are opened instead of it: the first of these names, else the only file of a pattern."""
+
+
+def url_of(named: Location) -> str:
+    """Return the URL that a caller named; "" for a path, an artefact, and the ``file:`` URL of a local file."""
+    if not isinstance(named, str) or "://" not in named or not is_url(named):
+        return ""
+    return "" if named[:5].lower() == "file:" else named
+
+
+def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle | None]:
+    """Return the path of the local file that a caller named, and the open file of an artefact or a holder, or None.
+
+    A URL is fetched once per machine, with the files that it names; of one that ends with "/", the `MODEL_FILES`. An
+    artefact is opened by its open file even if its path was removed or replaced since.
+
+    Parameters
+    ----------
+    named
+        A path, a URL, an `Artefact` of a `Store`, or "hold:NAME".
+    nodes
+        Nodes with which a URL is fetched: see `onecopy.remote.fetch`.
+
+    Raises
+    ------
+    OSError, FileChanged, FormatError, ModuleNotFoundError
+        As raised by `onecopy.remote.fetch`.
+    FileNotFoundError, BlockingIOError, PermissionError
+        No process of this user holds the name, or it has not read the file yet, or this process must not use it.
+    ValueError
+        The path contains a NUL byte; the name is none; or there are `nodes`, but no URL.
+    """
+    if isinstance(named, str) and "://" in named and is_url(named):
+        from onecopy import remote  # here, because it loads the store
+
+        return os.fspath(remote.fetch(named, names=MODEL_FILES, nodes=nodes)), None
+    if nodes is not None:
+        raise ValueError("nodes is for URLs that are opened whole: without names")
+    if isinstance(named, str) and named.startswith("hold:"):
+        from onecopy.store import snapshots
+
+        return snapshots.held(named[5:])
+    path = path_text(named)
+    if "://" in path and not os.path.exists(path):  # noqa: PTH110 - loads pathlib
+        raise FileNotFoundError(errno.ENOENT, f"no such file, and no URL of {', '.join(sorted(SCHEMES))}", path)
+    return path, getattr(named, "handle", None)
+
+
+def file_of(named: Location, suffix: str = "") -> str:
+    """Return the path of the local file that a caller named; of a folder, that of `in_folder`. Errors are theirs."""
+    path = resolve(named)[0]
+    return in_folder(path, suffix) if os.path.isdir(path) else path  # noqa: PTH112 - loads pathlib
+
+
+def files_of(named: Location) -> list[str]:
+    """Return the path of `file_of`, and those of the files that an index or a model names."""
+    from onecopy.errors import FormatError  # here, because opening a file does not need them
+    from onecopy.files.companions import SetError, names_in, paths_of
+
+    path = file_of(named)
+    try:
+        return [path, *paths_of(path, names_in(path))]
+    except SetError:
+        raise
+    except FormatError:  # another file with such a name
+        return [path]
+
+
+def in_folder(folder: str, suffix: str = "") -> str:
+    """Return the file to open for the folder of a model: its weights, the index of their shards, or an ONNX model.
+
+    Only names that end with `suffix` count. IsADirectoryError if there is none, or several, of which the message names
+    one.
+    """
+    names = sorted(name for name in os.listdir(folder) if name.endswith(suffix))  # noqa: PTH208 - loads pathlib
+    for name in _NAMES:
+        if name in names:
+            return os.path.join(folder, name)  # noqa: PTH118
+    import fnmatch
+
+    for pattern in _PATTERNS:
+        if len(found := fnmatch.filter(names, pattern)) == 1:
+            return os.path.join(folder, found[0])  # noqa: PTH118
+    inside = [name for pattern in _PATTERNS for name in fnmatch.filter(names, pattern)]
+    advice = f": open a file in it, such as {os.path.join(folder, inside[0])}" if inside else ""  # noqa: PTH118
+    raise IsADirectoryError(errno.EISDIR, f"{os.strerror(errno.EISDIR)}{advice}", folder)

@@ -1,0 +1,487 @@
+"""`Hold` keeps files in memory: pages of the files themselves, or copies under names, which others open by "hold:NAME".
+
+The kernel evicts page cache when memory is short, when a backup reads the disk, or when the last process of a container
+ends; the next worker that starts waits for the disk again. A `Hold` checks its files when `refresh` is called, and
+warms missing pages within a budget. ``onecopy hold`` calls it in a loop.
+
+    with Hold(["decoder.safetensors"], names={"encoder": "encoder.safetensors"}, max_bytes="12 GiB") as hold:
+        while not stop.wait(10):
+            for change in hold.refresh():
+                log.info("%s: %s", change.path, change.reason)
+
+**The budget** is assigned in the order of the files, names first: each gets what is left, from its first byte on. As
+many of these bytes are locked as RLIMIT_MEMLOCK allows; the kernel may evict the others, and the next `refresh` reads
+them back.
+
+**Changed files.** If a path leads to a new file, that one is held instead. A file that was truncated, written in place
+or removed is released, and held again when two refreshes in a row find it unchanged. These are no exceptions: `refresh`
+reports a `Change`.
+
+**Names.** What is held under a name is a copy in sealed memory, a *generation*: it stays as it is when the file is
+written, replaced or removed. When two refreshes in a row find another file, that becomes the next generation: new users
+of the name get it, and the one before leaves memory with its last user. Only processes of this user can open a name.
+
+**When not to use it.** For files that a living process maps and reads all the time: they stay in memory without it. If
+memory is always short: the hold and other processes would evict each other's pages; give a budget that fits.
+
+**Ownership and threads.** A `Hold` has no thread. Its methods are for one thread at a time. Locks, names and mappings
+end with `close` or with the process, however it ends; pages of files stay in the page cache until memory is needed. A
+forked child has no locks; names stay taken until it has ended too.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import resource
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from onecopy import _core
+from onecopy.base.arguments import byte_count, non_negative, path_text
+from onecopy.base.run_constants import memory_file
+from onecopy.base.text import counted
+from onecopy.base.text import size as in_words
+from onecopy.files.identity import file_identity
+from onecopy.files.mapping import Closeable, Mapping
+from onecopy.files.page_cache import available_memory, expect_memory, pin, residency, unpin, warm
+from onecopy.memory import proc
+from onecopy.remote.location import files_of
+from onecopy.store import Store, snapshots, views
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Mapping as Dict
+
+    from onecopy.remote.location import Location
+
+__all__ = ["Change", "Holder", "What"]
+
+What: TypeAlias = Literal["held", "warmed", "short", "replaced", "kept", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one file that `Hold.refresh` found or made, and the state of the file after it.
+
+    Attributes
+    ----------
+    path
+        Path of the file, as given.
+    what
+        "held": the planned bytes are in memory for the first time. "warmed": evicted bytes were read back. "short":
+        less than planned is in memory. "replaced": the path leads to a new file, which is held now. "lost": the file
+        was truncated, written in place, removed or is unreadable; it is released until it stops changing, and what has
+        a name is not in memory yet. "kept": the same of a file that has a name: its generation stays.
+    reason
+        A sentence that explains the change.
+    size, wanted, resident, locked
+        Bytes of the file, planned bytes, bytes in memory (None if the kernel does not report it), and locked bytes.
+    filled
+        Bytes that this refresh read from the disk.
+    name
+        The name under which the file is held; empty: none.
+    generation
+        Number of copies of this file that were made under the name; 0 without a name.
+    """
+
+    path: str
+    what: What
+    reason: str
+    size: int
+    wanted: int
+    resident: int | None
+    locked: int
+    filled: int = 0
+    name: str = ""
+    generation: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _File:
+    """A path, its mapping, and the bytes of it that are held."""
+
+    path: str
+    name: _Name | None = None
+    mapping: Mapping | None = None
+    """Of the file, or of the generation of a name."""
+    seen: tuple[int, ...] | None = None
+    """Identity of the file at the last refresh, if it is not mapped, or has a name."""
+    wanted: int = 0
+    resident: int | None = 0
+    locked: int = 0
+    reported: tuple[str, str, int | None, int] | None = None
+    """State in the last reported change: equal states are not reported twice."""
+
+    @property
+    def size(self) -> int:
+        return 0 if self.mapping is None else self.mapping.nbytes
+
+    def change(self, what: What, reason: str, filled: int = 0) -> Change:
+        name, generation = ("", 0) if self.name is None else (self.name.name, self.name.generation)
+        return Change(
+            self.path, what, reason, self.size, self.wanted, self.resident, self.locked, filled, name, generation
+        )
+
+    def release(self) -> None:
+        if self.mapping is not None:
+            self.mapping.close()  # releases the locks too
+        self.mapping, self.wanted, self.resident, self.locked = None, 0, 0, 0
+
+
+class _Name(Closeable):
+    """A name that this process has: a lock, and a link to a descriptor that others open.
+
+    The descriptor keeps its number: a new generation replaces what it refers to, in one step of the kernel. A socket
+    without a file keeps other holders away where the files of the user in /dev/shm are removed, and other users cannot
+    pretend to have it: the kernel says whose it is.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.generation, self._process = name, 0, os.getpid()
+        self._link = Path(snapshots.link_of(name))
+        self.made_of: tuple[int, ...] = ()
+        """Identity of the file that the generation is a copy of."""
+        self._lock = self._descriptor = -1
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            self._take_socket(f"\0onecopy-hold-{os.geteuid()}-{name}")
+            # Empty and not sealed: there is no generation yet.
+            self._descriptor = memory_file(snapshots.HELD_NAME + name)
+            self.restore()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _target(self) -> str:
+        return f"/proc/{self._process}/fd/{self._descriptor}"
+
+    def _lock_path(self) -> Path:
+        return self._link.with_name(f".{self.name}")
+
+    def restore(self) -> None:
+        """Take the lock and make the link where they are not there: logind removes them when its user logs out.
+
+        OSError (EBUSY): another process has the lock.
+        """
+        with suppress(OSError):  # those that asked who has the name
+            while True:
+                self._socket.accept()[0].close()
+        self._link = Path(snapshots.link_of(self.name))  # the folder may have got another name
+        if self._has_lock() and self._has_link():
+            return
+        store = Store(place="memory").folder
+        self._link.parent.mkdir(mode=0o700, exist_ok=True)
+        views.sweep_holds(store)
+        deadline = time.monotonic() + 0.2
+        while not self._has_lock():
+            try:
+                self._open_lock()
+            except BlockingIOError:  # perhaps of a process that sweeps
+                if time.monotonic() > deadline:
+                    raise self._refusal() from None
+                time.sleep(0.01)
+        new = self._link.with_name(f".-{self.name}")  # the lock of no name: none begins with "-"
+        new.unlink(missing_ok=True)
+        new.symlink_to(self._target)
+        new.replace(self._link)
+
+    def _take_socket(self, address: str) -> None:
+        try:
+            self._socket.bind(address)
+            self._socket.listen()
+            self._socket.setblocking(False)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and user_at(address) == os.geteuid():
+                raise self._refusal() from None
+
+    def _refusal(self) -> OSError:
+        holder = "another process"
+        with suppress(OSError, IndexError):
+            holder = f"process {os.readlink(self._link).split('/')[2]}"  # noqa: PTH115 - text
+        return OSError(errno.EBUSY, f"{holder} holds this name", f"hold:{self.name}")
+
+    def _open_lock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
+        descriptor = os.open(self._lock_path(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._lock = descriptor
+
+    def _has_lock(self) -> bool:
+        """Return whether the file of the lock is the one that is locked here."""
+        with suppress(OSError):
+            return os.path.samestat(os.fstat(self._lock), self._lock_path().lstat())
+        return False
+
+    def _has_link(self) -> bool:
+        with suppress(OSError):
+            return os.readlink(self._link) == self._target  # noqa: PTH115 - text
+        return False
+
+    def lead_to(self, generation: Mapping, made_of: tuple[int, ...]) -> None:
+        os.dup2(generation.fileno(), self._descriptor, inheritable=False)
+        self.generation, self.made_of = self.generation + 1, made_of
+
+    def close(self) -> None:
+        if self._descriptor >= 0 and os.getpid() == self._process:
+            for path, is_own in ((self._link, self._has_link()), (self._lock_path(), self._has_lock())):
+                if is_own:  # not what another holder has made; before the lock is released
+                    with suppress(OSError):
+                        path.unlink()
+        self._socket.close()
+        for descriptor in (self._descriptor, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._lock = -1
+
+
+def user_at(address: str) -> int | None:
+    """Return the user whose process listens at an address; None if there is none, or the user has no id here."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as other:
+        other.setblocking(False)
+        other.connect(address)
+        credentials = other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return _core.known_user(struct.unpack("iII", credentials)[1])
+    return None
+
+
+class Holder(Closeable):
+    """Keeps files in memory within a budget, as long as `refresh` is called regularly.
+
+    Parameters
+    ----------
+    paths
+        Files, folders of models, or URLs, in the order in which they get the budget; the files that an index or a model
+        names follow it. Duplicates count once.
+    names
+        Names, each with the file of which a copy is held under it, whole or not at all; ``oc.open("hold:NAME")`` opens
+        the newest one. Names are letters, digits and "_-.".
+    max_bytes
+        Maximum bytes of all files in memory, as a number or text such as "12 GiB"; None: half of the available memory
+        of the machine or control group. While users of an older generation live, that counts in addition.
+    pin
+        Maximum bytes to lock; None: as many as RLIMIT_MEMLOCK allows (for root, the whole budget), 0: none.
+    threads, huge
+        Options of `onecopy.warm`.
+
+    Raises
+    ------
+    OSError
+        A path cannot be opened; ``filename`` has it. Later, `refresh` reports such a path as "lost". EBUSY: another
+        process holds a name; the message has its process id.
+    ValueError
+        A name has other characters.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile, pathlib
+    >>> from onecopy.run.holder import Hold
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
+    >>> _ = path.write_bytes(bytes(1 << 20))
+    >>> with Hold([path], pin=0) as hold:
+    ...     first = hold.refresh()
+    ...     first[0].what, first[0].resident, hold.refresh()
+    ('held', 1048576, [])
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[Location] = (),
+        *,
+        names: Dict[str, str | os.PathLike[str]] | None = None,
+        max_bytes: int | str | None = None,
+        pin: int | None = None,
+        threads: int | None = None,
+        huge: bool | None = None,
+    ) -> None:
+        if isinstance(paths, str | bytes | os.PathLike):
+            raise TypeError(f"paths must be a list of paths such as [{paths!r}], not one path")
+        if max_bytes is None:
+            available = available_memory()
+            max_bytes = mmap.PAGESIZE << 50 if available is None else available // 2
+        self.max_bytes = byte_count("max_bytes", max_bytes)
+        """Maximum bytes of all files in memory."""
+        self._pin = None if pin is None else non_negative("pin", pin)
+        self._threads, self._huge = threads, huge
+        self._files: list[_File] = []
+        try:
+            for name, path in (names or {}).items():
+                with Mapping(path):  # an error now, not at the first refresh
+                    self._files.append(_File(path_text(path), _Name(name)))
+            for text in dict.fromkeys(file for path in paths for file in files_of(path)):
+                self._files.append(_File(text, mapping=Mapping(text)))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def files(self) -> int:
+        """Number of files, including those that are lost."""
+        return len(self._files)
+
+    @property
+    def wanted(self) -> int:
+        """Planned bytes at the last refresh."""
+        return sum(file.wanted for file in self._files)
+
+    @property
+    def resident(self) -> int | None:
+        """Planned bytes in memory at the last refresh; None if the kernel does not report it."""
+        known = [file.resident for file in self._files if file.resident is not None]
+        return sum(known) if len(known) == len(self._files) else None
+
+    @property
+    def locked(self) -> int:
+        """Locked bytes."""
+        return sum(file.locked for file in self._files)
+
+    def refresh(self) -> list[Change]:
+        """Check every file once, read missing pages back, and return what changed since the last refresh.
+
+        It waits for the disk if pages are missing: the first refresh takes as long as `onecopy.warm` of all files.
+        After KeyboardInterrupt, the next refresh continues.
+        """
+        changes, left = [], self.max_bytes
+        for file in self._files:
+            found = _compared(file) if file.name is None else _renewed(file, file.name, left)
+            changes += [] if found is None else [found]
+            file.wanted = file.size if file.size <= left else left // mmap.PAGESIZE * mmap.PAGESIZE
+            left -= file.wanted
+            if file.mapping is not None and file.locked > file.wanted:
+                unpin(file.mapping)
+                file.locked = 0
+        lockable = self.max_bytes if self._pin is None else self._pin
+        for file in self._files:
+            if file.mapping is not None and (change := self._fill(file, file.mapping, lockable)) is not None:
+                changes.append(change)
+            lockable -= file.locked
+        return changes
+
+    def close(self) -> None:
+        """Release all files; pages of files stay in memory until it is needed. Closing twice has no effect."""
+        for file in self._files:
+            file.release()
+            if file.name is not None:
+                file.name.close()
+        self._files = []
+
+    def _fill(self, file: _File, mapping: Mapping, lockable: int) -> Change | None:
+        part = [(0, file.wanted)]
+        filled, short, reason = 0, file.wanted < file.size, ""
+        try:
+            found = residency(mapping, part)
+            file.resident = found.mapped if found.cached is None else found.cached
+            if file.resident is None or file.resident < found.bytes or file.reported is None:
+                report = warm(mapping, part, threads=self._threads, huge=self._huge)
+                filled, file.resident = report.filled, report.cached_after
+                short, reason = short or not report.complete, "" if report.complete else report.reason
+            if not reason:  # without memory for all of it, locking would evict pages of other processes
+                file.locked = _lock(mapping, file.locked, min(file.wanted, lockable))
+        except OSError as error:  # DataLost: the file was truncated during this call
+            return _lost(file, error.strerror or str(error))
+        if file.reported is not None and file.reported[0] == "kept":
+            return None
+        if file.wanted < file.size and not reason:
+            reason = f"the budget of {in_words(self.max_bytes)} ends here"
+        what: What = "short" if short else "held" if file.reported is None else "warmed"
+        state = ("short" if short else "held", reason, file.resident, file.locked)
+        known, file.reported = file.reported, state
+        if known == state and not filled:
+            return None
+        return file.change(what, reason or ("in memory" if what == "held" else "read back"), filled)
+
+    def __repr__(self) -> str:
+        resident = "unknown" if self.resident is None else in_words(self.resident)
+        return f"<onecopy.Hold {counted(self.files, 'file')}, {resident} of {in_words(self.wanted)} in memory>"
+
+
+def _compared(file: _File) -> Change | None:
+    """Compare the path with the mapped file; map or release it if it changed."""
+    try:
+        status = os.stat(file.path)  # noqa: PTH116 - once a look for each file
+    except OSError as error:
+        return _lost(file, str(error.strerror))
+    now = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    if file.mapping is not None:
+        before = file.mapping.identity
+        if now == before:
+            return None
+        if now[:2] == before[:2]:
+            file.seen = now
+            less = now[2] < before[2]
+            return _lost(file, f"truncated from {before[2]} to {now[2]} bytes" if less else "written in place", now)
+    elif now != file.seen:
+        file.seen = now  # it may be partly written: wait for the next refresh
+        return None
+    replaced = file.mapping is not None
+    file.release()
+    try:
+        file.mapping = Mapping(file.path)
+    except OSError as error:
+        return _lost(file, str(error.strerror), file.seen)
+    file.reported = None
+    return file.change("replaced", "the path leads to another file") if replaced else None
+
+
+def _renewed(file: _File, name: _Name, left: int) -> Change | None:
+    """Compare the path with the file that was copied; copy it, within `left` bytes, if it is another one at rest."""
+    try:
+        name.restore()
+        now = file_identity(file.path)
+        known, file.seen = file.seen, now
+        if now == name.made_of:
+            return None
+        if known not in (None, now):
+            return None  # it may be partly written: wait for the next refresh
+        if now.nbytes > left:
+            return _lost(file, f"{in_words(now.nbytes)} exceed what is left of the budget, {in_words(left)}")
+        expect_memory(now.nbytes, "copy", file.path)
+        copied, made_of = snapshots.copy(file.path, name.name)
+        generation = Mapping.from_descriptor(copied.fileno(), file.path)
+        copied.close()
+    except (OSError, MemoryError, snapshots.NoSnapshot) as error:
+        return _lost(file, getattr(error, "strerror", None) or str(error))
+    name.lead_to(generation, made_of)
+    replaced = file.mapping is not None
+    file.release()
+    file.mapping, file.reported = generation, None
+    return file.change("replaced", "the file was replaced or written") if replaced else None
+
+
+def _lost(file: _File, reason: str, seen: tuple[int, ...] | None = None) -> Change | None:
+    """Release a file, but not the generation of a name; the same reason is not reported twice."""
+    kept = file.name is not None and file.mapping is not None
+    if file.name is None:
+        file.release()
+        file.seen = seen
+    what: What = "kept" if kept else "lost"
+    known, file.reported = file.reported, (what, reason, 0, 0)
+    return None if known == file.reported else file.change(what, reason)
+
+
+def _lock(mapping: Mapping, locked: int, wanted: int) -> int:
+    """Lock the first bytes of a mapping up to `wanted`, as far as RLIMIT_MEMLOCK allows; return the locked bytes."""
+    if wanted <= locked:
+        return locked
+    if pin(mapping, [(0, wanted)]).pinned:
+        return wanted
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if limit == resource.RLIM_INFINITY:
+        return locked
+    room = limit - (proc.status(os.getpid()).vm_lck or 0) + locked
+    part = min(wanted, room) // mmap.PAGESIZE * mmap.PAGESIZE
+    return part if part > locked and pin(mapping, [(0, part)]).pinned else locked

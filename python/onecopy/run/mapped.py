@@ -1,0 +1,209 @@
+"""Memory with the contents of a file, for functions that behave as if they had read it: copy-on-write, of a snapshot.
+
+`Source.array` returns arrays that own their memory, as arrays that were read do. They hold no descriptor.
+
+**Not shared:** files without a snapshot: `onecopy.store.snapshots.take` raises `NoSnapshot` with the reason.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+import weakref
+from bisect import bisect_left
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onecopy import _core
+from onecopy.base.run_constants import MIN_BYTES
+from onecopy.files.identity import file_identity
+from onecopy.run import call_log, load_gate
+from onecopy.run.call_log import note
+from onecopy.store.snapshots import NoSnapshot, Snapshot, fits_in_memory, take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from onecopy.files.page_cache import WarmJob
+
+MIN_ARRAY = 256 << 10
+"""Bytes; smaller arrays of a file are read: a mapping costs more than a copy."""
+_USUAL_MAPPINGS = 65530
+"""vm.max_map_count of Linux, unless it was changed."""
+
+
+class Source(Snapshot):
+    """A snapshot of a file that one call loads."""
+
+    def __init__(self, function: str, taken: Snapshot) -> None:
+        super().__init__(taken.descriptor, taken.path, taken.identity, taken.place, taken.lead)
+        self.function = function
+        """The function that loads, as in its documentation: "torch.load"."""
+        self._arrays: list[weakref.ref[Any]] = []
+        self._nbytes = 0
+        """Bytes of these arrays."""
+
+    def array(self, offset: int, shape: Sequence[int], dtype: Any, *, random: bool = False) -> Any:
+        """Return a new array, in C order, that owns copy-on-write memory with bytes of the file.
+
+        `random`: it is read here and there; if it is larger than half of the memory, nothing is read ahead.
+        """
+        random = random and not fits_in_memory(self.nbytes)
+        _mappings.expect_room()
+        return self.counted(_core.owned_array(self.descriptor, self.lead + offset, tuple(shape), dtype, random=random))
+
+    def memory(self, offset: int, nbytes: int) -> Any:
+        """Return bytes of the file as `array` does, without counting them as shared."""
+        import numpy as np
+
+        _mappings.expect_room()
+        return _core.owned_array(self.descriptor, self.lead + offset, (nbytes,), np.dtype(np.uint8))
+
+    def counted(self, array: Any) -> Any:
+        """Return an array, and count it as shared if it is in use when this snapshot is closed."""
+        self._arrays.append(weakref.ref(array))
+        self._nbytes += array.nbytes
+        return array
+
+    def is_of(self, file: Any) -> bool:
+        """Return whether the file of a path or a descriptor still has the contents of this snapshot."""
+        return file_identity(file) == self.identity
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        if kind is not None:  # nothing is loaded
+            self._arrays, self._nbytes = [], 0
+        self.close()
+
+    def close(self) -> None:
+        """Report which arrays are in use, and release the snapshot; arrays stay. Objects copied the other arrays."""
+        shared = sum(array.nbytes for reference in self._arrays if (array := reference()) is not None)
+        if shared:
+            call_log.mapped(call_log.name_of(self.descriptor), self.path)
+        note(self.function, self.path, shared=shared)
+        note(self.function, self.path, copied=self._nbytes - shared, reason="arrays that the loaded object copies")
+        self._arrays, self._nbytes = [], 0
+        super().close()
+
+
+class Parts:
+    """One copy-on-write mapping of a whole file, of which each byte is given away once.
+
+    A mapping for each tensor would exhaust those that a process may have (vm.max_map_count).
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._array = source.memory(0, source.nbytes)
+        self.address = int(self._array.ctypes.data)
+        """Where the file begins."""
+        self._taken: list[tuple[int, int]] = []
+        """Begin and end of the bytes that were given away, sorted."""
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return self._source.path
+
+    def part(self, begin: int, nbytes: int) -> Any:
+        """Return bytes of the file; those that were given away before are None, or memory of their own if possible.
+
+        When the array is freed, pages that were written are freed with it.
+        """
+        place = bisect_left(self._taken, (begin + nbytes, 0))
+        if place and self._taken[place - 1][1] > begin:
+            return self._source.memory(begin, nbytes) if self._source.descriptor >= 0 else None
+        self._taken.insert(place, (begin, begin + nbytes))
+        array = self._array[begin : begin + nbytes]
+        weakref.finalize(array, _drop_private, self.address + begin, nbytes).atexit = False
+        return array
+
+
+def _drop_private(address: int, nbytes: int) -> None:
+    """Free the pages inside of a copy-on-write mapping that were written."""
+    import ctypes
+
+    begin, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > begin:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+
+
+class _Mappings:
+    """How many mappings this process may still make: those of the program and of libraries count too."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._due = 0.0
+
+    def expect_room(self) -> None:
+        """Raise NoSnapshot if this process has three quarters of the mappings that a process may have."""
+        self._left -= 1
+        if self._left < 0 or time.monotonic() > self._due:
+            try:
+                most = int(Path("/proc/sys/vm/max_map_count").read_text())
+            except FileNotFoundError:  # a sandbox
+                most = _USUAL_MAPPINGS
+            with Path("/proc/self/maps").open("rb") as file:
+                room = most * 3 // 4 - sum(1 for _ in file)
+            if room <= 0:
+                raise NoSnapshot(f"the process has three quarters of the {most} mappings that it may have")
+            self._left, self._due = room // 2, time.monotonic() + 1
+
+
+_mappings = _Mappings()
+
+
+def _expect_descriptors() -> None:
+    """Raise NoSnapshot if this process has three quarters of the descriptors open that it may have."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    lowest = os.open("/", os.O_PATH | os.O_CLOEXEC)  # the lowest number that is free
+    os.close(lowest)
+    if 0 <= most * 3 // 4 <= lowest:
+        raise NoSnapshot(f"the process has open three quarters of the {most} files that it may open")
+
+
+def read_ahead(function: str, files: Iterable[str | os.PathLike[str]]) -> WarmJob | None:
+    """Begin to read files into the page cache, beside the caller, who maps them and is about to touch them.
+
+    Only files of network and user-space file systems, where a touch brings little and waits for the server. `keep` the
+    job; None: there are no such files.
+    """
+    from onecopy.files.page_cache import warm
+
+    slow = {path: size for path in files if (size := _size_if_slow(path)) >= MIN_BYTES}
+    for path, size in slow.items():
+        note(function, call_log.name_of(path), shared=size)
+    return warm(list(slow), wait=False) if slow else None
+
+
+def _size_if_slow(path: str | os.PathLike[str]) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.fstat(descriptor).st_size if _core.is_remote(descriptor) else 0
+    finally:
+        os.close(descriptor)
+
+
+def keep(job: WarmJob | None, owner: Any) -> None:
+    """End a job when an object is freed that the framework made of the files."""
+    if job is not None:
+        weakref.finalize(owner, job.cancel).atexit = False
+
+
+def source_of(function: str, file: str | int, lead: int = 0) -> Source | None:
+    """Return the source for a path or a descriptor; None if it is small or has no snapshot, which is reported.
+
+    `lead`: as `take` has it, for callers that do not read the descriptor. OSError if the file cannot be opened.
+    """
+    if os.stat(file).st_size < MIN_BYTES:  # noqa: PTH116 - a descriptor too
+        return None
+    try:
+        _mappings.expect_room()
+        _expect_descriptors()
+        with load_gate.copying():
+            return Source(function, take(file, lead))
+    except NoSnapshot as error:
+        call_log.note_read(function, file, str(error))
+        return None

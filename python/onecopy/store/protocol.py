@@ -1,0 +1,103 @@
+"""How a process of `onecopy run` asks the server of its run, which is `onecopy.store.snapshot_server`.
+
+A connection to the abstract socket of the server carries one request. First the process sends the key of the run, and
+the server its proof: neither gives a descriptor to a stranger, whatever user ids a namespace shows. Then the process
+sends one of:
+
+* `GET` (`GET_REMOTE` for a file of a server) and the lead of the snapshot, with an open file, which proves that it may
+  read it. The answer is `HAVE` with a snapshot; `MAKE`, upon which the process makes the snapshot and sends `MADE` with
+  it; `FULL`; or `WAIT`, while another process makes it, again and again until one of the other answers.
+* `LOG`: the answer is `HAVE`, with the number of the process among those of the server and the file of calls.
+
+A process never waits long: for `ANSWER_S` seconds until the proof, later for `PAUSE_S` without any answer. A server
+that did not answer is left alone for `SILENCE_S`.
+
+This module is used inside of programs: sockets are those of `_socket`, which no library replaces.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import os
+import struct
+import time
+
+GET, GET_REMOTE, LOG, MADE = b"get", b"far", b"log", b"made"
+HAVE, MAKE, WAIT, FULL = b"have", b"make", b"wait", b"full"
+ANSWER_S, PAUSE_S, SILENCE_S = 1, 5, 30
+_LONGEST = 64
+"""Bytes of a message."""
+_silent: dict[str, float] = {}
+"""Servers that did not answer, and until when they are not asked again."""
+
+
+def listen() -> tuple[int, str]:
+    """Return a socket that listens, and what processes need to know to connect: its address, its key and its proof."""
+    listening = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    address = f"onecopy-run-{os.urandom(8).hex()}"
+    listening.bind(f"\0{address}")
+    listening.listen(1024)
+    return listening.detach(), f"{address} {os.urandom(16).hex()} {os.urandom(16).hex()}"
+
+
+def connected(server: str) -> _socket.socket:
+    """Return a connection to the server that `listen` has described; OSError if it does not answer, or is another."""
+    address, key, proof = server.split(" ")
+    silent = TimeoutError(errno.ETIMEDOUT, f"it did not answer within {ANSWER_S} s")
+    if time.monotonic() < _silent.get(server, 0.0):
+        raise silent
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    try:
+        _limit(connection, ANSWER_S)
+        connection.connect(f"\0{address}")
+        send(connection, key.encode())
+        if receive(connection)[0] != proof.encode():
+            raise ConnectionResetError
+        _limit(connection, PAUSE_S)
+    except (BrokenPipeError, ConnectionResetError):
+        connection.close()
+        raise ConnectionResetError(errno.ECONNRESET, "it has closed the connection") from None
+    except BlockingIOError:
+        connection.close()
+        _silent[server] = time.monotonic() + SILENCE_S
+        raise silent from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def ask_again() -> None:
+    """Ask servers that did not answer, at once."""
+    _silent.clear()
+
+
+def _limit(connection: _socket.socket, seconds: int) -> None:
+    """Let each call wait for some seconds at most; BlockingIOError afterwards."""
+    connection.setblocking(True)  # whatever the default of the program
+    for option in (_socket.SO_SNDTIMEO, _socket.SO_RCVTIMEO):
+        connection.setsockopt(_socket.SOL_SOCKET, option, struct.pack("@ll", seconds, 0))
+
+
+def send(connection: _socket.socket, message: bytes, descriptor: int = -1) -> None:
+    """Send a message, and a descriptor if one is given."""
+    rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", descriptor))] if descriptor >= 0 else []
+    connection.sendmsg([message], rights, _socket.MSG_NOSIGNAL)
+
+
+def receive(connection: _socket.socket) -> tuple[bytes, int]:
+    """Return a message, and the descriptor that came with it or -1; the message is empty at the end."""
+    room = _socket.CMSG_LEN(4)  # for one descriptor; the kernel closes others
+    message, ancillary, _, _ = connection.recvmsg(_LONGEST, room, _socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in ancillary:
+        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS) and len(data) == 4:
+            return message, struct.unpack("i", data)[0]
+    return message, -1
+
+
+def peer(connection: _socket.socket) -> tuple[int, int]:
+    """Return the number and the user of the process that has connected, as this process sees them."""
+    credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    pid, user, _ = struct.unpack("iII", credentials)
+    return pid, user

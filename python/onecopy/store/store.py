@@ -1,0 +1,643 @@
+"""Build once per machine, map everywhere: one process builds a file, the others wait for it and map it.
+
+    import onecopy as oc
+
+    store = oc.Store()                                          # ~/.cache/onecopy, or where the environment says
+    index = store.get_or_build(oc.file_key("genome.fa"), build_index, source="genome.fa")
+    data = oc.open(index)                                       # or any other reader of the file
+
+The build function, here `build_index`, is called with a path, and writes a file there that must appear complete or not
+at all (`oc.save` does that, and so does `os.replace` of a temporary file). If several processes or threads of the
+machine request one key, one of them builds; the others wait, and log the process that builds (logger "onecopy"). If the
+builder is killed, a waiting process builds instead. If a build raises, each waiting process tries its own build. Later
+runs find the file in less than a millisecond.
+
+There is no daemon. The builder of a key holds a file lock, which the kernel releases when the process ends, so a killed
+process does not block others. `Store.ls` lists the files that killed builders left, and `Store.prune` removes them;
+prune never removes files that are being built, and processes that have a removed file mapped keep its pages.
+
+**When not to use it.** Between machines: the folder must be on a disk of this machine or in memory, because locks of
+network file systems are not reliable. Between users: the folder belongs to one user, unless each of them names those
+whose artefacts it uses (`Store.trust`).
+
+**Threads and forks.** All methods are thread-safe. A Store can be pickled and used in forked children; a child that was
+forked during a build does not own that build.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
+
+from onecopy import _core
+from onecopy.base.arguments import byte_count, path_text
+from onecopy.base.text import size
+from onecopy.errors import NotEnoughMemory
+from onecopy.store import views
+from onecopy.store.fork import call_in_child
+
+if TYPE_CHECKING:
+    import logging
+    from builtins import bytes as bytes_type
+    from collections.abc import Callable, Iterable
+
+__all__ = [
+    "Artefact",
+    "OnWait",
+    "Place",
+    "PruneReport",
+    "State",
+    "Store",
+    "Waiting",
+    "Where",
+    "announce",
+    "choose_place",
+    "default_folder",
+    "report_progress",
+]
+
+State: TypeAlias = Literal["ready", "building", "partial", "stale claim", "leftover", "damaged", "foreign"]
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A file in a store; from `Store.ls` also an unfinished build or a file that a killed builder left."""
+
+    key: str
+    """Key of the artefact; empty if unknown."""
+    path: Path
+    """Absolute path of the file in the folder of the store."""
+    bytes: int
+    """Size of the file in bytes."""
+    created: float
+    """Time of the build, in seconds since 1970."""
+    last_used: float
+    """Time of the last use, in seconds since 1970."""
+    source: str | None
+    """Path of the file or folder that it was built from; None if none was given."""
+    source_present: bool | None
+    """Whether the source exists and is unchanged (inode, size, time of the last write); None without a source."""
+    place: Place
+    """Kind of file system of the store: "disk" or "memory"."""
+    state: State = "ready"
+    """State of the file; `Store.ls` alone returns other states than "ready"."""
+    built: bool = False
+    """Whether this call built the file."""
+    waited: float = 0.0
+    """Seconds that this call waited for other processes that were building."""
+    seconds: float = 0.0
+    """Seconds that the whole call took."""
+    reason: str = ""
+    """Explanation of the result or of the state, as a sentence."""
+    handle: _core.FileHandle | None = field(default=None, repr=False, compare=False)
+    """The open file, which stays readable if the file at `path` is removed or replaced; None from `Store.ls`."""
+
+    def __fspath__(self) -> str:
+        """Return the path; `onecopy.open` and `onecopy.open_records` use `handle`, even if the path was removed."""
+        return str(self.path)
+
+    def read_bytes(self) -> bytes_type:
+        """Return the contents of the file that was found or built, as a private copy."""
+        if self.handle is None:
+            return self.path.read_bytes()
+        pieces: list[bytes_type] = []
+        while piece := os.pread(self.handle.fileno(), self.bytes, sum(map(len, pieces))):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def without_handle(self) -> Artefact:
+        """Return a copy without the open file, which does not keep a file descriptor."""
+        return replace(self, handle=None)
+
+    def __reduce__(self) -> tuple[object, ...]:  # a file descriptor cannot be pickled
+        return type(self), tuple(getattr(self, name) for name in self.__slots__ if name != "handle")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The state of a build by another process, as passed to `on_wait`."""
+
+    key: str
+    """Key of the artefact that is being built."""
+    pid: int
+    """Process id of the builder; 0 if it is not known yet."""
+    since: float
+    """Time at which the build began, in seconds since 1970."""
+    bytes: int
+    """Bytes built so far, as reported by `report_progress`; 0 if nothing was reported."""
+    seconds: float
+    """Seconds waited so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """The artefacts that `Store.prune` removed, or would remove with ``dry_run=True``."""
+
+    removed: list[Artefact]
+    """Removed artefacts, each with a ``reason``."""
+    kept: list[Artefact]
+    """Artefacts that matched but are being built or were used in the meantime, each with a ``reason``."""
+    bytes: int
+    """Total size of the removed files; the space of a mapped file is freed when it is unmapped."""
+
+
+Place: TypeAlias = Literal["disk", "memory"]
+
+_SPARE = 64 << 20  # bytes of memory that are left for other processes
+
+
+def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto") -> tuple[Place, str]:
+    """Return the place for an artefact of `nbytes` bytes, and the reason as a sentence.
+
+    "auto" is the disk, whose pages are shared and cached in memory as well, and can be reclaimed by the kernel; it is
+    memory only if the artefact does not fit on the disk. "memory" is always memory: the artefact must fit into the free
+    space of ``/dev/shm`` (64 MB in most containers) and into the available memory of the machine and of the control
+    group. "disk" is always the disk.
+
+    Raises
+    ------
+    OSError
+        ENOSPC: the artefact does not fit, with the free bytes of each place.
+    NotEnoughMemory
+        The artefact does not fit into "memory".
+
+    Examples
+    --------
+    >>> import onecopy as oc
+    >>> from onecopy import store
+    >>> store.choose_place(1000)[0]
+    'disk'
+    """
+    if wanted not in ("auto", "disk", "memory"):
+        raise ValueError(f"place must be 'auto', 'disk' or 'memory', not {wanted!r}")
+    if nbytes < 0:
+        raise ValueError(f"nbytes must not be negative, but is {nbytes}")
+    order: tuple[Place, ...] = ("disk", "memory") if wanted == "auto" else (wanted,)
+    obstacles: list[str] = []
+    for place in order:
+        if not (obstacle := _obstacle(place, nbytes)):
+            where = "in memory" if place == "memory" else "on disk"
+            if obstacles:
+                return place, f"{where}, because {obstacles[0]}"
+            if wanted == "auto":
+                return place, "on disk, where the kernel can reclaim the pages when memory is short"
+            return place, f"{where}, as requested"
+        obstacles.append(obstacle)
+    folder = _core.default_folder(memory=order[0] == "memory")[0]
+    if wanted == "memory":
+        reason = f"not enough memory for {nbytes} bytes: {obstacles[0]}; a store on disk has more space"
+        raise NotEnoughMemory(errno.ENOMEM, reason, folder)
+    raise OSError(errno.ENOSPC, f"not enough space for {nbytes} bytes: {'; '.join(obstacles)}", folder)
+
+
+def _obstacle(place: Place, nbytes: int) -> str:
+    """Return the reason why an artefact does not fit into a place; empty if it fits."""
+    folder = _core.default_folder(memory=place == "memory")[0]
+    free = free_on(Path(folder))
+    if free is None:
+        return f"{folder} cannot be created on this system"
+    if free < nbytes:
+        return f"the file system of {folder} has {free} bytes free"
+    if place == "memory" and (left := _core.available_memory()) is not None and left[0] < nbytes + _SPARE:
+        return f"{left[1]} leaves {left[0]} bytes"
+    return ""
+
+
+def free_on(folder: Path) -> int | None:
+    """Return the free bytes of the file system of a folder, which need not exist; None if ``/dev/shm`` is missing."""
+    for at in (folder, *folder.parents):
+        if at == Path("/dev"):
+            return None  # the system has no /dev/shm
+        try:
+            facts = os.statvfs(at)
+        except OSError:
+            continue
+        return facts.f_bavail * facts.f_frsize
+    return None
+
+
+Where: TypeAlias = Literal["here", "fork"]
+OnWait: TypeAlias = Union["Callable[[Waiting], None]", Literal["announce"], None]
+
+MAX_BYTES = "ONECOPY_MAX_BYTES"
+"""Environment variable with the default of `Store.max_bytes`."""
+DEFAULT_MAX_BYTES = "25%"
+
+_logged: set[str] = set()
+_FIRST_WARNING_S, _WARNING_INTERVAL_S = 2.0, 5.0  # waiting time until the first warning of `announce`; between two
+
+
+def announce() -> Callable[[Waiting], None]:
+    """Return the `on_wait` named "announce": it warns through the logger "onecopy" after 2 seconds, then every 5.
+
+    Without logging configured, Python writes such a warning to stderr.
+    """
+    due = _FIRST_WARNING_S
+
+    def on_wait(waiting: Waiting) -> None:
+        nonlocal due
+        if waiting.seconds < due:
+            return
+        due = waiting.seconds + _WARNING_INTERVAL_S
+        builder = f"process {waiting.pid}" if waiting.pid else "another process"
+        so_far = f", {waiting.bytes / 1e6:.1f} MB so far" if waiting.bytes else ""
+        _log().warning("onecopy: %s builds %r%s; waited %.0f s", builder, waiting.key, so_far, waiting.seconds)
+
+    return on_wait
+
+
+def _log() -> logging.Logger:
+    import logging  # here, because most processes do not need it
+
+    return logging.getLogger("onecopy")
+
+
+class Store:
+    """A folder of files that are built once per machine and mapped by all its processes.
+
+    Parameters
+    ----------
+    folder
+        A folder that belongs to this user alone. It is created with mode 0700, and refused if it is a symbolic link,
+        belongs to another user or is accessible to others. None with ``place="disk"``: ``$ONECOPY_CACHE``, else
+        ``$XDG_CACHE_HOME/onecopy``, else ``~/.cache/onecopy`` if it can be written, or ``/var/tmp/onecopy-<uid>`` if
+        there is none or it is on a network file system. None with ``place="memory"``: ``/dev/shm/onecopy-<uid>``. If
+        the last two names are taken by another user, ``onecopy-<uid>-1`` or the next free number is used; `reason` and
+        a warning of the logger "onecopy" report that. With `trust`: a folder that several users share.
+    place
+        Which of the two default folders is used if `folder` is None: "disk" or "memory".
+    where
+        Which process calls a build function. "here": this one. "fork": a forked child, so that all memory of the build
+        is freed with it, and what the build breaks stays in the child. Use it only where this process has no other
+        threads, those of libraries (OpenBLAS, torch) included: a lock that a thread holds at the fork is never released
+        in the child.
+    durable
+        False: builds do not wait until the file is on disk, and build functions may leave it unflushed
+        (``onecopy.save(durable=False)``, ``Scratch.save(durable=False)``). The artefact is then valid until the machine
+        restarts, and permanently after a use at least half a minute after the build, when the kernel has written it.
+        On network file systems, and where the kernel has no boot identity, artefacts are always flushed.
+    max_bytes
+        Size of the store from which on a build removes the least recently used artefacts, until the rest is at most
+        that large: a number of bytes, text such as "50 GiB", "10%" of the file system, or "unlimited". An artefact that
+        a process has open or mapped through onecopy is never removed for it. None: ``$ONECOPY_MAX_BYTES``, else "25%".
+    trust
+        None: no other user has access to the folder. Otherwise, names or ids of users whose artefacts are used too, as
+        if this user had built them: files that these users can change, and pickles that run as this user. `folder` has
+        a folder for each user then, named by the user's id (ID-1, ... where another user has taken that name), in which
+        only that user may write and which its group may read (mode 0750, whatever the umask). This user builds in its
+        own, which is `Store.folder`, and `ls`, `prune` and `max_bytes` are for that one. An empty list: others may use
+        what this user builds, and it uses nothing of theirs. `folder` must exist, belong to root, this user or one of
+        these, and be sticky (``chmod +t``) if others may write it.
+    timeout
+        Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else until the builder ends.
+    on_wait
+        Called with a `Waiting`, at most every 100 ms, while another process builds; an exception that it raises ends
+        the wait. "announce": a warning of the logger "onecopy" after 2 seconds, then every 5 seconds. None: no call.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be used; ``strerror`` has the reason.
+    ValueError
+        An option has an invalid value, or there is no user of a name in `trust`.
+
+    Examples
+    --------
+    >>> import onecopy as oc, tempfile
+    >>> store = oc.Store(tempfile.mkdtemp())
+    >>> report = store.get_or_build("squares of 2024", lambda path: path.write_bytes(b"0149"))
+    >>> report.built, report.path.read_bytes()
+    (True, b'0149')
+    >>> store.get_or_build("squares of 2024", lambda path: path.write_bytes(b"0149")).built
+    False
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        place: Place = "disk",
+        where: Where = "here",
+        durable: bool = True,
+        max_bytes: int | str | None = None,
+        trust: Iterable[str | int] | None = None,
+        timeout: float | None = None,
+        on_wait: OnWait = "announce",
+    ) -> None:
+        self._set(where, timeout, max_bytes, durable=durable, on_wait=on_wait)
+        _check_place(place)
+        self.trust = None if trust is None else _user_ids(trust)
+        """Ids of the users whose artefacts are used too; None: the folder is for this user alone."""
+        if folder is None and trust is not None:
+            raise ValueError("trust needs a folder that the users share")
+        if folder is None:
+            chosen, reason = default_folder(place)
+            path = os.fspath(chosen)
+        else:
+            path, reason = path_text(folder), "it was given by the caller"
+        if self.trust is not None:
+            path = _own_folder_in(path, self.trust)
+        self._core = _core.open_store(path, shared=self.trust is not None)
+        self.folder = Path(self._core.folder)
+        """Absolute path of the folder."""
+        if self.trust is not None and self.folder.name != os.path.basename(path):  # noqa: PTH119 - text
+            reason = f"{reason}; another user has taken the name {path}"
+        self.reason = reason
+        """The reason for the choice of the folder, as text."""
+        self.place: Place = "memory" if _core.is_in_memory(path) else "disk"
+        """Kind of file system that the folder is on: "disk" or "memory"."""
+        self.is_default = folder is None
+        """Whether the folder is one of the two default folders."""
+
+    def _set(
+        self, where: Where, timeout: float | None, max_bytes: int | str | None, *, durable: bool, on_wait: OnWait
+    ) -> None:
+        if where not in ("here", "fork"):
+            raise ValueError(f"where must be 'here' or 'fork', not {where!r}")
+        self.where: Where = where
+        self.timeout = _limited_seconds("timeout", timeout)
+        if max_bytes is not None:
+            parse_limit("max_bytes", max_bytes)
+        self._max_bytes = max_bytes
+        self.durable = durable
+        self.on_wait: OnWait = on_wait
+
+    @classmethod
+    def of(cls, store: Store | str | os.PathLike[str] | None, **options: Any) -> Store:
+        """Return `store` if it is a Store; else a Store of that folder (None: the default one) with `options`."""
+        return store if isinstance(store, Store) else cls(store, **options)
+
+    def with_options(self, **options: Any) -> Store:
+        """Return a store with the same folder and other options: where, durable, max_bytes, timeout, on_wait."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)  # copy() would pickle, and open the folder again
+        other._set(**(self.options() | options))
+        return other
+
+    def options(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of `Store`: where, durable, max_bytes, timeout, on_wait."""
+        names = ("where", "durable", "timeout", "on_wait")
+        return {name: getattr(self, name) for name in names} | {"max_bytes": self._max_bytes}
+
+    @property
+    def max_bytes(self) -> int | None:
+        """Size in bytes from which on a build removes artefacts that are not in use; None: unlimited."""
+        share, limit = self._parsed_limit()
+        if share is None:
+            return limit
+        disk = os.statvfs(self.folder)
+        return int(disk.f_blocks * disk.f_frsize * share)
+
+    def _parsed_limit(self) -> tuple[float | None, int | None]:
+        if self._max_bytes is not None:
+            return parse_limit("max_bytes", self._max_bytes)
+        return parse_limit(MAX_BYTES, os.environ.get(MAX_BYTES) or DEFAULT_MAX_BYTES)
+
+    def get_or_build(
+        self, key: str, build: Callable[[Path], object], *, source: str | os.PathLike[str] | None = None
+    ) -> Artefact:
+        """Return the artefact of a key; build it unless a process of this machine has built it or is building it.
+
+        Parameters
+        ----------
+        key
+            Any text. It must identify everything that determines the content: `file_key` of the source, and a version
+            of the code that builds.
+        build
+            Called with the path at which it must create the file, complete or not at all. It may run in a child process
+            (`Store.where`), so its return value and its other side effects are lost.
+        source
+            The file or folder that the artefact is built from: recorded for `ls` and `prune`, and checked for changes
+            after the build.
+
+        Raises
+        ------
+        TimeoutError
+            Another process is still building after `timeout` seconds; the message names the process.
+        FileChanged
+            The source was changed during the build.
+        OSError
+            The folder or the path of the artefact cannot be used; EDEADLK for a build that requests its own key.
+        FormatError
+            The description file of the artefact is damaged, or belongs to another key with the same digest.
+        ChildProcessError
+            The child process that was building was killed.
+
+        Exceptions of `build` are passed on; the unfinished file is removed, and the next call builds again.
+        """
+        call = announce() if self.on_wait == "announce" else self.on_wait
+        report = (
+            None
+            if call is None
+            else lambda pid, since, size, waited: call(Waiting(key, pid, since / 1e9, size, waited))
+        )
+        if self.trust and (of_another := self.find(key)) is not None:
+            return of_another
+        timeout = self.timeout
+        if timeout is None:
+            timeout = _limited_seconds("ONECOPY_TIMEOUT", os.environ.get("ONECOPY_TIMEOUT"))
+        self._parsed_limit()  # raises before the build, not after it
+        forked = (lambda path: call_in_child(build, path)) if self.where == "fork" else build
+        found = self._core.get_or_build(
+            key, forked, source=path_text(source or ""), on_wait=report, timeout=timeout, durable=self.durable
+        )
+        if found.built:
+            self._limit_size()
+        return self._artefact(found)
+
+    def _limit_size(self) -> None:
+        """Remove what killed builders left, and what is too much; the new artefact, which is open, stays."""
+        try:
+            limit = self.max_bytes
+            freed = sum(artefact.bytes for artefact in self.prune(max_bytes=limit).removed)
+        except OSError as error:  # the artefact was built
+            _log().warning("onecopy: the size of %s cannot be limited: %s", self.folder, error)
+            return
+        if freed and limit is not None:
+            _log().info("onecopy: removed %s from %s, which is limited to %s", size(freed), self.folder, size(limit))
+
+    def find(self, key: str) -> Artefact | None:
+        """Return the artefact of a key and record its use; None if it does not exist or was modified."""
+        found = self._core.find(key)
+        for user in self.trust or ():
+            if found is None:
+                with suppress(OSError, ValueError):  # no folder, or one that is not of this user alone, or damaged
+                    found = _core.open_store(str(self.folder.parent / str(user)), shared=True, owner=user).find(key)
+        return None if found is None else self._artefact(found)
+
+    def path(self, key: str) -> Path:
+        """Return the path of the artefact of a key; the file need not exist."""
+        return Path(self._core.path(key))
+
+    def ls(self) -> list[Artefact]:
+        """List all artefacts, most recently used first, with unfinished builds and files that killed builders left."""
+        return sorted(map(self._artefact, self._core.list()), key=lambda artefact: -artefact.last_used)
+
+    def prune(
+        self,
+        *,
+        max_age: float | None = None,
+        max_bytes: int | str | None = None,
+        missing_source: bool = False,
+        keys: Iterable[str] | None = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """Remove artefacts that match any condition, and the files that killed builders left.
+
+        Files that are being built are never removed. Processes that have a removed file mapped keep its pages.
+
+        Parameters
+        ----------
+        max_age
+            Remove artefacts that were not used for this number of seconds.
+        max_bytes
+            Remove the least recently used artefacts until the rest is at most this size: a number of bytes, or text
+            such as "20 GiB". Artefacts that a process has open or mapped through onecopy are kept.
+        missing_source
+            Remove artefacts whose source is missing or has changed.
+        keys
+            Remove the artefacts of these keys.
+        everything
+            Remove all artefacts.
+        dry_run
+            Report what would be removed, without removing it.
+        """
+        limit = None if max_bytes is None else byte_count("max_bytes", max_bytes)
+        age = _limited_seconds("max_age", max_age)
+        report = self._core.prune(
+            max_age=age,
+            max_bytes=limit,
+            missing_source=missing_source,
+            keys=list(keys or ()),
+            everything=everything,
+            dry_run=dry_run,
+        )
+        if not dry_run:
+            views.sweep(self.folder)
+        return PruneReport(
+            [self._artefact(artefact) for artefact in report.removed],
+            [self._artefact(artefact) for artefact in report.kept],
+            report.bytes,
+        )
+
+    def _artefact(self, found: _core.Artefact) -> Artefact:
+        return Artefact(
+            key=found.key,
+            path=Path(found.path),
+            bytes=found.bytes,
+            created=found.created,
+            last_used=found.last_used,
+            source=found.source or None,
+            source_present=found.source_present if found.source else None,
+            place=self.place,
+            state=found.state,  # type: ignore[arg-type]  # str in the compiled module
+            built=found.built,
+            waited=found.waited,
+            seconds=found.seconds,
+            reason=found.reason,
+            handle=found.handle,
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
+        return reopened, (os.fspath(self.folder), self.trust, self.is_default, self.options())
+
+    def __repr__(self) -> str:
+        return f"<onecopy.Store {os.fspath(self.folder)!r}, {self.place}>"
+
+
+def reopened(folder: str, trust: Iterable[int] | None, is_default: bool, options: dict[str, Any]) -> Store:
+    """Return the store with these attributes, for another process."""
+    store = Store(folder if trust is None else Path(folder).parent, trust=trust, **options)
+    store.is_default = is_default
+    return store
+
+
+def _own_folder_in(shared: str, trust: tuple[int, ...]) -> str:
+    """Return the path of the folder of this user in a shared one, in which no other user may exchange folders."""
+    found = os.lstat(shared)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder, or a symbolic link to one", shared)
+    if (owner := _core.owner_at(shared)) not in (0, os.geteuid(), *trust):
+        user = "a user without an id in this user namespace" if owner is None else f"user {owner}, who is not trusted"
+        raise PermissionError(errno.EACCES, f"it belongs to {user}", shared)
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        reason = f"others may rename folders in it (mode {found.st_mode & 0o7777:o}); chmod +t forbids that"
+        raise PermissionError(errno.EACCES, reason, shared)
+    return os.path.join(shared, str(os.geteuid()))  # noqa: PTH118 - text
+
+
+def _user_ids(users: Iterable[str | int]) -> tuple[int, ...]:
+    """Return the ids of users in their order, without this one; ValueError for a name of no user."""
+    import pwd
+
+    if isinstance(users, str):
+        raise TypeError(f"trust must be a list of users: [{users!r}]")
+    found = dict[int, None]()
+    for user in users:
+        try:
+            found[user if isinstance(user, int) else pwd.getpwnam(user).pw_uid] = None
+        except KeyError:
+            raise ValueError(f"trust: there is no user {user!r}") from None
+    return tuple(user for user in found if user != os.geteuid())
+
+
+def default_folder(place: Place = "disk") -> tuple[Path, str]:
+    """Return the default folder of a `Store`, which need not exist, and the reason for its choice as text."""
+    _check_place(place)
+    path, reason, obstacle = _core.default_folder(memory=place == "memory")
+    if obstacle and obstacle not in _logged:
+        _logged.add(obstacle)
+        _log().warning("onecopy: the store is in %s, because of %s", path, obstacle)
+    return Path(path), f"{reason}; not {obstacle}" if obstacle else reason
+
+
+def _check_place(place: str) -> None:
+    if place not in ("disk", "memory"):
+        raise ValueError(f"place must be 'disk' or 'memory', not {place!r}")
+
+
+def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
+    """Return a limit as a share of the file system, or in bytes; (None, None) for "unlimited".
+
+    Examples
+    --------
+    >>> parse_limit("max_bytes", "10%"), parse_limit("max_bytes", "1 KiB"), parse_limit("max_bytes", "unlimited")
+    ((0.1, None), (None, 1024), (None, None))
+    """
+    if given == "unlimited":
+        return None, None
+    try:
+        if not isinstance(given, str) or not given.strip().endswith("%"):
+            return None, byte_count(name, given)
+        percent = float(given.strip().removesuffix("%"))
+        if not 0 < percent <= 100:
+            raise ValueError("not a share of the file system")
+    except ValueError:
+        raise ValueError(
+            f"{name} must be a size such as 50 GiB, a share of the file system such as 10%, or unlimited, not {given!r}"
+        ) from None
+    return percent / 100, None
+
+
+def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
+    """Return seconds, limited to a number of nanoseconds that fits 64 bits; ValueError for NaN and negative numbers."""
+    if seconds is None or seconds == "":
+        return None
+    try:
+        number = float(seconds)
+    except ValueError:
+        raise ValueError(f"{name} must be a number of seconds, not {seconds!r}") from None
+    if not number >= 0:
+        raise ValueError(f"{name} must not be negative, but is {seconds}")
+    return min(number, 9e9)  # 285 years
+
+
+def report_progress(done: int) -> None:
+    """Report the bytes done so far to the processes that wait for the build; does nothing outside a build function."""
+    _core.report_progress(done)
