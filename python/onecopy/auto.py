@@ -24,6 +24,7 @@ it was loaded, a file in memory (tmpfs). Files below 1 MiB are read.
 ``ONECOPY_AUTO=0`` in the environment switches the module off.
 """
 
+from onecopy.base import lazy
 from onecopy.run import hooks
 
 TYPE_CHECKING = False
@@ -35,11 +36,5 @@ __all__ = ["Call", "calls"]
 hooks.install()
 
 
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:  # `onecopy run` imports this module in each process: nothing else is loaded
-        if name in __all__:
-            from onecopy.run import call_log
-
-            return getattr(call_log, name)
-        raise AttributeError(f"module 'onecopy.auto' has no attribute {name!r}")
+if not TYPE_CHECKING:  # `onecopy run` imports this module in each process: nothing else is loaded
+    __getattr__ = lazy.attributes(__name__, {"onecopy.run.call_log": ("Call", "calls")})

@@ -5,16 +5,52 @@ numpy is loaded with the first array, and what writes files with the first `save
 
 from typing import TYPE_CHECKING
 
-from onecopy.arrays.entries import Entry, Memory, Part
-from onecopy.arrays.file import ArrayFile, key_of
-from onecopy.arrays.opening import open, open_arrays  # noqa: A004
 from onecopy.base import lazy
 
 if TYPE_CHECKING:
+    from onecopy.arrays.entries import Entry, Memory, Part
+    from onecopy.arrays.entries import of_numpy as of_numpy
+    from onecopy.arrays.file import ArrayFile, key_of
+    from onecopy.arrays.file import OneFile as OneFile
+    from onecopy.arrays.opening import open, open_arrays  # noqa: A004
     from onecopy.arrays.saving import VerifyReport, not_savable, save
-else:
-    __getattr__ = lazy.attributes(__name__, {"saving": ("VerifyReport", "not_savable", "save")})
+    from onecopy.arrays.scratch import alloc as alloc
+    from onecopy.arrays.several_files import of_index as of_index
+    from onecopy.arrays.several_files import of_model as of_model
+    from onecopy.arrays.several_files import of_url as of_url
+    from onecopy.arrays.several_files import selected as selected
+    from onecopy.arrays.streaming import stream as stream
 
+_HOMES = {
+    "entries": (
+        "Entry",
+        "Memory",
+        "Part",
+        "of_numpy",
+    ),
+    "file": (
+        "ArrayFile",
+        "OneFile",
+        "key_of",
+    ),
+    "opening": (
+        "open",
+        "open_arrays",
+    ),
+    "saving": (
+        "VerifyReport",
+        "not_savable",
+        "save",
+    ),
+    "several_files": (
+        "of_index",
+        "of_model",
+        "of_url",
+        "selected",
+    ),
+    "streaming": ("stream",),
+    "scratch": ("alloc",),
+}
 __all__ = [
     "ArrayFile",
     "Entry",
@@ -27,3 +63,6 @@ __all__ = [
     "open_arrays",
     "save",
 ]
+
+if not TYPE_CHECKING:  # a type checker would accept every name
+    __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -13,10 +13,12 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from onecopy import _core
+from onecopy import _core, arrays, files, store
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, is_raw, name_of, range_of
 from onecopy.arrays.open_mode import AS_REQUESTED, OpenMode
 from onecopy.base.arguments import byte_count, is_text, thread_count
+from onecopy.base.text import counted, size
+from onecopy.errors import FileChanged, FormatError, Kind
 from onecopy.files.mapping import ArraysMode, Closeable, Identity, OpenFile, absolute
 
 if TYPE_CHECKING:
@@ -79,8 +81,6 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         try:
             return array_of(memory)
         except ValueError as error:  # 65 axes, or an extent beyond 63 bits in an empty array: valid in the file
-            from onecopy.errors import FormatError, Kind
-
             reason = f"numpy cannot represent its shape: {error}"
             raise FormatError(f"{name!r}: {reason}", Kind.UNSUPPORTED, path=self.path_of(name)) from None
 
@@ -286,9 +286,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         ...     model.warm(["b"]).complete
         True
         """
-        from onecopy.files.page_cache import warm
-
-        report: WarmReport | WarmJob = warm(self.portions(names, verify=verify), **options)
+        report: WarmReport | WarmJob = files.warm(self.portions(names, verify=verify), **options)
         return report
 
     def verify(
@@ -338,12 +336,10 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
             ...
         onecopy.ChecksumError: ...: 1 of 1 blocks is damaged; block 0, bytes [4096, 12096) of the file, in 'a': ...
         """
-        from onecopy.arrays.saving import VerifyReport
-
         done = self.warm(names, verify=True, mechanism="none", threads=threads, progress=progress)
         verified = done.verified or 0
         speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # no arrays take no time
-        return VerifyReport(verified, done.seconds, speed, done.threads)
+        return arrays.VerifyReport(verified, done.seconds, speed, done.threads)
 
     def stream(
         self,
@@ -393,44 +389,31 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         ...     sum(float(array.sum()) for name, rows, array in model.stream(window="64 MiB"))
         3005.0
         """
-        from onecopy.arrays.streaming import stream
-
-        return stream(self, names, order, byte_count("window", window))
+        return arrays.stream(self, names, order, byte_count("window", window))
 
     def evict(self, names: Iterable[Part] | None = None) -> EvictReport:
         """Drop arrays from memory; see `onecopy.evict`."""
-        from onecopy.files.page_cache import evict
-
-        return evict(self.portions(names))
+        return files.evict(self.portions(names))
 
     def residency(self, names: Iterable[Part] | None = None) -> Residency:
         """Report how much of the arrays is in memory; see `onecopy.residency`."""
-        from onecopy.files.page_cache import residency
-
-        return residency(self.portions(names))
+        return files.residency(self.portions(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
         """Lock arrays into memory; see `onecopy.pin`."""
-        from onecopy.files.page_cache import pin
-
-        return pin(self.portions(names))
+        return files.pin(self.portions(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
         """Unlock arrays that `pin` has locked."""
-        from onecopy.files.page_cache import unpin
-
-        unpin(self.portions(names))
+        files.unpin(self.portions(names))
 
     def __repr__(self) -> str:
         if self.closed:
             return f"<onecopy.ArrayFile {self.path!r} closed>"
-        from onecopy.base.text import size  # here, because it loads re
 
         return f"<onecopy.ArrayFile {self.path!r} {self._counted()}, {size(self.nbytes)}, {self.mode}>"
 
     def _counted(self) -> str:
-        from onecopy.base.text import counted
-
         return counted(len(self), "array")
 
     __hash__ = object.__hash__
@@ -444,13 +427,11 @@ def key_of(file: ArrayFile, version: str) -> str:
 
     FileChanged if one of the files was modified or replaced since it was opened.
     """
-    from onecopy.store import file_key, keys
-
     paths = dict.fromkeys(map(file.path_of, file))
-    others = [file_key(path) for path in paths if path != file.path]
+    others = [store.file_key(path) for path in paths if path != file.path]
     if others:  # a digest: listing a hundred shards would make the key unreadable
-        version += f", with {len(others)} files {keys.digest_of(others, 'the files')}"
-    key = file_key(file.path, version)
+        version += f", with {len(others)} files {store.digest_of(others, 'the files')}"
+    key = store.file_key(file.path, version)
     expect_unchanged(file)  # else data made from the old file would be stored under the key of the new one
     return key
 
@@ -458,15 +439,11 @@ def key_of(file: ArrayFile, version: str) -> str:
 def expect_unchanged(file: ArrayFile) -> None:
     """Raise FileChanged if a file was modified or replaced since it was opened."""
     if file.changed():
-        from onecopy.errors import FileChanged
-
         raise FileChanged(errno.ESTALE, "the file was modified or replaced while it was open", file.path)
 
 
 def _no_array(name: object, file: ArrayFile) -> KeyError:
     """Return a KeyError for a missing name, with a note that lists names in the file."""
-    from onecopy.base.text import counted
-
     error = KeyError(name)
     first = ", ".join(repr(each) for each in itertools.islice(file, 4))
     count = counted(len(file), "array")
@@ -553,12 +530,10 @@ class OneFile(OpenFile, ArrayFile):
         return tuple(Entry(*row) for row in self._core.entries())
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        from onecopy.files.page_cache import Portion
-
         ranges = None if parts is None else [range_of(self.entry(name_of(part)), part) for part in parts]
         if not verify:
-            return [Portion(self.core, ranges)]
-        return [Portion(self.core, self._core.ranges_to_verify(ranges), self._core.verifier())]
+            return [files.Portion(self.core, ranges)]
+        return [files.Portion(self.core, self._core.ranges_to_verify(ranges), self._core.verifier())]
 
     @property
     def files(self) -> tuple[OneFile, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from onecopy import _core
+from onecopy import _core, store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +43,8 @@ class OpenMode(NamedTuple):
         """Return the snapshot of a file if the mode is "snapshot"; without one the mode is "copy"."""
         if self.mode != "snapshot":
             return self, None
-        from onecopy.store import snapshots  # here, because it may load the store
 
-        handle, place = snapshots.handle_of(path)
+        handle, place = store.handle_of(path)
         reason = place if self.reason == AS_REQUESTED else f"{self.reason}; {place}"
         return self._replace(mode="copy" if handle is None else "snapshot", reason=reason), handle
 

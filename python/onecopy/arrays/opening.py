@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from onecopy import arrays, files, store
 from onecopy.arrays.file import OneFile, expect_unchanged, key_of
 from onecopy.arrays.open_mode import OpenMode
+from onecopy.base.text import size
+from onecopy.errors import FormatError, Kind, retyped
 from onecopy.remote.location import in_folder, resolve, url_of
 
 if TYPE_CHECKING:
@@ -137,8 +140,6 @@ def open(  # noqa: A001 - as `onecopy.open`
         file = _opened(*resolve(path, nodes=nodes), how)
     try:
         if file.kind == "records":
-            from onecopy.errors import FormatError, Kind
-
             raise FormatError(
                 "not a file of arrays: it holds records, use onecopy.open_records", Kind.NOT_THIS_FORMAT, path=file.path
             )
@@ -147,10 +148,7 @@ def open(  # noqa: A001 - as `onecopy.open`
         elif verify:
             file.verify()
         if pinned:
-            from onecopy.base.text import size
-            from onecopy.files.page_cache import register_with_cuda
-
-            register_with_cuda(file.portions())
+            files.register_with_cuda(file.portions())
             file.mode_reason += f"; {size(file.nbytes)} pinned for CUDA"
     except BaseException:
         file.close()
@@ -188,9 +186,8 @@ def _opened(path: str, handle: FileHandle | None, how: OpenMode) -> ArrayFile:
         return other
     if file.container != "onnx" or "elsewhere" not in file.metadata:
         return file
-    from onecopy.arrays.several_files import of_model
 
-    return of_model(file, how)
+    return arrays.of_model(file, how)
 
 
 _ADVICE = {
@@ -202,17 +199,12 @@ _ADVICE = {
 
 def _opened_otherwise(path: str, how: OpenMode, error: Exception) -> ArrayFile | None:
     """Open the folder of a model, or an index of shards; None for other files, or an error with advice."""
-    from onecopy.errors import FormatError, retyped
-    from onecopy.files.companions import begins_as_json
-
     if isinstance(error, IsADirectoryError):
         return _opened(in_folder(path), None, how)
     if not isinstance(error, FormatError):
         return None
-    if begins_as_json(path):
-        from onecopy.arrays.several_files import of_index
-
-        return of_index(path, how)
+    if files.begins_as_json(path):
+        return arrays.of_index(path, how)
     for end, advice in _ADVICE.items():
         if str(error).endswith(end):
             raise retyped(error, type(error), f"{error}: {advice}") from None
@@ -222,8 +214,6 @@ def _opened_otherwise(path: str, how: OpenMode, error: Exception) -> ArrayFile |
 def _some_arrays(
     path: Location, how: OpenMode, align: int | None, nodes: Nodes, names: Iterable[Part], *, verify: bool
 ) -> ArrayFile:
-    from onecopy.arrays.several_files import of_url, selected
-
     if align is not None:
         raise ValueError("names and align exclude each other")
     if isinstance(names, str):
@@ -234,10 +224,10 @@ def _some_arrays(
     if url := url_of(path):
         if how.mode == "copy":
             raise ValueError("mode must be 'map' or 'auto' for some arrays of a URL, not 'copy'")
-        return of_url(url, parts, private=how.private, verify=verify)
+        return arrays.of_url(url, parts, private=how.private, verify=verify)
     file = _opened(*resolve(path), how)
     try:
-        return selected(file, parts)
+        return arrays.selected(file, parts)
     except BaseException:
         file.close()
         raise
@@ -262,8 +252,6 @@ def _aligned(path: str, handle: FileHandle | None, how: OpenMode, align: int) ->
         count = sum(bool(entry.nbytes and entry.offset % align) for entry in file.entries)
         reason = f"every array is aligned to {align} bytes"
         if count:
-            from onecopy.errors import FormatError, Kind
-
             if file.kind not in ("foreign", "arrays"):
                 raise FormatError(
                     f"cannot make an aligned copy of a file of kind {file.kind!r}", Kind.UNSUPPORTED, path=file.path
@@ -278,11 +266,7 @@ def _aligned(path: str, handle: FileHandle | None, how: OpenMode, align: int) ->
 
 def _aligned_copy(file: ArrayFile, align: int) -> Artefact:
     """Return an aligned copy from the default store, made by this call if it does not exist."""
-    from onecopy.arrays import saving
-    from onecopy.errors import FormatError, Kind
-    from onecopy.store import Store
-
-    if lacking := saving.not_savable(file.entries):
+    if lacking := arrays.not_savable(file.entries):
         name, dtype = next(iter(lacking.items()))
         more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise FormatError(
@@ -292,8 +276,8 @@ def _aligned_copy(file: ArrayFile, align: int) -> Artefact:
         )
 
     def build(target: Path) -> None:
-        saving.save(target, file, metadata=file.metadata, align=max(align, _MIN_ALIGN))
+        arrays.save(target, file, metadata=file.metadata, align=max(align, _MIN_ALIGN))
         expect_unchanged(file)
 
     key = key_of(file, f"aligned to {align}, version {_VERSION}")
-    return Store().get_or_build(key, build, source=file.path)
+    return store.Store().get_or_build(key, build, source=file.path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy import _core
 from onecopy.arrays.entries import BY_DLPACK, PACKED, READ_SUFFIXES, in_safetensors, nbytes_of, of_numpy, of_torch
+from onecopy.arrays.streaming import is_larger_than_memory
 from onecopy.base.arguments import non_negative, path_text
 from onecopy.base.tensor_values import expect_memory, is_tensor, resolved
 
@@ -122,8 +123,6 @@ def save(
 
 def _in_order(arrays: Mapping[str, Any], specs: list[Spec], total: int) -> Iterator[tuple[str, Any]]:
     """Give the values to write; those of an open file that is larger than memory in parts, released behind."""
-    from onecopy.arrays.streaming import is_larger_than_memory
-
     if hasattr(arrays, "stream") and is_larger_than_memory(total):
         for name, _, part in arrays.stream([name for name, *_ in specs], order="names"):
             yield name, part

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
-from onecopy import _core
+from onecopy import _core, files
 from onecopy._core import ReleaseReport
 from onecopy.arrays.entries import is_raw, of_numpy, to_numpy
-from onecopy.arrays.saving import CHUNK
+from onecopy.arrays.saving import CHUNK, save
 from onecopy.arrays.scratch_regions import Region, box_of, ranges_of, run_axis, strides_of
 from onecopy.base.arguments import byte_count, non_negative, path_text
 from onecopy.base.text import size
@@ -637,9 +637,7 @@ def alloc(
     if nbytes < byte_count("heap_below", below):
         import numpy as np
 
-        from onecopy.files.page_cache import expect_memory
-
-        expect_memory(nbytes, "allocate", instead="a lower heap_below makes a file on a disk")
+        files.expect_memory(nbytes, "allocate", instead="a lower heap_below makes a file on a disk")
         return HeapArray(np.zeros(extents, to_numpy(kind)))  # numpy itself requests huge pages from 4 MiB
     return scratch(extents, dtype, dir, max_resident=max_resident)
 
@@ -718,8 +716,6 @@ class HeapArray(Scratch):
         durable: bool = True,  # noqa: ARG002 - `onecopy.save` always flushes
     ) -> Saved:
         """Write the array to a safetensors file; see `Scratch.save`."""
-        from onecopy.arrays.saving import save
-
         save(path, {name: self.array}, metadata, checksum=checksum)
         return Saved(os.fspath(path), copied=True, reason=self.reason)
 

@@ -12,6 +12,7 @@ from onecopy.arrays.entries import Entry, Memory, Part, is_raw, name_of, range_o
 from onecopy.arrays.file import ArrayFile, OneFile
 from onecopy.arrays.open_mode import OpenMode
 from onecopy.base.arguments import thread_count
+from onecopy.base.text import counted
 from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
 from onecopy.files import page_cache
 from onecopy.files.companions import SetError, index_text, is_index, parse_index, paths_of
@@ -163,8 +164,6 @@ class SeveralFiles(ArrayFile):
         return self._reopen
 
     def _counted(self) -> str:
-        from onecopy.base.text import counted  # here, because it loads re
-
         if self._parts is not None:
             return counted(len(self), "selected array")
         return f"{super()._counted()} in {counted(len(self._files), 'file')}"

@@ -6,6 +6,8 @@ import operator
 import os
 from typing import TYPE_CHECKING
 
+from onecopy.base.text import parse_size
+
 if TYPE_CHECKING:
     from typing import TypeGuard
 
@@ -65,7 +67,6 @@ def byte_count(name: str, size: int | str) -> int:
     """Return a size in bytes from an integer or from text such as "512 MiB"; ValueError if the text is not a size."""
     if not isinstance(size, str):
         return non_negative(name, operator.index(size))
-    from onecopy.base.text import parse_size  # here, because opening a file does not need it
 
     return parse_size(size)
 

@@ -6,7 +6,6 @@ process may contain terminal escape sequences: `escape` makes it safe to print.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -88,6 +87,8 @@ def parse_quantity(text: str, units: Mapping[str, float], what: str) -> float:
     >>> parse_quantity("1.5 H", {"h": 3600}, "a time such as 3h")
     5400.0
     """
+    import re  # here, because opening a file does not need it
+
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if found is None or found.group(2) not in units:
         raise ValueError(f"{text!r} is not {what}")

@@ -1,1 +1,19 @@
 """Python data in mapped files: rows, objects, results of functions, orders of examples."""
+
+from typing import TYPE_CHECKING
+
+from onecopy.base import lazy
+
+if TYPE_CHECKING:
+    from onecopy.data.objects import share_object as share_object
+    from onecopy.data.sharing import share as share
+    from onecopy.data.shuffle import Shuffle as Shuffle
+
+_HOMES = {
+    "objects": ("share_object",),
+    "sharing": ("share",),
+    "shuffle": ("Shuffle",),
+}
+
+if not TYPE_CHECKING:  # a type checker would accept every name
+    __getattr__ = lazy.attributes(__name__, _HOMES)

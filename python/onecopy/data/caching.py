@@ -20,6 +20,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
+from onecopy import data
 from onecopy.errors import FileChanged
 from onecopy.store import Store, file_key, keys
 
@@ -204,12 +205,9 @@ def cached(
     def share(build: _Build, key: str, source: str | None) -> Any:
         build.of_rows = codec == "records"
         if codec == "object":
-            from onecopy.data.objects import share_object
+            return data.share_object(build, key, store=store, source=source)
 
-            return share_object(build, key, store=store, source=source)
-        from onecopy.data.sharing import share as share_rows
-
-        return share_rows(build, key, store=Store.of(store), source=source, progress=progress)
+        return data.share(build, key, store=Store.of(store), source=source, progress=progress)
 
     paths = inputs if callable(inputs) else _paths(inputs)
     if function is None:

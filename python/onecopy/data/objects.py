@@ -28,6 +28,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from onecopy import arrays, store
 from onecopy.base.load_report import Copied, LoadReport
 from onecopy.base.tensor_values import is_lazy, is_tensor, why_not_dense
 from onecopy.data import unpickle
@@ -106,9 +107,8 @@ def load_object(
             f"load_object unpickles {path}, which runs code that the file contains: pass trusted=True if you trust its "
             "author; onecopy.open shows its arrays without that"
         )
-    from onecopy.arrays import open as open_file
 
-    with open_file(path, private=True) as file:
+    with arrays.open(path, private=True) as file:
         about = about_of(file)
         file.verify([name for name in (PICKLE, BUFFERS, SMALL) if name in file])
         rows = buffers_of(file, about.arrays)
@@ -202,11 +202,9 @@ class About(NamedTuple):
 
 def version_of(package: str) -> str | None:
     """Return the version of a package as it is recorded; None if it is not imported, or has none."""
-    from onecopy.store.packages import version_of as installed_version
-
     module = sys.modules.get(package)
     version = getattr(module, "__version__", None)
-    return version if isinstance(version, str) else installed_version(getattr(module, "__file__", None))
+    return version if isinstance(version, str) else store.version_of(getattr(module, "__file__", None))
 
 
 def about_of(file: ArrayFile) -> About:
@@ -318,13 +316,12 @@ def share_object(
     >>> squares["squares"][7], squares["squares"].flags.writeable
     (np.int64(49), False)
     """
-    from onecopy.store import Store, keys
-    from onecopy.store.fork import free_unused_memory
-
     if not callable(factory):
         raise TypeError(
             f"share_object needs a function that returns the object, not a {type(factory).__name__}: pass lambda: data"
         )
+    from onecopy.store import Store, free_unused_memory, name_of, text_of  # loading an object needs none of it
+
     opened = Store.of(store)
 
     def find(name: str) -> Artefact:
@@ -332,7 +329,7 @@ def share_object(
             name, lambda path: save_object(path, factory(), durable=opened.durable), source=source
         )
 
-    name = f"{keys.text_of(key)}, object by {keys.name_of(factory)}, Python {python_version()}"
+    name = f"{text_of(key)}, object by {name_of(factory)}, Python {python_version()}"
     found = find(name)
     if versions := _other_versions(found):
         found = find(f"{name}, {versions}")
@@ -344,9 +341,7 @@ def share_object(
 
 def _other_versions(found: Artefact) -> str:
     """Return the versions of the packages of an object if any is another one now; empty if all are the same."""
-    from onecopy.arrays import open as open_file
-
-    with open_file(found) as file:
+    with arrays.open(found) as file:
         saved = about_of(file).packages
     now = dict[str, str | None]()
     for name in saved:
@@ -382,10 +377,8 @@ class _Storage(NamedTuple):
 
 def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
     """Return an array as it is saved; as bytes, with an axis for those of an element, if safetensors lacks its type."""
-    from onecopy.arrays.entries import of_numpy
-
     little = flat.dtype.newbyteorder("<") == flat.dtype
-    return flat if little and of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
+    return flat if little and arrays.of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
 
 
 def _is_spacy_vectors(value: Any) -> bool:
@@ -646,23 +639,21 @@ def save_object(
     """
     import numpy as np
 
-    from onecopy.arrays import save
-
     text = io.BytesIO()
     pickler = _Pickler(text, paths_of(value))
     pickler.dump(value)
     packages = {name: version for name in sorted(pickler.modules - {"onecopy"}) if (version := version_of(name))}
-    arrays, rows, small = _placed(pickler.buffers.parts)
+    large, rows, small = _placed(pickler.buffers.parts)
     kind = type(value)
-    about = About(f"{kind.__module__}.{kind.__qualname__}", list(arrays), python_version(), packages)
+    about = About(f"{kind.__module__}.{kind.__qualname__}", list(large), python_version(), packages)
     own = {
         PICKLE: np.frombuffer(text.getbuffer(), np.uint8),
         BUFFERS: np.array(rows, np.int64).reshape(-1, 4),
         SMALL: np.frombuffer(small, np.uint8),
     }
-    save(
+    arrays.save(
         path,
-        own | arrays,
+        own | large,
         {METADATA: json.dumps({"version": VERSION, **about._asdict()})},
         64,
         durable=durable,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy import _core
+from onecopy import _core, store
 from onecopy.base.arguments import path_text
 from onecopy.data.rows import Chain, Dict, List, of_descriptor, open_records
 from onecopy.data.types import plain_of
@@ -67,10 +67,8 @@ class RowSource:
 
     def name(self) -> str:
         """Return text that changes with the kind of the source, the selected part of the file and the options."""
-        from onecopy.store import keys
-
         options = {"path": self.path, "container": self.container, **self._options}
-        return f"{self._read.__name__} {keys.digest_of(options, 'an option of the source')}"
+        return f"{self._read.__name__} {store.digest_of(options, 'an option of the source')}"
 
     def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
         """Append all rows to a builder and return their number."""

@@ -34,7 +34,7 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Se
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
 
-from onecopy import _core
+from onecopy import _core, arrays
 from onecopy.base.text import size
 from onecopy.data.schema import Ragged, Schema, schema_of
 from onecopy.errors import FormatError, Kind
@@ -82,9 +82,7 @@ class Origin:
     @functools.cached_property
     def file(self) -> OneFile:
         """The file as named arrays, created on first use."""
-        from onecopy.arrays.file import OneFile
-
-        return OneFile.of_compiled(self.core, self.given)
+        return arrays.OneFile.of_compiled(self.core, self.given)
 
     def path(self) -> str:
         """Return a path by which other processes can open the file while this process has it open."""

@@ -11,6 +11,8 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
+from onecopy import _core
+
 _COARSE = 5
 """CLOCK_REALTIME_COARSE of Linux, which the module `time` does not name."""
 
@@ -86,8 +88,6 @@ def identify_open(descriptor: int, expected: FileIdentity | None = None) -> tupl
     longer than the identity is `expected`. Dirty pages are written back where writers cannot be seen. Moves the
     position of the descriptor.
     """
-    from onecopy import _core
-
     deadline, is_remote = time.monotonic() + 2.1, _core.is_remote(descriptor)
     while True:
         identity = FileIdentity(*_core.content_identity(descriptor, ask=True))

@@ -9,7 +9,9 @@ import errno
 import os
 from typing import TYPE_CHECKING, TypeAlias
 
+from onecopy import files, remote, store
 from onecopy.base.arguments import SCHEMES, is_url, path_text
+from onecopy.errors import FormatError
 
 if TYPE_CHECKING:
     from onecopy import _core
@@ -58,15 +60,11 @@ def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHan
         The path contains a NUL byte; the name is none; or there are `nodes`, but no URL.
     """
     if isinstance(named, str) and "://" in named and is_url(named):
-        from onecopy import remote  # here, because it loads the store
-
         return os.fspath(remote.fetch(named, names=MODEL_FILES, nodes=nodes)), None
     if nodes is not None:
         raise ValueError("nodes is for URLs that are opened whole: without names")
     if isinstance(named, str) and named.startswith("hold:"):
-        from onecopy.store import snapshots
-
-        return snapshots.held(named[5:])
+        return store.held(named[5:])
     path = path_text(named)
     if "://" in path and not os.path.exists(path):  # noqa: PTH110 - loads pathlib
         raise FileNotFoundError(errno.ENOENT, f"no such file, and no URL of {', '.join(sorted(SCHEMES))}", path)
@@ -81,13 +79,10 @@ def file_of(named: Location, suffix: str = "") -> str:
 
 def files_of(named: Location) -> list[str]:
     """Return the path of `file_of`, and those of the files that an index or a model names."""
-    from onecopy.errors import FormatError  # here, because opening a file does not need them
-    from onecopy.files.companions import SetError, names_in, paths_of
-
     path = file_of(named)
     try:
-        return [path, *paths_of(path, names_in(path))]
-    except SetError:
+        return [path, *files.paths_of(path, files.names_in(path))]
+    except files.SetError:
         raise
     except FormatError:  # another file with such a name
         return [path]

@@ -2,3 +2,31 @@
 
 Importing this package loads none of its modules: it is imported before each program that is run.
 """
+
+from typing import TYPE_CHECKING
+
+from onecopy.base import lazy
+
+if TYPE_CHECKING:
+    from onecopy.run.call_log import Call as Call
+    from onecopy.run.call_log import calls as calls
+    from onecopy.run.call_log import name_of as name_of
+    from onecopy.run.call_log import note as note
+    from onecopy.run.call_log import note_failure as note_failure
+    from onecopy.run.holder import Holder as Holder
+    from onecopy.run.mapped import source_of as source_of
+
+_HOMES = {
+    "call_log": (
+        "Call",
+        "calls",
+        "name_of",
+        "note",
+        "note_failure",
+    ),
+    "mapped": ("source_of",),
+    "holder": ("Holder",),
+}
+
+if not TYPE_CHECKING:  # a type checker would accept every name
+    __getattr__ = lazy.attributes(__name__, _HOMES)

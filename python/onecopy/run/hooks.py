@@ -11,6 +11,8 @@ import os
 import sys
 from importlib import import_module
 
+from onecopy import run
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -157,9 +159,7 @@ def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
 
 
 def _note_failure(name: str, error: Exception) -> None:
-    from onecopy.run.call_log import note_failure
-
-    note_failure(name, error)
+    run.note_failure(name, error)
 
 
 def descriptor_of(file: Any) -> int | None:

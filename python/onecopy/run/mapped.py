@@ -15,7 +15,7 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy import _core
+from onecopy import _core, files
 from onecopy.base.run_constants import MIN_BYTES
 from onecopy.files.identity import file_identity
 from onecopy.run import call_log, load_gate
@@ -164,18 +164,16 @@ def _expect_descriptors() -> None:
         raise NoSnapshot(f"the process has open three quarters of the {most} files that it may open")
 
 
-def read_ahead(function: str, files: Iterable[str | os.PathLike[str]]) -> WarmJob | None:
+def read_ahead(function: str, paths: Iterable[str | os.PathLike[str]]) -> WarmJob | None:
     """Begin to read files into the page cache, beside the caller, who maps them and is about to touch them.
 
     Only files of network and user-space file systems, where a touch brings little and waits for the server. `keep` the
     job; None: there are no such files.
     """
-    from onecopy.files.page_cache import warm
-
-    slow = {path: size for path in files if (size := _size_if_slow(path)) >= MIN_BYTES}
+    slow = {path: size for path in paths if (size := _size_if_slow(path)) >= MIN_BYTES}
     for path, size in slow.items():
         note(function, call_log.name_of(path), shared=size)
-    return warm(list(slow), wait=False) if slow else None
+    return files.warm(list(slow), wait=False) if slow else None
 
 
 def _size_if_slow(path: str | os.PathLike[str]) -> int:

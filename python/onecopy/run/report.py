@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onecopy import memory
 from onecopy.base.run_constants import NOTHING_LOADED, RUN
 from onecopy.base.text import counted, escape, size
 from onecopy.memory import proc
@@ -160,8 +161,6 @@ def causes_of_run(pid: int) -> list[Cause]:
     What its ancestors have loaded counts if the process still maps the file: it has inherited the mapping. The calls
     are those that the processes of the run have reported; `onecopy run` must be alive, and of the same user.
     """
-    from onecopy.memory.explaining import Cause  # the end of `onecopy run` does not need it
-
     try:
         environment = proc.process_text(pid, "environ").split("\0")
         run = next((one.removeprefix(f"{RUN}=") for one in environment if one.startswith(f"{RUN}=")), None)
@@ -172,13 +171,13 @@ def causes_of_run(pid: int) -> list[Cause]:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", "") or "it gives no address"
             text = f"it was started by `onecopy run`, whose calls cannot be read: {reason}"
-            return [Cause("run", text, 0)]
+            return [memory.Cause("run", text, 0)]
         found = RunReport.of(_calls_of(pid, reported))
     except (ProcessLookupError, PermissionError):
         return []
-    causes = [Cause("run", f"shared by `onecopy run`: {one}", one.bytes) for one in found.shared]
-    causes += [Cause("run", f"not shared by `onecopy run`: {one}", one.bytes) for one in found.copied]
-    return causes or [Cause("run", "it was started by `onecopy run`, and has loaded nothing that it shares", 0)]
+    causes = [memory.Cause("run", f"shared by `onecopy run`: {one}", one.bytes) for one in found.shared]
+    causes += [memory.Cause("run", f"not shared by `onecopy run`: {one}", one.bytes) for one in found.copied]
+    return causes or [memory.Cause("run", "it was started by `onecopy run`, and has loaded nothing that it shares", 0)]
 
 
 def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:

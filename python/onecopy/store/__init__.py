@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from onecopy.base import lazy
 
 if TYPE_CHECKING:
+    from onecopy.store.fork import free_unused_memory as free_unused_memory
+    from onecopy.store.keys import digest_of as digest_of
     from onecopy.store.keys import file_key
+    from onecopy.store.keys import name_of as name_of
+    from onecopy.store.keys import text_of as text_of
+    from onecopy.store.packages import version_of as version_of
+    from onecopy.store.snapshots import handle_of as handle_of
+    from onecopy.store.snapshots import held as held
     from onecopy.store.store import Artefact, OnWait, Place, PruneReport, State, Store, Waiting, Where
     from onecopy.store.store import announce as announce
     from onecopy.store.store import choose_place as choose_place
@@ -13,10 +20,14 @@ if TYPE_CHECKING:
     from onecopy.store.store import reopened as reopened
     from onecopy.store.store import report_progress as report_progress
 
-_OF_STORE = ("Artefact", "OnWait", "Place", "PruneReport", "State", "Store", "Waiting", "Where")
-_HELPERS = ("announce", "choose_place", "default_folder", "reopened", "report_progress")
-"""`reopened` is in pickles."""
 __all__ = ["Artefact", "OnWait", "Place", "PruneReport", "State", "Store", "Waiting", "Where", "file_key"]
+_HOMES = {
+    "store": (*__all__[:-1], "announce", "choose_place", "default_folder", "reopened", "report_progress"),
+    "keys": ("digest_of", "file_key", "name_of", "text_of"),
+    "fork": ("free_unused_memory",),
+    "packages": ("version_of",),
+    "snapshots": ("handle_of", "held"),
+}
 
 if not TYPE_CHECKING:  # a type checker would accept every name
-    __getattr__ = lazy.attributes(__name__, {"keys": ("file_key",), "store": (*_OF_STORE, *_HELPERS)})
+    __getattr__ = lazy.attributes(__name__, _HOMES)

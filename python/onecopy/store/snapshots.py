@@ -34,12 +34,12 @@ import struct
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from onecopy import _core
+from onecopy import _core, store
 from onecopy.base.run_constants import KEEPER, MAP_WRITABLE
 from onecopy.errors import Error, FileChanged
 from onecopy.files.identity import FileIdentity, identify_open
 from onecopy.files.mapping import Closeable
-from onecopy.store import protocol
+from onecopy.store import protocol, views
 
 if TYPE_CHECKING:
     import _socket
@@ -199,7 +199,6 @@ def link_of(name: str) -> str:
     """Return the path of the link to what is held under a name; ValueError if that is no name."""
     if not (name.isascii() and name.translate(_MARKS).isalnum() and name[0] not in "-." and len(name) <= 100):
         raise ValueError(f"not a name: {name!r}; names are letters, digits and '_-.', and begin with none of '-.'")
-    from onecopy.store import views
 
     return os.path.join(_core.default_folder(memory=True)[0], views.HOLDS, name)  # noqa: PTH118
 
@@ -362,8 +361,6 @@ def _settle(source: _Source, identity: FileIdentity) -> None:
 
 
 def _of_store(source: _Source, identity: FileIdentity) -> Snapshot:
-    from onecopy.store import Store
-
     def build(target: Path) -> None:
         _settle(source, identity)
         _copy(source, target, identity.nbytes)
@@ -372,7 +369,7 @@ def _of_store(source: _Source, identity: FileIdentity) -> Snapshot:
 
     try:
         key = (*identity, source.lead) if source.lead else identity
-        found = Store(on_wait=None).get_or_build("snapshot " + " ".join(map(str, key)), build)
+        found = store.Store(on_wait=None).get_or_build("snapshot " + " ".join(map(str, key)), build)
         if found.handle is None:
             raise NoSnapshot("the store has no file")
         return Snapshot(os.dup(found.handle.fileno()), source.path, identity, "store", source.lead)

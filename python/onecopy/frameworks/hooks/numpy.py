@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib import format as npy
 
+from onecopy import run
 from onecopy.base.run_constants import MIN_BYTES
 from onecopy.run.hooks import descriptor_of, replace_where_shared
 
@@ -52,10 +53,9 @@ def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offse
     member: Source | None = getattr(_member_of_thread, "source", None)
     if member is not None and member.descriptor == opened:
         return _on(member, begin, nbytes, dtype)
-    from onecopy.run.mapped import source_of
 
     by_load = sys._getframe(2).f_globals.get("__name__", "").startswith("numpy.lib.")
-    source = source_of(LOAD if by_load else FROMFILE, opened)
+    source = run.source_of(LOAD if by_load else FROMFILE, opened)
     if source is None:
         return None
     with source:
@@ -67,9 +67,7 @@ def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offse
 
 def _on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
     if begin % dtype.alignment:
-        from onecopy.run.call_log import note
-
-        note(source.function, source.path, copied=int(nbytes), reason="not aligned in the file")
+        run.note(source.function, source.path, copied=int(nbytes), reason="not aligned in the file")
         return None
     return source.array(begin, (nbytes // dtype.itemsize,), dtype) if begin + nbytes <= source.nbytes else None
 
@@ -84,21 +82,19 @@ def _member(npz: Any, key: str) -> Any:
     descriptor = descriptor_of(npz.zip.fp)
     if info.file_size < MIN_BYTES or descriptor is None:
         return None
-    from onecopy.run.call_log import name_of, note
-    from onecopy.run.mapped import source_of
 
     with npz.zip.open(info) as member:  # raises an error for a damaged header
         if member.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
             return None
     if info.compress_type:
-        note(
+        run.note(
             LOAD,
-            name_of(descriptor),
+            run.name_of(descriptor),
             copied=info.file_size,
             reason="compressed: onecopy convert writes it to be mapped",
         )
         return None
-    source = source_of(LOAD, descriptor)
+    source = run.source_of(LOAD, descriptor)
     if source is None:
         return None
     with source:

@@ -28,6 +28,8 @@ from torch.utils._device import DeviceContext
 
 from onecopy.base.run_constants import MIN_BYTES, RUN
 from onecopy.files.mapping import Mapping as FileMapping
+from onecopy.frameworks.torch import load
+from onecopy.memory.proc import Pages, Regions
 from onecopy.run import load_gate
 from onecopy.run.call_log import LOAD_STATE_DICT, note, note_read
 from onecopy.run.hooks import call_before, descriptor_of, guarded, replace
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
-
-    from onecopy.memory.proc import Pages, Regions
 
 LOAD = "torch.load"
 _KEPT = "_onecopy_address_is_kept"
@@ -234,7 +234,6 @@ def _move_to_heap(storage: Any) -> None:
 
 def load_resizable(path: Path) -> dict[str, Any]:
     """Return the weights of a file of casts, on its copy-on-write pages; torch resizes them like weights of its own."""
-    from onecopy.frameworks.torch import load
 
     def resizable(weight: Any) -> Any:
         raw = weight.reshape(-1).view(torch.uint8).numpy()
@@ -355,15 +354,11 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         return self._parts[file].part(offset, nbytes)
 
     def _why_private(self, address: int, nbytes: int) -> str:
-        from onecopy.memory.proc import Pages
-
         if self._pages is None:
             self._pages = Pages().__enter__()
         return "changed after it was loaded" if self._pages.private_bytes(address, nbytes) else ""
 
     def _region(self, source: Any) -> Any:
-        from onecopy.memory.proc import Regions
-
         if self._regions is None:
             self._regions = Regions()
         region = self._regions.at(address_of(source))
@@ -388,8 +383,6 @@ def _move(target: Any, source: Any, array: Any) -> None:
 
 
 def _source_of_region(region: Any, lead: int) -> Source | str:
-    from onecopy.memory.proc import Regions
-
     if region.deleted:
         return "the file was removed after it was mapped"
     try:
