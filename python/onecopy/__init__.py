@@ -8,7 +8,7 @@
 
 Importing this package loads no other module: each name is loaded on first use, numpy with the first array, and a
 framework only by the subpackage of its name. Names that are not listed here are imported from their modules:
-`onecopy.run.holder.Hold`, `onecopy.data.shuffle.Shuffle`, `onecopy.frameworks.workers.preload`,
+`onecopy.run.holder.Holder`, `onecopy.data.shuffle.Shuffle`, `onecopy.frameworks.workers.preload`,
 `onecopy.arrays.scratch.alloc`, `onecopy.memory.container`.
 """
 

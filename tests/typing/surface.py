@@ -64,9 +64,9 @@ oc.explain(file, 5)  # refused: call-arg
 # The store.
 store = oc.Store("folder", where="here", durable=False, timeout=5, on_wait=None)
 reveal_type(store.get_or_build("key", print, source="x").path)  # revealed: pathlib.Path
-reveal_type(store.find("key"))  # revealed: onecopy.store.Artefact | None
-reveal_type(store.with_options(timeout=1))  # revealed: onecopy.store.Store
-reveal_type(store.prune(max_bytes="20 GiB").removed)  # revealed: list[onecopy.store.Artefact]
+reveal_type(store.find("key"))  # revealed: onecopy.store.store.Artefact | None
+reveal_type(store.with_options(timeout=1))  # revealed: onecopy.store.store.Store
+reveal_type(store.prune(max_bytes="20 GiB").removed)  # revealed: list[onecopy.store.store.Artefact]
 oc.Store(where="there")  # refused: arg-type
 oc.share([1], store=5)  # refused: call-overload
 oc.share([1], "key", store=store, progress=lambda done, total: print(done / total))
@@ -85,7 +85,7 @@ reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
 
 # Images.
 reveal_type(oc.images.open("slide.ndpi", level=1).array)  # revealed: numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]
-reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.Artefact | None
+reveal_type(oc.images.open("slide.ndpi").artefact)  # revealed: onecopy.store.store.Artefact | None
 reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.arrays.scratch.Scratch
 reveal_type(oc.images.codecs.read_facts("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
 reveal_type(oc.images.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]

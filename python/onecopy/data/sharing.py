@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from onecopy import _core, store
-from onecopy.data.row_files import RowSource, fill, rows_of, spool_folder
 from onecopy.data.rows import of_descriptor, of_path
-from onecopy.data.types import CODEC, plain_of, plain_or_pickle
 from onecopy.files.identity import start_of
 from onecopy.store import Store, choose_place, report_progress
 from onecopy.store.fork import call_in_child, free_unused_memory
@@ -165,6 +163,8 @@ class _Job:
         """Whether the data is in the memory of this process already."""
         self._builder: _core.RecordBuilder | None = None  # kept, because an iterator can be consumed only once
         if self.is_made:
+            from onecopy.data.row_files import rows_of  # here, as below: what finds shared data needs no writer
+
             self._rows = rows_of(data)  # raises for other containers, also where the artefact exists
 
     def build(self, store: Store | None) -> _core.RecordBuilder:
@@ -172,6 +172,9 @@ class _Job:
         if self._builder is not None:
             return self._builder
         import tempfile
+
+        from onecopy.data.row_files import fill, rows_of
+        from onecopy.data.types import CODEC, plain_of, plain_or_pickle
 
         container, rows = self._rows if self.is_made else rows_of(self.data())
         is_plain = self.codec == "records"
@@ -196,6 +199,8 @@ class _Job:
 
 def _whole_key(job: _Job, key: str) -> str:
     """Return the key of an artefact: the key of the caller and the identity of the function."""
+    from onecopy.data.row_files import RowSource
+
     words = [store.text_of(key)]
     if callable(job.data):
         words.append(f"by {store.name_of(job.data)}")
@@ -239,6 +244,8 @@ def _unnamed(job: _Job, store: Store | None) -> Any:
             if store is not None:
                 raise
 
+        from onecopy.data.row_files import spool_folder
+
         return builder.save_nameless(spool_folder(Path(_core.default_folder(memory=False)[0])))
 
     forks = store is not None and store.where == "fork" and not job.is_made
@@ -248,6 +255,8 @@ def _unnamed(job: _Job, store: Store | None) -> Any:
 @functools.cache
 def _spool(_: str) -> str:
     """Return the folder for the spool file of data that is built in memory, for a folder of temporary files."""
+    from onecopy.data.row_files import spool_folder
+
     return spool_folder(Path("/dev/shm"))  # noqa: S108 - which is in memory
 
 

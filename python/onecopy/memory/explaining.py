@@ -329,7 +329,7 @@ def _of_mapped(file: Any) -> Finding:
         if lost := lost_since_warm(core, report.cached):
             why += (
                 f"; {size(lost)} ({100 * lost / report.bytes:.0f} %) were dropped since this process warmed it: "
-                "onecopy.files.page_cache.pin or onecopy.Hold keeps it"
+                "onecopy.files.page_cache.pin or onecopy.Holder keeps it"
             )
         why += f"; {_payers(os.getpid(), [(core.address, core.nbytes)])}"
     return Finding(file.path, report.bytes, 0, "shared", file.path, why)

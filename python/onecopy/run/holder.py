@@ -1,10 +1,10 @@
-"""`Hold` keeps files in memory: pages of the files themselves, or copies under names, which others open by "hold:NAME".
+"""`Holder` keeps files in memory: pages of the files themselves, or copies that others open by "hold:NAME".
 
 The kernel evicts page cache when memory is short, when a backup reads the disk, or when the last process of a container
-ends; the next worker that starts waits for the disk again. A `Hold` checks its files when `refresh` is called, and
+ends; the next worker that starts waits for the disk again. A `Holder` checks its files when `refresh` is called, and
 warms missing pages within a budget. ``onecopy hold`` calls it in a loop.
 
-    with Hold(["decoder.safetensors"], names={"encoder": "encoder.safetensors"}, max_bytes="12 GiB") as hold:
+    with Holder(["decoder.safetensors"], names={"encoder": "encoder.safetensors"}, max_bytes="12 GiB") as hold:
         while not stop.wait(10):
             for change in hold.refresh():
                 log.info("%s: %s", change.path, change.reason)
@@ -24,7 +24,7 @@ of the name get it, and the one before leaves memory with its last user. Only pr
 **When not to use it.** For files that a living process maps and reads all the time: they stay in memory without it. If
 memory is always short: the hold and other processes would evict each other's pages; give a budget that fits.
 
-**Ownership and threads.** A `Hold` has no thread. Its methods are for one thread at a time. Locks, names and mappings
+**Ownership and threads.** A `Holder` has no thread. Its methods are for one thread at a time. Locks, names and mappings
 end with `close` or with the process, however it ends; pages of files stay in the page cache until memory is needed. A
 forked child has no locks; names stay taken until it has ended too.
 """
@@ -69,7 +69,7 @@ What: TypeAlias = Literal["held", "warmed", "short", "replaced", "kept", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one file that `Hold.refresh` found or made, and the state of the file after it.
+    """A change of one file that `Holder.refresh` found or made, and the state of the file after it.
 
     Attributes
     ----------
@@ -289,10 +289,10 @@ class Holder(Closeable):
     Examples
     --------
     >>> import onecopy as oc, tempfile, pathlib
-    >>> from onecopy.run.holder import Hold
+    >>> from onecopy.run.holder import Holder
     >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
     >>> _ = path.write_bytes(bytes(1 << 20))
-    >>> with Hold([path], pin=0) as hold:
+    >>> with Holder([path], pin=0) as hold:
     ...     first = hold.refresh()
     ...     first[0].what, first[0].resident, hold.refresh()
     ('held', 1048576, [])
@@ -406,7 +406,7 @@ class Holder(Closeable):
 
     def __repr__(self) -> str:
         resident = "unknown" if self.resident is None else in_words(self.resident)
-        return f"<onecopy.Hold {counted(self.files, 'file')}, {resident} of {in_words(self.wanted)} in memory>"
+        return f"<onecopy.Holder {counted(self.files, 'file')}, {resident} of {in_words(self.wanted)} in memory>"
 
 
 def _compared(file: _File) -> Change | None:

@@ -454,8 +454,8 @@ def test_a_process_in_another_pid_namespace_gets_an_error_and_cannot_take_the_na
     inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c"]
     program = f"""
 import onecopy as oc
-from onecopy.run.holder import Hold
-for call in (lambda: oc.open({HELD!r}), lambda: Hold(names={{ {NAME!r}: {str(path)!r} }})):
+from onecopy.run.holder import Holder
+for call in (lambda: oc.open({HELD!r}), lambda: Holder(names={{ {NAME!r}: {str(path)!r} }})):
     try:
         call()
         print("opened")

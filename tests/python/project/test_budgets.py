@@ -25,10 +25,10 @@ IMPORTS = {
     "the extension: its tables of types": ("import onecopy._core", 8, 1200),
     "mapping a file: no json, no dataclasses": ("import onecopy; onecopy.Mapping", 12, 1400),
     "arrays: what opening needs, before numpy": ("import onecopy; onecopy.open", 26, 3000),
-    "rows, with their codecs": ("import onecopy; onecopy.share", 58, 5500),
+    "rows, with their codecs": ("import onecopy; onecopy.share", 64, 5500),
     "all modules: as much as numpy alone": (
         "import onecopy; [importlib.import_module(f'onecopy.{name}') for name in onecopy._HOMES]",
-        68,
+        88,
         7000,
     ),
 }

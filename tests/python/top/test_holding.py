@@ -1,4 +1,4 @@
-"""`Hold`: what a refresh finds, reads back, and reports. The page cache is judged by mincore."""
+"""`Holder`: what a refresh finds, reads back, and reports. The page cache is judged by mincore."""
 
 import os
 import resource
@@ -228,7 +228,7 @@ def test_half_of_the_memory_is_the_budget_where_none_is_given(two_files, monkeyp
     with Holder(two_files, pin=0) as hold:
         assert hold.max_bytes == 5 * MIB
         assert whats(news(hold)) == ["held", "short"]
-        assert repr(hold) == "<onecopy.Hold 2 files, 5.24 MB of 5.24 MB in memory>"
+        assert repr(hold) == "<onecopy.Holder 2 files, 5.24 MB of 5.24 MB in memory>"
     monkeypatch.setattr(holder, "available_memory", lambda: None)
     with Holder(two_files, pin=0) as hold:
         assert whats(news(hold)) == ["held", "held"]
