@@ -271,6 +271,25 @@ with torch.device("meta"):
 empty.load_state_dict(load_file(tensors), assign=True)
 equal(empty.state_dict(), saved)
 """,
+    "values that are loaded again replace what was written to the weights": """
+for state in (torch.load(checkpoint), load_file(tensors)):
+    other = model(seed=1)
+    for _ in range(3):
+        other.load_state_dict(state)
+        equal(other.state_dict(), saved)
+        with torch.no_grad():
+            other[0].weight.add_(1)
+assert not torch.equal(other[0].weight, saved["0.weight"])
+""",
+    "a tensor that is freed takes nothing from those beside it in the file": """
+torch.save({name: torch.ones(200_000) for name in "abc"}, checkpoint)
+state = torch.load(checkpoint)
+assert onecopy.auto.calls() and all(state[name].untyped_storage().data_ptr() % 4096 for name in "bc")
+for name in "abc":
+    state[name].fill_(7)
+del state["b"]
+assert all(bool((tensor == 7).all()) for tensor in state.values())
+""",
     "weights without memory of their own keep no other from being shared": """
 def mixed(seed):
     torch.manual_seed(seed)
