@@ -152,6 +152,28 @@ def test_a_connection_that_sends_nothing_is_closed_in_time(keeper, monkeypatch):
         assert made.recv(16) == b""
 
 
+def test_a_process_that_waits_for_a_long_copy_keeps_its_connection(keeper, npy):
+    with connection() as maker, connection() as waiting:
+        for made, reply in (maker, MAKE), (waiting, WAIT):
+            request(made, npy)
+            assert made.recv(16) == reply
+        for client in tuple(keeper._clients):
+            client.deadline = 0.0  # long ago: they have asked for something
+        assert [waiting.recv(16) for _ in range(3)] == [WAIT] * 3
+    assert is_shared(npy)
+
+
+def test_no_program_that_a_process_starts_inherits_what_the_server_sends(keeper):
+    with connection() as made:
+        made.send(protocol.LOG)
+        reply, descriptor = protocol.receive(made)
+    try:
+        assert reply.startswith(protocol.HAVE)
+        assert not os.get_inheritable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def test_a_process_that_reads_no_answer_holds_up_nobody(keeper, npy, monkeypatch):
     monkeypatch.setattr(keeping, "_TICK_S", 0.0)
     with connection() as maker, connection() as deaf:
