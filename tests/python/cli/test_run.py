@@ -86,6 +86,12 @@ def test_the_report_names_file_processes_and_bytes(onecopy_process, npy, tmp_pat
     assert report["shared"][0]["path"] == str(npy)
 
 
+def test_a_file_that_is_mapped_itself_is_not_said_to_be_kept_in_the_store(onecopy_process, npy):
+    done = onecopy_process("run", "--map-writable", "--", sys.executable, "-c", LOAD, npy)
+    assert "  a.npy, 2.10 MB, by 1 process: numpy.load" in done.stderr.splitlines()
+    assert "kept in the store" not in done.stderr
+
+
 def test_quiet_prints_nothing(onecopy_process, npy):
     assert onecopy_process("run", "-q", "--", sys.executable, "-c", LOAD, npy).stderr == ""
 
