@@ -306,6 +306,12 @@ def test_what_has_no_identity_is_named_with_the_way_to_it(make, message):
         name_of(make())
 
 
+def test_a_lock_has_no_identity_after_an_object_that_leaves_its_own_out():
+    assert name_of(closing([Holding(1), 2])) == name_of(closing([Holding(1), 2]))
+    with pytest.raises(TypeError, match="'value' of the function, a lock, "):
+        name_of(closing([Holding(1), threading.Lock()]))
+
+
 PROGRAM = """
 import sys; sys.path[:0] = [{folder!r}, '.']
 import dataclasses, decimal, enum, re, typing
