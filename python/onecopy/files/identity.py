@@ -92,11 +92,12 @@ def identify_open(descriptor: int, expected: FileIdentity | None = None) -> tupl
     while True:
         identity = FileIdentity(*_core.content_identity(descriptor, ask=True))
         # Of a server, whose clock is another one, the last change must be a minute old.
-        why = _core.why_not_identified(descriptor) if is_remote or not identity.is_recent() else ""
+        is_settled = is_remote or not identity.is_recent()
+        why = _core.why_not_identified(descriptor) if is_settled else ""
         now = FileIdentity(*_core.content_identity(descriptor, ask=True))
         if why or expected not in (None, now):
             return now, why or "it is being written"
-        if now == identity and (is_remote or not now.is_recent()):
+        if now == identity and is_settled:
             return now, ""
         if time.monotonic() > deadline:
             future = now == identity  # of another clock

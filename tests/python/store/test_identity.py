@@ -26,7 +26,7 @@ from tests.support.generated_programs import CHOICES, WAYS, loaded, source_of
 from tests.support.places import ROOT
 
 import onecopy as oc
-from onecopy.files.identity import Contents, FileIdentity, file_identity
+from onecopy.files.identity import Contents, FileIdentity, contents_of, file_identity
 from onecopy.store.keys import digest_of, name_of
 
 
@@ -310,6 +310,15 @@ def test_a_lock_has_no_identity_after_an_object_that_leaves_its_own_out():
     assert name_of(closing([Holding(1), 2])) == name_of(closing([Holding(1), 2]))
     with pytest.raises(TypeError, match="'value' of the function, a lock, "):
         name_of(closing([Holding(1), threading.Lock()]))
+
+
+def test_a_file_that_comes_to_rest_while_it_is_looked_at_is_still_asked_for_writers(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    path.write_bytes(b"x")
+    recent = iter([True])  # 20 ms after the last write pass between two looks
+    monkeypatch.setattr(FileIdentity, "is_recent", lambda _: next(recent, False))
+    with path.open("r+b"):
+        assert contents_of(path).digest
 
 
 PROGRAM = """
