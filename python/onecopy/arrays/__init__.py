@@ -3,9 +3,9 @@
 numpy is loaded with the first array, and what writes files with the first `save`.
 """
 
-from typing import TYPE_CHECKING
-
 from onecopy.base import lazy
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
     from onecopy.arrays.entries import Entry, Memory, Part

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import sys
 
-from onecopy.base.text import escape
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
@@ -55,6 +53,8 @@ def start(command: Sequence[str], mask: set[int], environment: Mapping[str, str]
 
 def refused(command: Sequence[str], error: OSError) -> int:
     """Print why a command could not be started; return the exit status that a shell has for it."""
+    from onecopy.base.text import escape  # here: most commands can be started
+
     sys.stderr.write(f"onecopy: {escape(command[0])}: {os.strerror(error.errno or 0)}\n")
     return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN
 

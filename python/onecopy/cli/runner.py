@@ -159,7 +159,7 @@ class _Processes:
 
 def _environment(given: Mapping[str, str], server: str) -> dict[str, str]:
     """Return the environment in which every Python process imports `onecopy.auto` when it starts."""
-    folder = os.path.join(os.path.dirname(str(onecopy.__file__)), "auto", "startup")  # noqa: PTH118, PTH120 - text
+    folder = os.path.join(os.path.dirname(str(onecopy.__file__)), "run", "startup")  # noqa: PTH118, PTH120 - text
     paths = given.get("PYTHONPATH", "")
     others = [each for each in paths.split(os.pathsep) if each != folder] if paths else []  # "" is the working folder
     return {

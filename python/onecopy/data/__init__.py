@@ -1,8 +1,8 @@
 """Python data in mapped files: rows, objects, results of functions, orders of examples."""
 
-from typing import TYPE_CHECKING
-
 from onecopy.base import lazy
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
     from onecopy.data.objects import share_object as share_object

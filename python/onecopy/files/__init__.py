@@ -1,8 +1,8 @@
 """Files of this machine: mappings, what identifies contents, what is in the page cache, which files a file names."""
 
-from typing import TYPE_CHECKING
-
 from onecopy.base import lazy
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
     from onecopy.files.companions import SetError as SetError

@@ -11,9 +11,9 @@ draws the memory of groups of processes over time.
 Importing this package loads none of its modules, because other modules of the library use the parsers alone.
 """
 
-from typing import TYPE_CHECKING
-
 from onecopy.base import lazy
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
     from onecopy.memory import cgroup as cgroup

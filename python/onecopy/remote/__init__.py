@@ -9,11 +9,9 @@ fetched anew; credentials are neither stored nor logged. A fetch that was killed
 The connections are those of obstore (``pip install 'onecopy[remote]'``).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from onecopy.base import lazy
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
     from onecopy.remote.fetching import fetch

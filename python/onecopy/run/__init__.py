@@ -3,9 +3,9 @@
 Importing this package loads none of its modules: it is imported before each program that is run.
 """
 
-from typing import TYPE_CHECKING
-
 from onecopy.base import lazy
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
     from onecopy.run.call_log import Call as Call

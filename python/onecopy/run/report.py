@@ -91,6 +91,8 @@ class RunReport:
     """Large files that processes read themselves."""
     stored: tuple[str, ...] = ()
     """Paths in the store, on disk, of what is shared: it stays there after the run."""
+    in_memory: bool = False
+    """Whether some of what is shared is in memory of the run: other runs have copies of their own."""
 
     @classmethod
     def of(
@@ -145,7 +147,7 @@ class RunReport:
         if self.stored:
             lines += ["kept in the store, also after this run:", *(f"  {escape(one)}" for one in self.stored[:_SHOWN])]
             lines += [f"  and {len(self.stored) - _SHOWN} more"] if len(self.stored) > _SHOWN else []
-        elif len(pids) == 1:
+        elif self.in_memory and len(pids) == 1:
             lines += [_ONE_PROCESS]
         return "\n".join(lines)
 
@@ -255,8 +257,9 @@ class Sampler:
             if path not in loaded
         ]
         report = RunReport.of(calls, self.private, tuple(sorted(read, key=lambda file: (-file.bytes, file.path))))
-        stored = (mapped for mapped, path in self.paths.items() if mapped != path and not mapped.startswith("/memfd:"))
-        return replace(report, stored=tuple(sorted(stored)))
+        copies = [mapped for mapped, path in self.paths.items() if mapped != path]
+        stored = tuple(sorted(mapped for mapped in copies if not mapped.startswith("/memfd:")))
+        return replace(report, stored=stored, in_memory=len(stored) < len(copies))
 
     def _read_calls(self) -> None:
         data = os.pread(self._run_file, max(LARGEST_RUN - self._read, 0), self._read)

@@ -13,7 +13,6 @@ from onecopy.arrays.entries import PACKED, TYPES, is_raw, nbytes_of
 from onecopy.base.arguments import path_text
 from onecopy.errors import FormatError, Kind, retyped
 from onecopy.files.mapping import Closeable
-from onecopy.frameworks.torch._load import dtype_in_torch, expect_torch, tensors_in
 
 if TYPE_CHECKING:
     import os
@@ -226,6 +225,8 @@ def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> Arr
 
 def _tensors(file: ArrayFile, entries: list[Entry], device: Any, *, writable: bool) -> dict[str, Any]:
     """Return tensors on the mapping of a file, or on a device; F4 as torch has it, two elements in an item."""
+    from onecopy.frameworks.torch._load import dtype_in_torch, expect_torch, tensors_in  # here: it loads numpy
+
     expect_torch()
     for entry in entries:
         if dtype_in_torch(entry.dtype, entry.shape) is None:

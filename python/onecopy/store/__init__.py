@@ -1,8 +1,8 @@
 """One copy per machine: files that are built once (`Store`), keys of what they are built from, snapshots of files."""
 
-from typing import TYPE_CHECKING
-
 from onecopy.base import lazy
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
     from onecopy.store.fork import free_unused_memory as free_unused_memory

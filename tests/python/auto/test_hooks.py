@@ -12,7 +12,8 @@ from tests.support.same_answers import run_shared
 
 import onecopy
 
-STARTUP = Path(onecopy.__file__).parent / "auto/startup"
+OURS = {"onecopy", "onecopy.auto", "onecopy.base", "onecopy.base.lazy", "onecopy.run", "onecopy.run.hooks"}
+STARTUP = Path(onecopy.__file__).parent / "run/startup"
 
 
 def python(code, *, executable=sys.executable, **environment):
@@ -32,11 +33,11 @@ def python(code, *, executable=sys.executable, **environment):
 LIST = "import sys; print(*sys.modules)"
 
 
-def test_a_process_loads_three_modules_and_no_framework():
+def test_a_process_loads_six_modules_and_no_framework():
     plain = set(python(LIST, ONECOPY_AUTO="0", PYTHONPATH="").split())
     more = set(python(LIST).split()) - plain
     ours = {name for name in more if name.startswith("onecopy")}
-    assert ours == {"onecopy", "onecopy.auto", "onecopy.run.hooks"}
+    assert ours == OURS
     assert not more & {"numpy", "torch", "typing", "dataclasses", "json", "re", "click", "onecopy._core"}
 
 
@@ -49,8 +50,11 @@ def test_numpy_and_small_files_load_no_module_that_maps_or_reports(tmp_path):
     print(*sys.modules)
     """
     plain = set(python(code, ONECOPY_AUTO="0", PYTHONPATH="").split())
-    ours = {"onecopy", "onecopy.auto", "onecopy.run.hooks", "onecopy.frameworks.hooks.numpy", "onecopy.run"}
-    ours |= {"sitecustomize", "__future__"} - plain  # Debian's interpreters have one, which ours loads; Python's own
+    ours = OURS | {f"onecopy.{name}" for name in ("base.run_constants", "frameworks", "frameworks.hooks")}
+    ours |= {"onecopy.frameworks.hooks.numpy"} | {
+        "sitecustomize",
+        "__future__",
+    } - plain  # Debian's interpreters have one, which ours loads; Python's own
     assert set(python(code).split()) - plain == ours
 
 

@@ -56,8 +56,8 @@ main(["run", "--report", "no.json", "--keep", "--", "true"])
         "onecopy.cli.child",
         "onecopy.cli.runner",
         "onecopy.store.protocol",
-        "onecopy.run",
         "onecopy.base.run_constants",
+        "onecopy.store",
     }
     assert loaded - {"__future__"} == ours | {"_socket", "_struct", "errno", "select", "struct"}
 
@@ -90,6 +90,7 @@ def test_a_file_that_is_mapped_itself_is_not_said_to_be_kept_in_the_store(onecop
     done = onecopy_process("run", "--map-writable", "--", sys.executable, "-c", LOAD, npy)
     assert "  a.npy, 2.10 MB, by 1 process: numpy.load" in done.stderr.splitlines()
     assert "kept in the store" not in done.stderr
+    assert "other runs have copies" not in done.stderr
 
 
 def test_quiet_prints_nothing(onecopy_process, npy):

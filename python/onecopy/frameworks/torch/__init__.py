@@ -19,9 +19,9 @@ report of `load_into` lists all copied weights.
 torch is imported when `load` or `load_into` is called, not when this module is imported.
 """
 
-from typing import TYPE_CHECKING
-
 from onecopy.base import lazy
+
+TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
     from onecopy.base.load_report import Copied, LoadReport
