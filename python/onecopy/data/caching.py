@@ -18,6 +18,7 @@ import inspect
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from onecopy import data
@@ -52,15 +53,24 @@ class Cached(Generic[P, T]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of the function for these arguments, built once per machine."""
         inputs = self._keys(*args, **kwargs)
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        build = _Build(self.__wrapped__, *bound.args, **bound.kwargs)
-        build.before = inputs
-        return self._share(build, _key_of(inputs, self._version), source=next(iter(inputs), None))
+        if kwargs or len(args) != self._plain:
+            bound = self._signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs  # type: ignore[assignment]
+        call = _Call(self.__wrapped__, args, kwargs, inputs)
+        name = keys.name_of(self.__wrapped__, (args, kwargs))
+        return self._share(call, _key_of(inputs, self._version), name, next(iter(inputs), None))
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature:
         return inspect.signature(self.__wrapped__)
+
+    @functools.cached_property
+    def _plain(self) -> int:
+        """How many arguments need no binding, because they are all there are, by position; -1: any may."""
+        kinds = [each.kind for each in self._signature.parameters.values()]
+        positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return len(kinds) if all(kind in positional for kind in kinds) else -1
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Return the part of the key that the input files and the version make; FileNotFoundError if one is missing."""
@@ -202,12 +212,11 @@ def cached(
     if codec == "object" and progress is not None:
         raise ValueError("progress is reported with codec='records' only")
 
-    def share(build: _Build, key: str, source: str | None) -> Any:
-        build.of_rows = codec == "records"
+    def share(call: _Call, key: str, name: str, source: str | None) -> Any:
+        place = Store.of(store)
         if codec == "object":
-            return data.share_object(build, key, store=store, source=source)
-
-        return data.share(build, key, store=Store.of(store), source=source, progress=progress)
+            return data.stored_object(call, f"{key}, object by {name}", place, source)
+        return data.stored_rows(call.rows, f"{key}, by {name}", place, source, progress)
 
     paths = inputs if callable(inputs) else _paths(inputs)
     if function is None:
@@ -217,17 +226,25 @@ def cached(
     return Cached(function, paths, version, share)
 
 
-class _Build(functools.partial[Any]):
-    """A call of a function with its arguments, which are its identity in a key; fails if an input changes meanwhile."""
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a function; fails if one of its inputs changes meanwhile."""
 
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     before: dict[str, str]
     """Keys of the inputs when the key was made, by their paths."""
-    of_rows = True
-    """Whether an iterator is read for its rows, and not pickled."""
 
     def __call__(self) -> Any:
-        made = super().__call__()
-        if self.of_rows and isinstance(made, Iterator):
+        made = self.function(*self.args, **self.kwargs)
+        _expect_unchanged(self.before)
+        return made
+
+    def rows(self) -> Any:
+        """Call the function; an iterator that it returns is read before the inputs are compared."""
+        made = self.function(*self.args, **self.kwargs)
+        if isinstance(made, Iterator):
             return _rows(made, self.before)
         _expect_unchanged(self.before)
         return made

@@ -320,23 +320,34 @@ def share_object(
         raise TypeError(
             f"share_object needs a function that returns the object, not a {type(factory).__name__}: pass lambda: data"
         )
-    from onecopy.store import Store, free_unused_memory, name_of, text_of  # loading an object needs none of it
+    from onecopy.store import Store, name_of, text_of  # loading an object needs none of it
 
-    opened = Store.of(store)
+    name = f"{text_of(key)}, object by {name_of(factory)}"
+    value: T = stored_object(factory, name, Store.of(store), source, private=private, report=report)
+    return value
+
+
+def stored_object(
+    make: Callable[[], Any],
+    key: str,
+    place: Store,
+    source: str | os.PathLike[str] | None,
+    *,
+    private: bool = False,
+    report: Callable[[LoadReport], object] | None = None,
+) -> Any:
+    """Return the object that `make` returns, by a key that identifies what it is made from."""
 
     def find(name: str) -> Artefact:
-        return opened.get_or_build(
-            name, lambda path: save_object(path, factory(), durable=opened.durable), source=source
-        )
+        return place.get_or_build(name, lambda path: save_object(path, make(), durable=place.durable), source=source)
 
-    name = f"{text_of(key)}, object by {name_of(factory)}, Python {python_version()}"
+    name = f"{key}, Python {python_version()}"
     found = find(name)
     if versions := _other_versions(found):
         found = find(f"{name}, {versions}")
     if found.built:
-        free_unused_memory()
-    value: T = load_object(found, trusted=True, private=private, report=report)
-    return value
+        store.free_unused_memory()
+    return load_object(found, trusted=True, private=private, report=report)
 
 
 def _other_versions(found: Artefact) -> str:

@@ -140,9 +140,9 @@ def share(
     job = _Job(data, codec, progress)
     if key is None:
         return _unnamed(job, None if store is None else Store.of(store))  # type: ignore[no-any-return]
-    shared: List[T] | Dict[Any, T]
-    shared, report = _named(job, _whole_key(job, key), Store.of(store), source)
-    given = len(data) if isinstance(data, Sized) and not report.built else len(shared)
+    shared: List[T] | Dict[Any, T] = _named(job, _whole_key(job, key), Store.of(store), source)
+    built = shared.report is not None and shared.report.built
+    given = len(data) if isinstance(data, Sized) and not built else len(shared)
     if given != len(shared):
         found = len(shared)
         shared.close()
@@ -150,8 +150,18 @@ def share(
             f"key {key!r} refers to data with {found} rows, but {given} rows were given: the key must change with "
             "the data"
         )
-    shared.report = report
     return shared
+
+
+def stored_rows(
+    make: Callable[[], Any],
+    key: str,
+    store: Store,
+    source: str | None,
+    progress: Callable[[int, int], object] | None,
+) -> Any:
+    """Return the rows that `make` returns, by a key that identifies them."""
+    return _named(_Job(make, "records", progress), key, store, source)
 
 
 class _Job:
@@ -211,7 +221,7 @@ def _whole_key(job: _Job, key: str) -> str:
     return ", ".join(words)
 
 
-def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | None) -> tuple[Any, Artefact]:
+def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | None) -> Any:
     if job.is_made:
         store = store.with_options(where="here")
 
@@ -227,7 +237,8 @@ def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | N
     # Unpickles only if this call has codec="pickle", and the file, which belongs to this user (or one that the caller
     # trusts), is marked with it.
     shared = of_path(str(report.path), trusted=job.codec == "pickle", handle=report.handle)
-    return shared, report.without_handle()
+    shared.report = report.without_handle()
+    return shared
 
 
 def _unnamed(job: _Job, store: Store | None) -> Any:

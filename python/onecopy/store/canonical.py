@@ -50,6 +50,39 @@ class _Code(NamedTuple):
     names: set[str]  # all names and constant strings, which may be names of attributes of modules
 
 
+class Reached:
+    """The places where a form has found what it consists of, if all of that is immutable or in one of these places."""
+
+    def __init__(self) -> None:
+        self.functions: list[tuple[types.FunctionType, types.CodeType, Any, str]] = []
+        """Functions of the program, with their code, defaults and names; they have no attributes."""
+        self.cells: list[tuple[types.CellType, Any]] = []
+        self.names: list[tuple[Mapping[str, Any], str, Any]] = []
+        """Names in modules and annotations, and what they mean; `_MISSING` for what is a built-in."""
+        self.annotations: list[tuple[types.FunctionType, dict[str, Any], int]] = []
+        """Annotations, and how many there are."""
+
+    def is_unchanged(self) -> bool:
+        """Return whether each place still has what it had, which is all that the form depends on."""
+        for function, code, defaults, name in self.functions:
+            if function.__code__ is not code or function.__defaults__ is not defaults or function.__kwdefaults__:
+                return False
+            if function.__dict__ or function.__qualname__ != name:
+                return False
+        for function, known, count in self.annotations:
+            if function.__annotations__ is not known or len(known) != count:
+                return False
+        for names, name, value in self.names:
+            if names.get(name, _MISSING) is not value:
+                return False
+        for cell, value in self.cells:  # noqa: SIM110 - in one frame
+            if cell == _EMPTY or cell.cell_contents is not value:
+                return False
+        return True
+
+
+_MISSING = object()
+_EMPTY = types.CellType()
 _FLAT = {type(None), bool, int, float, str, bytes}
 _AT_ONCE = 10_000  # items
 _codes: dict[int, _Code] = {}
@@ -90,6 +123,8 @@ class Form:
         self._names = {"__getattr__"}
         self._scope: Mapping[str, Any] = {}  # of the annotations that are added
         self._is_left_out = False  # whether the value is one that a class leaves out of its pickles
+        self.reached: Reached | None = Reached()  # None: also something that may change unseen
+        self._noted: Any = None  # a dict whose names are noted
 
     def add(self, value: Any) -> None:
         """Add a value."""
@@ -101,6 +136,8 @@ class Form:
         elif isinstance(value, (type, types.FunctionType, types.ModuleType)) and (name := self._library_name(value)):
             self._put_text(b"library", name)
         elif self._is_compared_by_value(kind) or not self._was_seen(value):
+            if not (kind is types.FunctionType or value is self._noted or self._is_compared_by_value(kind)):
+                self.reached = None
             if kind in _FORMS:
                 _FORMS[kind](self, value)
             elif isinstance(value, type):
@@ -114,11 +151,15 @@ class Form:
         name, module, file = function.__qualname__, str(scope.get("__name__")), scope.get("__file__")
         if (package := package_of(module, file)) is not None and is_installed(file):
             is_decorated = "<locals>" not in name and _global(module, name) is not function
+            self.reached = None
             if is_decorated or requires_onecopy(file):
                 self._put_text(b"program", package)
                 self._own.add(package)
                 self._packages.clear()
-        self._add_call(program.func, "the arguments", (program.args, program.keywords))  # of a partial function
+        self._put(b"call", b"")
+        self.add(program.func)
+        self._noted = program.keywords  # which no other object has
+        self._add_at("the arguments", (program.args, program.keywords))  # of a partial function
 
     def _package(self, scope: Mapping[str, Any]) -> str | None:
         """Return what identifies the code of a module; None for Python code of the program, which is followed."""
@@ -127,7 +168,7 @@ class Form:
             file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
         found = package_of(module, file)
         if (found is None or found in self._own) and (found := compiled_code_of(file)) is not None:
-            self._compiled[module] = None
+            self._compiled[module] = self.reached = None
         return found
 
     def _package_of_class(self, kind: type) -> str | None:
@@ -291,33 +332,56 @@ class Form:
             return  # it closes over weak references
         self.hash.update(code.digest)
         self._names |= code.names
+        self._note_function(function, code)
         self._add_at("the defaults", (function.__defaults__, function.__kwdefaults__))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._put_text(b"name", name)
-            if cell != types.CellType():  # of a variable that is not assigned yet
+            if cell != _EMPTY:  # of a variable that is not assigned yet
                 self._add_at(repr(name), cell.cell_contents)
         self._add_dict(vars(function))
         if package is None:
             self._add_annotations(function, scope)
             self._add_globals(code, scope)
 
+    def _note_function(self, function: types.FunctionType, code: _Code) -> None:
+        """Note what a function consists of, if no part of it can change unseen."""
+        cells = function.__closure__ or ()
+        if "__subclasses__" in code.names or function.__dict__ or any(cell == _EMPTY for cell in cells):
+            self.reached = None
+        if self.reached is not None:
+            self.reached.functions.append((function, function.__code__, function.__defaults__, function.__qualname__))
+            self._note_name(function.__globals__, "__name__")
+            self.reached.cells += [(cell, cell.cell_contents) for cell in cells]
+
+    def _note_name(self, names: Mapping[str, Any], name: str) -> None:
+        if self.reached is not None:
+            self.reached.names.append((names, name, names.get(name, _MISSING)))
+
     def _add_annotations(self, value: Any, scope: Mapping[str, Any]) -> None:
         """Add the annotations of a function or class, and what names in annotations that are text mean."""
         if (annotate := getattr(value, "__annotate__", None)) is not None:  # Python 3.14: evaluated when they are used
+            self.reached = None
             self._add_at("the annotations", annotate)
             return
         annotations = vars(value).get("__annotations__") if isinstance(value, type) else value.__annotations__
-        if annotations and isinstance(annotations, dict):
+        if not isinstance(annotations, dict):
+            self.reached = None
+        elif annotations:
             before, self._scope = self._scope, scope
+            self._noted = annotations
             self._add_at("the annotations", annotations)
             for text in annotations.values():
                 if isinstance(text, str):
                     self._add_words(text)
             self._scope = before
+        if self.reached is not None and annotations is not None:
+            self.reached.annotations.append((value, annotations, len(annotations)))
+            self.reached.names += [(annotations, name, each) for name, each in annotations.items()]
 
     def _add_words(self, text: str) -> None:
         """Add what the names in an annotation that is text mean in its module."""
         for name in _WORDS.findall(text):
+            self._note_name(self._scope, name)
             if name in self._scope:
                 self._add_at(repr(name), self._scope[name])
 
@@ -327,6 +391,7 @@ class Form:
 
     def _add_globals(self, code: _Code, scope: dict[str, Any]) -> None:
         for name in code.loads:
+            self._note_name(scope, name)
             if name == "__name__":
                 self._put_text(b"name", _place_of(scope))
             elif name in scope:
@@ -345,8 +410,10 @@ class Form:
             names = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
             scope = next(filter(None, map(_scope_without_import, names)), {})  # of the first that has code
             if (found := self._package(scope)) is not None and scope["__name__"] not in self._compiled:
+                self._note_name(sys.modules, scope["__name__"])
                 self._put_text(b"import", name, found)
                 return
+            self.reached = None
             importlib.import_module(name)
             for member in members:
                 if not hasattr(sys.modules[name], member):  # a module in a package

@@ -126,7 +126,6 @@ EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     typing.ParamSpec: _of_type_variable,
     "typing.TypeVarTuple": _of_type_variable,
     "onecopy.data.caching.Cached": _of_cached,
-    "onecopy.data.caching._Build": lambda value: functools.partial(value.func, *value.args, **value.keywords),
     "ctypes.CDLL": _of_library,
     "_ctypes.CFuncPtr": _of_ctypes_function,
     "numpy.ufunc": _of_ufunc,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.files.identity import contents_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from onecopy.store.canonical import Form, Reached
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
@@ -47,10 +49,11 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     return ", ".join([*words, f"version {version}"] if version else words)
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> str:
     """Return a name of a function that changes with everything of the program's own code that the function reaches.
 
-    TypeError, as by `digest_of`, if it reaches a value without a stable identity.
+    The arguments of a call are part of it, if they are given. TypeError, as by `digest_of`, if it reaches a value
+    without a stable identity.
 
     >>> name_of(lambda: 1).partition(" ")[0]
     '<lambda>'
@@ -60,7 +63,35 @@ def name_of(function: Callable[..., Any]) -> str:
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
-    return f"{getattr(inner, '__qualname__', type(inner).__qualname__)} {digest_of(Program(function), 'the function')}"
+    known = _known.get(id(function))
+    if (
+        known is None
+        or (known.reached is None and call is None)
+        or (known.reached and not known.reached.is_unchanged())
+    ):
+        form = _form_of(Program(function), "the function")
+        if len(_known) >= _MAX_KNOWN:
+            _known.clear()
+        known = _known[id(function)] = _Known(function, form.reached, form.hash.hexdigest())
+    digest = known.digest
+    if call is not None:
+        args, kwargs = call
+        whole = Program(function) if known.reached is None else digest  # arguments may be what the function reaches
+        digest = digest_of([whole, args, kwargs] if kwargs else (whole, *args), "the arguments of the function")
+    return f"{getattr(inner, '__qualname__', type(inner).__qualname__)} {digest}"
+
+
+class _Known(NamedTuple):
+    """The digest of a function."""
+
+    function: Callable[..., Any]  # kept, so that its `id` is not used again
+    reached: Reached | None
+    """What the digest depends on; None if something may change unseen."""
+    digest: str
+
+
+_known: dict[int, _Known] = {}
+_MAX_KNOWN = 1000
 
 
 def digest_of(value: Any, where: str) -> str:
@@ -71,6 +102,10 @@ def digest_of(value: Any, where: str) -> str:
     >>> digest_of({"a", "b"}, "the labels") == digest_of({"b", "a"}, "the labels")
     True
     """
+    return _form_of(value, where).hash.hexdigest()
+
+
+def _form_of(value: Any, where: str) -> Form:
     from onecopy.store.canonical import Form
     from onecopy.store.packages import NoIdentity
 
@@ -85,7 +120,7 @@ def digest_of(value: Any, where: str) -> str:
         ) from None
     except RecursionError:
         raise TypeError(f"a key needs values with a stable identity, but {where} is nested too deeply") from None
-    return form.hash.hexdigest()
+    return form
 
 
 def text_of(key: str) -> str:

@@ -441,10 +441,16 @@ class Store:
         timeout = self.timeout
         if timeout is None:
             timeout = _limited_seconds("ONECOPY_TIMEOUT", os.environ.get("ONECOPY_TIMEOUT"))
-        self._parsed_limit()  # raises before the build, not after it
-        forked = (lambda path: call_in_child(build, path)) if self.where == "fork" else build
+
+        def checked(path: Path) -> None:
+            self._parsed_limit()  # raises before the build, not after it
+            if self.where == "fork":
+                call_in_child(build, path)
+            else:
+                build(path)
+
         found = self._core.get_or_build(
-            key, forked, source=path_text(source or ""), on_wait=report, timeout=timeout, durable=self.durable
+            key, checked, source=path_text(source or ""), on_wait=report, timeout=timeout, durable=self.durable
         )
         if found.built:
             self._limit_size()

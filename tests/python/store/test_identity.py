@@ -27,6 +27,7 @@ from tests.support.places import ROOT
 
 import onecopy as oc
 from onecopy.files.identity import Contents, FileIdentity, contents_of, file_identity
+from onecopy.store import keys
 from onecopy.store.keys import digest_of, name_of
 
 
@@ -319,6 +320,84 @@ def test_a_file_that_comes_to_rest_while_it_is_looked_at_is_still_asked_for_writ
     monkeypatch.setattr(FileIdentity, "is_recent", lambda _: next(recent, False))
     with path.open("r+b"):
         assert contents_of(path).digest
+
+
+BASE = [2]
+LIMIT = 3
+
+
+def helper(x: int, more: "int" = 4) -> list[int]:
+    return [x, more, LIMIT, len("abc")]
+
+
+def calls_helper(n):
+    return helper(n)
+
+
+def reads_list():
+    return BASE
+
+
+def closing_over(value):
+    def inner():
+        return value
+
+    def assign(new):
+        nonlocal value
+        value = new
+
+    return inner, assign
+
+
+CHANGES = {
+    "a global": lambda patch: patch.setitem(globals(), "LIMIT", 5),
+    "a function": lambda patch: patch.setitem(globals(), "helper", lambda x: x),
+    "code": lambda patch: patch.setattr(helper, "__code__", (lambda x, more: x + more).__code__),
+    "defaults": lambda patch: patch.setattr(helper, "__defaults__", (5,)),
+    "keyword defaults": lambda patch: patch.setattr(helper, "__kwdefaults__", {"more": 1}),
+    "an annotation": lambda patch: patch.setitem(helper.__annotations__, "x", float),
+    "one annotation more": lambda patch: patch.setitem(helper.__annotations__, "y", float),
+    "other annotations": lambda patch: patch.setattr(helper, "__annotations__", {"x": int}),
+    "what an annotation means": lambda patch: patch.setitem(globals(), "int", float),
+    "an attribute": lambda patch: patch.setattr(helper, "limit", 1, raising=False),
+    "the name": lambda patch: patch.setattr(helper, "__qualname__", "other"),
+    "a name that was a built-in": lambda patch: patch.setitem(globals(), "len", sum),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_function_has_another_name_after_each_change_of_what_it_reaches(monkeypatch, change):
+    before = name_of(calls_helper)
+    with monkeypatch.context() as patch:
+        CHANGES[change](patch)
+        assert name_of(calls_helper) != before
+    assert name_of(calls_helper) == before
+
+
+def test_a_function_is_hashed_again_only_where_something_may_have_changed(monkeypatch):
+    inner, assign = closing_over(1)
+    before = [name_of(function) for function in (calls_helper, inner, reads_list)]
+    hashed = []
+    form = keys._form_of
+    monkeypatch.setattr(keys, "_form_of", lambda value, where: hashed.append(value) or form(value, where))
+    assert [name_of(function) for function in (calls_helper, inner)] == before[:2]
+    assert not hashed
+    assign(2)
+    assert name_of(inner) != before[1]
+    assign([3])
+    first = name_of(inner)
+    inner()[0] = 4
+    assert name_of(inner) != first
+    BASE.append(5)
+    after = name_of(reads_list)
+    BASE.pop()
+    assert after != before[2] == name_of(reads_list)
+
+
+def test_arguments_and_how_they_are_passed_are_part_of_a_call():
+    calls = [((), {}), ((1,), {}), ((), {"n": 1}), (((), {"n": 1}), {}), (((1,), {}), {}), ((1, {}), {}), ((True,), {})]
+    assert len({name_of(calls_helper, call) for call in calls}) == len(calls)
+    assert name_of(reads_list, ((BASE,), {})) != name_of(reads_list, (([2],), {}))  # it may ask which list it is
 
 
 PROGRAM = """

@@ -16,7 +16,6 @@ fixture or the marker, only this module and `onecopy` itself are loaded.
 
 from __future__ import annotations
 
-import functools
 import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -26,7 +25,6 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from onecopy_monitor import Watch
 
@@ -101,21 +99,6 @@ class Cached(Protocol):
         """Return the object that `build` makes, built once per machine, with arrays that all processes share."""
 
 
-class _Build(functools.partial[T]):
-    """The function of a caller, which runs once in a run of tests: if it failed, the error is in a file."""
-
-    error: Path
-
-    def __call__(self) -> T:
-        if self.error.exists():
-            raise RuntimeError(f"the object was not built: its function failed in this run\n{self.error.read_text()}")
-        try:
-            return super().__call__()
-        except Exception:
-            self.error.write_text(traceback.format_exc())
-            raise
-
-
 @pytest.fixture(scope="session")
 def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cached:
     """Return a function that returns what a function makes: ``onecopy_cached("index", build_index)``.
@@ -136,14 +119,24 @@ def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         folder = folder.parent  # of all workers of the run
 
     def cached(key: str, build: Callable[[], T], *, private: bool = False) -> T:
-        from onecopy.data.objects import share_object
-        from onecopy.store import keys
-        from onecopy.store.equivalents import EQUIVALENTS
+        from onecopy.data.objects import stored_object
+        from onecopy.store import Store, keys
 
-        EQUIVALENTS[_Build] = lambda value: value.func
-        factory: _Build[T] = _Build(build)
-        factory.error = folder / f"onecopy-{keys.digest_of((key, build), 'the function')}"
-        return share_object(factory, f"{_prefix(request.config)}{key}", private=private)
+        name = keys.name_of(build)
+        failed = folder / f"onecopy-{keys.digest_of((key, name), 'the key')}"
+
+        def make() -> T:
+            if failed.exists():
+                raise RuntimeError(f"the object was not built: its function failed in this run\n{failed.read_text()}")
+            try:
+                return build()
+            except Exception:
+                failed.write_text(traceback.format_exc())
+                raise
+
+        name = f"{_prefix(request.config)}{key}, object by {name}"
+        value: T = stored_object(make, name, Store(), None, private=private)
+        return value
 
     return cached
 
