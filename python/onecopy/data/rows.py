@@ -507,7 +507,7 @@ class Table(List[T]):
 
         Other libraries accept the Table itself: ``polars.DataFrame(table)``, ``duckdb.sql("select ... from rows")``.
         The arrays keep the memory mapped. Selections, and slices with a step, are copied. All offsets and strings are
-        validated once, because consumers of Arrow trust them. docs/howto/arrow.md lists the Arrow type of each type.
+        validated once, because consumers of Arrow trust them. docs/howto/tables.md lists the Arrow type of each type.
 
         Parameters
         ----------

@@ -48,7 +48,8 @@ def script_of(page: Path) -> str:
         elif language == "python":
             steps.append(text)
         elif language == "console":
-            lines = re.findall(r"^\$ ((?:onecopy |python |cc |c\+\+ |\./).*)$", text, re.MULTILINE)
+            joined = re.sub(r" *\\\n *", " ", text)  # a command of several lines
+            lines = re.findall(r"^\$ ((?:onecopy |python |cc |c\+\+ |\./).*)$", joined, re.MULTILINE)
             steps += [f"__import__('subprocess').run({line!r}, shell=True, check=True)" for line in lines]
     return "\n".join(steps)
 
