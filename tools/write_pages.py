@@ -9,6 +9,7 @@ import inspect
 import os
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import click
@@ -25,7 +26,12 @@ def helps(is_bench: bool) -> str:
     from onecopy.cli.command_line import onecopy
 
     found = [(path, text) for path, text in help_of(onecopy, "onecopy", None) if is_bench == ("bench" in path)]
-    return "\n\n".join(f"## `{path}`\n\n```text\n{text}\n```" for path, text in found)
+    return "\n\n".join(f"## `{path}`\n\n```text\n{broken(text)}\n```" for path, text in found)
+
+
+def broken(text: str) -> str:
+    """Return the help of a command with lines of at most 120 characters: click breaks no list of choices."""
+    return re.sub(r"^( *)(.{80,118}\|)(?=.{3,}$)", r"\1\2\n\1    ", text, flags=re.MULTILINE)
 
 
 def help_of(command: click.Command, path: str, parent: click.Context | None) -> list[tuple[str, str]]:
@@ -40,20 +46,23 @@ def help_of(command: click.Command, path: str, parent: click.Context | None) -> 
 
 
 def names(module_name: str) -> str:
-    """Return a table of the public functions and classes of a module, with the first sentence of each docstring."""
+    """Return a list of the public functions and classes of a module, with the first sentence of each docstring."""
     os.environ["ONECOPY_AUTO"] = "0"  # `onecopy.auto` would replace functions of frameworks here
     module = importlib.import_module(module_name)
-    lines = ["| name | |", "|---|---|"]
+    lines = []
     for name in module.__all__:
         value = getattr(module, name)
         if inspect.isclass(value) or inspect.isfunction(value):
-            lines.append(f"| `{name}` | {first_sentence(inspect.getdoc(value) or '')} |")
+            line = f"* `{name}`: {first_sentence(inspect.getdoc(value) or '')}"
+            lines.append(
+                textwrap.fill(line, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+            )
     return "\n".join(lines)
 
 
 def first_sentence(docstring: str) -> str:
-    """Return the first paragraph of a docstring up to its first full stop, as a cell of a Markdown table."""
-    paragraph = docstring.partition("\n\n")[0].replace("\n", " ").replace("|", "\\|").replace("``", "`")
+    """Return the first paragraph of a docstring up to its first full stop, as Markdown."""
+    paragraph = docstring.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
     return re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0].rstrip(".:")
 
 
