@@ -3,8 +3,9 @@
 A page's examples are one script, run in a fresh process in an empty folder. In the order of the page: ```python blocks
 as they stand, blocks with title="name" written to that file, and of ```console blocks the lines that begin with
 "$ onecopy", "$ python", "$ cc", "$ c++" or "$ ./"; a status other than 0 is a failure. What an HTML comment holds is
-run too, to prepare files that the reader has and the test has not. ```cpp blocks without a title must compile;
-pkg-config finds the libraries that the extension was built from. ```c++ blocks show libraries that are not here.
+run too, to prepare files that the reader has and the test has not; `<!-- after PAGE -->` runs the examples of another
+page first. ```cpp blocks without a title must compile; pkg-config finds the libraries that the extension was built
+from. ```c++ blocks show libraries that are not here.
 """
 
 import os
@@ -41,7 +42,8 @@ def blocks(page: Path) -> list[tuple[str, str, str]]:
 
 def script_of(page: Path) -> str:
     """Make one script of the examples of a page."""
-    steps = []
+    earlier = re.findall(r"^<!-- after (\S+\.md) -->$", page.read_text(), re.MULTILINE)
+    steps = [script_of(page.parent / name) for name in earlier]
     for language, title, text in blocks(page):
         if language in {"python", "c", "cpp"} and title:
             steps.append(f"__import__('pathlib').Path({title!r}).write_text({text!r})")
