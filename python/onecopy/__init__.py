@@ -19,8 +19,7 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy import errors
-    from onecopy import images as images
+    from onecopy import errors, images as images
     from onecopy.arrays import ArrayFile, open, save  # noqa: A004
     from onecopy.arrays.scratch import Scratch, scratch
     from onecopy.data.caching import cached
@@ -28,18 +27,15 @@ if TYPE_CHECKING:
     from onecopy.errors import ChecksumError, DataLost, Error, FormatError
     from onecopy.files.mapping import Mapping, check, guard
     from onecopy.files.page_cache import evict, pin, residency, unpin, warm
-    from onecopy.frameworks import onnxruntime as onnxruntime
-    from onecopy.frameworks import ray as ray
-    from onecopy.frameworks import torch as torch
-    from onecopy.frameworks import transformers as transformers
+    from onecopy.frameworks import onnxruntime as onnxruntime, ray as ray, torch as torch, transformers as transformers
     from onecopy.memory import explain
     from onecopy.records import Dict, List, Table, open_records, share
     from onecopy.store import Store, file_key
 
     __version__: str
 
-_SUBPACKAGES = ("errors", "images")
-"""`images` is not in `__all__`: ``from onecopy import *`` works without the distribution onecopy-images."""
+_SUBPACKAGES = ("arrays", "errors", "files", "images", "memory", "records", "remote", "store")
+"""Also without an import of them. `images` is not in `__all__`: ``from onecopy import *`` works without the distribution onecopy-images."""
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {

@@ -11,8 +11,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as npst
 from tests.support.rows import same
 from tests.support.safetensors_files import file_of

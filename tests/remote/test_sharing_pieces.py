@@ -8,8 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onecopy.remote import fetch, fetching, torchrun, transfer
 from onecopy.remote.nodes import Partners

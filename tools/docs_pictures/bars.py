@@ -5,8 +5,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from onecopy_bench.engine.record import read
-from onecopy_bench.scenarios import open as opening
-from onecopy_bench.scenarios import passes
+from onecopy_bench.scenarios import open as opening, passes
 
 ROOT = Path(__file__).parents[2]
 LEFT, WIDE, STEP, TOP = 280, 230, 30, 62

@@ -6,8 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onecopy_bench.files import touch
 from onecopy_bench.files.layout import Layout, Piece, one_piece, parse_safetensors, read_layout, shuffled

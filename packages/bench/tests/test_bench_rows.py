@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from onecopy_bench.engine.ways import missing, named
-from onecopy_bench.workers import questions, rank
-from onecopy_bench.workers import rows as data
+from onecopy_bench.workers import questions, rank, rows as data
 from onecopy_bench.workers.rivals import SHARED
 
 TENSORS = {"TorchSerializedList", "torch handle"}

@@ -16,8 +16,7 @@ from onecopy_bench.cli import SCENARIOS
 from onecopy_bench.engine.record import Record, read
 from onecopy_bench.engine.scenario import filled
 from onecopy_bench.engine.tables import number
-from onecopy_bench.scenarios import open as opening
-from onecopy_bench.scenarios import passes as winners
+from onecopy_bench.scenarios import open as opening, passes as winners
 from onecopy_bench.scenarios.open import cases_of, names_of
 from onecopy_bench.stories import NAMES, page, reading
 from onecopy_bench.stories.reading import Stories

@@ -9,8 +9,7 @@ import subprocess
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onecopy_monitor import COLUMNS, End, FileSample, ProcessSample, Recorder, Sample, Series, read_recording
 from onecopy_monitor.pictures import draw, drawn

@@ -4,8 +4,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import onecopy as oc
 from onecopy_monitor import COLUMNS, End, FileSample, ProcessSample, Recorder, Sample, Series, read_recording

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from onecopy_monitor import COLUMNS, Curve, FileSample, ProcessSample, Sample, Series
-from onecopy_monitor import series as module
+from onecopy_monitor import COLUMNS, Curve, FileSample, ProcessSample, Sample, Series, series as module
 from onecopy_monitor.table import series_table
 
 MB = 1_000_000

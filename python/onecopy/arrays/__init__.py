@@ -8,46 +8,25 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy.arrays.entries import Entry, Memory, Part
-    from onecopy.arrays.entries import of_numpy as of_numpy
-    from onecopy.arrays.file import ArrayFile, key_of
-    from onecopy.arrays.file import OneFile as OneFile
+    from onecopy.arrays.entries import Entry, Memory, Part, of_numpy as of_numpy
+    from onecopy.arrays.file import ArrayFile, OneFile as OneFile, key_of
     from onecopy.arrays.opening import open, open_arrays  # noqa: A004
     from onecopy.arrays.saving import VerifyReport, not_savable, save
     from onecopy.arrays.scratch import alloc as alloc
-    from onecopy.arrays.several_files import of_index as of_index
-    from onecopy.arrays.several_files import of_model as of_model
-    from onecopy.arrays.several_files import of_url as of_url
-    from onecopy.arrays.several_files import selected as selected
+    from onecopy.arrays.several_files import (
+        of_index as of_index,
+        of_model as of_model,
+        of_url as of_url,
+        selected as selected,
+    )
     from onecopy.arrays.streaming import stream as stream
 
 _HOMES = {
-    "entries": (
-        "Entry",
-        "Memory",
-        "Part",
-        "of_numpy",
-    ),
-    "file": (
-        "ArrayFile",
-        "OneFile",
-        "key_of",
-    ),
-    "opening": (
-        "open",
-        "open_arrays",
-    ),
-    "saving": (
-        "VerifyReport",
-        "not_savable",
-        "save",
-    ),
-    "several_files": (
-        "of_index",
-        "of_model",
-        "of_url",
-        "selected",
-    ),
+    "entries": ("Entry", "Memory", "Part", "of_numpy"),
+    "file": ("ArrayFile", "OneFile", "key_of"),
+    "opening": ("open", "open_arrays"),
+    "saving": ("VerifyReport", "not_savable", "save"),
+    "several_files": ("of_index", "of_model", "of_url", "selected"),
     "streaming": ("stream",),
     "scratch": ("alloc",),
 }

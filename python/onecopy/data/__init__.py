@@ -5,10 +5,8 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy.data.objects import share_object as share_object
-    from onecopy.data.objects import stored_object as stored_object
-    from onecopy.data.sharing import share as share
-    from onecopy.data.sharing import stored_rows as stored_rows
+    from onecopy.data.objects import share_object as share_object, stored_object as stored_object
+    from onecopy.data.sharing import share as share, stored_rows as stored_rows
     from onecopy.data.shuffle import Shuffle as Shuffle
 
 _HOMES = {

@@ -22,8 +22,7 @@ from onecopy.base.arguments import path_text
 from onecopy.data.rows import Chain, Dict, List, of_descriptor, open_records
 from onecopy.data.types import plain_of
 from onecopy.errors import FormatError, Kind, NotShareable
-from onecopy.files.mapping import Closeable, open_regular
-from onecopy.files.mapping import Mapping as FileMapping
+from onecopy.files.mapping import Closeable, Mapping as FileMapping, open_regular
 from onecopy.remote.location import resolve
 
 if TYPE_CHECKING:

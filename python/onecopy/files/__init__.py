@@ -5,36 +5,26 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy.files.companions import SetError as SetError
-    from onecopy.files.companions import begins_as_json as begins_as_json
-    from onecopy.files.companions import names_in as names_in
-    from onecopy.files.companions import paths_of as paths_of
-    from onecopy.files.page_cache import Portion as Portion
-    from onecopy.files.page_cache import evict as evict
-    from onecopy.files.page_cache import expect_memory as expect_memory
-    from onecopy.files.page_cache import pin as pin
-    from onecopy.files.page_cache import register_with_cuda as register_with_cuda
-    from onecopy.files.page_cache import residency as residency
-    from onecopy.files.page_cache import unpin as unpin
-    from onecopy.files.page_cache import warm as warm
+    from onecopy.files.companions import (
+        SetError as SetError,
+        begins_as_json as begins_as_json,
+        names_in as names_in,
+        paths_of as paths_of,
+    )
+    from onecopy.files.page_cache import (
+        Portion as Portion,
+        evict as evict,
+        expect_memory as expect_memory,
+        pin as pin,
+        register_with_cuda as register_with_cuda,
+        residency as residency,
+        unpin as unpin,
+        warm as warm,
+    )
 
 _HOMES = {
-    "page_cache": (
-        "Portion",
-        "evict",
-        "expect_memory",
-        "pin",
-        "register_with_cuda",
-        "residency",
-        "unpin",
-        "warm",
-    ),
-    "companions": (
-        "SetError",
-        "begins_as_json",
-        "names_in",
-        "paths_of",
-    ),
+    "page_cache": ("Portion", "evict", "expect_memory", "pin", "register_with_cuda", "residency", "unpin", "warm"),
+    "companions": ("SetError", "begins_as_json", "names_in", "paths_of"),
 }
 
 if not TYPE_CHECKING:  # a type checker would accept every name

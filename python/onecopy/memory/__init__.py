@@ -16,8 +16,7 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy.memory import cgroup as cgroup
-    from onecopy.memory import proc as proc
+    from onecopy.memory import cgroup as cgroup, proc as proc
     from onecopy.memory.cgroup import Container, container
     from onecopy.memory.explaining import Cause, Explanation, Finding, explain
 

@@ -14,16 +14,16 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy.remote.fetching import fetch
-    from onecopy.remote.fetching import fetch_ranges as fetch_ranges
-    from onecopy.remote.fetching import fetch_versions as fetch_versions
+    from onecopy.remote.fetching import fetch, fetch_ranges as fetch_ranges, fetch_versions as fetch_versions
     from onecopy.remote.nodes import Nodes as Nodes
-    from onecopy.remote.origin import NodesOnly as NodesOnly
-    from onecopy.remote.origin import Origin as Origin
-    from onecopy.remote.origin import Version as Version
-    from onecopy.remote.origin import beside as beside
-    from onecopy.remote.origin import shown
-    from onecopy.remote.origin import versions_of as versions_of
+    from onecopy.remote.origin import (
+        NodesOnly as NodesOnly,
+        Origin as Origin,
+        Version as Version,
+        beside as beside,
+        shown,
+        versions_of as versions_of,
+    )
     from onecopy.remote.transfer import CONNECTIONS
 
 _HOMES = {

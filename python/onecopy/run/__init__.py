@@ -8,22 +8,18 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy.run.call_log import Call as Call
-    from onecopy.run.call_log import calls as calls
-    from onecopy.run.call_log import name_of as name_of
-    from onecopy.run.call_log import note as note
-    from onecopy.run.call_log import note_failure as note_failure
+    from onecopy.run.call_log import (
+        Call as Call,
+        calls as calls,
+        name_of as name_of,
+        note as note,
+        note_failure as note_failure,
+    )
     from onecopy.run.holder import Holder as Holder
     from onecopy.run.mapped import source_of as source_of
 
 _HOMES = {
-    "call_log": (
-        "Call",
-        "calls",
-        "name_of",
-        "note",
-        "note_failure",
-    ),
+    "call_log": ("Call", "calls", "name_of", "note", "note_failure"),
     "mapped": ("source_of",),
     "holder": ("Holder",),
 }

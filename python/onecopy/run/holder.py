@@ -47,8 +47,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from onecopy import _core
 from onecopy.base.arguments import byte_count, non_negative, path_text
 from onecopy.base.run_constants import memory_file
-from onecopy.base.text import counted
-from onecopy.base.text import size as in_words
+from onecopy.base.text import counted, size as in_words
 from onecopy.files.identity import file_identity
 from onecopy.files.mapping import Closeable, Mapping
 from onecopy.files.page_cache import available_memory, expect_memory, pin, residency, unpin, warm
@@ -57,8 +56,7 @@ from onecopy.remote.location import files_of
 from onecopy.store import Store, snapshots, views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from collections.abc import Mapping as Dict
+    from collections.abc import Iterable, Mapping as Dict
 
     from onecopy.remote.location import Location
 

@@ -6,19 +6,24 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 
 if TYPE_CHECKING:
     from onecopy.store.fork import free_unused_memory as free_unused_memory
-    from onecopy.store.keys import digest_of as digest_of
-    from onecopy.store.keys import file_key
-    from onecopy.store.keys import name_of as name_of
-    from onecopy.store.keys import text_of as text_of
+    from onecopy.store.keys import digest_of as digest_of, file_key, name_of as name_of, text_of as text_of
     from onecopy.store.packages import version_of as version_of
-    from onecopy.store.snapshots import handle_of as handle_of
-    from onecopy.store.snapshots import held as held
-    from onecopy.store.store import Artefact, OnWait, Place, PruneReport, State, Store, Waiting, Where
-    from onecopy.store.store import announce as announce
-    from onecopy.store.store import choose_place as choose_place
-    from onecopy.store.store import default_folder as default_folder
-    from onecopy.store.store import reopened as reopened
-    from onecopy.store.store import report_progress as report_progress
+    from onecopy.store.snapshots import handle_of as handle_of, held as held
+    from onecopy.store.store import (
+        Artefact,
+        OnWait,
+        Place,
+        PruneReport,
+        State,
+        Store,
+        Waiting,
+        Where,
+        announce as announce,
+        choose_place as choose_place,
+        default_folder as default_folder,
+        reopened as reopened,
+        report_progress as report_progress,
+    )
 
 __all__ = ["Artefact", "OnWait", "Place", "PruneReport", "State", "Store", "Waiting", "Where", "file_key"]
 _HOMES = {

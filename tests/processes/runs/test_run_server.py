@@ -18,8 +18,7 @@ from tests.support.waiting import until
 
 from onecopy.base.run_constants import KEEPER
 from onecopy.run import call_log
-from onecopy.store import protocol
-from onecopy.store import snapshot_server as keeping
+from onecopy.store import protocol, snapshot_server as keeping
 from onecopy.store.protocol import GET, MAKE, WAIT
 from onecopy.store.snapshots import NoSnapshot, take
 

@@ -10,8 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.support.calls import Calls
 from tests.support.objects import ABOUT, ARRAYS, RAN, Model, Runs, model

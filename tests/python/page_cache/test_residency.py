@@ -10,8 +10,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.support.page_cache import nearly
 
 import onecopy as oc

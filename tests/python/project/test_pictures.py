@@ -8,8 +8,7 @@ import pytest
 
 pytest.importorskip("rich")
 from tests.support.places import ROOT
-from tools.docs_pictures import __main__ as pictures
-from tools.docs_pictures import bars, terminal
+from tools.docs_pictures import __main__ as pictures, bars, terminal
 
 FOLDER = ROOT / "docs/pictures"
 SHOWN = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")

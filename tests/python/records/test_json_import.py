@@ -13,8 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.support.places import DATA, needs
 from tests.support.refusals import refusal
 from tests.support.rows import INTEGERS, same

@@ -11,8 +11,7 @@ import math
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import onecopy as oc
 from onecopy import records

@@ -4,8 +4,7 @@ import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onecopy.remote.fetching import merged
 from onecopy.remote.pieces import PartialFile, Ranges

@@ -19,8 +19,7 @@ from onecopy.base.text import size
 from onecopy.errors import Error, FormatError
 from onecopy.files import page_cache
 from onecopy.files.companions import paths_of
-from onecopy.files.mapping import Closeable
-from onecopy.files.mapping import Mapping as FileMapping
+from onecopy.files.mapping import Closeable, Mapping as FileMapping
 from onecopy.frameworks.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
 from onecopy.remote.location import file_of

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from onecopy import arrays
-from onecopy.arrays.entries import TYPES as ARRAY_TYPES
-from onecopy.arrays.entries import range_of
+from onecopy.arrays.entries import TYPES as ARRAY_TYPES, range_of
 from onecopy.arrays.saving import save
 from onecopy.arrays.streaming import is_larger_than_memory
 from onecopy.base.load_report import Copied, LoadReport

@@ -18,8 +18,7 @@ from typing import Any
 
 from onecopy.base.text import counted
 from onecopy.memory import proc
-from onecopy_bench.engine import rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import rounds, scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of, once
 from onecopy_bench.engine.machine import memory_of_machine
 from onecopy_bench.engine.memory import difference, disk_bytes

@@ -20,8 +20,7 @@ from typing import Any
 import click
 
 from onecopy.base.text import counted
-from onecopy_bench.engine import rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import rounds, scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of, once
 from onecopy_bench.engine.memory import Peak, totals_of
 from onecopy_bench.engine.pictures import by_case

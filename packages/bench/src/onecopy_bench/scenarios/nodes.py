@@ -27,8 +27,7 @@ import numpy as np
 
 import onecopy as oc
 from onecopy.base.text import counted
-from onecopy_bench.engine import rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import rounds, scenario as cli
 from onecopy_bench.engine.crew import Crew, SampleError, command_of, first_line_of
 from onecopy_bench.engine.machine.disks import loop_disk
 from onecopy_bench.engine.machine.limits import Unavailable

@@ -20,8 +20,7 @@ import click
 
 from onecopy.arrays import open_arrays
 from onecopy.base.text import counted
-from onecopy_bench.engine import pictures, rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import pictures, rounds, scenario as cli
 from onecopy_bench.engine.record import Absent, Case, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Progress, Settings, Watch
 from onecopy_bench.engine.scenario import Scenario

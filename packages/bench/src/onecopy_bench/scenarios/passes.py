@@ -27,8 +27,7 @@ from typing import Any, Literal, get_args
 import click
 
 from onecopy.base.text import counted
-from onecopy_bench.engine import machine, rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import machine, rounds, scenario as cli
 from onecopy_bench.engine.machine import disks, limits
 from onecopy_bench.engine.machine.disks import Spot, here
 from onecopy_bench.engine.machine.limits import OUT_OF_MEMORY

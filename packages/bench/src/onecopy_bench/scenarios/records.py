@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from onecopy.base.text import counted
-from onecopy_bench.engine import rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import rounds, scenario as cli
 from onecopy_bench.engine.crew import Crew, SampleError, crew_of
 from onecopy_bench.engine.memory import Peak, memory_of
 from onecopy_bench.engine.pictures import by_case

@@ -36,8 +36,7 @@ import click
 
 from onecopy.base.text import counted
 from onecopy.memory import proc
-from onecopy_bench.engine import rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import rounds, scenario as cli
 from onecopy_bench.engine.crew import SampleError, end_of, last_lines, state_of
 from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.memory import anonymous_of, difference, disk_bytes, totals_of

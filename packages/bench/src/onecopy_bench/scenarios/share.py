@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from onecopy.base.text import counted
 from onecopy.memory import proc
-from onecopy_bench.engine import rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import rounds, scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of
 from onecopy_bench.engine.machine import cache
 from onecopy_bench.engine.memory import Peak, family_of, memory_of, totals_of

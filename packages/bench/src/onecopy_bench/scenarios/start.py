@@ -16,8 +16,7 @@ from pathlib import Path
 import click
 
 from onecopy.base.text import counted
-from onecopy_bench.engine import rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import rounds, scenario as cli
 from onecopy_bench.engine.crew import SampleError, crew_of, once
 from onecopy_bench.engine.machine import cache, disks
 from onecopy_bench.engine.machine.limits import Unavailable

@@ -23,8 +23,7 @@ from typing import Any
 import click
 
 from onecopy.base.text import counted
-from onecopy_bench.engine import rounds
-from onecopy_bench.engine import scenario as cli
+from onecopy_bench.engine import rounds, scenario as cli
 from onecopy_bench.engine.machine import limits
 from onecopy_bench.engine.record import Case, Log, Record, Row, Sample, heading
 from onecopy_bench.engine.rounds import Attempt, Progress, Settings, Taken, Turn, Watch

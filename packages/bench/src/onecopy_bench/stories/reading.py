@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onecopy_bench.engine.crew import SampleError
-from onecopy_bench.engine.record import Log, Record, Sample, heading
-from onecopy_bench.engine.record import read as read_records
+from onecopy_bench.engine.record import Log, Record, Sample, heading, read as read_records
 from onecopy_bench.engine.rounds import Progress, Watch
 from onecopy_bench.engine.tables import Spread, number
 from onecopy_bench.stories.story import Line, Metric, Scale, Story, Telling
