@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     __version__: str
 
 _SUBPACKAGES = ("arrays", "errors", "files", "images", "memory", "records", "remote", "store")
-"""Also without an import of them. `images` is not in `__all__`: ``from onecopy import *`` works without the distribution onecopy-images."""
+"""Imported when they are named.
+
+`images` is not in `__all__`: ``from onecopy import *`` works without the distribution onecopy-images.
+"""
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {
