@@ -71,7 +71,7 @@ WORDS = {
 EXCEPTIONS = {
     "tools/check_words.py": r"",  # it lists the words
     "Makefile": r"grep -hE",  # an option
-    "packages/bench/src/onecopy_bench/engine/machine/__init__.py": r"model name",  # of /proc/cpuinfo
+    "packages/bench/src/onecopy_bench/system.py": r"model name",  # of /proc/cpuinfo
     "packages/bench/tests/test_record.py": r"model name",
     "tools/fuzz_seeds.py": r"K.x01",  # bytes of a pickle
     "packages/monitor/src/onecopy_monitor/recording.py": r'"processors"',  # a key of the file format

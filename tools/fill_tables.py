@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from onecopy_bench.cli import SCENARIOS
-from onecopy_bench.engine.record import Record, read
-from onecopy_bench.engine.scenario import filled
+from onecopy_bench.record import Record, read
+from onecopy_bench.scenario import filled
 from onecopy_bench.stories import page as stories_page
 from onecopy_bench.stories.reading import stories_of
 from onecopy_bench.stories.story import STORIES

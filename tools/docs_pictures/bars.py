@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from onecopy_bench.engine.record import read
-from onecopy_bench.scenarios import open as opening, passes
+from onecopy_bench.files import opening, passes
+from onecopy_bench.record import read
 
 ROOT = Path(__file__).parents[2]
 LEFT, WIDE, STEP, TOP = 280, 230, 30, 62
@@ -64,7 +64,7 @@ def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
     for table in passes.warm_tables(read(record)[0]):
         if table.title.startswith(f"{place},"):
             header = [column.replace("\n", " ") for column in table.header]
-            return {row[0]: dict(zip(header, row, strict=True)) for row in table.rows}
+            return {row[0]: dict(zip(header, (cell.split("\n")[0] for cell in row), strict=True)) for row in table.rows}
     raise ValueError(f"{record}: there is no table of {place!r}")
 
 
@@ -78,7 +78,7 @@ def page_cache() -> bytes:
     for place, words in (("128K", "128 KiB"), ("disk", "8 MiB")):
         table = table_of(RECORD, place)
         for name, label in (("touch", "one thread touches"), ("pread-1", "one thread reads"), ("onecopy.warm", "warm")):
-            milliseconds = float(table[name]["all resident ms"].split("\n")[0])
+            milliseconds = float(table[name]["all resident ms"])
             bars.append(Bar(f"{words} ahead, {label}", milliseconds, f"{milliseconds:.0f} ms", label == "warm"))
     return bars_of("Until all of a cold file is in memory", SOURCE, ("", bars))
 

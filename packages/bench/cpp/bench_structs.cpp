@@ -28,10 +28,9 @@
 
 #include "forms.hpp"
 #include "genome.hpp"
-#include "json.hpp"
-#include "memory.hpp"
 #include "nested.hpp"
 #include "queries.hpp"
+#include "report.hpp"
 
 namespace {
 
@@ -77,8 +76,8 @@ class Arguments {
 void say(const Json& json) { std::cout << json.text() << '\n' << std::flush; }
 
 void wait_for(const std::string& word) {
-  std::string heard;
-  if (!std::getline(std::cin, heard) || heard != word) throw std::runtime_error("expected the word " + word);
+  std::string line;
+  if (!std::getline(std::cin, line) || line != word) throw std::runtime_error("expected the word " + word);
 }
 
 // A genome whose index has that many bytes or a few more: the one that was given or is made up, and mutated copies.

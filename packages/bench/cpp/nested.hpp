@@ -10,9 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "json.hpp"
-#include "memory.hpp"
 #include "onecopy/structs/structs.hpp"
+#include "report.hpp"
 
 namespace bench {
 
@@ -70,7 +69,7 @@ inline int open_nested(const std::filesystem::path& path) {
                    .add("last_record", records.empty() ? 0 : records.back().words[2])  // so that they are made
                    .add("objects", file.report().objects)
                    .add("private_bytes", after.anonymous - std::min(before.anonymous, after.anonymous))
-                   .add("told_private_bytes", file.report().private_bytes)
+                   .add("reported_private_bytes", file.report().private_bytes)
                    .text()
             << '\n'
             << std::flush;

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "kmer_dictionary.hpp"
-#include "memory.hpp"
+#include "report.hpp"
 
 namespace bench {
 
@@ -47,11 +47,11 @@ inline Answered answer(const example::KmerDictionary& dictionary, std::span<cons
   if (threads == 1) return answer(dictionary, questions, deadline);
   std::vector<Answered> parts(threads);
   {
-    std::vector<std::jthread> crew;
+    std::vector<std::jthread> workers;
     for (std::size_t i = 0; i < threads; ++i) {
       const std::size_t begin = questions.size() * i / threads;
       const auto stretch = questions.subspan(begin, questions.size() * (i + 1) / threads - begin);
-      crew.emplace_back([&, stretch, i] { parts[i] = answer(dictionary, stretch, deadline); });
+      workers.emplace_back([&, stretch, i] { parts[i] = answer(dictionary, stretch, deadline); });
     }
   }
   Answered all;

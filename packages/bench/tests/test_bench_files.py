@@ -1,15 +1,25 @@
 """Where the data of a file lies, and the checksum of the touched bytes: the same for all who hold the same data."""
 
 import json
-import struct
 import zlib
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from onecopy_bench.files import touch
-from onecopy_bench.files.layout import Layout, Piece, one_piece, parse_safetensors, read_layout, shuffled
+from onecopy_bench.files.layout import (
+    Layout,
+    Piece,
+    checksum_of_file,
+    combine,
+    parse_safetensors,
+    read_layout,
+    shuffled,
+    touch_array,
+)
+from onecopy_bench.files.passes import LEAST, MOST, PAGE, choose, cut
+from onecopy_bench.system import STRIDE
 
 
 def naive(name: str, data: bytes) -> int:
@@ -20,30 +30,13 @@ def naive(name: str, data: bytes) -> int:
 def test_the_judge_and_an_array_agree_with_the_definition(model, tensors):
     expected = sum(naive(name, data) for name, data in tensors.items())
     arrays = [(name, np.frombuffer(data, np.uint8)) for name, data in tensors.items()]
-    assert touch.of_file(model, read_layout(model)) == expected
-    assert touch.of_arrays(arrays) == expected
-    assert touch.of_arrays(reversed(arrays)) == expected
-
-
-def test_pieces_longer_than_one_read_are_sampled_across_its_end(tmp_path):
-    data = np.random.default_rng(2).bytes(2 * touch.READ + 4097)
-    path = tmp_path / "long"
-    path.write_bytes(b"123" + data)
-    layout = Layout("bytes", len(data) + 3, (Piece("p", 3, len(data)),))
-    assert touch.of_file(path, layout) == naive("p", data)
-
-
-@pytest.mark.parametrize("at", [0, 4096, 8192, 12_287])
-def test_another_byte_at_a_touched_place_is_another_checksum(at):
-    data = np.zeros(12_288, np.uint8)
-    before = touch.of_array("p", data)
-    data[at] ^= 1
-    assert touch.of_array("p", data) != before
+    assert checksum_of_file(model, read_layout(model)) == expected
+    assert combine(touch_array(*each) for each in arrays) == expected
 
 
 @given(st.integers(0, 20_000), st.integers(0, 5000))
 def test_every_page_that_a_piece_covers_holds_a_touched_byte(length, offset):
-    touched = {*range(0, length, touch.STRIDE), *([length - 1] if length else [])}
+    touched = {*range(0, length, STRIDE), *([length - 1] if length else [])}
     pages = {(offset + at) // 4096 for at in range(length)}
     assert {(offset + at) // 4096 for at in touched} == pages
 
@@ -52,7 +45,7 @@ def test_a_file_that_ends_too_early_is_an_error_with_the_place(tmp_path):
     path = tmp_path / "short"
     path.write_bytes(b"12345")
     with pytest.raises(EOFError, match="ends at byte 5; 2 more"):
-        touch.of_file(path, Layout("bytes", 7, (Piece("p", 0, 7),)))
+        checksum_of_file(path, Layout("bytes", 7, (Piece("p", 0, 7),)))
 
 
 def test_the_pieces_of_a_safetensors_file_are_the_bytes_that_were_written(model, tensors):
@@ -61,15 +54,6 @@ def test_the_pieces_of_a_safetensors_file_are_the_bytes_that_were_written(model,
     assert layout.kind == "safetensors"
     assert {p.name: data[p.offset : p.offset + p.nbytes] for p in layout.pieces} == tensors
     assert layout.nbytes == sum(map(len, tensors.values()))
-
-
-def test_any_other_file_is_one_piece_from_its_first_byte_to_its_last(tmp_path):
-    for content in (b"", b"x", b"\x00" * 8, b"\xff" * 100, struct.pack("<Q", 2) + b"{}" + b"data"):
-        path = tmp_path / "file"
-        path.write_bytes(content)
-        layout = read_layout(path)
-        assert layout == one_piece(len(content))
-        assert [(p.offset, p.nbytes) for p in layout.pieces] == [(0, len(content))]
 
 
 @pytest.mark.parametrize(
@@ -92,4 +76,28 @@ def test_a_shuffled_layout_has_the_same_pieces_in_an_order_of_its_seed(model):
     assert first == again != other
     assert sorted(first.pieces, key=lambda p: (p.offset, p.name)) == list(layout.pieces)
     assert first.pieces != layout.pieces
-    assert touch.of_file(model, first) == touch.of_file(model, layout)
+    assert checksum_of_file(model, first) == checksum_of_file(model, layout)
+
+
+@given(st.integers(1, 40 << 20), st.integers(0, 5))
+def test_the_pieces_of_a_file_cover_each_byte_once(size, seed):
+    pieces = cut(size, seed)
+    assert pieces[0].offset == 0
+    assert pieces[-1].offset + pieces[-1].nbytes == size
+    assert all(a.offset + a.nbytes == b.offset for a, b in pairwise(pieces))
+    assert all(LEAST <= piece.nbytes <= MOST and piece.nbytes % PAGE == 0 for piece in pieces[:-1])
+
+
+@given(st.integers(1, 40 << 20), st.floats(0.001, 1), st.sampled_from(["file", "shuffled"]))
+def test_a_share_is_met_to_the_page_and_touches_no_byte_twice(size, share, order):
+    chosen = choose(cut(size), share, order)
+    assert share * size - 1 <= sum(piece.nbytes for piece in chosen) < share * size + PAGE + 1
+    ranges = sorted((piece.offset, piece.offset + piece.nbytes) for piece in chosen)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
+    assert ranges[-1][1] <= size
+
+
+def test_a_smaller_share_is_part_of_a_larger_one():
+    pieces = cut(50 << 20)
+    small, large = ({p.name for p in choose(pieces, share, "file")} for share in (0.05, 0.25))
+    assert small < large

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from onecopy_bench.engine.ways import missing, named
-from onecopy_bench.workers import questions, rank, rows as data
-from onecopy_bench.workers.rivals import SHARED
+from onecopy_bench.peers import missing, named
+from onecopy_bench.rows import data, share as rank
+from onecopy_bench.rows.peers import HOLDERS
 
 TENSORS = {"TorchSerializedList", "torch handle"}
 
@@ -43,11 +43,11 @@ def test_a_checksum_depends_on_contents_types_order_and_place_alone():
     assert len({data.checksum(0, each) for each in (row, *others)} | {data.checksum(1, row)}) == 5
 
 
-@pytest.mark.parametrize("name", [one.name for one in SHARED if not one.name.startswith(("onecopy", "empty"))])
+@pytest.mark.parametrize("name", [one.name for one in HOLDERS if not one.name.startswith(("onecopy", "empty"))])
 @pytest.mark.parametrize("kind", ["coco", "pairs", "strings"])
 @pytest.mark.slow
 def test_every_rival_gives_each_row_as_it_went_in(source, tmp_path, kind, name):
-    rival = named(SHARED, name)
+    rival = named(HOLDERS, name)
     if lacks := missing(rival.needs):
         pytest.skip(f"not installed: {', '.join(lacks)}")
     if "freeze" in name:
@@ -62,33 +62,3 @@ def test_every_rival_gives_each_row_as_it_went_in(source, tmp_path, kind, name):
         del rows  # LMDB is opened once in a process
         again = pickle.loads(handle)
         assert (len(again), again[17]) == (2500, row)
-
-
-def test_a_pass_stops_when_its_time_is_up(source):
-    written = source()
-    passed = rank.go_over(list(written.rows()), limit_s=0)
-    assert passed.rows == rank.STRETCH
-    assert passed.total == int(written.sums()[rank.STRETCH])
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in questions.QUESTIONS.values() if case.subject in {"index", "batch"}], ids=lambda c: c.name
-)
-def test_right_answers_are_taken_for_right_and_others_are_not(source, case):
-    written = source(case.kind, 600)
-    positions = questions.draw(written, 300, seed=1)
-    right = questions.right_answer(case, written, positions)
-    rows = written.chosen(positions)
-    way = questions._answer("list", "")
-    asked = questions.subjects(case, positions)
-    picked = [case.pick(rows[position]) for position in positions]
-    answers = (
-        picked
-        if case.subject == "index"
-        else [picked[at : at + questions.BATCH] for at in range(0, 300, questions.BATCH)]
-    )
-    assert len(asked) == len(answers)
-    assert questions.judged(case, way, answers, positions, written.count) == right
-    assert (
-        questions.judged(case, way, answers[::-1] if len(answers[0:2]) < 2 else answers, positions[::-1], 600) != right
-    )

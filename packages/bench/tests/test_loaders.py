@@ -5,23 +5,18 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import onecopy
-from onecopy_bench.engine import rounds, ways
-from onecopy_bench.engine.raw import SECTOR
-from onecopy_bench.engine.record import Absent
-from onecopy_bench.engine.rounds import Settings
-from onecopy_bench.engine.ways import missing
-from onecopy_bench.files import mechanisms, sampling, touch
-from onecopy_bench.files.layout import read_layout
-from onecopy_bench.files.loaders import Job
-from onecopy_bench.files.mechanisms import CEILINGS, CONTROLS
-from onecopy_bench.files.rivals import ROWS
-from onecopy_bench.files.sampling import turn
-from onecopy_bench.scenarios import open as opening
-from onecopy_bench.scenarios.open import Options
+from onecopy_bench import runs
+from onecopy_bench.files import loaders, trials
+from onecopy_bench.files.layout import checksum_of_file, read_layout
+from onecopy_bench.files.loaders import CEILINGS, CONTROLS, ROWS, SECTOR, Job, Twin
+from onecopy_bench.files.trials import trial_of
+from onecopy_bench.peers import missing
+from onecopy_bench.runs import Settings
 
 HAS_CORE = importlib.util.find_spec("onecopy._core") is not None
 NEEDS_CORE = pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built")
@@ -42,7 +37,7 @@ def job_of(path) -> Job:
 
 
 def take(entry, job, checksum, processes=2):
-    return rounds.take(turn(entry, job, checksum, QUICK, state="warm", processes=processes), 0, QUICK)
+    return runs.take_sample(trial_of(entry, job, checksum, QUICK, state="warm", processes=processes), 0, QUICK)
 
 
 def with_checksums(path):
@@ -64,9 +59,9 @@ def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, m
     if configuration.by_request:
         with_checksums(path)
     job = job_of(path)
-    with sampling.twins([configuration], job) as (jobs, absent):
+    with trials.twins([configuration], job) as (jobs, absent):
         assert absent == ()
-        sample = take(configuration, jobs.get(configuration.name, job), touch.of_file(path, read_layout(path)))
+        sample = take(configuration, jobs.get(configuration.name, job), checksum_of_file(path, read_layout(path)))
     assert (sample.state, sample.reason) == ("ok", "")
     keeps_data = configuration in ROWS[:-1] or "fresh" in configuration.name
     for each in sample.processes:
@@ -81,35 +76,20 @@ def test_o_direct_reads_the_whole_file_with_its_tail(tmp_path, size, threads):
     path = tmp_path / "file"
     path.write_bytes(content)
     job = Job(str(path), "bytes", size, read_layout(path).pieces)
-    opened = mechanisms.open_direct_fresh(job, threads=threads)
+    opened = loaders.open_direct_fresh(job, threads=threads)
     assert opened.arrays is not None
     ((_, data),) = opened.arrays()
     assert data.tobytes() == content
-    assert mechanisms.open_direct_reused(job, threads=threads).arrays is None
-
-
-def test_a_row_exists_where_its_modules_are_installed_and_the_kind_fits(model, monkeypatch):
-    monkeypatch.setattr(ways, "missing", lambda modules: ["torch"] if "torch" in modules else missing(modules))
-    chosen, absent = opening.applicable(read_layout(model), Options())
-    safetensors = [entry.name for entry in chosen]
-    assert "safetensors.numpy" in safetensors
-    assert "safetensors.torch" not in safetensors
-    assert Absent("safetensors.torch", "not installed: torch") in absent
-    assert safetensors[0] == "copy"
-    assert safetensors[-1] == "first-touch-huge"
-    chosen, absent = opening.applicable(read_layout(__file__), Options(ceilings=False))
-    rows = ["copy", "map", "map+warm", "numpy.memmap", "numpy.fromfile", "empty"]
-    assert [entry.name for entry in chosen] == [*rows, "first-touch-4k", "first-touch-huge"]
-    assert not absent
+    assert loaders.open_direct_reused(job, threads=threads).arrays is None
 
 
 ON_THE_CLOCK = """
 import pickle, sys
-from onecopy_bench.files import loading
+from onecopy_bench.files import trials
 loader, job = pickle.load(sys.stdin.buffer)
-loading.prepare(loader)
+trials.prepare(loader)
 before = set(sys.modules)
-loading.load(loader, job, 1, 60)
+trials.load(loader, job, 1, 60)
 print(sorted(set(sys.modules) - before))
 """
 
@@ -121,7 +101,17 @@ def test_no_module_is_imported_on_the_clock(configuration, model):
     if configuration.by_request:
         with_checksums(model)
     job = job_of(model)
-    with sampling.twins([configuration], job) as (jobs, _):
-        errand = pickle.dumps((configuration, jobs.get(configuration.name, job)))
-        done = subprocess.run([sys.executable, "-c", ON_THE_CLOCK], input=errand, capture_output=True, check=False)
+    with trials.twins([configuration], job) as (jobs, _):
+        arguments = pickle.dumps((configuration, jobs.get(configuration.name, job)))
+        done = subprocess.run([sys.executable, "-c", ON_THE_CLOCK], input=arguments, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"[]\n"), done.stderr
+
+
+@pytest.mark.processes
+def test_a_writer_of_twins_that_fails_is_a_missing_row_with_its_last_line(model):
+    odd = replace(ROWS[0], name="odd", twin=Twin(".x", os.mkdir))
+    with trials.twins([odd], job_of(model)) as (jobs, (absent,)):
+        assert jobs == {}
+        assert "its file could not be written: exit status 1" in absent.reason
+        assert "TypeError: " in absent.reason
+    assert not list(model.parent.glob(trials.PREFIX + "*"))

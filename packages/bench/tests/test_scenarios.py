@@ -8,19 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packages.bench.tests.support import WHEN, made
 from tests.support.places import ROOT
 from tests.support.screens import widest_of_tables
 from tools import job_start
 
 import onecopy as oc
+from onecopy_bench import start
 from onecopy_bench.cli import SCENARIOS
-from onecopy_bench.engine.machine import disks
-from onecopy_bench.engine.machine.limits import Unavailable
-from onecopy_bench.engine.record import Record, Row, Sample, read
-from onecopy_bench.engine.scenario import filled
-from onecopy_bench.scenarios import images, passes, records, share, start
-from onecopy_bench.workers import rows as data
+from onecopy_bench.record import Record, read
+from onecopy_bench.rows import records
+from onecopy_bench.tables import plain
 
 MB = 1_000_000
 QUICK = ("--rounds", "1", "--idle-wait", "0")
@@ -46,7 +43,7 @@ SMOKE = {
     "nodes": ("--size", "8MB", "--processes", "2", "--nodes", "2", "--link", "1", "--way", "onecopy"),
     "run": ("--program", "numpy", "--size", "20MB", "--requests", "3", "-n", "2"),
 }  # fmt: skip
-WIDE = {"share", "records", "models", "images"}
+WIDE = {"share", "records", "models", "images", "structs"}
 """Scenarios whose tables have too many columns for a terminal of 80."""
 NEEDS = {"images": ("tifffile", "imagecodecs"), "models": ("onnx", "onnxruntime")}
 
@@ -150,29 +147,10 @@ def wrong(run: Record) -> set[str]:
 
 @pytest.mark.processes
 def test_other_bytes_than_the_file_has_are_wrong_data(tmp_path, monkeypatch):
-    judged = start.touch.of_file
-    monkeypatch.setattr(start.touch, "of_file", lambda *arguments: judged(*arguments) + 1)
+    judged = start.checksum_of_file
+    monkeypatch.setattr(start, "checksum_of_file", lambda *arguments: judged(*arguments) + 1)
     options = start.Options(**SMALL, size=300_000, work_s=0.01, places=("disk",), ways=("warm early",))
     assert wrong(start.run(tmp_path, options)) == {"wrong data"}
-
-
-@pytest.mark.processes
-def test_a_file_that_does_not_get_cold_is_no_result(tmp_path, monkeypatch):
-    monkeypatch.setattr(start.cache, "evict", lambda _: 0)
-    options = start.Options(**SMALL, size=300_000, work_s=0.01, places=("disk",), ways=("none",))
-    ((state, reason),) = [(s.state, s.reason) for s in start.run(tmp_path, options).samples]
-    assert (state, reason) == ("failed", "300000 bytes of the file stay in memory: it is not cold")
-
-
-@pytest.mark.processes
-def test_another_canvas_is_wrong_data(tmp_path, monkeypatch):
-    tifffile = pytest.importorskip("tifffile")
-    pytest.importorskip("imagecodecs")
-    tifffile.imwrite(tmp_path / "x.tif", np.zeros((300, 200, 3), np.uint8), photometric="rgb")
-    (tmp_path / "place").mkdir()
-    monkeypatch.setattr(images, "expected", lambda *_: 1)
-    options = images.Options(**SMALL, file=str(tmp_path / "x.tif"), count=1, ways=("numpy",), syncs=(False,), limit=0)
-    assert wrong(images.run(tmp_path / "place", options)) == {"wrong data"}
 
 
 @pytest.mark.processes
@@ -180,98 +158,6 @@ def test_a_wrong_answer_is_wrong_data(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "right_answer", lambda *_: 1)
     run = records.run(tmp_path, records.Options(**SMALL, cases=("shuffle",), shuffle=(600,), draws=50, repeats=1))
     assert wrong(run) == {"wrong data"}
-
-
-@pytest.mark.processes
-def test_wrong_rows_are_wrong_data(tmp_path):
-    written = data.write(tmp_path, "coco", data.rows_of("coco", 300))
-    sums = written.sums()
-    np.save(data.sums_path(written.path), sums + np.arange(len(sums), dtype=np.uint64))
-    options = share.Options(
-        **SMALL, rivals=("list",), starts=("fork",), ranks=(1,), workers=1, torch=False, allocators=()
-    )
-    assert wrong(share.measure(written, tmp_path, options)) == {"wrong data"}
-
-
-def test_without_any_place_there_is_a_reason(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise Unavailable("a loop device needs root")
-
-    (tmp_path / "f").write_bytes(b"x" * 10_000)
-    monkeypatch.setattr(disks, "loop_disk", refuse)
-    with pytest.raises(Unavailable, match="slow: a loop device needs root"):
-        passes.run(tmp_path, passes.Crossover(file=str(tmp_path / "f"), places=("slow",)), name="crossover")
-
-
-@pytest.mark.processes
-def test_a_disk_that_is_nearly_full_gets_no_file_that_is_cut(small_disk, in_child):
-    """What is left takes a part of a block: that is no success."""
-
-    def measure():
-        folder = small_disk("ext4")
-        try:
-            start.write(folder / "more", 64 * MB)
-        except OSError as error:
-            return error.errno, error.filename
-        return 0, ""
-
-    number, name = in_child(measure)
-    assert (number, Path(name).name) == (28, "more")
-
-
-# --- crossover: who wins ----------------------------------------------------------------------------------------------
-
-
-def taken(method: str, ms: tuple[float, ...], number: int = 0, **more) -> Sample:
-    notes = {"passes_ns": [round(value * 1e6) for value in ms], "cut_short": False}
-    memory = {"pss": 50 * MB, "anonymous": 0, "empty_pss": 0, "empty_anonymous": 0}
-    process = {"open_ns": 0, "resident_ns": 1, "read_bytes": 12_345_678, "notes": notes, **memory}
-    good = {"started": WHEN, "idle_share": 0.99, "numbers": {"cached_before": 0}, "processes": (process,)}
-    return Sample(method, ("disk", "shuffled", "0.5"), number, **(good | more))
-
-
-def record_of(*samples: Sample) -> Record:
-    place = {"name": "disk", "detail": "where the file is", "size": 100 * MB, "read_ahead_bytes": 128 << 10}
-    place |= {"device_bytes_per_s": None, "memory_bytes": None}
-    options = passes.Crossover(passes=2, shares=(0.5,), orders=("shuffled",))
-    rows = [Row(name, "as called") for name in ("copy", "map", "warm", "small")]
-    facts = {"file": "f", "size": 100 * MB, "places": [place]}
-    return made("crossover", samples, rows, options=options, data=facts)
-
-
-def test_the_fastest_median_wins_within_five_percent_is_a_tie_and_the_next_is_behind():
-    times = {"map": (10, 11, 90), "warm": (11.5, 11.5, 11.5), "small": (11.6, 11.6, 11.6), "copy": (22, 22, 22)}
-    samples = [taken(name, (ms, 2 * ms), n) for name, each in times.items() for n, ms in enumerate(each)]
-    first, second = passes.verdicts_of(record_of(*samples))
-    assert (first.winners, first.ratio("small"), first.copy_ratio) == (("map", "warm"), pytest.approx(11.6 / 11), 2.0)
-    assert passes.winner_text(first) == "map = warm\n11 ms\nsmall +5 %\ncopy +100 %"
-    assert second.times["map"].median == 22
-
-
-def test_a_method_that_was_killed_does_not_win_and_the_notes_say_why():
-    lost = taken("copy", (), state="crashed", reason="killed by the kernel: out of memory at 1 MB", processes=())
-    record = record_of(taken("map", (10.0, 20.0)), lost)
-    (verdict, _) = passes.verdicts_of(record)
-    assert (verdict.winners, verdict.lost) == (("map",), {"copy": "killed"})
-    assert "copy: crashed (disk, shuffled, 0.5): killed by the kernel: out of memory at 1 MB." in "\n".join(
-        SCENARIOS["crossover"].sentences(record)
-    )
-    held, read_tables = list(SCENARIOS["crossover"].tables(record))[1:]
-    assert {("copy", "killed"), ("map", "0 / 50"), ("warm", "-")} <= set(held.rows)
-    assert {("copy", "killed"), ("map", "12.3"), ("warm", "-")} <= set(read_tables.rows)
-
-
-def test_a_sampler_has_an_index_for_every_draw_of_every_repeat():
-    options, source = records.Options(draws=10_000, repeats=2), data.Source("", "strings", 3000, 0)
-    shuffle, row = (records.QUESTIONS[name] for name in ("shuffle", "row"))
-    assert records.draws_of(shuffle, source, options) == 1000
-    assert records.draws_of(row, source, options) == 3000
-
-
-@pytest.mark.parametrize("page", ["", "<a>", "<b><a>", 2 * "<a><b>"])
-def test_a_page_without_its_marks_is_refused(page):
-    with pytest.raises(ValueError, match="the page needs one"):
-        filled(page, "block", "<a>", "<b>")
 
 
 # --- the calculation of docs/explanation/scale.md ---------------------------------------------------------------------
@@ -286,11 +172,11 @@ def test_the_calculation_agrees_with_what_was_measured():
             count, link = int(case[0].split()[0]), float(case[1].split()[0]) * 1e9
             job = job_start.Job(count, record.options["processes"], record.data["bytes"], link, origin=1e12)
             for row, way in ways.items():
-                if (spread := record.spread(row, case, "ready_ns")) is not None:
+                if (spread := plain("ready_ns")(record, row, case)) is not None:
                     compared += 1
                     if count * link <= 2e9:
                         assert spread.median / 1e9 == pytest.approx(job_start.seconds(way, job), rel=0.1)
-                    sent = record.spread(row, case, "origin_bytes")
+                    sent = plain("origin_bytes")(record, row, case)
                     assert sent.median == pytest.approx(job_start.origin_bytes(way, job), rel=0.01)
     assert compared > 0
 

@@ -10,7 +10,7 @@ from tests.support.writing import MIB
 
 import onecopy as oc
 
-limits = pytest.importorskip("onecopy_bench.engine.machine.limits", reason="onecopy-bench is not installed")
+limits = pytest.importorskip("onecopy_bench.places", reason="onecopy-bench is not installed")
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,7 @@ from tests.support.page_cache import nearly
 import onecopy as oc
 from onecopy.memory import proc
 
-disks = pytest.importorskip("onecopy_bench.engine.machine.disks", reason="onecopy-bench is not installed")
+disks = pytest.importorskip("onecopy_bench.places", reason="onecopy-bench is not installed")
 
 KIB, MIB = 1 << 10, 1 << 20
 NOISE = MIB  # what is counted beside the file: this process's own code, where the kernel had dropped it

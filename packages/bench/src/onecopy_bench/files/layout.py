@@ -1,11 +1,15 @@
-"""Where the data of a file lies: the table that every configuration is judged by.
+"""Where the data of a file lies, and the checksum of what was touched: both judge every loader.
 
-A comparison of loaders is honest only if all of them are asked for the same bytes. So the parent reads the
-header of a safetensors file once, with the few lines below and not with the code under test, and each child
-gets the table: names, offsets and lengths. Any other file is one piece, from its first byte to its last.
+A comparison of loaders is honest only if all of them are asked for the same bytes. So the parent reads the header of a
+safetensors file once, with the few lines below and not with the code under test, and each worker gets the table: names,
+offsets and lengths. Any other file is one piece, from its first byte to its last. This is not a validator: a header
+that these lines do not understand makes the file one piece, and the loaders say for themselves what they think of it.
 
-Pure functions over bytes, and one reader at the end. Not a validator: a header that these lines do not
-understand makes the file one piece, and the loaders under test say for themselves what they think of it.
+"All resident" means that each 4 KiB of the data has been read once. The work has to be small beside the loading that
+is measured, and its result has to depend on the file alone, so that a copy, a mapping and a tensor at an odd offset
+agree: of each piece the bytes at 0, 4096, 8192, ... *relative to the piece* and its last byte. Every page that a piece
+covers holds one of these. The CRC of name and bytes is taken per piece, the sum of the CRCs (modulo 2**64) is the
+checksum of the file, whatever the order of the pieces.
 """
 
 from __future__ import annotations
@@ -13,17 +17,21 @@ from __future__ import annotations
 import json
 import os
 import random
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["safetensors", "bytes"]
+import numpy as np
+from numpy.typing import NDArray
 
+from onecopy_bench.system import READ, STRIDE
+
+Kind = Literal["safetensors", "bytes"]
 MAX_HEADER = 100_000_000
 """The longest header that the safetensors format allows, in bytes."""
-
 WHOLE_FILE = "(the whole file)"
-"""The name of the only piece of a file that has no table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a file holds: its kind, its size in bytes and its pieces, in the order of their offsets as read."""
+    """What a file holds: its kind, its size in bytes and its pieces, in the order in which they are touched."""
 
     kind: Kind
     size: int
@@ -50,22 +58,17 @@ class Layout:
 
 
 def shuffled(layout: Layout, seed: int) -> Layout:
-    """Return a layout whose pieces stand in a random order, the same for the same seed; ValueError of one piece."""
+    """Return a layout whose pieces stand in a random order, the same for the same seed; ValueError for one piece."""
     if len(layout.pieces) < 2:
         raise ValueError("a file of one piece has no order to shuffle: only safetensors files with several tensors do")
     chance = random.Random(seed)  # noqa: S311 - an order, not a secret
     return replace(layout, pieces=tuple(chance.sample(layout.pieces, len(layout.pieces))))
 
 
-def one_piece(size: int) -> Layout:
-    """Return the layout of a file that is nothing but bytes."""
-    return Layout("bytes", size, (Piece(WHOLE_FILE, 0, size),))
-
-
 def parse_safetensors(header: bytes, size: int) -> Layout | None:
     """Return the layout that a safetensors header describes, the JSON text behind the eight length bytes.
 
-    None where it is not one of a file of `size` bytes.
+    None if it does not describe a file of `size` bytes.
     """
     pieces, start = [], 8 + len(header)
     try:
@@ -82,10 +85,49 @@ def parse_safetensors(header: bytes, size: int) -> Layout | None:
 
 
 def read_layout(path: str | os.PathLike[str]) -> Layout:
-    """Return the layout of the file at `path`; raises OSError where it cannot be read."""
+    """Return the layout of the file at `path`; raises OSError if it cannot be read."""
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(size - 8, MAX_HEADER):
-            return one_piece(size)
-        return parse_safetensors(file.read(length), size) or one_piece(size)
+        found = parse_safetensors(file.read(length), size) if 8 + length <= size and length <= MAX_HEADER else None
+    return found or Layout("bytes", size, (Piece(WHOLE_FILE, 0, size),))
+
+
+def checksum_of_piece(name: str, touched: bytes) -> int:
+    """Return the CRC-32 of one piece: its name, then the bytes that were touched."""
+    return zlib.crc32(touched, zlib.crc32(name.encode("utf-8", "surrogatepass")))
+
+
+def touch_array(name: str, array: NDArray[np.generic]) -> int:
+    """Touch every page of an array and return its CRC-32; nothing but the touched bytes is copied."""
+    flat = array.reshape(-1).view(np.uint8)
+    return checksum_of_piece(name, flat[::STRIDE].tobytes() + flat[-1:].tobytes())
+
+
+def combine(checksums: Iterable[int]) -> int:
+    """Return the checksum of a file from those of its pieces."""
+    return sum(checksums) % 2**64
+
+
+def checksum_of_file(path: str | os.PathLike[str], layout: Layout) -> int:
+    """Return the checksum that every loader has to reach, by plain reads and none of the code under test."""
+    with Path(path).open("rb", buffering=0) as file, memoryview(bytearray(READ)) as buffer:
+        sums = []
+        for piece in layout.pieces:
+            touched, last = b"", b""
+            for done in range(0, piece.nbytes, READ):
+                part = buffer[: min(READ, piece.nbytes - done)]
+                read_exactly(file.fileno(), part, piece.offset + done)
+                touched, last = touched + part[::STRIDE].tobytes(), bytes(part[-1:])
+            sums.append(checksum_of_piece(piece.name, touched + last))
+    return combine(sums)
+
+
+def read_exactly(fd: int, view: memoryview, offset: int) -> None:
+    """Fill `view` from `offset` of the file; raises EOFError with the facts where the file ends before."""
+    done = 0
+    while done < len(view):
+        got = os.preadv(fd, [view[done:]], offset + done)
+        if got == 0:
+            raise EOFError(f"the file ends at byte {offset + done}; {len(view) - done} more were expected")
+        done += got

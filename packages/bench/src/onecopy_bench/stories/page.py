@@ -1,177 +1,242 @@
-"""The page of the stories, as Markdown and as HTML that loads nothing, its pictures, and the table of the README."""
+"""What is shown of stories: cells and sentences, the page as Markdown and as HTML, its picture, the table of a README.
+
+The HTML is the rendered Markdown with the picture inside, so that the file loads nothing.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from string import Template
+from typing import Any, NamedTuple
 
-from onecopy.base.text import escape
 from onecopy.cli.screen import duration
-from onecopy_bench.engine import pictures
-from onecopy_bench.engine.pictures import FAINT, INK, WIDTH
-from onecopy_bench.engine.record import Record, Sample
-from onecopy_bench.engine.tables import Spread, text
-from onecopy_bench.scenarios import images
-from onecopy_bench.stories import reading
+from onecopy_bench import pictures
+from onecopy_bench.pictures import FAINT, INK, Panel
+from onecopy_bench.record import Record, Spread
 from onecopy_bench.stories.reading import Stories
-from onecopy_bench.stories.story import Line, Metric, Story
+from onecopy_bench.stories.story import Metric, Story, Summary
+from onecopy_bench.tables import MISSING, Bold, Table, number, text
 
 BEGIN, END = "<!-- stories -->", "<!-- /stories -->"
 """What the generated table of a page stands between."""
-
+TITLE = "Published figures, measured here"
 HOW = (
     "Each story is a published figure, the same measured again on this machine with what it was published"
     " of, and onecopy beside it, in one run for each story: fresh processes, rounds in random order, outputs compared."
     " Medians, with extremes where there are several rounds."
 )
-
-
-def _rendered(template: str, record: Stories, stories: Sequence[Story], **more: Any) -> str:
-    import jinja2  # here, because measuring does not need it
-
-    html = template.endswith(".html")
-    loader = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
-    settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
-    environment = jinja2.Environment(loader=loader, autoescape=html, **settings)  # noqa: S701 - Markdown is not HTML
-    environment.filters |= {"text": text, "plain": escape, "bold": bold}
-    names = {
-        "record": record,
-        "stories": stories,
-        "reading": reading,
-        "duration": duration,
-        "how": HOW,
-        "nothing": reading.NOTHING,
-    }
-    title = "Published figures, measured here"
-    return environment.get_template(template).render(names, title=title, duration=duration, **more)
-
-
-def bold(figure: str, best: bool) -> str:
-    """Return the best figure of a row in bold, and another one as it is."""
-    return f"**{figure}**" if figure and best else figure
-
-
-def to_markdown(record: Stories, stories: Sequence[Story], picture: str | None = None) -> str:
-    """Return the page; `picture` is the name of an image file to be shown on top."""
-    return _rendered("page.md", record, stories, picture=picture).rstrip() + "\n"
-
-
-def to_html(record: Stories, stories: Sequence[Story]) -> str:
-    """Return the page as one file, light or dark as the screen is."""
-    return _rendered("page.html", record, stories, inline=_inline)
-
-
-def block(record: Stories, stories: Sequence[Story]) -> str:
-    """Return the table with its marks, as a README has it."""
-    facts = record.heading.machine
-    memory = f"{facts.get('memory_bytes', 0) / 2**30:.0f} GiB"
-    words = f"{facts.get('cores_usable')} CPUs, {memory}, {facts.get('kernel')}, {record.heading.created[:10]}"
-    table = _rendered("table.md", record, stories).rstrip()
-    return "\n".join([BEGIN, "", table, "", f"Here: {text(words)}.", END])
-
-
-FAR = 50.0
-"""Bars whose longest is so many times the shortest are on a logarithmic scale."""
-MOST = 4
+QUICK = "A quick run: small data and one round, to see that it works. Its figures mean nothing."
+ARROW, TIE = "→", 1.05
+MOST_DRAWN = 4
 """Metrics of a story that are drawn."""
-NARROW = 34
-"""Characters of a line of a label."""
-OURS, THEIRS = "#D55E00", "#7A8794"
-PER_LINE, CURVES, HEAD = 0.36, 2.1, 0.75
 
 
-def _metrics_of(story: Story, record: Record) -> dict[str, dict[str, Spread]]:
-    """Return what is drawn: by metric, the rows that were measured; none that has fewer than two."""
-    found = {m.name: {x.row: s for x in story.lines if (s := story.spread(m, record, x.row))} for m in story.metrics}
-    return dict([(name, rows) for name, rows in found.items() if len(rows) > 1][:MOST])
+class Figures(NamedTuple):
+    """What a story comes down to, as text: published, the same here, onecopy here; "" for what is missing.
+
+    `sentence` says so, where all was measured. `ahead` is whether the published way is the better one here, and whether
+    onecopy is: both, within 5 %.
+    """
+
+    words: str
+    published: str
+    here: str = ""
+    ours: str = ""
+    sentence: str = ""
+    ahead: tuple[bool, bool] = (False, False)
 
 
-def _height_of(story: Story, record: Record) -> float:
-    rows = {row for found in _metrics_of(story, record).values() for row in found}
-    return HEAD + max(len(rows), 1) * PER_LINE + (CURVES if _curves(story, record) else 0.0)
+def amount(spread: Spread | None, unit: str) -> str:
+    """Return a median with its unit; times below a second in ms.
+
+    Examples
+    --------
+    >>> amount(Spread(0.0012, 0, 1), "s"), amount(Spread(12.34, 12, 13), "MB"), amount(None, "s")
+    ('1.2 ms', '12.3 MB', '-')
+    >>> amount(Spread(1.001, 1, 1.01), "copies")
+    '1 copy'
+    """
+    if spread is None:
+        return MISSING
+    value, words = spread.median, unit
+    if unit == "s" and value < 0.1:
+        value, words = value * 1e3, "ms"
+    elif unit == "ms" and value >= 10_000:
+        value, words = value / 1e3, "s"
+    elif unit == "GiB" and value < 0.1:
+        value, words = value * 1024, "MiB"
+    elif unit == "copies" and number(value) == "1":
+        words = "copy"
+    return f"{number(value)} {words}"
 
 
-def _draw(figure: Any, story: Story, record: Record) -> None:
-    """Draw a story into a figure: a column for each metric, a line for each way; and memory over time above them."""
-    found, over_time = _metrics_of(story, record), _curves(story, record)
-    lines = [line for line in story.lines if any(line.row in rows for rows in found.values())]
-    above, bars = figure, figure
-    if over_time:
-        above, bars = figure.subfigures(2, 1, height_ratios=(CURVES, _height_of(story, record) - CURVES))
-        for axes, (row, sample) in zip(above.subplots(1, 2, sharex=True, sharey=True), over_time, strict=False):
-            images.curves(axes, sample, machine=False)
-            axes.set_title(f"memory over time: {story.line(row).words}", fontsize=8)
-            axes.set_ylabel("MB", fontsize=8)
-            axes.legend(fontsize=7, frameon=False)
-    panels = bars.subplots(1, max(len(found), 1), squeeze=False, sharey=True)[0]
-    panels[0].set_yticks(range(len(lines)), [textwrap.fill(line.words, NARROW) for line in lines], parse_math=False)
-    panels[0].invert_yaxis()
-    panels[0].tick_params(axis="y", labelsize=8)
-    for axes, name in zip(panels, found, strict=False):
-        _bars(axes, lines, story.metric(name), found[name])
+def measured(spread: Spread | None, unit: str) -> str:
+    """Return an amount and, on a line of its own, its extremes, where these differ."""
+    if spread is None or number(spread.low) == number(spread.high):
+        return amount(spread, unit)
+    return f"{amount(spread, unit)}\n({number(spread.low)}-{number(spread.high)})"
 
 
-def _curves(story: Story, record: Record) -> list[tuple[str, Sample]]:
-    """Return the samples that are drawn over time, of a story whose scenario takes them."""
-    if story.scenario is not images.SCENARIO:
-        return []
-    case = tuple(story.metrics[0].case)
-    rows = (images.HEAP, images.OURS)
-    return [(row, found) for row in rows if (found := images.middle(record, row, case)) is not None]
+def figures_of(story: Story, summary: Summary, samples: Record | None) -> Figures:
+    """Return what a summary comes down to."""
+    metric, lines = story.metric(summary.metric), [story.line(row) for row in summary.rows]
+    published = f" {ARROW} ".join(filter(None, (line.published.get(metric.name) for line in lines[:2])))
+    if samples is None:
+        return Figures(summary.words, published)
+    before, after, ours = spreads = [story.spread(metric, samples, line.row) for line in lines]
+    first, second, last = (amount(spread, metric.unit) for spread in spreads)
+    here = f"{first} {ARROW} {second}" if before or after else ""
+    words = {"before": first, "after": second, "ours": last, "size": story.size(samples)}
+    theirs = min((spread.median for spread in (before, after) if spread), default=math.inf)
+    mine = ours.median if ours else math.inf
+    ahead = bool(before or after) and theirs <= TIE * mine, ours is not None and mine <= TIE * theirs
+    sentence = summary.sentence.format(**words) if all(spreads) else ""
+    return Figures(summary.words, published, here, last if ours else "", sentence, ahead)
 
 
-def _bars(axes: Any, lines: Sequence[Line], metric: Metric, rows: dict[str, Spread]) -> None:
-    """Draw the bars of a metric: logarithmic, where they are far apart."""
-    values = {row: max(spread.median, 0.0) for row, spread in rows.items()}
-    top, least = max(values.values()) or 1.0, min((value for value in values.values() if value > 0), default=1.0)
-    far = top / least > FAR
-    start = least / 3 if far else 0.0
-    for at, line in enumerate(lines):
-        if line.row in values:
-            value = values[line.row]
-            axes.barh(at, value, color=OURS if line.ours else THEIRS, height=0.62)
-            words, place = reading.amount(rows[line.row], metric.unit), (max(value, start), at)
-            axes.annotate(words, place, (4, 0), textcoords="offset points", va="center", fontsize=8)
-    if far:
-        axes.set_xscale("log")
-    axes.set_xlim(start, top * (20 if far else 1.45))
-    title = f"{metric.words}, {metric.unit}{', logarithmic' if far else ''}"
-    axes.set_title(textwrap.fill(title, 24), fontsize=8)
-    pictures.plain_axes(axes)
-    axes.tick_params(axis="x", which="both", length=0, labelbottom=False)
+def headlines(story: Story, samples: Record) -> list[str]:
+    """Return the sentences of a story; none for what was not measured."""
+    found = (figures_of(story, summary, samples) for summary in story.summaries)
+    return [figures.sentence for figures in found if figures.sentence]
 
 
-def _inline(story: Story, record: Record) -> str:
-    """Return the picture of a story for a page: its ink and lines have the colours of the page."""
-
-    def drawn(figure: Any) -> None:
-        figure.set_size_inches(WIDTH, _height_of(story, record))
-        _draw(figure, story, record)
-
-    file = io.StringIO()
-    pictures.save(file, drawn, format="svg", transparent=True)
-    svg = file.getvalue()
-    svg = re.sub(INK, "currentColor", svg[svg.index("<svg") :], flags=re.IGNORECASE)
-    return re.sub(FAINT, "var(--faint)", svg, flags=re.IGNORECASE)
+def overview(stories: Stories, shown: Sequence[Story]) -> Table:
+    """Return the table of all that sums the stories up; the best figure of a row is bold."""
+    rows = []
+    for story in shown:
+        for summary in story.summaries:
+            found = figures_of(story, summary, stories.of(story))
+            cells = (found.published, _bold(found.here, found.ahead[0]), _bold(found.ours, found.ahead[1]))
+            rows.append((found.words, *(cell or MISSING for cell in cells)))
+    return Table("", ("", "published", "the same here", "onecopy here"), tuple(rows))
 
 
-def save(path: str | os.PathLike[str], record: Stories, stories: Sequence[Story]) -> None:
-    """Draw all stories into one file; ValueError where nothing was measured."""
-    found = [(number, story, one) for number, story in enumerate(stories, 1) if (one := record.of(story)) is not None]
-    if not found:
+def _bold(words: str, is_bold: bool) -> str:
+    return Bold(words) if is_bold else words
+
+
+def table_of(story: Story, samples: Record | None) -> Table:
+    """Return the table of a story: of each metric what was published and what was measured, for each line."""
+    rows_of = {m.name: [x.row for x in story.lines if story.spread(m, samples, x.row)] for m in story.metrics}
+    columns: list[tuple[str, Metric, bool]] = []
+    for metric in story.metrics:
+        published = any(metric.name in line.published for line in story.lines)
+        columns += [(f"{metric.words}: published", metric, True)] if published else []
+        if samples is not None and (published or rows_of[metric.name]):
+            columns.append((f"{metric.words}: here" if published else metric.words, metric, False))
+    rows = []
+    for line in story.lines:
+        if line.published or any(line.row in rows for rows in rows_of.values()):
+            cells = [
+                line.published.get(metric.name, "")
+                if published
+                else _bold(measured(story.spread(metric, samples, line.row), metric.unit), line.ours)
+                for _, metric, published in columns
+            ]
+            rows.append((_bold(line.words, line.ours), *cells))
+    return Table("", ("", *(title for title, _, _ in columns)), tuple(rows))
+
+
+def to_markdown(stories: Stories, shown: Sequence[Story], picture: str | None = None) -> str:
+    """Return the page; `picture` is the name of an image file to be shown on top."""
+    took = f"{len(stories.measured)} stories took {duration(stories.seconds)}."
+    parts = [f"# {TITLE}", HOW, f"{text(stories.heading.where)} {took}"]
+    parts += [f"**{QUICK}**"] if stories.heading.options.get("quick") else []
+    parts += [overview(stories, shown).markdown()]
+    parts += [f"![What each story costs, by how it is done]({picture})"] if picture else []
+    for at, story in enumerate(shown, 1):
+        parts += [f"## {at}. {story.title}", *_section(stories, story)]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _section(stories: Stories, story: Story) -> Iterator[str]:
+    samples = stories.of(story)
+    yield story.problem
+    sources = []
+    for source in story.sources:
+        words = f'"{source.words.strip()}"' if source.quoted else source.words.strip()
+        sources.append(f"* [{source.title}]({source.url}): {words}. Machine: {source.machine}. Size: {source.size}.")
+    yield "\n".join(sources)
+    limits = list(story.changes)
+    if samples is None:
+        yield f"**Not measured**: {text(stories.missing(story))}"
+    else:
+        if said := list(map(text, headlines(story, samples))):
+            yield " ".join([f"**{said[0]}**", *said[1:]])
+        yield f"Here: {text(story.scenario.heading(samples))}."
+        limits += map(text, story.scenario.limits(samples))
+    yield table_of(story, samples).markdown()
+    yield "**What carries over**"
+    yield "\n".join(f"* {words}" for words in story.carries)
+    yield "**What does not**"
+    yield "\n".join(f"* {words}" for words in limits)
+    alone = f"onecopy bench stories --story {story.name} -o {story.name}.html"
+    yield f"Alone: `{alone}`; with every option: `{story.command}`."
+
+
+def to_html(stories: Stories, shown: Sequence[Story]) -> str:
+    """Return the page as one file, light or dark as the screen is."""
+    import markdown_it  # here, because measuring does not need it
+
+    has_picture = any(stories.of(story) is not None for story in shown)
+    page = to_markdown(stories, shown, "picture" if has_picture else None)
+    body = markdown_it.MarkdownIt("commonmark").enable("table").render(page)  # `text` has escaped what is not ours
+    if has_picture:
+        file = io.StringIO()
+        save(file, stories, shown, format="svg", transparent=True)
+        svg = re.sub(INK, "currentColor", file.getvalue().partition("<svg")[2], flags=re.IGNORECASE)
+        svg = re.sub(FAINT, "var(--faint)", svg, flags=re.IGNORECASE)
+        body = re.sub(r'<img src="picture"[^>]*>', lambda _: f"<svg{svg}", body)
+    template = Template(Path(__file__).with_name("page.html").read_text())
+    return template.substitute(title=TITLE, body=body)
+
+
+def block(stories: Stories, shown: Sequence[Story]) -> str:
+    """Return the table with its marks, as a README has it."""
+    facts = stories.heading.machine
+    memory = f"{facts.get('memory_bytes', 0) / 2**30:.0f} GiB"
+    words = f"{facts.get('cores_usable')} CPUs, {memory}, {facts.get('kernel')}, {stories.heading.created[:10]}"
+    return "\n".join([BEGIN, "", overview(stories, shown).markdown(), "", f"Here: {text(words)}.", END])
+
+
+def write(stories: Stories, shown: Sequence[Story], paths: Sequence[Path]) -> None:
+    """Write pages and pictures; a Markdown page shows the picture that is written with it."""
+    drawn = [path.name for path in paths if path.suffix == ".svg"]
+    for path in paths:
+        if path.suffix == ".html":
+            path.write_text(to_html(stories, shown))
+        elif path.suffix == ".md":
+            path.write_text(to_markdown(stories, shown, drawn[0] if drawn else None))
+        else:
+            save(path, stories, shown)
+
+
+def _panels_of(story: Story, record: Record) -> list[Panel]:
+    """Return the bars of the metrics that were measured of two lines or more."""
+    ours = {line.words for line in story.lines if line.ours}
+    panels = []
+    for metric in story.metrics:
+        spreads = {line.words: story.spread(metric, record, line.row) for line in story.lines}
+        known = {words: spread for words, spread in spreads.items() if spread is not None}
+        if len(known) > 1:
+            values = {words: max(spread.median, 0.0) for words, spread in known.items()}
+            labels = {words: amount(spread, metric.unit) for words, spread in known.items()}
+            panels.append(Panel(f"{metric.words}, {metric.unit}", values, labels.__getitem__, ours))
+    return panels[:MOST_DRAWN]
+
+
+def save(path: str | os.PathLike[str] | Any, stories: Stories, shown: Sequence[Story], **more: Any) -> None:
+    """Draw all stories into one file; ValueError if nothing was measured."""
+    parts = {
+        f"{at}. {story.title}": _panels_of(story, record)
+        for at, story in enumerate(shown, 1)
+        if (record := stories.of(story)) is not None
+    }
+    if not parts:
         raise ValueError("there is nothing to draw: no story was measured")
-    heights = [_height_of(story, one) + 0.3 for _, story, one in found]
-
-    def drawn(figure: Any) -> None:
-        figure.set_size_inches(WIDTH, sum(heights))
-        below = figure.subfigures(len(found), 1, height_ratios=heights, squeeze=False)[:, 0]
-        for part, (number, story, one) in zip(below, found, strict=True):
-            part.suptitle(f"{number}. {story.title}", x=0.01, ha="left", fontsize=12, fontweight="bold")
-            _draw(part, story, one)
-
-    pictures.save(path, drawn)
+    pictures.save(path, pictures.draw_stacked, parts, **more)

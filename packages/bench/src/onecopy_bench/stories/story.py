@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from onecopy.base.text import size
-from onecopy_bench.engine.record import Log, Record
-from onecopy_bench.engine.rounds import Watch
-from onecopy_bench.engine.scenario import Scenario
-from onecopy_bench.engine.tables import Spread, of_samples
-from onecopy_bench.scenarios import images, models, nodes, run, share, start, structs
+from onecopy_bench import images, models, nodes, run, start, structs
+from onecopy_bench.record import Log, Record, Spread
+from onecopy_bench.rows import share
+from onecopy_bench.runs import Watch
+from onecopy_bench.scenario import Scenario
 
 UNKNOWN = "not stated"
 """What stands where a source does not report something."""
@@ -58,18 +58,16 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Summary:
     """The figures that sum a story up: a metric, and the rows as it is, as was published, and ours.
 
-    `words` name the metric in the overview; `said` has ``{before}``, ``{after}``, ``{ours}`` and ``{size}``.
+    `words` name the metric in the overview; `sentence` has ``{before}``, ``{after}``, ``{ours}`` and ``{size}``.
     """
 
     metric: str
-    before: str
-    after: str
-    ours: str
+    rows: list[str]
     words: str
-    said: str
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class Story:
 
     A scenario measures it with `options`; `quick` are those that a quick run has instead, `command` is that by itself.
     The figures of the lines are from the first source. The table has a column for each metric and a row for each line;
-    `telling` is what it comes down to. `carries` and `changes` are what of the result means something on another
+    `summaries` are what it comes down to. `carries` and `changes` are what of the result means something on another
     machine, and what does not. `amount` is a number of the data of the record, and what it counts.
     """
 
@@ -105,21 +103,21 @@ class Story:
     sources: tuple[Source, ...]
     metrics: tuple[Metric, ...]
     lines: tuple[Line, ...]
-    telling: tuple[Telling, ...]
+    summaries: tuple[Summary, ...]
 
     def metric(self, name: str) -> Metric:
-        """Return a metric by its name; KeyError where there is none."""
+        """Return a metric by its name; raises KeyError for an unknown name."""
         return {metric.name: metric for metric in self.metrics}[name]
 
     def line(self, row: str) -> Line:
-        """Return a line by its row; KeyError where there is none."""
+        """Return a line by its row; raises KeyError for an unknown row."""
         return {line.row: line for line in self.lines}[row]
 
-    def spread(self, metric: Metric, record: Record, row: str) -> Spread | None:
+    def spread(self, metric: Metric, record: Record | None, row: str) -> Spread | None:
         """Return median and extremes of a metric of a row; None where nothing was measured."""
         measure = self.scenario.measures.get(metric.number, lambda sample: sample.numbers.get(metric.number))
-        found = of_samples(measure)(record, row, tuple(metric.case))
-        return found and found.divided_by(metric.divisor)
+        values = map(measure, [] if record is None else record.of(row, tuple(metric.case)))
+        return Spread.of(value / metric.divisor for value in values if value is not None)
 
     def size(self, record: Record) -> str:
         """Return how much data was measured, as a headline reports it."""
@@ -131,25 +129,26 @@ class Story:
         chosen: dict[str, Any] = {"rounds": 3} | self.options | (self.quick | {"rounds": 1} if scale.quick else {})
         chosen |= {"idle_wait": scale.idle_wait, "seed": scale.seed}
         chosen |= {"rounds": scale.rounds} if scale.rounds else {}
-        if self.scenario is images.SCENARIO:
-            chosen["file"] = slide()
+        if self.scenario is images.SCENARIO and (data := os.environ.get("ONECOPY_TEST_DATA")):
+            chosen["file"] = next(map(str, sorted(Path(data, "slides").glob("*.ndpi"))), None)
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
         return self.scenario.run(place, replace(self.scenario.options, **given), watch, log)
 
 
-def slide() -> str | None:
-    """Return a slide of $ONECOPY_TEST_DATA, by its name the first; None: images are made up."""
-    data = os.environ.get("ONECOPY_TEST_DATA")
-    return next(map(str, sorted(Path(data, "slides").glob("*.ndpi"))), None) if data else None
-
-
 def read_story(path: Path, scenario: Scenario) -> Story:
     """Return the story of a file."""
-    plain = tomllib.loads(path.read_text())
-    kinds = {"sources": Source, "metrics": Metric, "lines": Line, "telling": Telling}
-    parts: dict[str, Any] = {name: tuple(kind(**each) for each in plain.pop(name)) for name, kind in kinds.items()}
-    plain["amount"] = tuple(plain.pop("size"))
-    return Story(scenario, path.stem, **plain, **parts)
+    facts = tomllib.loads(path.read_text())
+    return Story(
+        scenario,
+        path.stem,
+        **facts
+        | {
+            "sources": tuple(Source(**each) for each in facts["sources"]),
+            "metrics": tuple(Metric(name, **each) for name, each in facts["metrics"].items()),
+            "lines": tuple(Line(row, **each) for row, each in facts["lines"].items()),
+            "summaries": tuple(Summary(**each) for each in facts["summaries"]),
+        },
+    )
 
 
 STORIES = tuple(

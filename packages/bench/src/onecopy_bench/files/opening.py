@@ -1,0 +1,407 @@
+"""`onecopy bench open`: how long a file takes to open and to be all there, and what several processes then hold.
+
+Rows are onecopy and every peer that is installed, for N processes at once, in each case; beside them the O_DIRECT
+ceilings and the first-touch control, in one process each. Of N processes the slowest counts for times and the sum for
+memory, less empty interpreters. A ratio of times between a row that maps and a row that copies is left out where the
+control was too slow for it to hold on other machines.
+
+`onecopy bench keys` opens a file of many arrays and lists their names, as a shard planner does; no data is read. Each
+sample does so `REPEATS` times, so that the first call does not drown the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from onecopy.base.text import counted
+from onecopy_bench import runs
+from onecopy_bench.files import trials
+from onecopy_bench.files.layout import Layout, checksum_of_file, read_layout, shuffled
+from onecopy_bench.files.loaders import CEILINGS, CONTROLS, ROWS, Job, Loader, Opened
+from onecopy_bench.files.trials import Cache, trial_of
+from onecopy_bench.peers import installed, module
+from onecopy_bench.pictures import by_case
+from onecopy_bench.record import Absent, Case, Log, Record, Row, Sample, Spread, heading
+from onecopy_bench.runs import Progress, Settings, Watch
+from onecopy_bench.scenario import Scenario, UsageError, argument, cache_state, option, usual_limits
+from onecopy_bench.tables import (
+    EMPTY,
+    MB,
+    Column,
+    Compute,
+    Table,
+    above_start,
+    median,
+    number,
+    per_sample,
+    slowest,
+    table,
+    total,
+)
+
+OPEN, KEYS = "open", "keys"
+GIB = 2**30
+OURS = ("map", "map+warm")
+"""The rows in which onecopy does what it is for; times of the others are shown as multiples of the faster one."""
+OF_ONECOPY = (*OURS, "map+verify", "copy")
+SLOW_MEMORY_GB_PER_S = 3.0
+"""Below this rate of first touch, times of copying loaders do not carry over to other machines."""
+ONCE = 1.05
+"""Up to this multiple of the file's size, a file counts as held once."""
+BESIDE = tuple(CEILINGS[name] for name in ("o_direct-fresh-8", "o_direct-reused-1", "o_direct-reused-8"))
+"""The best of their kind in the records that we have: a virtual disk wants one thread, a fast one many."""
+REPEATS = 20
+
+
+def of_loaded(value: Callable[[Sample], float]) -> Compute:
+    """Return what computes a number of samples that load something: all but those of the empty row."""
+    return lambda record, row, case: None if row == EMPTY else per_sample(value)(record, row, case)
+
+
+def gib_per_s(record: Record, row: str, case: Case) -> Spread | None:
+    """Return the data of the file divided by the time of the slowest process."""
+    rate = record.data["data_bytes"] / GIB
+    return of_loaded(lambda sample: rate / max(slowest("resident_ns", 1e9)(sample), 1e-12))(record, row, case)
+
+
+opening, resident = of_loaded(slowest("open_ns")), of_loaded(slowest("resident_ns"))
+pss, private = per_sample(above_start("pss")), per_sample(above_start("anonymous"))
+peak = per_sample(lambda s: s.numbers["peak_anonymous"] / MB - total("empty_anonymous")(s))
+disk = per_sample(lambda s: s.numbers["disk_bytes"] / MB if "disk_bytes" in s.numbers else None)
+huge = per_sample(lambda s: total("file_pmd_mapped")(s) + total("anon_huge")(s))
+
+
+def cases_of(record: Record) -> list[Case]:
+    """Return the cases that a record was to have: a state of the page cache, and a number of processes."""
+    return [(cache, str(n)) for cache in record.options["caches"] for n in record.options["processes"]]
+
+
+def words_of(case: Case) -> str:
+    """Return a case in words."""
+    return f"{case[0]}, {counted(int(case[1]), 'process', 'processes')}"
+
+
+def claimed_ratio(record: Record, row: str, case: Case) -> Spread | None:
+    """Return the median time of a row as a multiple of our best.
+
+    None without a time, and where it would compare a copy with a mapping while such times do not carry over.
+    """
+    times = [time for name in OURS if (time := median(resident, record, name, case))]
+    time, held = median(resident, record, row, case), median(private, record, row, case)
+    copies = held is not None and held >= 0.5 * record.data["data_bytes"] / MB * int(case[1])
+    if not times or time is None or (copies and not times_carry_over(record)):
+        return None
+    return Spread.of([time / min(times)])
+
+
+def touch_rates(record: Record) -> dict[str, Spread]:
+    """Return the rates of the first-touch controls in GB/s, by row."""
+
+    def rate(sample: Sample) -> float:
+        (each,) = sample.processes
+        return float(each["notes"]["bytes"]) / max(float(each["resident_ns"] - each["open_ns"]), 1.0)
+
+    taken = [sample for sample in record.samples if sample.state == "ok"]
+    found = {name: Spread.of(rate(s) for s in taken if s.row == name) for name in record.names("control")}
+    return {name: spread for name, spread in found.items() if spread is not None}
+
+
+def times_carry_over(record: Record) -> bool:
+    """Return whether fresh memory is known to be fast enough here for times of copies to carry over."""
+    rates = touch_rates(record)
+    return bool(rates) and all(rate.median >= SLOW_MEMORY_GB_PER_S for rate in rates.values())
+
+
+def first_touch(record: Record) -> Iterator[str]:
+    """Yield how fast fresh memory is touched, and so how far times of copies carry over."""
+    rates = touch_rates(record)
+    words = ", ".join(f"{r.median:.1f} ({r.low:.1f}-{r.high:.1f}) GB/s for {name}" for name, r in rates.items())
+    slow = (
+        f" Below {SLOW_MEMORY_GB_PER_S:g} GB/s, times of copies against maps do not carry over to other machines, and"
+        " no ratio of them is claimed here; megabytes do."
+    )
+    if rates:
+        yield f"First touch of fresh anonymous memory: {words}.{'' if times_carry_over(record) else slow}"
+    else:
+        yield "Without a control, times of copies against maps cannot be taken to other machines."
+
+
+PARTS: dict[str, tuple[Column, ...]] = {
+    "the slowest process": (
+        ("all resident\nms", resident),
+        ("x of\nours", claimed_ratio),
+        ("open\nms", opening),
+        ("GiB/s", gib_per_s),
+    ),
+    "memory of all processes, less empty ones": (
+        ("PSS\nMB", pss),
+        ("private\nMB", private),
+        ("peak\nprivate MB", peak),
+        ("huge\npages MB", huge),
+    ),
+    "what the kernel counted, of all processes": (
+        ("read from\ndisk MB", disk),
+        ("major\nfaults", per_sample(total("major_faults", 1))),
+        ("minor\nfaults", per_sample(total("minor_faults", 1))),
+    ),
+}
+"""The tables of a case."""
+BRIEF: tuple[Column, ...] = (("memory of\nall, MB", pss), ("open\nms", opening), ("all touched\nms", resident))
+
+
+def _tables(record: Record) -> Iterator[Table]:
+    """Yield the tables of each case, the fastest row first; then the ceilings. A brief one has one small table."""
+    calls = {row.name: f"{row.name}\n{row.detail}" for row in record.rows}
+    for case in cases_of(record):
+        title = words_of(case).capitalize()
+        if record.options.get("brief"):
+            names = [name for name in record.names() if name != EMPTY]
+            names.sort(key=lambda name: -(median(pss, record, name, case) or 0.0))
+            yield table(record, title, case, names, BRIEF)
+            continue
+        names = sorted(record.names(), key=lambda name: median(resident, record, name, case) or float("inf"))
+        for part, (words, columns) in enumerate(PARTS.items()):
+            found = table(record, f"{title}: {words}", case, names, columns)
+            shown = tuple((calls[name], *cells) for name, *cells in found.rows)
+            yield replace(found, rows=shown) if part == 0 else found
+    if (ceilings := record.names("ceiling")) and not record.options.get("brief"):
+        columns = (("ms", resident), ("GiB/s", gib_per_s))
+        yield table(record, "Reading past the page cache, with O_DIRECT and threads", (), ceilings, columns)
+
+
+def _findings(record: Record) -> Iterator[str]:
+    """Yield of each case how often the processes hold the file, and whether the cache was as declared."""
+    for case in cases_of(record):
+        yield from _sharing(record, case)
+        if not record.options.get("brief"):
+            sizes = {r.name: r.size or record.data["size"] for r in record.rows if r.uses_cache and r.role == "row"}
+            samples = [s for s in record.samples if s.case == case and s.row in sizes and s.processes]
+            yield from cache_state(samples, sizes, cold=case[0] == "cold")
+
+
+def _sharing(record: Record, case: Case) -> Iterator[str]:
+    held, copied = median(pss, record, "map", case), median(pss, record, "copy", case)
+    own = median(private, record, "map", case)
+    if held is None or own is None:
+        return
+    n, size = int(case[1]), record.data["size"] / MB
+    against = f" against {number(copied)} MB for copies." if copied is not None else "."
+    if n == 1:
+        cached = f"1 process holds the {number(size)} MB in the page cache, where others can share them,"
+        yield f"{cached} and {number(max(own, 0))} MB of its own{against}"
+        return
+    times = f"once instead of {n} times" if held / size <= ONCE else f"{held / size:.2f} times, not once"
+    all_of_them = f"{number(held)} MB in total (PSS minus {n} empty interpreters){against}"
+    yield f"{n} processes hold {number(size)} MB {times}: {all_of_them}"
+
+
+def _limits(record: Record) -> Iterator[str]:
+    if not record.options.get("brief"):
+        yield from first_touch(record)
+        yield from usual_limits(record)
+
+
+def _described(record: Record) -> str:
+    file = record.data
+    what = counted(file["pieces"], "tensor") if file["kind"] == "safetensors" else "plain bytes"
+    order = ", shuffled" if record.options["order"] == "shuffled" else ""
+    return f"open {file['file']}: {file['size'] / MB:.1f} MB, {what}; {counted(record.rounds, 'round')}{order}"
+
+
+def _draw(figure: Any, record: Record) -> None:
+    rows = tuple(replace(row, ours=row.name in OF_ONECOPY) for row in record.rows)
+    drawn = {"s until every page was read": of_loaded(slowest("resident_ns", 1e9)), "MB of all processes": pss}
+    by_case(drawn)(figure, replace(record, rows=rows))
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+Order = Literal["file", "shuffled"]
+COUNT = "Processes that load the file at once; several numbers are measured in the same rounds."
+ORDER = "Touch the tensors in the order of the file, or in a random one that is the same for all rows."
+ONLY = "Of the rows, take this one only (more than once for more)."
+COLD, WARM = (
+    "Evict this one file before each sample, and prove it.",
+    "Fill the cache alike: the default; both with --cold.",
+)
+BRIEF_WORDS = "One small table and one sentence; no O_DIRECT readings."
+
+
+def _counts(texts: Sequence[str]) -> tuple[int, ...]:
+    """Return counts of processes, given as "4", or "1,2,4,8"."""
+    words = [word.strip() for text in texts for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) >= 1 for word in words):
+        wrong = ",".join(words)
+        raise ValueError(f"{wrong!r} is not a number of processes such as 4, or several such as 1,2,4,8")
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Settings):
+    """How the scenario is run.
+
+    Each number of `processes` in each state of the page cache is a case: "cold" evicts the file before each sample,
+    "warm" evicts it and then fills the cache, always in the same way. The first-touch control is always taken.
+    """
+
+    rounds: int = 7
+    timeout: float = 120.0
+    idle_wait: float = 30.0
+    file: str = argument("FILE")
+    processes: tuple[int, ...] = option(
+        (4,), COUNT, "-n", "--processes", kind="text", shown=("4",), parse=_counts, metavar="N,..."
+    )
+    cold: bool = option(False, COLD)
+    warm: bool = option(False, WARM)
+    only: tuple[str, ...] = option((), ONLY, kind="text", metavar="ROW")
+    order: Order = option("file", ORDER, choices=get_args(Order))
+    brief: bool = option(False, BRIEF_WORDS)
+    caches: tuple[Cache, ...] = ("warm",)
+    ceilings: bool = True
+
+
+def run(_: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
+    """Measure how a file opens; of a safetensors file the tensors are loaded by name.
+
+    Raises ValueError if it is empty or not a regular file, or the log is of another run.
+    """
+    return measure(*applicable(layout_of(options.file), options), options, watch, log)
+
+
+def measure(
+    chosen: Sequence[Loader],
+    absent: Sequence[Absent],
+    options: Options,
+    watch: Watch = lambda _: None,
+    log: Log | None = None,
+    scenario: str = OPEN,
+) -> Record:
+    """Measure some loaders of a file."""
+    path = Path(options.file)
+    layout = layout_of(path)
+    checksum = checksum_of_file(path, layout)
+    if options.order == "shuffled":
+        layout = shuffled(layout, options.seed)
+    job = Job(os.fspath(path.absolute()), layout.kind, layout.size, layout.pieces)
+    data = {"file": path.name, "kind": layout.kind, "size": layout.size, "data_bytes": layout.nbytes}
+    data |= {"pieces": len(layout.pieces), "checksum": checksum}
+    with trials.twins(chosen, job, lambda words: watch(Progress(0, 0, words))) as (jobs, unwritten):
+        lost = {each.name for each in unwritten}
+        present = [loader for loader in chosen if loader.name not in lost]
+        sizes = {name: twin.size for name, twin in jobs.items()}
+        rows = [Row(e.name, e.detail, role=e.role, uses_cache=e.uses_cache, size=sizes.get(e.name)) for e in present]
+        head = heading(scenario, path, options, rows, data, (*absent, *unwritten))
+        cases: list[dict[str, Any]]
+        cases = [{"case": (c, str(n)), "state": c, "processes": n} for c in options.caches for n in options.processes]
+        every = [
+            trial_of(e, jobs.get(e.name, job), checksum, options, **case)
+            for e in present
+            for case in (cases if e.role == "row" else ({},))
+        ]
+        files = {each.path for each in (job, *jobs.values())}
+        return runs.run(head, every, options, watch=watch, log=log, files=files)
+
+
+def layout_of(path: str | os.PathLike[str]) -> Layout:
+    """Return what the file holds; ValueError where there is nothing to measure, FormatError if damaged."""
+    if not Path(path).is_file() and Path(path).exists():
+        raise ValueError(f"{os.fspath(path)} is not a regular file")
+    layout = read_layout(path)
+    if layout.kind == "bytes" and os.fspath(path).endswith(".safetensors"):
+        module("onecopy").open(path)  # a damaged file is no benchmark: FormatError says what is wrong
+    if layout.nbytes == 0:
+        raise ValueError(f"{os.fspath(path)} holds no data: {layout.size} bytes")
+    return layout
+
+
+def applicable(layout: Layout, options: Options) -> tuple[list[Loader], list[Absent]]:
+    """Return the loaders that are installed here and understand the file, and the rows that are not."""
+    rows = [row for row in ROWS if (row.name in options.only if options.only else not row.by_request)]
+    every = (*rows, *(BESIDE if options.ceilings else ()), *CONTROLS)
+    return installed(each for each in every if layout.kind in each.kinds)
+
+
+def _adjusted(options: Options) -> Options:
+    """Return the options of a command line; raises UsageError for a row that is not there."""
+    if unknown := set(options.only) - {row.name for row in ROWS}:
+        raise UsageError(f"no row {min(unknown)!r}; there are {', '.join(row.name for row in ROWS)}", "--only")
+    if options.only and (lost := installed(ROWS, options.only)[1]):
+        raise UsageError(f"{lost[0].name}: {lost[0].reason}")
+    caches: tuple[Cache, ...] = ("warm",) if not options.cold else ("cold", "warm") if options.warm else ("cold",)
+    return replace(options, caches=caches, ceilings=not options.brief)
+
+
+SCENARIO = Scenario(
+    OPEN,
+    "Measure how FILE opens: copied, mapped, warmed, by its peers, and by the device alone.",
+    Options(),
+    run,
+    _described,
+    _tables,
+    _findings,
+    _draw,
+    _limits,
+    adjust=_adjusted,
+    without=("folder",),
+)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeysOptions(Options):
+    """How `keys` is run."""
+
+    arrays: int = option(20_000, "Arrays in the file.")
+
+
+def _list_names(package: str, function: str, job: Job, **options: str) -> Opened:
+    for _ in range(REPEATS):
+        with getattr(module(package), function)(job.path, **options) as file:
+            names = list(file.keys())
+    return Opened(None, keep=names)
+
+
+KEYS_LOADERS = (
+    Loader(
+        "keys-safetensors", "safe_open(), keys()", needs=("safetensors.numpy",),
+        open=partial(_list_names, "safetensors", "safe_open", framework="numpy"),
+    ),
+    Loader("keys-onecopy", "open(), list(keys())", open=partial(_list_names, "onecopy", "open")),
+)  # fmt: skip
+
+
+def _run_keys(place: Path, options: KeysOptions, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
+    path = place / f"{options.arrays}-arrays.safetensors"
+    names = (f"model.layers.{i // 8}.mlp.experts.{i % 8}.weight" for i in range(options.arrays))
+    module("onecopy").save(path, dict.fromkeys(names, np.zeros(16, np.float32)))
+    return measure(*installed(KEYS_LOADERS), replace(options, file=str(path)), watch, log, KEYS)
+
+
+def _keys_tables(record: Record) -> Iterator[Table]:
+    once = per_sample(slowest("open_ns", 1e6 * REPEATS))
+
+    def ratio(record: Record, row: str, case: Case) -> Spread | None:
+        first, mine = median(once, record, record.rows[0].name, case), median(once, record, row, case)
+        return Spread.of([mine / first]) if first and mine else None
+
+    yield table(record, "Opening and listing", cases_of(record)[0], record.names(), (("ms", once), ("ratio", ratio)))
+
+
+KEYS_SCENARIO = Scenario(
+    KEYS,
+    "Measure opening a file of many arrays and listing their names.",
+    KeysOptions(processes=(1,), ceilings=False),
+    _run_keys,
+    lambda record: f"keys: {record.data['pieces']} arrays, {counted(record.rounds, 'round')}",
+    _keys_tables,
+    without=("file", "processes", "cold", "warm", "only", "order", "brief"),
+)

@@ -1,0 +1,512 @@
+"""`onecopy bench images`: decode several images, hold them all, stitch them; on the heap, and in mapped files.
+
+A method decodes one file, makes a canvas, pastes, and brings what it wrote down to the disk. What it returns is held
+until the sample has been measured. Decoders use as many threads as they do by themselves.
+
+Every sample is a fresh process. Its memory is sampled some dozen times a second by the cheapest reads, together with
+what is dirty and what is not free on the whole machine, so that the page cache counts; then the canvas is compared,
+given up, and the seconds are taken until the process is small again. In the case with a limit the kernel refuses
+private memory beyond it (RLIMIT_DATA).
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import re
+import resource
+import shutil
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onecopy.base.text import counted
+from onecopy.memory import proc
+from onecopy_bench import runs
+from onecopy_bench.peers import Peer, installed, module, named, require
+from onecopy_bench.pictures import by_case
+from onecopy_bench.processes import SampleError, run_once, start_workers
+from onecopy_bench.record import Case, Log, Record, Sample, heading
+from onecopy_bench.runs import Attempt, Measured, Progress, Settings, Trial, Watch
+from onecopy_bench.scenario import Scenario, option, size_option
+from onecopy_bench.system import difference, disk_bytes, memory_of_machine
+from onecopy_bench.tables import MB, plain, table_by_case
+from onecopy_bench.worker import Steps, prepare, used_since
+
+NAME, NEEDS = "images", ("tifffile", "imagecodecs")
+INPUTS = {"compressed": "compressed files", "plain": "files that are not compressed"}
+BACK, BACK_S = 0.1, 20.0
+"""A process is small again with this share of its peak; it is waited for so many seconds."""
+Shape = tuple[int, ...]
+MADE_UP: Shape = (4864, 3968, 3)
+"""Shape of images that are made up: that of the real slide which published figures are of."""
+ROWS = 256
+"""Rows of a canvas that are read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a sample is about: images of one shape (rows, columns, samples) and of bytes, and how they are stitched.
+
+    Methods write into the folder; `cap` is the bytes of a canvas that may be in memory, for methods that have a cap.
+    """
+
+    paths: tuple[str, ...]
+    folder: str
+    columns: int
+    shape: Shape
+    cap: int
+
+    @property
+    def canvas(self) -> Shape:
+        """Shape of the canvas."""
+        rows = -(-len(self.paths) // self.columns)
+        return (rows * self.shape[0], self.columns * self.shape[1], *self.shape[2:])
+
+    def origin(self, number: int) -> tuple[int, int]:
+        """Row and column of an image's first pixel on the canvas."""
+        return number // self.columns * self.shape[0], number % self.columns * self.shape[1]
+
+    def place(self, name: str) -> str:
+        """Return a path in the folder."""
+        return os.path.join(self.folder, name)  # noqa: PTH118 - text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method(Peer):
+    """One method: `decode` the file of a number, `stitch` all images to the canvas, and `sync` both down to the disk.
+
+    `rows` retrials the canvas as something that can be sliced into arrays by rows.
+    """
+
+    decode: Callable[[Work, int], Any]
+    stitch: Callable[[Work, list[Any]], Any]
+    rows: Callable[[Work, Any], Any] = lambda _, canvas: canvas
+    sync: Callable[[Work, list[Any], Any], None]
+
+
+def _sync(*paths: str | os.PathLike[str]) -> None:
+    """Bring files down to the disk, of folders all that is in them."""
+    for path in paths:
+        for file in Path(path).rglob("*") if Path(path).is_dir() else [Path(path)]:
+            if file.is_file():
+                fd = os.open(file, os.O_RDONLY)
+                os.fdatasync(fd)
+                os.close(fd)
+
+
+def _paste(work: Work, images: list[Any], canvas: Any) -> Any:
+    height, width = work.shape[:2]
+    for number, image in enumerate(images):
+        row, column = work.origin(number)
+        canvas[row : row + height, column : column + width] = image
+    return canvas
+
+
+def _pillow(work: Work, number: int) -> Any:
+    with module("PIL.Image").open(work.paths[number]) as image:
+        return np.asarray(image)
+
+
+def _memmap(work: Work, name: str, shape: Shape) -> Any:
+    return np.memmap(work.place(name), np.uint8, "w+", shape=shape)
+
+
+def _memmap_image(work: Work, number: int) -> Any:
+    out = _memmap(work, f"{number}.raw", work.shape)
+    with module("tifffile").TiffFile(work.paths[number]) as file:
+        file.pages.first.asarray(out=out)
+    return out
+
+
+def _flush(_: Work, images: list[Any], canvas: Any) -> None:
+    for array in (*images, canvas):
+        array.flush()
+        _sync(array.filename)
+
+
+def _write_canvas(work: Work, _: list[Any], canvas: Any) -> None:
+    """Write a canvas of the heap to a file, and down to the disk: what a program does that wants to keep it."""
+    with Path(work.place("canvas.raw")).open("wb", buffering=0) as file:
+        for row in range(0, len(canvas), 1024):
+            file.write(canvas[row : row + 1024])
+        os.fdatasync(file.fileno())
+
+
+def _zarr_canvas(work: Work, images: list[Any]) -> Any:
+    shapes: dict[str, Any] = {"shape": work.canvas, "chunks": (1024, *work.shape[1:])}
+    array = module("zarr").create_array(work.place("canvas.zarr"), **shapes, dtype="u1", compressors=None)
+    return _paste(work, images, array)
+
+
+def _vips(work: Work, image: Any, name: str) -> Any:
+    image.write_to_file(work.place(name))
+    return module("pyvips").Image.new_from_file(work.place(name))
+
+
+def _canvas(work: Work, images: list[Any]) -> Any:
+    canvas = module("onecopy").scratch(work.canvas, "u1", dir=work.folder)
+    height, width = work.shape[:2]
+    for number, image in enumerate(images):
+        row, column = work.origin(number)
+        canvas.write(np.s_[row : row + height, column : column + width], image.array)
+    return canvas
+
+
+def _capped_mosaic(work: Work, images: list[Any]) -> Any:
+    places = [work.origin(number) for number in range(len(images))]
+    capped: dict[str, Any] = {"shape": work.canvas[:2], "max_resident": work.cap, "folder": work.folder}
+    return module("onecopy_images").mosaic([image.array for image in images], places, **capped).scratch
+
+
+def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
+    canvas.flush()
+    _sync(work.place("store"))  # an image that can be decoded again does not wait for the disk
+
+
+_DECODERS = ("numpy", "tifffile", "imagecodecs")
+_OURS = (*_DECODERS, "onecopy_images", "onecopy.arrays.scratch")
+_TIFF: dict[str, Any] = {"decode": lambda work, number: module("tifffile").imread(work.paths[number], key=0)}
+_HEAP: dict[str, Any] = {
+    "stitch": lambda work, images: _paste(work, images, np.zeros(work.canvas, np.uint8)), "sync": _write_canvas
+}  # fmt: skip
+_FOLDER: dict[str, Any] = {"sync": lambda work, *_: _sync(work.folder)}
+_FILES: dict[str, Any] = {
+    "decode": lambda work, number: module("onecopy").images.open(work.paths[number], store=work.place("store")),
+    "rows": lambda _, canvas: canvas.array, "sync": _sync_ours, "ours": True,
+}  # fmt: skip
+
+METHODS = (
+    Method(
+        "numpy", "tifffile.imread, numpy.zeros: the heap, in 2 MiB pages", _DECODERS, private=2.2, **_TIFF, **_HEAP
+    ),
+    Method(
+        "numpy, 4 KiB pages", "the same with NUMPY_MADVISE_HUGEPAGE=0", _DECODERS, private=2.2,
+        environment=("NUMPY_MADVISE_HUGEPAGE=0",), **_TIFF, **_HEAP,
+    ),
+    Method(
+        "numpy.memmap", "decoded into numpy.memmap(mode='w+'), the canvas as well", _DECODERS,
+        decode=_memmap_image, sync=_flush,
+        stitch=lambda work, images: _paste(work, images, _memmap(work, "canvas.raw", work.canvas)),
+    ),
+    Method("Pillow", "Image.open, numpy.zeros", ("numpy", "PIL.Image"), private=3.2, decode=_pillow, **_HEAP),
+    Method(
+        "pyvips", "each to a .v file, arrayjoin to another", ("numpy", "pyvips"), **_FOLDER,
+        decode=lambda work, n: _vips(work, module("pyvips").Image.new_from_file(work.paths[n]), f"{n}.v"),
+        stitch=lambda work, images: _vips(
+            work, module("pyvips").Image.arrayjoin(images, across=work.columns), "canvas.v"
+        ),
+        rows=lambda work, _: np.memmap(work.place("canvas.v"), np.uint8, "r", 64, work.canvas),  # behind a header
+    ),
+    Method(
+        "zarr", "tifffile.imread, a zarr array in lines of 1024 rows, not compressed", (*_DECODERS, "zarr"),
+        private=1.2, stitch=_zarr_canvas, **_TIFF, **_FOLDER,
+    ),
+    Method("onecopy", "oc.images.open, oc.scratch: decoded here, into files", _OURS, stitch=_canvas, **_FILES),
+    Method(
+        "onecopy, capped", "oc.images.open, oc.images.mosaic with max_resident", _OURS,
+        stitch=_capped_mosaic, **_FILES,
+    ),
+)  # fmt: skip
+
+
+def _made_up(seed: int = 1) -> NDArray[np.uint8]:
+    """Return an image of blobs, which compresses as microscope images do."""
+    rng = np.random.default_rng(seed)
+    image = np.zeros(MADE_UP, np.uint8)
+    y, x = np.mgrid[-20:21, -20:21]
+    blob = np.clip(20 - np.hypot(y, x), 0, None)
+    rows, columns = rng.integers(20, MADE_UP[0] - 21, 9000), rng.integers(20, MADE_UP[1] - 21, 9000)
+    for row, column in zip(rows, columns, strict=True):
+        part = image[row - 20 : row + 21, column - 20 : column + 21]
+        np.maximum(part, (blob[..., None] * rng.uniform(2, 12, 3)).astype(np.uint8), out=part)
+    return image
+
+
+def _write(folder: Path, count: int, file: str | None) -> dict[str, Any]:
+    """Write images, compressed and not: copies of a file, or made up; return the shape and type of one."""
+    import tifffile
+
+    compressed, plain = folder / "compressed", folder / "plain"
+    compressed.mkdir()
+    plain.mkdir()
+    source = Path(file) if file else compressed / "0.tif"
+    if not file:
+        tifffile.imwrite(source, _made_up(), tile=(256, 256), compression="jpeg", photometric="rgb")
+    image = tifffile.imread(source, key=0)
+    for number in range(count):
+        copy = compressed / f"{number}{source.suffix}"
+        if copy != source:
+            shutil.copyfile(source, copy)
+        tifffile.imwrite(plain / f"{number}.tif", image, photometric="rgb" if image.ndim == 3 else "minisblack")
+    return {"shape": image.shape, "dtype": image.dtype.str}
+
+
+def _checksum(canvas: Any, rows: int) -> int:
+    found = 0
+    for row in range(0, rows, ROWS):
+        found = zlib.crc32(np.ascontiguousarray(canvas[row : row + ROWS]).data, found)
+    return found
+
+
+def _run(method: Method, work: Work, sync: bool) -> tuple[dict[str, Any], list[Any], Any]:
+    """Do the work once; return what clocks and kernel have counted, the images, and the canvas."""
+    before, start = resource.getrusage(resource.RUSAGE_SELF), perf_counter_ns()
+    images = [method.decode(work, number) for number in range(len(work.paths))]
+    decoded = perf_counter_ns()
+    canvas = method.stitch(work, images)
+    stitched = perf_counter_ns()
+    if sync:
+        method.sync(work, images, canvas)
+    end, used = perf_counter_ns(), used_since(before)
+    message = {
+        "total_ns": end - start,
+        "decode_ns": decoded - start,
+        "stitch_ns": stitched - decoded,
+        "sync_ns": end - stitched,
+        **used,
+    }
+    return message, images, canvas
+
+
+def _restrict(limit: int) -> None:
+    """Let the kernel refuse private memory beyond what is there now and `limit` bytes."""
+    now = int(re.findall(r"^VmData:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)[0]) << 10
+    resource.setrlimit(resource.RLIMIT_DATA, (now + limit, now + limit))
+
+
+def steps(
+    method: str = "",
+    work: Work | None = None,
+    sync: bool = False,
+    limit: int | None = None,
+    make: tuple[Path, int, str | None] | None = None,
+) -> Steps:
+    """Decode, hold and stitch, with a limit of private memory (None: no limit); then give everything back.
+
+    `make` is a folder, a count and a file: the images are written, and that is all.
+    """
+    if make is not None or work is None:
+        yield "ready", {}
+        yield "written", _write(*make) if make else {}
+        return
+    chosen = named(METHODS, method)
+    prepare(chosen.needs)
+    yield "ready", {}
+    if limit is not None:
+        _restrict(limit)
+    message, images, canvas = _run(chosen, work, sync)
+    yield "started", message
+    yield "checked", {"checksum": _checksum(chosen.rows(work, canvas), work.canvas[0])}
+    del images, canvas
+    gc.collect()
+    yield "dropped", {}
+
+
+# --- the scenario -----------------------------------------------------------------------------------------------------
+
+
+NAMES = tuple(method.name for method in METHODS)
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Settings):
+    """How the scenario is run; with a `limit` of 0 there is no such case, `syncs` are without and with flushing."""
+
+    file: str | None = option(None, "An image of yours, instead of one made up.", kind="existing", is_path=True)
+    count: int = option(8, "Number of images.")
+    columns: int = option(4, "Images side by side.")
+    cap: int = size_option("128MiB", "Memory of the canvas, for 'onecopy, capped'.")
+    limit: int = size_option("256MiB", "Limit of private memory, in the case that has one.")
+    ways: tuple[str, ...] = option(NAMES, "What is compared.", "--way", choices=NAMES)
+    inputs: tuple[str, ...] = option(
+        tuple(INPUTS), "Kind of the files that are read.", "--input", choices=tuple(INPUTS)
+    )
+    syncs: tuple[bool, ...] = (False, True)
+
+
+def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
+    """Measure every method in every case; raises ModuleNotFoundError without what makes the images."""
+    require(NEEDS, NAME, "'onecopy[images]'")
+    watch(Progress(0, 1, "writing the images"))
+    shape = _write_images(place, options)
+    chosen, absent = installed(METHODS, options.ways)
+    paths = {kind: tuple(map(str, sorted((place / kind).iterdir()))) for kind in INPUTS}
+    works = {kind: Work(paths[kind], "", options.columns, shape, options.cap) for kind in options.inputs}
+    nbytes = shape[0] * shape[1] * (shape[2] if len(shape) > 2 else 1) * options.count
+    compressed = sum(Path(path).stat().st_size for path in paths["compressed"])
+    data = {"shape": list(shape), "decoded": nbytes, "compressed": compressed}
+    head = heading(NAME, place, options, chosen, data, absent)
+    cases = [(kind, sync, None) for kind in options.inputs for sync in options.syncs]
+    limits = [(kind, False, options.limit) for kind in options.inputs[:1] if options.limit]
+    trials = [
+        Trial(
+            method.name, case_of(*case), method.private * nbytes, partial(_take, method, works[case[0]], case, options)
+        )
+        for case in [*cases, *limits]
+        for method in chosen
+    ]
+    return runs.run(head, trials, options, place, watch=watch, log=log)
+
+
+def case_of(kind: str, sync: bool, limit: int | None) -> Case:
+    """Return the name of a case."""
+    if limit is not None:
+        return INPUTS[kind], f"at most {limit >> 20} MiB of private memory"
+    return INPUTS[kind], "brought down to the disk" if sync else "left to the kernel"
+
+
+def _write_images(place: Path, options: Options) -> tuple[int, ...]:
+    """Write all images in a child; return the shape of one."""
+    file = os.path.realpath(options.file) if options.file else None
+    facts = run_once(__name__, options.timeout, "written", make=(place, options.count, file))
+    if facts["dtype"] != "|u1":
+        raise OSError(f"{file}: its pixels are {facts['dtype']}, and bytes are expected")
+    return tuple(facts["shape"])
+
+
+@functools.cache
+def expected(work: Work, timeout: float) -> int:
+    """Return the checksum of a canvas: of what tifffile and numpy make of the same files."""
+    with start_workers(__name__, 1, timeout, method="numpy", work=work) as workers:
+        workers.step("started")
+        return int(workers.step("checked")[0]["checksum"])
+
+
+def _take(
+    method: Method, work: Work, case: tuple[str, bool, int | None], options: Options, attempt: Attempt
+) -> Measured:
+    attempt.begin()
+    folder, wanted = attempt.folder(), expected(work, options.timeout)
+    arguments = {"method": method.name, "work": replace(work, folder=str(folder)), "sync": case[1], "limit": case[2]}
+    before = disk_bytes(folder, written=True)
+    with start_workers(__name__, 1, options.timeout, method.environment, **arguments) as workers:
+        sampler = Sampler(workers.pids[0])
+        (message,) = workers.step("started", sampler.poll)
+        sampler.take()
+        numbers = {name: float(value) for name, value in message.items() if name != "phase"} | sampler.peaks()
+        written = difference(disk_bytes(folder, written=True), before)
+        points = tuple(sampler.points)
+        if workers.step("checked")[0]["checksum"] != wanted:
+            raise SampleError("wrong data", "the canvas is not what numpy makes of the same files")
+        workers.step("dropped")
+        back = sampler.until_back(BACK, BACK_S)
+        workers.dismiss()
+    return Measured({**numbers, "written": written, "back_s": back}, points)
+
+
+class Sampler:
+    """Samples a process and the machine by two small files of /proc; the first snapshot is the base of all numbers.
+
+    Attributes
+    ----------
+    points
+        Lines of (seconds, anonymous, file, dirty, used, cached, committed): bytes above the first snapshot. The first
+        two are the pages of the process; of the whole machine what is dirty, all that is not free, its page cache, and
+        the private memory that programs have been promised.
+    """
+
+    EVERY_S = 0.02
+    """Between two snapshots: at 15 us each, less than a thousandth of a CPU."""
+    SMALL = 16 << 20
+    """Bytes above the first snapshot that no allocator can be blamed for."""
+    PEAKS = ("peak_anonymous", "peak_file", "peak_dirty", "peak_used", "peak_cached", "peak_committed")
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._start = self._last = time.monotonic()
+        self._base = self._now()
+        self.points: list[tuple[float, ...]] = []
+
+    def _now(self) -> tuple[int, ...]:
+        status, machine = proc.status(self._pid), memory_of_machine()
+        files = (status.rss_file or 0) + (status.rss_shmem or 0)
+        used = machine["MemTotal"] - machine["MemFree"]
+        dirty = machine["Dirty"] + machine["Writeback"]
+        return status.rss_anon or 0, files, dirty, used, machine["Cached"], machine.get("Committed_AS", 0)
+
+    def poll(self) -> None:
+        """Take a snapshot, if it is time."""
+        if time.monotonic() - self._last >= self.EVERY_S:
+            self._last = time.monotonic()
+            self.take()
+
+    def take(self) -> tuple[float, ...]:
+        """Take a snapshot now."""
+        point = tuple(float(value - base) for value, base in zip(self._now(), self._base, strict=True))
+        self.points.append((round(time.monotonic() - self._start, 3), *point))
+        return self.points[-1]
+
+    def peaks(self) -> dict[str, float]:
+        """Return the highest of each kind so far."""
+        return {name: max((p[at] for p in self.points), default=0.0) for at, name in enumerate(self.PEAKS, 1)}
+
+    def until_back(self, share: float, seconds: float) -> float | None:
+        """Return the seconds until the process holds no more than a share of its peak, or is small; None: never."""
+        start = time.monotonic()
+        peak = max((point[1] + point[2] for point in self.points), default=0.0)
+        while time.monotonic() - start < seconds:
+            point = self.take()
+            if point[1] + point[2] <= max(share * peak, self.SMALL):
+                return time.monotonic() - start
+            time.sleep(self.EVERY_S)
+        return None
+
+
+COLUMNS = (
+    ("all\ns", plain("total_ns", 1e9)),
+    ("of it: decode\ns", plain("decode_ns", 1e9)),
+    ("CPU\ns", plain("cpu_ns", 1e9)),
+    ("anon. peak\nMB", plain("peak_anonymous", MB)),
+    ("file pages,\npeak MB", plain("peak_file", MB)),
+    ("dirty,\npeak MB", plain("peak_dirty", MB)),
+    ("all memory,\npeak MB", plain("peak_used", MB)),
+    ("committed,\npeak MB", plain("peak_committed", MB)),
+    ("minor\nfaults", plain("minor_faults")),
+    ("written\nMB", plain("written", MB)),
+    ("back\ns", plain("back_s")),
+)
+DRAWN = {
+    "s, all": plain("total_ns", 1e9),
+    "anonymous peak, MB": plain("peak_anonymous", MB),
+    "peak of file pages, MB": plain("peak_file", MB),
+}
+
+
+def _described(record: Record) -> str:
+    data = record.data
+    return (
+        f"images: {record.options['count']} of {' x '.join(map(str, data['shape']))} bytes, "
+        f"{data['decoded'] / MB:.1f} MB decoded ({data['compressed'] / MB:.1f} MB compressed), and a canvas of as much;"
+        f" {counted(record.rounds, 'round')}"
+    )
+
+
+def _peak_of_process(sample: Sample) -> float | None:
+    """Return the most that a process held at once, of its own memory and of files."""
+    return max(point[1] + point[2] for point in sample.points) if sample.points else None
+
+
+SCENARIO = Scenario(
+    NAME,
+    """Measure decoding and stitching: several images held at once, and one canvas of all of them.
+
+    On the heap, in numpy.memmap, by Pillow, pyvips and zarr, and by oc.images and oc.scratch; with and without bringing
+    everything down to the disk, and with a limit of private memory. The page cache is counted.
+    """,
+    Options(),
+    run,
+    _described,
+    table_by_case(COLUMNS),
+    draw=by_case(DRAWN),
+    measures={"peak_of_process": _peak_of_process},
+)

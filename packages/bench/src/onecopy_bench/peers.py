@@ -1,0 +1,70 @@
+"""What is compared: peers do the same thing in different ways; which of them this machine has."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from onecopy_bench.record import Absent
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One row of the tables: its name, and what it does in a few more words.
+
+    Attributes
+    ----------
+    needs
+        Modules that must be installed; a measured process imports them before the clock starts.
+    private
+        Private memory that it needs, as a share of the data.
+    environment
+        Variables of its processes, as NAME=VALUE.
+    """
+
+    name: str
+    detail: str = ""
+    needs: tuple[str, ...] = ()
+    ours: bool = False
+    private: float = 0.0
+    environment: tuple[str, ...] = ()
+
+
+P = TypeVar("P", bound=Peer)
+
+
+def module(name: str) -> Any:
+    """Return a module by name: the worker has imported it before the clock started."""
+    return importlib.import_module(name)
+
+
+def named(peers: Iterable[P], name: str) -> P:
+    """Return the peer of that name; raises KeyError for an unknown name."""
+    return {peer.name: peer for peer in peers}[name]
+
+
+def missing(modules: Iterable[str]) -> list[str]:
+    """Return the packages of some modules that are not installed; imports none of them."""
+    packages = dict.fromkeys(module.partition(".")[0] for module in modules)
+    return [package for package in packages if importlib.util.find_spec(package) is None]
+
+
+def installed(peers: Iterable[P], names: Iterable[str] | None = None) -> tuple[list[P], list[Absent]]:
+    """Return the peers of those names (None: all) whose modules are installed; and the others, with the reason."""
+    from onecopy_bench.record import Absent  # not in workers
+
+    wanted = None if names is None else set(names)
+    chosen = [peer for peer in peers if wanted is None or peer.name in wanted]
+    lacks = {peer.name: missing(peer.needs) for peer in chosen}
+    absent = [Absent(name, f"not installed: {', '.join(packages)}") for name, packages in lacks.items() if packages]
+    return [peer for peer in chosen if not lacks[peer.name]], absent
+
+
+def require(modules: Iterable[str], scenario: str, packages: str = "") -> None:
+    """Raise ModuleNotFoundError that says what a scenario needs and how to install it."""
+    if lacks := missing(modules):
+        how = f"pip install {packages or ' '.join(lacks)}"
+        raise ModuleNotFoundError(f"bench {scenario} needs {' and '.join(lacks)}: {how}")

@@ -1,0 +1,121 @@
+"""Records as pictures, drawn by matplotlib, which is imported when a picture is drawn and not before.
+
+Colours are those of Okabe and Ito, which colour-blind readers can tell apart; bars begin at zero, unless they are too
+far apart for one scale.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onecopy_bench.record import Case, Record
+from onecopy_bench.tables import EMPTY, Compute, number
+
+OURS, THEIRS = "#D55E00", "#7A8794"
+INK, FAINT = "#333333", "#DDDDDD"
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 8,
+    "axes.edgecolor": FAINT,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "svg.hashsalt": "onecopy",  # the same records give the same file
+    "svg.fonttype": "none",  # text stays text
+}
+WIDTH, PER_BAR, HEAD = 9.2, 0.3, 0.75
+"""Inches: the width is legible where a README shows it at 850 pixels."""
+FAR = 50.0
+"""Bars whose longest is so many times the shortest are on a logarithmic scale."""
+NARROW = 34
+"""Characters of a line of a label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Bars of one number: values by row, their words, and which rows are ours."""
+
+    title: str
+    values: Mapping[str, float]
+    words: Callable[[str], str]
+    ours: set[str]
+
+
+def save(path: str | os.PathLike[str] | Any, draw: Callable[..., None], *arguments: Any, **more: Any) -> None:
+    """Draw into one file, by what gets a figure and the arguments; its suffix is the format, .svg or .png."""
+    matplotlib, figures = (importlib.import_module(name) for name in ("matplotlib", "matplotlib.figure"))
+    svg = more.get("format", str(path).rpartition(".")[2]) == "svg"
+    with matplotlib.rc_context(STYLE):
+        figure = figures.Figure(layout="constrained")
+        draw(figure, *arguments)
+        figure.savefig(path, dpi=200, metadata={"Date": None} if svg else None, **more)
+
+
+def height_of(panels: Sequence[Panel]) -> float:
+    """Return the inches that a line of panels takes."""
+    return HEAD + PER_BAR * max(len({row for panel in panels for row in panel.values}), 1)
+
+
+def draw_panels(figure: Any, panels: Sequence[Panel]) -> None:
+    """Draw panels beside each other: a line for each row, the first on top, each bar with its number."""
+    rows = list(dict.fromkeys(row for panel in panels for row in panel.values))
+    line = figure.subplots(1, max(len(panels), 1), squeeze=False, sharey=True)[0]
+    line[0].set_yticks(range(len(rows)), [textwrap.fill(row, NARROW) for row in rows], parse_math=False)
+    line[0].invert_yaxis()
+    for axes, panel in zip(line, panels, strict=False):
+        known = [value for value in panel.values.values() if value > 0] or [1.0]
+        far = max(known) / min(known) > FAR
+        start, end = (min(known) / 3, max(known) * 20) if far else (0.0, max(known) * 1.45)
+        for at, row in enumerate(rows):
+            if row in panel.values:
+                value = max(panel.values[row], start)
+                axes.barh(at, value, color=OURS if row in panel.ours else THEIRS, height=0.62)
+                axes.annotate(panel.words(row), (value, at), (4, 0), textcoords="offset points", va="center")
+        if far:
+            axes.set_xscale("log")
+        axes.set_xlim(start, end)
+        axes.set_title(textwrap.fill(panel.title + (", logarithmic" if far else ""), 24), fontsize=8)
+        axes.tick_params(which="both", length=0)
+        axes.tick_params(axis="x", which="both", labelbottom=False)
+
+
+def draw_stacked(figure: Any, parts: Mapping[str, Sequence[Panel]]) -> None:
+    """Draw lines of panels below each other, each with its title."""
+    heights = [height_of(panels) + 0.3 for panels in parts.values()]
+    figure.set_size_inches(WIDTH, sum(heights) or HEAD)
+    if parts:
+        below = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for part, (title, panels) in zip(below, parts.items(), strict=True):
+            part.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", parse_math=False)
+            draw_panels(part, panels)
+
+
+def by_case(drawn: Mapping[str, Compute]) -> Callable[[Any, Record], None]:
+    """Return what draws a record: for each case in which one of the numbers is known, their bars."""
+
+    def panels_of(record: Record, case: Case) -> list[Panel]:
+        panels = []
+        for title, compute in drawn.items():
+            names = dict.fromkeys(sample.row for sample in record.samples if sample.row != EMPTY)
+            found = {name: spread.median for name in names if (spread := compute(record, name, case)) is not None}
+            ours = {name.rpartition(": ")[2] for name in record.ours}
+            values = dict(sorted(found.items(), key=lambda pair: pair[1]))
+            panels.append(Panel(title, values, lambda row, values=values: number(values[row]), ours))  # type: ignore[misc]
+        return [panel for panel in panels if panel.values]
+
+    def draw(figure: Any, record: Record) -> None:
+        every = {", ".join(case): panels_of(record, case) for case in record.cases()}
+        draw_stacked(figure, {title: panels for title, panels in every.items() if panels})
+
+    return draw

@@ -1,0 +1,233 @@
+"""The parent of measured processes: start several workers, release them together, and leave none behind.
+
+`Workers` is a context manager around the processes of one sample. Each worker has a process group of its own, so that
+Ctrl-C reaches the parent alone; leaving the block kills what still lives, whatever happened. Whatever a worker does
+raises `SampleError` and nothing else: too late, killed by a signal, a line that is no JSON, an unexpected phase, an
+exit status. The sample becomes a row that says so, with the last line of its stderr.
+
+A worker that an interrupt caught between its start and its place in the list is killed by the kernel when the parent
+ends. Used from the main thread: workers ask to die with the *thread* that started them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import pickle
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import IO, Any, Literal, Self
+
+from onecopy.memory import proc
+
+State = Literal["ok", "timeout", "crashed", "failed", "odd output", "wrong data", "skipped"]
+MAX_LINE = 1 << 20
+_POLL_S, _GRACE_S = 0.005, 2.0
+
+
+class SampleError(Exception):
+    """A sample that cannot be used, with the state of its row and the reason in words."""
+
+    def __init__(self, state: State, reason: str) -> None:
+        super().__init__(f"{state}: {reason}")
+        self.state = state
+        self.reason = reason
+
+
+def command_of(module: ModuleType | str, environment: Sequence[str] = ()) -> list[str]:
+    """Return the command of a worker that runs the steps of a module."""
+    name = module if isinstance(module, str) else module.__name__
+    variables = ["env", *environment] if environment else []
+    return [*variables, sys.executable, "-P", "-m", "onecopy_bench.worker", name, str(os.getpid())]
+
+
+def first_line_of(arguments: dict[str, Any]) -> bytes:
+    """Return what a worker reads first."""
+    return base64.b64encode(pickle.dumps(arguments)) + b"\n"
+
+
+@contextlib.contextmanager
+def start_workers(
+    module: ModuleType | str, count: int, timeout: float, environment: Sequence[str] = (), **arguments: Any
+) -> Iterator[Workers]:
+    """Start workers that run the steps of a module, all with the same arguments, up to "ready"."""
+    with Workers([command_of(module, environment)] * count, first_line_of(arguments), timeout) as workers:
+        workers.gather("ready")
+        yield workers
+
+
+def run_once(module: ModuleType | str, timeout: float, phase: str, **arguments: Any) -> dict[str, Any]:
+    """Return the message of one worker that does one step, up to a phase, and leaves."""
+    with start_workers(module, 1, timeout, **arguments) as workers:
+        (message,) = workers.step(phase)
+        workers.dismiss()
+    return message
+
+
+def memory_of(pid: int) -> proc.Rollup:
+    """Return the memory of a worker; raises SampleError if it has just died."""
+    try:
+        return proc.rollup(pid)
+    except ProcessLookupError as error:
+        raise SampleError("crashed", "died while it was to hold still") from error
+
+
+class Worker:
+    """One process of a sample: its pipes, the bytes that came, and its stderr in an unnamed file."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        try:
+            self._process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=self._stderr, process_group=0)
+        except BaseException:
+            self._stderr.close()
+            raise
+        self.pid, self._received = self._process.pid, b""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self.stdout = self._process.stdin, self._process.stdout
+
+    def send(self, line: bytes) -> None:
+        """Write one line; a process that is gone is noticed when it is read from."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.write(line)
+            self._stdin.flush()
+
+    def receive(self, phase: str) -> dict[str, Any] | None:
+        """Read what has come; return the message of `phase`, or None while its line is not complete."""
+        piece = os.read(self.stdout.fileno(), 1 << 16)
+        if not piece:
+            raise self._gone(f"before it said {phase!r}")
+        self._received += piece
+        if b"\n" not in self._received:
+            if len(self._received) > MAX_LINE:
+                raise SampleError("odd output", f"{len(self._received)} bytes without an end of line")
+            return None
+        line, _, self._received = self._received.partition(b"\n")
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict) or message.pop("phase", None) != phase:
+            raise SampleError("odd output", f"expected the phase {phase!r}, got {line[:80]!r}")
+        return message
+
+    def leave(self, seconds: float) -> None:
+        """Wait for the end of a process that was asked to exit; raises SampleError unless its status is 0."""
+        try:
+            status = self._process.wait(max(seconds, 0))
+        except subprocess.TimeoutExpired:
+            raise SampleError("timeout", "measured, but it did not exit") from None
+        if status != 0:
+            raise self._gone("after it was asked to exit")
+
+    def _gone(self, when: str) -> SampleError:
+        try:
+            status = self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return SampleError("odd output", f"closed its stdout {when}, and stayed")
+        said = "".join(f": {line}" for line in last_lines(self._stderr, 1))
+        return SampleError("odd output" if status == 0 else state_of(status), f"{end_of(status)} {when}{said}")
+
+    def close(self) -> None:
+        """Kill the process group if anything of it lives, wait for the process, and close the pipes."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._stdin, self.stdout, self._stderr):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+def last_lines(output: IO[bytes], count: int) -> tuple[str, ...]:
+    """Return the last lines of an output that are not empty, each at most 200 characters."""
+    output.seek(max(0, output.seek(0, os.SEEK_END) - 4096))
+    lines = (line.strip() for line in output.read().decode("utf-8", "replace").splitlines())
+    return tuple(line[:200] for line in lines if line)[-count:]
+
+
+def state_of(status: int) -> State:
+    """Return the state of a sample whose process ended too early."""
+    return "failed" if status >= 0 else "crashed"
+
+
+def end_of(status: int) -> str:
+    """Return how a process ended: its exit status, or the name of the signal."""
+    names = {number.value: number.name for number in signal.Signals}
+    return f"exit status {status}" if status >= 0 else names.get(-status, f"signal {-status}")
+
+
+class Workers:
+    """The processes of one sample, a command each, started together and killed in any case.
+
+    Each reads the first line; a phase may take `timeout` seconds.
+    """
+
+    def __init__(self, commands: Sequence[Sequence[str]], first_line: bytes, timeout: float) -> None:
+        self._commands, self._first_line, self._timeout = commands, first_line, timeout
+        self.workers: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        try:
+            for command in self._commands:
+                self.workers.append(Worker(command))
+            for worker in self.workers:
+                worker.send(self._first_line)
+        except BaseException as error:
+            self.__exit__()
+            if isinstance(error, OSError):
+                raise SampleError("failed", f"cannot start a process: {error}") from error
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids, in the order in which the processes were started."""
+        return [worker.pid for worker in self.workers]
+
+    def step(self, phase: str, poll: Callable[[], None] | None = None, word: str = "go") -> list[dict[str, Any]]:
+        """Let all workers do their next step, and return their messages when every one has done it."""
+        for worker in self.workers:
+            worker.send(word.encode() + b"\n")
+        return self.gather(phase, poll)
+
+    def gather(self, phase: str, poll: Callable[[], None] | None = None) -> list[dict[str, Any]]:
+        """Wait until every worker has said `phase` and return their messages; `poll` runs every 5 ms."""
+        deadline = time.monotonic() + self._timeout
+        messages: dict[int, dict[str, Any]] = {}
+        with selectors.DefaultSelector() as selector:
+            for worker in self.workers:
+                selector.register(worker.stdout, selectors.EVENT_READ, worker)
+            while len(messages) < len(self.workers):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    late = f"{len(self.workers) - len(messages)} of {len(self.workers)} processes"
+                    raise SampleError("timeout", f"{late} did not say {phase!r} within {self._timeout:g} s")
+                for key, _ in selector.select(min(left, _POLL_S) if poll else left):
+                    message = key.data.receive(phase)
+                    if message is not None:
+                        messages[key.data.pid] = message
+                        selector.unregister(key.fileobj)
+                if poll is not None:
+                    poll()
+        return [messages[pid] for pid in self.pids]
+
+    def dismiss(self) -> None:
+        """Ask all workers to exit and wait until they have, each with status 0."""
+        deadline = time.monotonic() + self._timeout
+        for worker in self.workers:
+            worker.send(b"exit\n")
+        for worker in self.workers:
+            worker.leave(deadline - time.monotonic())

@@ -1,0 +1,158 @@
+"""Programs as their authors write them: each loads a file with its framework, and answers; none knows of onecopy.
+
+    python -P -m onecopy_bench.programs NAME PATH WORKERS REQUESTS
+
+starts so many workers. Each loads the file; when all have, they answer requests one after the other, so that times of
+requests are not those of a wait for a CPU, write what they have measured beside the file, and hold.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+import numpy as np
+
+from onecopy_bench.peers import Peer, module, named
+from onecopy_bench.worker import die_with
+
+WIDTH = 2048
+"""Of the layers of modules."""
+WARM_UP = 3
+"""Requests before those that are measured."""
+MODULE = "onecopy_bench.programs"
+ANSWERED = "all workers have answered"
+"""What the program prints then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program(Peer):
+    """A program: `make` writes a file of about so many bytes, `load` and `answer` are called in each process.
+
+    An answer is a number that depends on all of the data, given that of the request. `rewritten` names the program that
+    does the same work, but maps its file; its format and its calls differ. It is empty where there is no such program.
+    """
+
+    make: Callable[[str, int], None]
+    load: Callable[[str], Any]
+    answer: Callable[[Any, int], float]
+    rewritten: str = ""
+
+
+def _module(nbytes: int) -> Any:
+    nn, count = module("torch").nn, max(round(nbytes / (4 * WIDTH * WIDTH)), 1)
+    module("torch").set_num_threads(1)
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(count)))
+
+
+def _load_checkpoint(path: str) -> Any:
+    model = _module(os.path.getsize(path))  # noqa: PTH202
+    model.load_state_dict(module("torch").load(path))
+    return model.eval()
+
+
+def _weights(nbytes: int) -> Any:
+    module("torch").manual_seed(7)  # the same in every file
+    return _module(nbytes).state_dict()
+
+
+def _load_safetensors(path: str) -> Any:
+    with module("torch").device("meta"):
+        model = _module(os.path.getsize(path))  # noqa: PTH202
+    model.load_state_dict(module("safetensors.torch").load_file(path), assign=True)
+    return model.eval()
+
+
+def _forward(model: Any, number: int) -> float:
+    torch = module("torch")
+    with torch.no_grad():
+        return float(model(torch.full((1, WIDTH), 1.0 + number % 7)).sum())
+
+
+def _make_table(path: str, nbytes: int) -> None:
+    with Path(path).open("wb") as file:
+        np.save(file, np.random.default_rng(0).standard_normal((nbytes // (128 * 4), 128), np.float32))
+
+
+PROGRAMS = (
+    Program(
+        "torch, checkpoint", "model.load_state_dict(torch.load(path))", ("torch",), load=_load_checkpoint,
+        make=lambda path, nbytes: module("torch").save(_weights(nbytes), path), answer=_forward,
+        rewritten="torch, safetensors",
+    ),
+    Program(
+        "torch, safetensors", "model.load_state_dict(safetensors.torch.load_file(path), assign=True)",
+        ("torch", "safetensors.torch"), load=_load_safetensors, answer=_forward,
+        make=lambda path, nbytes: module("safetensors.torch").save_file(_weights(nbytes), path),
+    ),
+    Program(
+        "numpy", "numpy.load(path)", ("numpy",), make=_make_table,
+        load=lambda path: np.load(path),  # noqa: PLW0108 - it is replaced under onecopy run
+        answer=lambda table, number: float((table @ np.full(128, 1.0 + number % 7, np.float32)).sum()),
+    ),
+)  # fmt: skip
+
+
+def serve(name: str, path: str, workers: int, requests: str) -> None:
+    """Start the workers, let all answer when all have loaded, say so, and hold until the end."""
+    command = [sys.executable, "-P", "-m", MODULE, "worker", str(os.getpid()), str(monotonic_ns())]
+    arguments = [name, path, requests]
+    pipes: list[Any] = [
+        subprocess.Popen([*command, *arguments], stdin=-1, stdout=-1, text=True) for _ in range(workers)
+    ]
+    for word in ("answer", "hold"):
+        for process in pipes:
+            if not process.stdout.readline():
+                sys.exit(f"a worker ended with status {process.wait()}")
+        for process in pipes:
+            print(word, file=process.stdin, flush=True)
+    print(ANSWERED, flush=True)  # noqa: T201
+    for process in pipes:
+        process.wait()
+
+
+def work(parent: str, start: str, name: str, path: str, requests: str) -> None:
+    """Be a worker: load, answer, write what was measured, and hold."""
+    from onecopy.memory.proc import rollup
+
+    die_with(int(parent))
+    program = named(PROGRAMS, name)
+    for needed in program.needs:
+        module(needed)
+    gc.collect()
+    before = rollup(os.getpid())
+    state = program.load(path)
+    loaded = monotonic_ns() - int(start)
+    checksum = sum(program.answer(state, number) for number in range(WARM_UP))
+    gc.collect()
+    print("loaded", flush=True)  # noqa: T201
+    sys.stdin.readline()
+    after, times = rollup(os.getpid()), []
+    with Path(path).parent.joinpath("turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        for number in range(int(requests)):
+            begin = monotonic_ns()
+            checksum += program.answer(state, number)
+            times.append(monotonic_ns() - begin)
+    grown = {"pss": after.pss - before.pss, "anonymous": after.anonymous - before.anonymous}
+    answers = Path(path).parent / f"answers-{os.getpid()}.json"
+    answers.write_text(json.dumps({"load_ns": loaded, "times_ns": times, "checksum": checksum, **grown}))
+    print("answered", flush=True)  # noqa: T201
+    while sys.stdin.readline():
+        pass
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "worker":
+        work(*sys.argv[2:])
+    else:
+        serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])

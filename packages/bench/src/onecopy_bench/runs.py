@@ -1,0 +1,241 @@
+"""Rounds of samples: the loop that every scenario runs in.
+
+A *trial* is one row in one case. A *round* takes every trial once, in an order drawn anew (seeded), so that a machine
+that grows slower or a disk that tires meets all of them. A *sample* is one trial in one round: fresh processes, started
+and brought to "ready"; the cache put into its declared state and proven; the machine waited for; then all released
+together, their memory polled while they work and measured while they hold; then dismissed.
+
+A sample that goes wrong is a sample with a state and a reason; the run continues. Ctrl-C and errors of the parent
+itself end the run, and no process survives either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onecopy.files import page_cache
+from onecopy_bench import system
+from onecopy_bench.processes import SampleError
+from onecopy_bench.record import Case, Log, Record, Sample
+
+IDLE = 0.93
+"""Share of idle CPU time from which on the machine counts as idle."""
+MEMORY_SHARE = 0.8
+"""A sample may take this share of the available memory; beyond it, it is skipped."""
+_WINDOW_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What every scenario is run with; the words of its options say what it is."""
+
+    rounds: int = 5
+    timeout: float = 900.0
+    idle_wait: float = 60.0
+    backed: bool = False
+    seed: int = 0
+
+
+class Measured(NamedTuple):
+    """What a sample has measured; numbers that are None are unknown, and left out of the record."""
+
+    numbers: Mapping[str, float | None]
+    points: Iterable[tuple[float, ...]] = ()
+    processes: Iterable[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One row in one case: what is sampled once a round, with `memory` private bytes that a sample needs.
+
+    `is_last` is whether a sample is the last of its trial: one that did not end would not end in the next round either.
+    """
+
+    row: str
+    case: Case
+    memory: float
+    measure: Callable[[Attempt], Measured]
+    is_last: Callable[[Sample], bool] = lambda _: False
+
+
+class Progress(NamedTuple):
+    """How far a run is: `done` of `total` samples, and what comes next ("" at the end)."""
+
+    done: int
+    total: int
+    next: str
+
+
+Watch = Callable[[Progress], None]
+
+
+def parse_cpu_times(text: str) -> tuple[int, int]:
+    r"""Return (idle, all) clock ticks since boot from the text of /proc/stat.
+
+    Examples
+    --------
+    >>> parse_cpu_times("cpu  10 0 5 80 5 0 0 0 7 0\ncpu0 ...")
+    (85, 100)
+    """
+    # user nice system idle iowait irq softirq steal; guest time is part of user time
+    ticks = [int(word) for word in text.split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def _idle_share(seconds: float) -> float:
+    idle, total = parse_cpu_times(Path("/proc/stat").read_text())
+    time.sleep(seconds)
+    idle_after, total_after = parse_cpu_times(Path("/proc/stat").read_text())
+    return (idle_after - idle) / max(total_after - total, 1)
+
+
+class IdleWait:
+    """Waits for an idle machine, at most `seconds` in all calls together.
+
+    A time that was taken beside other work says nothing. Idle includes waiting for a disk; time stolen by a hypervisor
+    does not. When the budget is spent the samples are taken anyway, and the record says how busy the machine was.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._windows = round(seconds / _WINDOW_S)
+
+    def wait(self) -> float | None:
+        """Return the idle share that was seen last; None: the budget was spent before, so nothing was watched."""
+        share = None
+        while self._windows > 0:
+            share = _idle_share(_WINDOW_S)
+            if share > IDLE:
+                break
+            self._windows -= 1
+        return share
+
+
+class Attempt:
+    """What a trial takes its sample with: an empty folder that goes with it, and the wait for an idle machine."""
+
+    def __init__(self, trial: Trial, settings: Settings, place: Path | None, idle: IdleWait) -> None:
+        self._trial, self._settings, self._place, self._idle = trial, settings, place, idle
+        self.stack = contextlib.ExitStack()
+        self.started = ""
+        self.idle_share: float | None = None
+
+    def folder(self) -> Path:
+        """Return a new empty folder in the place of the run."""
+        return Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=self._place)))
+
+    def back(self, more: int = 0) -> None:
+        """Touch and free the memory of the trial and `more` bytes, where the run is a backed one."""
+        if self._settings.backed:
+            system.back_memory(round(self._trial.memory) + more)
+
+    def wait(self) -> None:
+        """Wait for an idle machine, within the budget of the run: the processes are released next."""
+        self.idle_share = self._idle.wait()
+        self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
+
+    def begin(self) -> None:
+        """Back the memory and wait: what a trial begins with whose cache needs no state."""
+        self.back()
+        self.wait()
+
+
+def run(
+    heading: Record,
+    trials: Sequence[Trial],
+    settings: Settings,
+    place: Path | None = None,
+    *,
+    watch: Watch = lambda _: None,
+    log: Log | None = None,
+    files: Iterable[str | os.PathLike[str]] = (),
+) -> Record:
+    """Take every sample that the log does not have, and return the whole record.
+
+    Parameters
+    ----------
+    heading
+        The record without samples.
+    place
+        A folder for the files of samples; None: that of temporary files.
+    watch
+        Called before each sample and at the end.
+    files
+        What is measured on.
+
+    Raises
+    ------
+    ValueError
+        If the log is of another run.
+    RuntimeError
+        If a file changes while it is measured.
+    """
+    log = log or Log()
+    record = log.begin(heading)
+    if record.seconds is not None:
+        return record
+    samples, has = list(record.samples), {(s.row, s.case, s.round): s for s in record.samples}
+    identities = {Path(path): system.identity(path) for path in files}
+    hidden = [str(folder) for folder in (place, *{path.parent for path in identities}) if folder is not None]
+    chance, idle = random.Random(settings.seed), IdleWait(settings.idle_wait)  # noqa: S311 - an order
+    left, begun = list(trials), time.monotonic()
+    for number in range(settings.rounds):
+        order = chance.sample(left, len(left))
+        for position, trial in enumerate(order):
+            sample = has.get((trial.row, trial.case, number))
+            if sample is None:
+                rest = len(order) - position + len(left) * (settings.rounds - number - 1)
+                watch(Progress(len(samples), len(samples) + rest, ", ".join((trial.row, *trial.case))))
+                sample = take_sample(trial, number, settings, place, idle, hidden)
+                samples.append(sample)
+                log.add(sample)
+            if trial.is_last(sample):
+                left.remove(trial)
+            for path, identity in identities.items():
+                if system.identity(path) != identity:
+                    raise RuntimeError(f"{path.name} changed while it was measured")
+    seconds = time.monotonic() - begun
+    log.end(seconds)
+    watch(Progress(len(samples), len(samples), ""))
+    return replace(record, samples=tuple(samples), seconds=round(seconds, 1))
+
+
+def take_sample(
+    trial: Trial,
+    number: int,
+    settings: Settings,
+    place: Path | None = None,
+    idle: IdleWait | None = None,
+    hidden: Iterable[str] = (),
+) -> Sample:
+    """Take one sample; a failure is its result. `hidden` are folders that no reason may name."""
+    sample, attempt = Sample(trial.row, trial.case, number), Attempt(trial, settings, place, idle or IdleWait(0))
+    available = page_cache.available_memory()
+    try:
+        if available is not None and trial.memory > MEMORY_SHARE * available:
+            needs = f"needs {trial.memory / 1e6:.0f} MB of private memory"
+            raise SampleError("skipped", f"{needs}, {available / 1e6:.0f} MB are available")
+        numbers, points, processes = trial.measure(attempt)
+        known = tuple({k: v for k, v in each.items() if v is not None} for each in (numbers, *processes))
+        sample = replace(sample, numbers=known[0], points=tuple(points), processes=known[1:])
+    except SampleError as failure:
+        reason = functools.reduce(lambda words, folder: words.replace(folder, ""), hidden, failure.reason)
+        sample = replace(sample, state=failure.state, reason=without_home(reason))
+    finally:
+        attempt.stack.close()
+    return replace(sample, started=attempt.started, idle_share=attempt.idle_share)
+
+
+def without_home(text: str) -> str:
+    """Return a text with the home folder as "~"."""
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text  # the root folder as a home would match every path

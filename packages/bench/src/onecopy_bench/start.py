@@ -1,0 +1,291 @@
+"""`onecopy bench start`: a program that has other work to do before it copies all weights out of a cold file.
+
+What is measured is when reading begins and by which process: never, when the weights are needed, or at the very start
+beside the work. The file is evicted before each sample, and proven to be; bytes read are those of the device, for any
+process.
+
+The work is that of importing: source is compiled by the interpreter, which holds the GIL. It is an amount and not a
+time, so that what warming takes from it is seen; `pace` finds the amount. Weights go piece by piece into one buffer
+that is used again, as an upload to a device has it. Checksums are computed outside of all clocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import statistics
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import onecopy as oc
+from onecopy.base.text import counted
+from onecopy_bench import runs, system
+from onecopy_bench.files.layout import Layout, Piece, checksum_of_file, combine, touch_array
+from onecopy_bench.peers import Peer, named
+from onecopy_bench.pictures import by_case
+from onecopy_bench.places import Spot, Unavailable, spot_behind_fuse, spot_of
+from onecopy_bench.processes import SampleError, run_once, start_workers
+from onecopy_bench.record import Absent, Case, Log, Record, heading
+from onecopy_bench.runs import Attempt, Measured, Progress, Settings, Trial, Watch
+from onecopy_bench.scenario import Scenario, option, parse_read_ahead, places_option, size_option
+from onecopy_bench.system import difference, disk_bytes
+from onecopy_bench.tables import MB, plain, table_by_case
+from onecopy_bench.worker import Steps, prepare
+
+NAME, FUSE = "start", "fuse"
+BLOCK = 16 << 20
+"""Bytes that are made up once; the file repeats them, each time with a number in front."""
+SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a + {n}}}]" for n in range(60))
+"""A unit of work is to compile this: some milliseconds."""
+
+PACE = "pace"
+"""Not a method: measures the nanoseconds that a unit takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method(Peer):
+    """`begin` gets the path before the work; `wait` gets what that returned after it, and retrials the file's bytes."""
+
+    begin: Callable[[str], Any]
+    wait: Callable[[Any], NDArray[np.uint8]]
+
+
+def _view(mapping: Any) -> NDArray[np.uint8]:
+    return np.frombuffer(mapping.view(), np.uint8)
+
+
+def _warmed(mapping: Any, job: Any) -> NDArray[np.uint8]:
+    job.wait()
+    return _view(mapping)
+
+
+def _warming(path: str) -> Any:
+    mapping = oc.Mapping(path)
+    return mapping, oc.warm(mapping, wait=False)
+
+
+def _willneed(path: str) -> mmap.mmap:
+    """Ask for the whole file at once, as a program does that knows no better."""
+    with open(path, "rb") as file:  # noqa: PTH123 - text
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    mapped.madvise(mmap.MADV_WILLNEED)
+    return mapped
+
+
+METHODS = (
+    Method("none", "mapped; copying reads it", ours=True, begin=oc.Mapping, wait=_view),
+    Method(
+        "warm at copy", "warm, when the work is done", ours=True, begin=oc.Mapping,
+        wait=lambda mapping: _warmed(mapping, oc.warm(mapping, wait=False)),
+    ),
+    Method(
+        "warm early", "warm(wait=False) before the work, wait() after it", ours=True, begin=_warming,
+        wait=lambda begun: _warmed(*begun),
+    ),
+    Method(
+        "warm early, no wait", "the same, and copied while it may still be read", ours=True, begin=_warming,
+        wait=lambda begun: _view(begun[0]),
+    ),
+    Method(
+        "willneed", "madvise(MADV_WILLNEED) of all before the work",
+        begin=_willneed, wait=lambda mapped: np.frombuffer(mapped, np.uint8),
+    ),
+    Method(
+        "fromfile", "numpy.fromfile when the work is done", private=1.0, begin=str,
+        wait=lambda path: np.fromfile(path, np.uint8),
+    ),
+    Method(
+        "cat early", "cat FILE > /dev/null before the work, numpy.memmap after it",
+        begin=lambda path: (path, subprocess.Popen(("cat", path), stdout=subprocess.DEVNULL)),
+        wait=lambda begun: np.memmap(begun[0], mode="r"),  # the process is not waited for
+    ),
+)  # fmt: skip
+
+
+def work(units: int) -> None:
+    """Do the rest of a start."""
+    for _ in range(units):
+        compile(SOURCE, "<work>", "exec")
+
+
+def pace(seconds: float = 0.5) -> int:
+    """Return the nanoseconds that a unit of work takes, the median of what fits into some seconds."""
+    times: list[int] = []
+    while not times or sum(times) < seconds * 1e9:
+        start = perf_counter_ns()
+        work(1)
+        times.append(perf_counter_ns() - start)
+    return statistics.median_low(times)
+
+
+def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, int, int]:
+    """Copy everything through one buffer; return the ns of copying, those of reading the copies, and the checksum."""
+    sums, copying, reading = [], 0, 0
+    for number, at in enumerate(range(0, len(weights), len(buffer))):
+        start = perf_counter_ns()
+        part = weights[at : at + len(buffer)]
+        np.copyto(buffer[: len(part)], part)
+        end = perf_counter_ns()
+        sums.append(touch_array(str(number), buffer[: len(part)]))
+        copying += end - start
+        reading += perf_counter_ns() - end
+    return copying, reading, combine(sums)
+
+
+def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
+    """Start once: work for some units, copy a piece at a time, and hold the weights."""
+    copied(np.zeros(1 << 16, np.uint8), np.ones(1 << 15, np.uint8))
+    work(1)
+    prepare(("onecopy.files.mapping", "onecopy.files.page_cache"))
+    yield "ready", {}
+    if method == PACE:
+        yield "started", {"unit_ns": pace()}
+        return
+    chosen = named(METHODS, method)
+    buffer = np.ones(piece, np.uint8)  # written, so that its own pages are there
+    start = perf_counter_ns()
+    begun = chosen.begin(path)
+    at_work = perf_counter_ns()
+    work(units)
+    at_need = perf_counter_ns()
+    weights = chosen.wait(begun)
+    at_copy = perf_counter_ns()
+    copying, reading, checksum = copied(weights, buffer)
+    times = {"work_ns": at_need - at_work, "wait_ns": at_copy - at_need, "copy_ns": copying}
+    yield "started", {"total_ns": perf_counter_ns() - start - reading, **times, "checksum": checksum}
+    del begun, weights
+
+
+# --- the scenario -----------------------------------------------------------------------------------------------------
+
+
+NAMES = tuple(method.name for method in METHODS)
+PLACE = (
+    "'disk': where the weights are. A read-ahead such as 128K: a loop device with it (root). 'fuse': a file system"
+    " that answers each request after half a millisecond (root)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Settings):
+    """How the scenario is run."""
+
+    size: int = size_option("2GiB", "Of the weights.")
+    work_s: float = option(5.0, "Seconds of other work, by itself.", at_least=0.0)
+    piece: int = size_option("16MiB", "Copied at once.")
+    ways: tuple[str, ...] = option(NAMES, "Which process reads, and when.", "--way", choices=NAMES)
+    places: tuple[str, ...] = places_option(("disk", "128K"), PLACE, ("disk", FUSE))
+
+
+def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
+    """Measure every method in every place, with weights in a folder on the disk that is to be measured."""
+    watch(Progress(0, 1, "writing the weights"))
+    source = place / "weights.bin"
+    write(source, options.size)
+    chosen = [method for method in METHODS if method.name in options.ways]
+    with contextlib.ExitStack() as stack:
+        spots, absent = [], []
+        for name in options.places:
+            try:
+                spots.append(_spot(name, source, stack))
+            except Unavailable as reason:
+                absent.append(Absent(f"place {name}", str(reason)))
+        data = {"bytes": options.size, "places": {spot.name: spot.read_ahead_bytes for spot in spots}}
+        head = heading(NAME, source, options, chosen, data, absent)
+        # As much work as takes the seconds that were asked for, by a process that does nothing else.
+        units = round(options.work_s * 1e9 / run_once(__name__, options.timeout, "started", method=PACE)["unit_ns"])
+        starts = enumerate(range(0, options.size, options.piece))
+        pieces = (Piece(str(n), at, min(options.piece, options.size - at)) for n, at in starts)
+        checksum = checksum_of_file(source, Layout("bytes", options.size, tuple(pieces)))
+        trials = [
+            Trial(
+                method.name, (spot.name,), method.private * options.size,
+                partial(_take, method.name, str(spot.path), units, checksum, options),
+            )
+            for spot in spots
+            for method in chosen
+        ]  # fmt: skip
+        return runs.run(head, trials, options, place, watch=watch, log=log)
+
+
+def _spot(name: str, source: Path, stack: contextlib.ExitStack) -> Spot:
+    if name == FUSE:
+        return spot_behind_fuse(source, stack)
+    return spot_of(source, None if name == "disk" else parse_read_ahead(name), stack)
+
+
+def write(path: Path, size: int) -> None:
+    """Write weights that nothing can compress or take for one another, down to the disk."""
+    block = bytearray(os.urandom(min(BLOCK, size)))
+    with path.open("wb") as file:
+        for number, at in enumerate(range(0, size, BLOCK)):
+            block[:8] = number.to_bytes(8, "little")
+            file.write(memoryview(block)[: size - at])
+        os.fsync(file.fileno())
+
+
+def _take(method: str, path: str, units: int, checksum: int, options: Options, attempt: Attempt) -> Measured:
+    attempt.begin()
+    with start_workers(
+        __name__, 1, options.timeout, method=method, path=path, piece=options.piece, units=units
+    ) as workers:
+        system.evict(path)
+        if left := system.cached_bytes(path):
+            raise SampleError("failed", f"{left} bytes of the file stay in memory: it is not cold")
+        if left is None:
+            raise SampleError("failed", "the kernel does not report whether the file is cold")
+        read = disk_bytes(path)
+        (message,) = workers.step("started")
+        read = difference(disk_bytes(path), read)
+        workers.dismiss()
+    if message["checksum"] != checksum:
+        raise SampleError("wrong data", f"copied {message['checksum']:#x}, the file has {checksum:#x}")
+    numbers = {name: float(message[name]) for name in ("total_ns", "work_ns", "wait_ns", "copy_ns")}
+    return Measured(
+        numbers | {"gb_per_s": options.size / numbers["copy_ns"], "read_bytes": read, "cached_before": left}
+    )
+
+
+COLUMNS = (
+    ("start\ns", plain("total_ns", 1e9)),
+    ("of it:\nwork s", plain("work_ns", 1e9)),
+    ("waiting\ns", plain("wait_ns", 1e9)),
+    ("copying\ns", plain("copy_ns", 1e9)),
+    ("copying\nGB/s", plain("gb_per_s")),
+    ("read\nMB", plain("read_bytes", MB)),
+)
+DRAWN = {"s until everything is copied": plain("total_ns", 1e9), "GB/s of the copy": plain("gb_per_s")}
+
+
+def _title(record: Record, case: Case) -> str:
+    ahead = record.data["places"].get(case[0])
+    return f"{case[0]}, read-ahead {'unknown' if ahead is None else f'{ahead // 1024} KiB'}"
+
+
+def _described(record: Record) -> str:
+    work = f"{record.data['bytes'] / MB:.1f} MB of weights, cold, beside {record.options['work_s']:g} s of other work"
+    return f"start: {work}; {counted(record.rounds, 'round')}"
+
+
+SCENARIO = Scenario(
+    NAME,
+    """Measure a program's start: other work, and then all weights copied out of a cold file, as to a device.
+
+    Warmed not at all, when they are needed, or from the very start beside the work; and numpy.fromfile, and `cat` in
+    the background. Each sample is a fresh process; the file is evicted before it, and proven to be.
+    """,
+    Options(),
+    run,
+    _described,
+    table_by_case(COLUMNS, _title),
+    draw=by_case(DRAWN),
+)

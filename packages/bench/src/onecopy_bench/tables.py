@@ -1,0 +1,137 @@
+"""From samples to tables: median and extremes of a column, tables of such columns, and their text in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from onecopy_bench.record import Case, Record, Sample, Spread
+
+Compute = Callable[[Record, str, Case], Spread | None]
+Column = tuple[str, Compute]
+
+MB = 1e6
+MISSING = "-"
+EMPTY = "empty"
+"""The row of processes that have imported everything and opened nothing."""
+
+
+class Bold(str):
+    """A cell that a page shows in bold."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title, a header, and rows; a line feed in a cell separates what may stand below or beside each other."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, its title above it."""
+        body = [self.header, ["---"] * len(self.header), *self.rows]
+        lines = ["| " + " | ".join(map(_markdown_cell, cells)) + " |" for cells in body]
+        return "\n".join([f"**{text(self.title)}**", "", *lines] if self.title else lines)
+
+
+def _markdown_cell(cell: str) -> str:
+    shown = "<br>".join(map(text, cell.split("\n")))
+    return f"**{shown}**" if isinstance(cell, Bold) and shown else shown
+
+
+def text(words: str) -> str:
+    """Return words that stay in their cell and are not obeyed as Markdown or HTML."""
+    visible = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
+    return "".join(f"\\{c}" if c in "\\`*[]|<" else c for c in visible)
+
+
+def number(value: float) -> str:
+    """Return a number with three significant digits, at most three behind the point and all before it.
+
+    Examples
+    --------
+    >>> [number(value) for value in (0, 0.01234, 0.5, 1.234, 12.34, 1234.5)]
+    ['0', '0.012', '0.5', '1.23', '12.3', '1234']
+    """
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{round(value, 3):.3g}"
+
+
+def cell(spread: Spread | None) -> str:
+    """Return a median and, on a line of its own, the extremes, where these differ."""
+    if spread is None:
+        return MISSING
+    low, high = number(spread.low), number(spread.high)
+    return number(spread.median) + ("" if low == high else f"\n({low}-{high})")
+
+
+def percentile_99(values: Sequence[float]) -> float:
+    """Return the least value that 99 % of some values do not exceed."""
+    return sorted(values)[-(-99 * len(values) // 100) - 1]
+
+
+def per_sample(value: Callable[[Sample], float | None]) -> Compute:
+    """Return what computes a number of each sample; what is None is unknown, and left out."""
+    return lambda record, row, case: Spread.of(map(value, record.of(row, case)))
+
+
+def plain(name: str, unit: float = 1.0) -> Compute:
+    """Return what computes a number of every sample, in a unit."""
+    return per_sample(lambda sample: sample.numbers[name] / unit if name in sample.numbers else None)
+
+
+def slowest(name: str, unit: float = 1e6) -> Callable[[Sample], float]:
+    """Return what computes the longest time of the processes of a sample."""
+    return lambda sample: float(max(each[name] for each in sample.processes)) / unit
+
+
+def total(name: str, unit: float = 1e6) -> Callable[[Sample], float]:
+    """Return what computes the sum of a number over the processes of a sample."""
+    return lambda sample: float(sum(each.get(name, 0) for each in sample.processes)) / unit
+
+
+def above_start(name: str, unit: float = MB) -> Callable[[Sample], float]:
+    """Return what computes memory less that of the same processes before they began."""
+    return lambda sample: float(sum(each[name] - each[f"empty_{name}"] for each in sample.processes)) / unit
+
+
+def less_empty(name: str, unit: float = MB) -> Compute:
+    """Return what computes a number less that of the empty row, paired by round."""
+
+    def spread(record: Record, row: str, case: Case) -> Spread | None:
+        base = name.removeprefix("second_")
+        empty = {s.round: s.numbers[base] for s in record.of(EMPTY, case) if base in s.numbers}
+        mine = (s for s in record.of(row, case) if name in s.numbers and s.round in empty)
+        return Spread.of((s.numbers[name] - empty[s.round]) / unit for s in mine)
+
+    return spread
+
+
+def median(compute: Compute, record: Record, row: str, case: Case) -> float | None:
+    """Return the median of what is computed of a row, or None where it was not measured."""
+    spread = compute(record, row, case)
+    return None if spread is None else spread.median
+
+
+def table(record: Record, title: str, case: Case, names: Iterable[str], columns: Sequence[Column]) -> Table:
+    """Return a table of some rows in one case; a row that was not measured gives the reason."""
+    rows: list[tuple[str, ...]] = []
+    for name in dict.fromkeys(names):
+        spreads = [column(record, name, case) for _, column in columns]
+        instead = (record.absence(name, case) or MISSING, *[""] * (len(columns) - 1))
+        rows.append((name, *(map(cell, spreads) if any(spreads) else instead)))
+    return Table(title, ("", *(heading for heading, _ in columns)), tuple(rows))
+
+
+def table_by_case(
+    columns: Sequence[Column], title: Callable[[Record, Case], str] = lambda _, case: ", ".join(case)
+) -> Callable[[Record], Iterator[Table]]:
+    """Return what yields a table of all rows for each case of a record."""
+
+    def tables(record: Record) -> Iterator[Table]:
+        for case in record.cases():
+            yield table(record, title(record, case), case, record.names(), columns)
+
+    return tables
