@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 OTHER_NAMES = {
+    "onecopy.holding": "onecopy.run.holder",
     "onecopy.objects": "onecopy.data",
     "onecopy.objects.made": "onecopy.data.unpickle",
+    "onecopy.page_cache": "onecopy.files.page_cache",
     "onecopy.records.rows": "onecopy.data.rows",
     "onecopy.records.schema": "onecopy.data.schema",
     "onecopy.records.types": "onecopy.data.types",
+    "onecopy.reports": "onecopy.base.load_report",
     "onecopy.scratch_arrays": "onecopy.arrays.scratch",
     "onecopy.shuffle": "onecopy.data.shuffle",
     "onecopy.sources": "onecopy.arrays.open_mode",

@@ -83,6 +83,22 @@ def test_every_public_name_is_there_and_is_what_its_room_has():
     assert oc.DataLost is onecopy.errors.DataLost
 
 
+IN_PICKLES = """
+onecopy.arrays.file.OneFile onecopy.arrays.several_files.of_index onecopy.holding.Change onecopy.images.image.Image
+onecopy.objects.made.array onecopy.objects.made.tensor onecopy.page_cache.WarmReport onecopy.records.rows.attach
+onecopy.records.schema.Schema onecopy.records.types.Unloaded onecopy.reports.LoadReport onecopy.scratch_arrays._attach
+onecopy.scratch_arrays.HeapArray onecopy.shuffle.Shuffle onecopy.sources.How onecopy.store.Artefact
+onecopy.store.reopened
+"""
+
+
+@pytest.mark.parametrize("name", IN_PICKLES.split())
+def test_what_pickles_of_0_1_0_name_is_found(python, name):
+    module, _, attribute = name.rpartition(".")
+    pickled = f"c{module}\\n{attribute}\\n."  # protocol 0
+    assert attribute in python(f"import pickle; print(pickle.loads(b'{pickled}'))").replace("OpenMode", "How")
+
+
 def test_dir_lists_the_public_names_also_before_they_are_used(python):
     names = sorted((*oc.__all__, "images", "onnxruntime", "ray", "torch", "transformers"))
     assert dir(oc) == names
