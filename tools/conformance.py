@@ -34,8 +34,8 @@ SUITES = {
 }
 """Modules with tests or examples, and options of pytest that leave out what loads no file."""
 LOW = """
-from onecopy import run
-runs.MIN_BYTES = 64
+from onecopy.base import run_constants
+run_constants.MIN_BYTES = 64
 from onecopy.run import mapped
 mapped.MIN_ARRAY = 64
 """
