@@ -10,6 +10,7 @@ from tests.support.places import GOLDEN
 
 import onecopy as oc
 import onecopy.records
+from onecopy import arrays
 
 
 @pytest.fixture(autouse=True)
@@ -111,16 +112,14 @@ def test_a_set_is_copied_into_one_file_and_anew_when_a_shard_changes(odd, tmp_pa
 
 
 def test_a_file_that_is_replaced_meanwhile_is_reported(odd, tmp_path, monkeypatch):
-    from onecopy.arrays import saving
-
-    save = saving.save
+    save = arrays.save
 
     def replace(target, file, **options):
         save(target, file, **options)
         shutil.copy(odd, tmp_path / "new")
         (tmp_path / "new").replace(odd)
 
-    monkeypatch.setattr(saving, "save", replace)
+    monkeypatch.setattr(arrays, "save", replace)
     with pytest.raises(oc.errors.FileChanged) as error:
         oc.open(odd, align=64)
     assert error.value.filename == str(odd)

@@ -142,7 +142,7 @@ def test_what_does_not_fit_into_memory_is_an_error_with_the_numbers(monkeypatch)
 
 
 def test_what_fits_on_no_disk_goes_into_memory_only_if_any_place_will_do(monkeypatch):
-    monkeypatch.setattr("onecopy.store.free_on", lambda folder: (1 << 30) * folder.is_relative_to("/dev/shm"))
+    monkeypatch.setattr("onecopy.store.store.free_on", lambda folder: (1 << 30) * folder.is_relative_to("/dev/shm"))
     assert choose_place(1000)[0] == "memory"
     with pytest.raises(OSError, match="not enough space"):
         choose_place(1000, "disk")
