@@ -61,6 +61,10 @@ class View:
         return self.own("pickled").__reduce_ex__(4)
 
 
+_HERE = os.path.dirname(__file__)  # noqa: PTH120 - text
+_OURS = {_HERE, os.path.join(os.path.dirname(_HERE), "frameworks", "hooks")}  # noqa: PTH118, PTH120
+
+
 def view_of(owner: Any) -> View | None:
     """Return the view of a Python object; None if it has none."""
     return getattr(owner, "__dict__", {}).get(_KEY)
@@ -69,9 +73,9 @@ def view_of(owner: Any) -> View | None:
 def defer(owner: Any, handle: str, names: Collection[str], module: Any) -> None:
     """Let a class return the native object `handle` of a view.
 
-    Functions of the folder of `module` that have one of the names, and those of `onecopy.auto`, only read.
+    Functions of the folder of `module` that have one of the names, and those of `onecopy.frameworks.hooks`, only read.
     """
-    ours, theirs = os.path.dirname(__file__), os.path.dirname(module.__file__)  # noqa: PTH120 - text
+    theirs = os.path.dirname(module.__file__)  # noqa: PTH120 - text
 
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807
         view = view_of(self) if name == handle else None
@@ -79,7 +83,7 @@ def defer(owner: Any, handle: str, names: Collection[str], module: Any) -> None:
             return object.__getattribute__(self, name)  # raises the error of a missing attribute
         code = sys._getframe(1).f_code
         folder = os.path.dirname(code.co_filename)  # noqa: PTH120
-        only_reads = folder == ours or (folder == theirs and code.co_name in names)
+        only_reads = folder in _OURS or (folder == theirs and code.co_name in names)
         return view.reading() if only_reads else view.own(f"used by {code.co_qualname}")
 
     type.__setattr__(owner, "__getattr__", __getattr__)
