@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.children import CHILD_SECONDS, call_in_child, fork, status_of
+from tests.support.fuse_disk import fuse_disk
+from tests.support.fuse_models import skip_without_fuse
 from tests.support.waiting import until
 
 from onecopy.base.run_constants import KEEPER
 from onecopy.run import call_log
 from onecopy.store import protocol, snapshot_server as keeping
-from onecopy.store.protocol import GET, MAKE, WAIT
+from onecopy.store.protocol import GET, GET_REMOTE, MAKE, WAIT
 from onecopy.store.snapshots import NoSnapshot, take
 
 pytestmark = pytest.mark.processes
@@ -201,6 +203,23 @@ def test_a_request_for_something_else_than_a_file_ends_its_connection_alone(keep
 
 
 # --- processes and servers that are stopped ---------------------------------------------------------------------------
+
+
+def test_a_server_of_files_that_does_not_answer_holds_up_nobody(keeper, npy, tmp_path, in_child):
+    skip_without_fuse(tmp_path / "probe")
+
+    def ask():
+        path = tmp_path / "fuse/x.npy"
+        with fuse_disk(path.parent, {path.name: npy.read_bytes()}, seconds_valid=600) as disk, connection() as made:
+            path.read_bytes()
+            with path.open("rb") as opened:
+                disk.server.send_signal(signal.SIGSTOP)
+                socket.send_fds(made, [b"%s 0" % GET_REMOTE], [opened.fileno()])
+                reply = made.recv(16)
+                disk.kill_server()
+                return reply
+
+    assert in_child(ask) == MAKE
 
 
 def test_a_maker_that_is_stopped_is_replaced(keeper, npy, monkeypatch):

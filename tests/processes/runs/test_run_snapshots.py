@@ -152,6 +152,21 @@ def test_memory_that_is_not_a_sealed_copy_is_refused(keeper, file, name):
     assert contents(take(str(file))) == file.read_bytes()
 
 
+def test_what_a_maker_sends_after_another_one_changes_nothing(keeper, file, monkeypatch):
+    monkeypatch.setattr(keeping, "STALLED_S", 0.0)
+    monkeypatch.setattr(keeping, "_progress_of", lambda _: "")
+    with connection() as late:
+        request(late, file)
+        assert late.recv(16) == MAKE
+        with take(str(file)) as taken:
+            memory = sealed(bytes(2 * MIB))
+            socket.send_fds(late, [MADE], [memory])
+            os.close(memory)
+            assert late.recv(16) == b""
+            with take(str(file)) as again:
+                assert os.fstat(again.descriptor).st_ino == os.fstat(taken.descriptor).st_ino
+
+
 @pytest.mark.parametrize("message", [GET, b"%s x" % GET, b"%s 0 0" % GET, b"get0x", b"got 0"])
 def test_a_request_that_is_none_ends_its_connection_only(keeper, file, message):
     with connection() as made, connection() as other:
@@ -203,6 +218,19 @@ def test_what_no_process_maps_is_released_when_there_is_much(keeper, tmp_path, m
     with take(str(paths[0].with_suffix(".npy"))) as again:
         assert os.fstat(again.descriptor).st_ino == inode
     assert array.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_what_was_sent_to_a_process_that_has_not_opened_it_yet_is_kept(keeper, file, tmp_path, monkeypatch):
+    monkeypatch.setattr(keeping, "MAX_KEPT", 0)
+    (tmp_path / "other").write_bytes(bytes(2 * MIB))
+    take(str(file)).close()
+    with connection() as made:
+        request(made, file)
+        _, (sent,), *_ = socket.recv_fds(made, 16, 1)
+        take(str(tmp_path / "other")).close()
+        with take(str(file)) as again:
+            assert os.fstat(again.descriptor).st_ino == os.fstat(sent).st_ino
+        os.close(sent)
 
 
 def test_snapshots_of_files_that_changed_are_released(keeper, file):
