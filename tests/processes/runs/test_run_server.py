@@ -243,6 +243,23 @@ def test_a_maker_that_is_stopped_is_replaced(keeper, npy, monkeypatch):
     assert is_shared(npy)
 
 
+def test_a_maker_whose_process_cannot_be_seen_is_replaced(keeper, npy, monkeypatch, in_child):
+    monkeypatch.setattr(keeping, "STALLED_S", 0.3)
+    ours, of_child = socket.socketpair()
+
+    def leave_a_connection():
+        with connection() as made:
+            request(made, npy)
+            socket.send_fds(of_child, [made.recv(16)], [made.fileno()])
+
+    with ours, of_child:
+        in_child(leave_a_connection)
+        reply, (maker,), *_ = socket.recv_fds(ours, 16, 1)
+        with socket.socket(fileno=maker):
+            assert reply == MAKE
+            assert is_shared(npy)
+
+
 def test_a_maker_at_work_is_not_replaced(keeper, npy, monkeypatch):
     monkeypatch.setattr(keeping, "STALLED_S", 0.3)
 
