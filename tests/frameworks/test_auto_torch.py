@@ -101,6 +101,41 @@ equal(other.state_dict(), plain.state_dict())
 assert any(REASON in each for each in reasons()), reasons()
 assert not LARGE & on_files(other)
 """
+UNUSUAL = {
+    "conjugated": ("given = given.conj(); target = torch.zeros_like(saved)", "not a plain weight"),
+    "negated": ("given = torch._neg_view(given); target = torch.zeros_like(saved)", "not a plain weight"),
+    "transposed": ("target = torch.zeros_like(saved).t()", "not contiguous"),
+    "of another shape": ("target = torch.zeros(2, *saved.shape, dtype=saved.dtype)", "of another shape"),
+    "of another class": ("target = torch.zeros_like(saved).as_subclass(Named)", "of the class Named"),
+    "computed": ("target = torch.zeros_like(saved, requires_grad=True) * 1", "computed from other tensors"),
+    "of numpy": (
+        "seen = np.zeros(saved.shape, np.complex64); target = torch.from_numpy(seen)",
+        "in memory of another library",
+    ),
+    "a part": ("seen = torch.zeros_like(saved).repeat(2, 1); target = seen[512:]", "other tensors share the memory"),
+}
+COPIED_TO_IT = """
+import numpy as np
+class Named(torch.Tensor):
+    pass
+class Module(torch.nn.Module):
+    def _load_from_state_dict(self, state, *_):
+        with torch.no_grad():
+            self.target.copy_(state["x"])
+saved = torch.randn(512, 512, dtype=torch.complex64)
+torch.save({"x": saved}, checkpoint)
+found = []
+for load in (torch.nn.Module.load_state_dict, plain_load_state_dict):
+    module, given, seen = Module(), torch.load(checkpoint)["x"], ()
+    PREPARE
+    module.target = target
+    del target
+    load(module, {"x": given})
+    now = module.target
+    found.append((type(now), now.shape, now.stride(), now.tolist(), np.asarray(seen).tolist()))
+assert found[0] == found[1]
+assert any(REASON in each for each in reasons()), reasons()
+"""
 WRITTEN = """
 other, held = model(seed=1), model(seed=2)
 for path in (tensors, checkpoint):
@@ -329,6 +364,7 @@ CASES = {
     **{f"moved: {source}": filled(MOVED, SOURCE=source) for source in SOURCES},
     **{f"trained: {source}": filled(TRAINED, SOURCE=source) for source in SOURCES[:2]},
     **{f"copied: {name}": filled(COPIES, PREPARE=code, REASON=repr(why)) for name, (code, why) in COPIED.items()},
+    **{f"to {name}": filled(COPIED_TO_IT, PREPARE=code, REASON=repr(why)) for name, (code, why) in UNUSUAL.items()},
     "written: torch": filled(WRITTEN, SAVE="torch.save(other.state_dict(), checkpoint)", SAFETENSORS=False),
     "written: safetensors": filled(WRITTEN, SAVE="save_file(other.state_dict(), tensors)", SAFETENSORS=True),
     **{

@@ -266,6 +266,17 @@ def test_a_file_that_is_written_in_place_is_not_copied_before_it_is_at_rest(path
         until(lambda: is_held(2), "version 2")
 
 
+def test_a_file_with_a_writer_is_not_held_and_the_reason_is_reported(path: Path) -> None:
+    with Holder(names={NAME: path}, pin=0) as hold:
+        with path.open("r+b"):
+            (change,) = hold.refresh()
+            assert (change.what, change.generation) == ("lost", 0)
+            assert "open for writing" in change.reason
+            assert hold.refresh() == []
+        (change,) = hold.refresh()
+        assert (change.what, change.generation) == ("held", 1)
+
+
 def serve(pipe: Any, held: str) -> None:
     """Answer requests with the version of the model; follow the newest generation, and keep the last one without it."""
     model = oc.open(held)
