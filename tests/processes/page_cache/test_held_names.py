@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import multiprocessing
 import os
@@ -140,6 +141,21 @@ def test_a_holder_removes_no_link_and_no_lock_of_another_one(path: Path) -> None
             (holds / name).symlink_to("/proc/self/fd/0")  # as another holder, in another network, would
         hold.close()
         assert sorted(one.name for one in holds.iterdir()) == [f".{NAME}", NAME]
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_lock_that_another_process_keeps_is_respected(path: Path, monkeypatch: Any, is_released: bool) -> None:
+    Holder(names={NAME: path}, pin=0).close()
+    with Path(oc.Store(place="memory").folder, "holds", f".{NAME}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_released:  # as by a process that sweeps
+            monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(lock, fcntl.LOCK_UN))
+            with Holder(names={NAME: path}, pin=0) as hold:
+                assert [change.what for change in hold.refresh()] == ["held"]
+        else:
+            with pytest.raises(OSError, match="another process holds this name") as refused:
+                Holder(names={NAME: path}).close()
+            assert refused.value.errno == errno.EBUSY
 
 
 def test_names_that_look_like_files_of_other_names_have_one_holder_each(path: Path) -> None:
