@@ -176,6 +176,19 @@ def test_pages_are_locked_until_the_end(two_files):
     assert locked() == before
 
 
+def test_no_more_is_locked_than_the_budget_when_a_file_leaves_less_of_it_to_the_next(two_files, cold_file):
+    new = cold_file(5 * MIB, "new.bin")
+    with Holder(two_files, max_bytes=6 * MIB) as hold:
+        hold.refresh()
+        if hold.locked != 6 * MIB:
+            pytest.skip("this process may not lock so much")
+        before = proc.status(os.getpid()).vm_lck
+        new.replace(two_files[0])
+        hold.refresh()
+        assert (hold.wanted, hold.locked) == (6 * MIB, 6 * MIB)
+        assert proc.status(os.getpid()).vm_lck == before
+
+
 def test_as_much_is_locked_as_the_limit_allows(two_files, in_child, monkeypatch):
     monkeypatch.chdir(two_files[0].parent)  # only root may walk the way to it
     most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
