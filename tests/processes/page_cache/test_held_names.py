@@ -130,7 +130,8 @@ def test_a_name_survives_the_removal_of_the_users_files_in_memory(path: Path) ->
             Holder(names={NAME: path}).close()
     with pytest.raises(FileNotFoundError):
         oc.open(HELD)
-    assert list(Path(oc.Store(place="memory").folder, "holds").iterdir()) == []
+    holds = Path(oc.Store(place="memory").folder, "holds")
+    assert (list(holds.iterdir()), holds.stat().st_mode & 0o777) == ([], 0o700)
 
 
 def test_a_holder_removes_no_link_and_no_lock_of_another_one(path: Path) -> None:

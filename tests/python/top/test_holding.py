@@ -84,7 +84,7 @@ def test_a_replaced_file_is_held_and_the_old_one_let_go(two_files, cold_file, ca
     with Holder(two_files, pin=0) as hold:
         hold.refresh()
         new.replace(two_files[0])
-        assert whats(news(hold)) == ["replaced", "held"]
+        assert [(change.what, change.filled) for change in news(hold)] == [("replaced", 0), ("held", 3 * MIB)]
         assert cached(two_files[0]) == 3 * MIB
         assert not any(region.path.endswith("(deleted)") for region in proc.maps(os.getpid()) if "a.bin" in region.path)
 
