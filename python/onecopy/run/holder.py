@@ -111,7 +111,7 @@ class _File:
     mapping: Mapping | None = None
     """Of the file, or of the generation of a name."""
     seen: tuple[int, ...] | None = None
-    """Identity of the file at the last refresh, if it is not mapped, or has a name."""
+    """Identity of the file when a refresh last found it, if it is not mapped, or has a name."""
     wanted: int = 0
     resident: int | None = 0
     locked: int = 0
@@ -421,7 +421,7 @@ def _compared(file: _File) -> Change | None:
         if now[:2] == before[:2]:
             file.seen = now
             less = now[2] < before[2]
-            return _lost(file, f"truncated from {before[2]} to {now[2]} bytes" if less else "written in place", now)
+            return _lost(file, f"truncated from {before[2]} to {now[2]} bytes" if less else "written in place")
     elif now != file.seen:
         file.seen = now  # it may be partly written: wait for the next refresh
         return None
@@ -430,7 +430,7 @@ def _compared(file: _File) -> Change | None:
     try:
         file.mapping = Mapping(file.path)
     except OSError as error:
-        return _lost(file, str(error.strerror), file.seen)
+        return _lost(file, str(error.strerror))
     file.reported = None
     return file.change("replaced", "the path leads to another file") if replaced else None
 
@@ -460,12 +460,11 @@ def _renewed(file: _File, name: _Name, left: int) -> Change | None:
     return file.change("replaced", "the file was replaced or written") if replaced else None
 
 
-def _lost(file: _File, reason: str, seen: tuple[int, ...] | None = None) -> Change | None:
+def _lost(file: _File, reason: str) -> Change | None:
     """Release a file, but not the generation of a name; the same reason is not reported twice."""
     kept = file.name is not None and file.mapping is not None
     if file.name is None:
         file.release()
-        file.seen = seen
     what: What = "kept" if kept else "lost"
     known, file.reported = file.reported, (what, reason, 0, 0)
     return None if known == file.reported else file.change(what, reason)
