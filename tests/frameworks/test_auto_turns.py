@@ -21,21 +21,21 @@ COPIES = """
 import pathlib, sys, time, torch
 from onecopy.run import load_gate
 model = torch.nn.Linear(4096, 4096)
-with turns.copying():
+with load_gate.copying():
     pathlib.Path(sys.argv[1], "constructed").touch()
-    time.sleep(turns.IDLE_SECONDS + 2)  # a slow disk
+    time.sleep(load_gate.IDLE_SECONDS + 2)  # a slow disk
     pathlib.Path(sys.argv[1], "copied").touch()
-turns.finished()
+load_gate.finished()
 """
 CONSTRUCTS = """
 import pathlib, sys, time, torch
 from onecopy.run import load_gate
 while not pathlib.Path(sys.argv[1], "constructed").exists():
     time.sleep(0.05)
-turns._left = lambda: 1  # memory is scarce
+load_gate._left = lambda: 1  # memory is scarce
 torch.nn.Linear(4096, 4096)
 pathlib.Path(sys.argv[1], "done").touch()
-print("constructed after waiting" if turns._builder.waited else "constructed")
+print("constructed after waiting" if load_gate._builder.waited else "constructed")
 print("after the copy" if pathlib.Path(sys.argv[1], "copied").exists() else "")
 """
 BOTH = """
