@@ -212,6 +212,7 @@ def test_as_much_is_locked_as_the_limit_allows(two_files, in_child, monkeypatch)
 def test_a_path_that_is_given_twice_counts_once(two_files):
     with Holder([two_files[0], str(two_files[0])], pin=0) as hold:
         assert (hold.files, whats(news(hold))) == (1, ["held"])
+    assert (hold.files, hold.refresh()) == (0, [])
 
 
 def test_the_folder_of_a_model_is_held_as_the_files_of_its_weights(tmp_path):
