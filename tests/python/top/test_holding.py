@@ -135,6 +135,7 @@ def test_a_removed_file_is_reported_once_and_held_when_it_is_back(two_files, tmp
         path.rename(tmp_path / "away")
         (change,) = news(hold)
         assert (change.what, change.reason) == ("lost", "No such file or directory")
+        assert (change.size, change.wanted, change.resident, change.locked) == (0, 0, 0, 0)
         assert news(hold) == []
         shutil.copy(tmp_path / "away", path)
         assert whats([*news(hold), *news(hold)]) == ["held"]
