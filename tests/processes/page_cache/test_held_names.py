@@ -134,6 +134,15 @@ def test_a_name_survives_the_removal_of_the_users_files_in_memory(path: Path) ->
     assert (list(holds.iterdir()), holds.stat().st_mode & 0o777) == ([], 0o700)
 
 
+def test_a_link_that_was_removed_alone_is_made_again_and_need_not_be_there_at_the_end(path: Path) -> None:
+    with Holder(names={NAME: path}, pin=0) as hold:
+        hold.refresh()
+        Path(oc.open(HELD).path).unlink()
+        assert hold.refresh() == []
+        assert is_held(1)
+        shutil.rmtree(oc.Store(place="memory").folder)
+
+
 def test_a_holder_removes_no_link_and_no_lock_of_another_one(path: Path) -> None:
     holds = Path(oc.Store(place="memory").folder, "holds")
     with Holder(names={NAME: path}, pin=0) as hold:
