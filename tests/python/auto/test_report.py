@@ -1,5 +1,6 @@
 """What is made of the calls of several processes."""
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, replace
@@ -23,6 +24,57 @@ def test_a_process_keeps_a_limited_number_of_calls(monkeypatch):
     for number in range(5):
         call_log.note("torch.load", f"/m/{number}", shared=1_500_000_000)
     assert [one.path for one in call_log.calls()] == ["/m/0", "/m/1", "/m/2"]
+
+
+@pytest.fixture
+def sampled():
+    """Give a function that samples this process after lines were written: (*lines) -> `Sampler`."""
+    file = os.memfd_create("calls")
+    sampler = Sampler(file, os.getpid())
+
+    def sample(*lines):
+        os.write(file, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        sampler.sample()
+        return sampler
+
+    yield sample
+    os.close(file)
+
+
+def test_what_processes_hold_privately_is_the_most_that_they_have_reported(sampled):
+    path, ended = MODEL.path, 1 << 22
+    for nbytes, most in ((5, 5), (3, 5), (8, 8), (1 << 70, 1 << 62)):
+        sampler = sampled({"private": {path: nbytes}, "pid": ended}, asdict(call(ended)))
+        assert sampler.private == {ended: {path: most}}
+    assert sampler.report(living=False).shared[0].pids == (ended,)
+    sampled(asdict(call(os.getpid())))
+    assert sampler.report(living=True).shared[0].pids == (os.getpid(),)
+
+
+def test_where_the_copies_of_files_are_is_what_processes_have_reported(sampled):
+    def places(mapped, path="/m/model.pt"):
+        report = sampled({"mapped": mapped, "path": path}).report(living=False)
+        return report.stored, report.in_memory
+
+    assert places("/m/model.pt") == ((), False)
+    assert places("/cache/1.oc") == (("/cache/1.oc",), False)
+    assert places("/memfd:onecopy:/m/model.pt") == (("/cache/1.oc",), True)
+
+
+def test_large_files_that_a_process_has_read_and_did_not_load_are_reported(sampled, tmp_path):
+    size = 17 << 20
+    with contextlib.ExitStack() as stack:
+        for name, mode in (("read", "rb"), ("written", "r+b"), ("unread", "rb"), ("gone", "rb"), ("loaded", "rb")):
+            (tmp_path / name).touch()
+            os.truncate(tmp_path / name, size)
+            file = stack.enter_context((tmp_path / name).open(mode, buffering=0))
+            file.read(name != "unread")
+        (tmp_path / "gone").unlink()
+        (tmp_path / "small").write_bytes(bytes(1 << 20))
+        stack.enter_context((tmp_path / "small").open("rb")).read(1)
+        sampler = sampled(asdict(call(1, path=str(tmp_path / "loaded"))))
+    (found,) = sampler.report(living=False).read
+    assert (found.path, found.bytes, found.pids) == (str(tmp_path / "read"), size, (os.getpid(),))
 
 
 def test_a_line_without_an_end_is_read_once(monkeypatch):
