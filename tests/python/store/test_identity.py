@@ -6,6 +6,7 @@ import copyreg
 import decimal
 import enum
 import functools
+import hashlib
 import importlib
 import io
 import os
@@ -548,6 +549,20 @@ def test_a_key_changes_with_the_contents_though_size_and_times_are_the_same(tmp_
     assert list(read()) == ["old"]
     replace(path)
     assert list(read()) == ["new"]
+
+
+def test_a_file_with_a_writer_is_identified_by_all_of_its_bytes(tmp_path):
+    path = tmp_path / "file"
+    with path.open("wb"):
+        for data in (b"", b"a", b"ab", b"bb", os.urandom(100_000)):
+            path.write_bytes(data)
+            found = contents_of(path)
+            assert found.digest == hashlib.sha256(data).hexdigest()
+            assert found.are_in(path)
+            path.write_bytes(b"x" + data[1:])
+            assert not found.are_in(path)
+    path.unlink()
+    assert not found.are_in(path)
 
 
 def test_a_key_changes_with_every_write_however_fast_they_follow(tmp_path):
