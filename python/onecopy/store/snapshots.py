@@ -352,9 +352,9 @@ def fits_in_memory(nbytes: int) -> bool:
 
 def _settle(source: _Source, identity: FileIdentity) -> None:
     """Wait until each further write would change the identity of a file; NoSnapshot if that cannot be known."""
-    found, why = identify_open(source.descriptor, expected=identity)
-    if why or found != identity:
-        raise NoSnapshot(f"{why or 'it is being written'}: its contents cannot be identified")
+    _, why = identify_open(source.descriptor, expected=identity)
+    if why:
+        raise NoSnapshot(f"{why}: its contents cannot be identified")
 
 
 # --- in the store -----------------------------------------------------------------------------------------------------
