@@ -27,7 +27,7 @@ from tests.support.generated_programs import CHOICES, WAYS, loaded, source_of
 from tests.support.places import ROOT
 
 import onecopy as oc
-from onecopy.files.identity import Contents, FileIdentity, contents_of, file_identity
+from onecopy.files.identity import Contents, FileIdentity, contents_of, file_identity, identify_open
 from onecopy.store import keys
 from onecopy.store.keys import digest_of, name_of
 
@@ -584,6 +584,15 @@ def test_a_key_changes_with_each_part_of_the_identity_of_a_file(tmp_path, monkey
         monkeypatch.setattr("onecopy.store.keys.contents_of", lambda _, other=other: Contents(other))
         keys.add(oc.file_key(path))
     assert len(keys) == 1 + len(found)
+
+
+def test_a_file_that_is_not_the_expected_one_is_being_written(tmp_path):
+    (tmp_path / "file").write_text("1")
+    with (tmp_path / "file").open("rb") as file:
+        found, _ = identify_open(file.fileno())
+        assert identify_open(file.fileno(), expected=found) == (found, "")
+        before = found._replace(changed=found.changed - 1)
+        assert identify_open(file.fileno(), expected=before) == (found, "it is being written")
 
 
 def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_path, monkeypatch):
