@@ -27,7 +27,7 @@ from tests.support.generated_programs import CHOICES, WAYS, loaded, source_of
 from tests.support.places import ROOT
 
 import onecopy as oc
-from onecopy.files.identity import Contents, FileIdentity, contents_of, file_identity, identify_open
+from onecopy.files.identity import Contents, FileIdentity, _now_of_files, contents_of, file_identity, identify_open
 from onecopy.store import keys
 from onecopy.store.keys import digest_of, name_of
 
@@ -604,6 +604,15 @@ def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_pat
     monkeypatch.setattr("onecopy.files.identity._now_of_files", lambda: changed + 3_000_000_000)
     found = file_identity(path)
     assert (found.nbytes, found.changed, found.is_recent()) == (1, changed, False)
+
+
+def test_no_write_leaves_a_time_that_is_before_now():
+    memory = os.memfd_create("x")
+    for _ in range(20):
+        now = _now_of_files()
+        os.write(memory, b"x")
+        assert os.fstat(memory).st_ctime_ns >= now
+    os.close(memory)
 
 
 @pytest.mark.parametrize(

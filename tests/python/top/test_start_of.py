@@ -9,14 +9,14 @@ import pytest
 from onecopy.files.identity import start_of
 
 RENAMED = """
-import ctypes, sys
-assert ctypes.CDLL(None).prctl(15, sys.argv[1].encode(), 0, 0, 0) == 0
+import ctypes, os, sys
+assert ctypes.CDLL(None).prctl(15, os.fsencode(sys.argv[1]), 0, 0, 0) == 0
 print("renamed", flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("name", ["python", "a) S 1 (b", ") 1 2", "(("])
+@pytest.mark.parametrize("name", ["python", "a) S 1 (b", ") 1 2", "((", "\udcff"])
 def test_a_process_has_its_start_time_whatever_its_name(name):
     command = [sys.executable, "-c", RENAMED, name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
