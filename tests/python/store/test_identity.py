@@ -221,6 +221,14 @@ def test_a_name_changes_with_the_code(pair):
     assert names[0] != names[1]
 
 
+def test_a_name_changes_with_what_the_names_in_code_and_annotations_mean():
+    one_of_two = "def rows():\n  try: return A\n  except NameError: return B"
+    assert name_of(rows(one_of_two, A=1)) != name_of(rows(one_of_two, B=1))
+    annotated = "from typing import List\ndef rows(a: List['Kind']): return 1"
+    assert name_of(rows(annotated, Kind=int)) != name_of(rows(annotated, Kind=str))
+    assert name_of(rows("import importlib\ndef rows(): return importlib.import_module, 5"))
+
+
 def test_what_says_nothing_about_a_function_is_not_part_of_its_name():
     source = "def rows(a: {}):\n  return [x for x in a if x in LABELS]"
     plain = rows(source.format("int"), LABELS={"a", "b"})

@@ -170,13 +170,16 @@ def test_a_library_that_ctypes_loads_is_identified_by_its_contents_and_its_decla
 
 def test_a_module_of_the_program_in_a_namespace_of_an_installed_one_is_followed(tmp_path):
     site, own = tmp_path / "site-packages", tmp_path / "own"
-    (site / "company_of_test/lib").mkdir(parents=True)
-    (site / "company_of_test/lib/__init__.py").write_text("")
+    (site / "company_of_test/a_lib").mkdir(parents=True)
+    (site / "company_of_test/a_lib/__init__.py").write_text("raise SystemExit('imported for a key')")
     (own / "company_of_test").mkdir(parents=True)
     keys = set()
     for number in "12":
         (own / "company_of_test/app.py").write_text(LIBRARY.format(number))
-        keys.add(run("def rows():\n  import company_of_test.app as a\n  return [a.g()]", site, own)["key"])
+        program = (
+            "def rows():\n  import company_of_test.app as a\n  if not a: import company_of_test.a_lib\n  return [a.g()]"
+        )
+        keys.add(run(program, site, own)["key"])
     assert len(keys) == 2
 
 
