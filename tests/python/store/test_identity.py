@@ -185,6 +185,28 @@ def test_values_that_differ_have_two_identities(pair):
         assert name_of(pair[0]) != name_of(pair[1])
 
 
+def nested(leaves):
+    """Return all lists that have these leaves in this order, and none of their lists has one list alone."""
+    if not leaves:
+        return [[]]
+    found = []
+    for count in range(1, len(leaves) + 1):
+        firsts = leaves[:1] if count == 1 else []
+        firsts = firsts + nested(leaves[:count]) if count < len(leaves) else firsts
+        found += [[first, *rest] for first in firsts for rest in nested(leaves[count:])]
+    return found
+
+
+@pytest.mark.parametrize("leaf", [1, Path("a"), first], ids=["a number", "a path", "a function"])
+@pytest.mark.parametrize("kind", [list, tuple, lambda items: dict(enumerate(items))], ids=["list", "tuple", "dict"])
+def test_the_same_leaves_in_other_containers_have_other_identities(leaf, kind):
+    def made(value):
+        return kind(map(made, value)) if isinstance(value, list) else value
+
+    values = [made(value) for value in nested([leaf] * 4)]
+    assert len({digest_of(value, "") for value in values}) == len(values) > 20
+
+
 @pytest.mark.parametrize("way", range(len(WAYS)))
 def test_a_name_changes_with_everything_that_changes_what_the_function_returns(way):
     plain = {"v": "1"} | {field: texts[0] for field, texts in CHOICES.items()}
