@@ -158,6 +158,18 @@ def test_a_link_of_another_user_leads_into_no_folder_that_is_closed_to_them(shar
     expect_refusal(shared)
 
 
+def test_a_link_of_another_user_to_a_folder_leads_to_its_files_that_this_user_can_read_alone(shared):
+    (shared / "files").mkdir(mode=0o755)
+    target = (shared / "target").rename(shared / "files" / "target")
+    (shared / "model" / "sub").symlink_to(shared / "files")
+    os.chown(shared / "model" / "sub", ALICE, ALICE, follow_symlinks=False)
+    (shared / "model" / INDEX).write_text(json.dumps({"weight_map": {"layer.0": "sub/target"}}))
+    target.chmod(0o600)
+    expect_refusal(shared)
+    target.chmod(0o644)
+    assert oc.open(shared / "model")["layer.0"].shape == (20, 30)
+
+
 def expect_refusal(shared: Path) -> None:
     with pytest.raises(oc.FormatError, match=rf"link of user {ALICE}, who cannot read .*target") as error:
         oc.open(shared / "model")
