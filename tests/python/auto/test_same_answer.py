@@ -43,6 +43,27 @@ SEVERAL = """
     print(described(np.fromfile("x.npy", "<i4", 1000)))
     """
 
+FROMFILE = """
+    import pathlib
+    open("x.npy", "wb").write(bytes(range(256)) * 8000 + b"end")
+    open("x.txt", "w").write("7 " * 600_000)
+    print(described(np.fromfile("x.txt", int, sep=" ")), described(np.fromfile("x.txt", int, 3, " ")))
+    for given in (
+        dict(dtype="2f4"), dict(dtype="<i4"), dict(dtype=object, count=200_000), dict(dtype="f8", count=1 << 20), dict(dtype="S0"),
+        dict(dtype="f8", count=200_000), dict(dtype="f8", count=0), dict(dtype="f8", count=-7), dict(dtype="O,f8"),
+        dict(dtype="u1", offset=5), dict(dtype="f8", offset=3), dict(dtype="u1", offset=-5), dict(dtype="f8,u1"),
+        dict(dtype="u1", like=np.ones(1)), dict(dtype="u1", offset=1 << 40), dict(dtype="u1", nonsense=1),
+    ):
+        with open("x.npy", "rb") as file:
+            file.seek(8)
+            for place in ("x.npy", pathlib.Path("x.npy"), b"x.npy", file):
+                try:
+                    print(described(np.fromfile(place, **given)))
+                except Exception as error:
+                    print(type(error).__name__, error)
+            print(file.tell())
+    """
+
 ARCHIVES = {
     "aligned": "np.savez('x.npz', array_0000=large, array_0001=fortran, small=small)",
     "not aligned": "np.savez('x.npz', a=large, bb=large, ccc=fortran, small=small)",
@@ -259,6 +280,7 @@ CASES = {
     **{name: f'np.save("x.npy", np.arange(1 << 18))\n{textwrap.dedent(code)}' for name, code in WRAPPERS.items()},
     **{name: WRITTEN.format(write) for name, write in WRITERS.items()},
     "several arrays": SEVERAL,
+    "fromfile": FROMFILE,
     "safetensors": SAFETENSORS,
     "parts": PARTS,
     "one copy": ONE_COPY,
@@ -284,6 +306,10 @@ def test_archives_of_numpy(done, name):
     assert bool(outcome.shared) == (name != "compressed")
     assert ("not aligned in the file" in outcome.reasons) == (name == "not aligned")
     assert any("compressed" in reason for reason in outcome.reasons) == (name == "compressed")
+
+
+def test_calls_of_fromfile(done):
+    assert done("fromfile").shared
 
 
 def test_objects_of_joblib(done):
