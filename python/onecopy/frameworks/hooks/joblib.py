@@ -61,9 +61,7 @@ def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
     shape, dtype = wrapper.shape, wrapper.dtype
     count = math.prod(shape)
     nbytes = count * dtype.itemsize
-    source = None
-    if nbytes >= MIN_ARRAY and not dtype.hasobject and dtype.subdtype is None:
-        source = _source(descriptor_of(handle))
+    source = None if nbytes < MIN_ARRAY or dtype.hasobject else _source(descriptor_of(handle))
     if source is None:
         return None
     begin: int = handle.tell()

@@ -1,7 +1,7 @@
 """`numpy.fromfile`, with which `numpy.load` reads, returns arrays on a snapshot; so do the arrays of ``.npz`` files.
 
-**Not shared:** less than `MIN_BYTES`; Python objects, subarrays and text, in `_mapped`; what is not aligned in the
-file, in `_on`; compressed and damaged members, in `_member`; files without a snapshot, in `mapped.source_of`.
+**Not shared:** less than `MIN_BYTES`; Python objects and text, in `_mapped`; what is not aligned in the file, in
+`_on`; compressed and damaged members, in `_member`; files without a snapshot, in `mapped.source_of`.
 
 What maps and reports is loaded by the first call that needs it: most processes import numpy, and few load big files.
 """
@@ -43,7 +43,7 @@ def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offse
     is_path = isinstance(file, (str, os.PathLike))
     opened = os.fspath(file) if is_path else descriptor_of(file)
     dtype = np.dtype(dtype)
-    if sep or like is not None or not isinstance(opened, (str, int)) or dtype.hasobject or dtype.subdtype is not None:
+    if sep or like is not None or not isinstance(opened, (str, int)) or dtype.hasobject:
         return None
     begin = offset + (0 if is_path else file.tell())
     rest = (os.fstat(opened) if isinstance(opened, int) else os.stat(opened)).st_size - begin  # noqa: PTH116
