@@ -347,6 +347,19 @@ time.sleep(0.6)
     assert str(npy) in {one["path"] for one in report["shared"]}
 
 
+def test_a_run_without_a_file_of_calls_is_an_error_of_the_system(keeper):
+    keeper._calls = -1
+    with pytest.raises(OSError, match="gives no file of calls"):
+        call_log.read_run(os.environ[KEEPER])
+
+
+def test_a_process_reports_at_its_end_what_it_has_written_to(npy, tmp_path):
+    code = "import numpy, sys; array = numpy.load(sys.argv[1]); again = numpy.load(sys.argv[1]); array[:1 << 17] = 7"
+    _, report = run(sys.executable, "-c", code, npy, folder=tmp_path)
+    (found,) = report["shared"]
+    assert MIB <= found["private"] < 2 * MIB
+
+
 def test_a_fork_sends_none_of_the_lines_that_its_parent_could_not_send(keeper, monkeypatch, in_child):
     monkeypatch.setenv(call_log.RUN, os.environ[KEEPER])
     monkeypatch.setattr(call_log, "_unsent", [])

@@ -48,6 +48,7 @@ def test_what_processes_hold_privately_is_the_most_that_they_have_reported(sampl
         assert sampler.private == {ended: {path: most}}
     assert sampler.report(living=False).shared[0].pids == (ended,)
     sampled(asdict(call(os.getpid())))
+    assert set(sampler.private) == {ended, os.getpid()}
     assert sampler.report(living=True).shared[0].pids == (os.getpid(),)
 
 
@@ -126,6 +127,17 @@ def test_what_is_not_shared_has_its_reason():
         "not shared:",
         "  model.pt, 2.00 MB, by 2 processes: torch.load: map_location='cuda'",
     ]
+
+
+def test_what_takes_most_memory_comes_first():
+    shared = [call(1, path=path, shared=nbytes) for path, nbytes in (("/a", 2), ("/b", 3), ("/c", 3))]
+    copied = [
+        call(pid, path=path, shared=0, copied=n, reason="x")
+        for path, n, pid in (("/d", 5, 1), ("/e", 3, 1), ("/e", 3, 2))
+    ]
+    report = RunReport.of(copied + shared)
+    assert [one.path for one in report.shared] == ["/b", "/c", "/a"]
+    assert [one.path for one in report.copied] == ["/e", "/d"]
 
 
 def test_names_of_files_cannot_control_the_terminal():
