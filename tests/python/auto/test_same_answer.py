@@ -136,6 +136,19 @@ for damage in (1_000_000, 100, 0):
     except Exception as error:
         print(type(error).__name__, str(error)[:60])
 """
+OLD_JOBLIB = """
+    import joblib
+    from joblib.numpy_pickle import NumpyPickler
+    make = NumpyPickler._create_array_wrapper
+    def as_before_1_2(self, array):
+        made = make(self, array)
+        made.numpy_array_alignment_bytes = None
+        return made
+    NumpyPickler._create_array_wrapper = as_before_1_2
+    for length in range(9):
+        joblib.dump(["x" * length, np.arange(200_000.0)], "x")
+        print(described(joblib.load("x")[1]))
+    """
 NESTED = """
     import joblib
     class Ensemble:
@@ -146,8 +159,16 @@ NESTED = """
     joblib.dump(np.zeros(1 << 18), "base"); joblib.dump([whole, np.ones(1 << 18)], "top")
     found, last = joblib.load("top")
     print(described(found.base), described(found.weights), described(last))
+    class Copying:
+        def __setstate__(self, state):
+            self.weights = state["weights"].copy()
+    whole = Copying()
+    whole.weights = np.ones(1 << 18)
+    joblib.dump(whole, "copied")
+    print(described(joblib.load("copied").weights))
     """
 SAFETENSORS = """
+    import json
     import safetensors.numpy as st
     from safetensors import safe_open
     large = np.arange(210_000.0).reshape(700, 300)
@@ -165,6 +186,18 @@ SAFETENSORS = """
     with open("spaced", "wb") as file:  # onecopy refuses such a header
         file.write((length + 1).to_bytes(8, "little") + b" " + whole[8:])
     print({name: described(value) for name, value in st.load_file("spaced").items()})
+    for kind, size in ("F64", 8), ("BF16", 2), ("F8_E4M3", 1), ("C64", 8), ("U8", 1):
+        for first in 8, 3:
+            end = first + (size << 20)
+            header = json.dumps({"a": {"dtype": "U8", "shape": [first], "data_offsets": [0, first]},
+                                 "b": {"dtype": kind, "shape": [1 << 20], "data_offsets": [first, end]}})
+            header += " " * (-len(header) % 8)
+            data = (bytes(range(256)) * 40_000)[:end]
+            open("y", "wb").write(len(header).to_bytes(8, "little") + header.encode() + data)
+            try:
+                print(kind, {name: described(value) for name, value in st.load_file("y").items()})
+            except Exception as error:
+                print(kind, type(error).__name__, error)
     for damage in (1_000_000, 100, 0):
         os.truncate("x", damage)
         try:
@@ -287,7 +320,7 @@ CASES = {
     "one copy": ONE_COPY,
 }
 if find_spec("joblib"):
-    CASES |= {"joblib": JOBLIB, "nested": NESTED}
+    CASES |= {"joblib": JOBLIB, "old joblib": OLD_JOBLIB, "nested": NESTED}
 
 
 @pytest.fixture(scope="module")
@@ -317,11 +350,16 @@ def test_objects_of_joblib(done):
     pytest.importorskip("joblib", reason="joblib is not installed")
     assert done("joblib").shared["x"] > 2 * 210_000 * 8
     assert "of another byte order" in done("joblib").reasons
+    assert "not aligned in the file: saved by joblib before 1.2" in done("old joblib").reasons
+    assert done("old joblib").shared
     assert done("nested").shared == {"base": 8 << 18, "top": 16 << 18}
+    assert done("nested").reasons == {"arrays that the loaded object copies"}
 
 
 def test_files_of_safetensors(done):
     assert done("safetensors").shared["x"] >= 210_000 * 8
+    assert done("safetensors").shared["y"] == 8 << 20
+    assert done("safetensors").reasons == {"not aligned in the file"}
 
 
 @pytest.mark.parametrize("name", [*DAMAGED, *WRAPPERS])
