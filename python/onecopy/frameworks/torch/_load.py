@@ -512,7 +512,7 @@ def _finish(
         elif at not in sources and is_cpu(device):
             why = "computed by the module while it was loaded"
         if why:
-            copied.append(Copied(group[0].name, kept.nbytes, why))
+            copied.append(Copied(group[0].name, kept.numel() * kept.element_size(), why))
         if at in sources:
             used[sources[at]] = not why
         if kept is data:
