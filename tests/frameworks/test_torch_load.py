@@ -362,3 +362,35 @@ def test_a_module_of_four_times_the_memory_is_loaded_and_read(tmp_path, warm):
         pytest.skip(str(error))
     assert mapped == sum(one.nbytes for one in weights.values())
     assert means == pytest.approx(range(32))
+
+
+MADE = {
+    "sparse": torch.Tensor.to_sparse,
+    "sparse rows": torch.Tensor.to_sparse_csr,
+    "mkldnn": torch.Tensor.to_mkldnn,
+    "half": torch.Tensor.half,
+    "nothing": lambda _: None,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*(beta|prototype)")
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_what_a_module_makes_of_a_weight_while_it_is_loaded_is_kept_and_reported(tmp_path, make):
+    class Making(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mask", torch.eye(30))
+
+        def _load_from_state_dict(self, *given):
+            super()._load_from_state_dict(*given)
+            self.mask = make(self.mask)
+
+    module, mask = Making(), torch.ones(30, 30)
+    oc.save(tmp_path / "x.safetensors", {"mask": mask})
+    report = oc.torch.load_into(module, tmp_path / "x.safetensors")
+    if module.mask is None:
+        assert (report.mapped, report.copied) == (0, ())
+        return
+    assert (module.mask.layout, module.mask.dtype) == (make(mask).layout, make(mask).dtype)
+    assert torch.equal(module.mask.to_dense().float(), mask)
+    assert [(one.name, one.reason) for one in report.copied] == [("mask", "computed by the module while it was loaded")]
