@@ -53,7 +53,7 @@ def test_weights_that_are_larger_than_memory_reach_a_device_through_a_window(pat
     monkeypatch.setattr(page_cache, "available_memory", lambda: memory)
     oc.evict(path)
     with oc.open(path) as file:
-        tensors, job = _load.tensors_in(file, list(file), device="cpu", writable=False)
+        tensors, job = _load.tensors_in(file, list(file), device="cpu")
         if job is not None:
             job.wait()
         assert (job is None) is (file.residency().cached < 16 << 20) is (memory < file.nbytes)

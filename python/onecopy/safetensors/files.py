@@ -85,8 +85,8 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         self._is_numpy = FRAMEWORKS[framework] == "np"
         if self._is_numpy and self._device != "cpu":
             raise SafetensorError(f"device must be 'cpu' for numpy, not {device!r}")
-        self._private = str(self._device).partition(":")[0] == "cpu"
-        self._opened: ArrayFile | None = _open(filename, _MODES[backend], private=self._private)
+        private = str(self._device).partition(":")[0] == "cpu"
+        self._opened: ArrayFile | None = _open(filename, _MODES[backend], private=private)
 
     def keys(self) -> list[str]:
         """Return the names of the arrays in the file, sorted."""
@@ -143,7 +143,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return self._tensors(entries, self._device)
 
     def _tensors(self, entries: list[Entry], device: Any) -> dict[str, Any]:
-        return _tensors(self._file, entries, device, writable=self._private)
+        return _tensors(self._file, entries, device)
 
     def _array(self, entry: Entry) -> Any:
         if is_raw(entry.dtype):
@@ -223,7 +223,7 @@ def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> Arr
     )
 
 
-def _tensors(file: ArrayFile, entries: list[Entry], device: Any, *, writable: bool) -> dict[str, Any]:
+def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, Any]:
     """Return tensors on the mapping of a file, or on a device; F4 as torch has it, two elements in an item."""
     from onecopy.frameworks.torch._load import dtype_in_torch, expect_torch, tensors_in  # here: it loads numpy
 
@@ -232,7 +232,7 @@ def _tensors(file: ArrayFile, entries: list[Entry], device: Any, *, writable: bo
         if dtype_in_torch(entry.dtype, entry.shape) is None:
             reason = f"torch has no dtype for {entry.dtype} elements of the shape {list(entry.shape)}"
             raise SafetensorError(f"{entry.name!r}: {reason}", Kind.UNSUPPORTED, path=file.path)
-    return tensors_in(file, [entry.name for entry in entries], device=device, writable=writable)[0]
+    return tensors_in(file, [entry.name for entry in entries], device=device)[0]
 
 
 def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def load(
     private = is_cpu(device) and not unsafe_shared
     with arrays.open_arrays(path, private=private) as file:
         wanted = list(file) if names is None else list(names)
-        return tensors_in(file, wanted, device=device, writable=private)[0]
+        return tensors_in(file, wanted, device=device)[0]
 
 
 def load_into(
@@ -243,7 +243,7 @@ def load_into(
         entries = {name[len(prefix) :]: file.entry(name) for name in file if name.startswith(prefix)}
         taken = entries if on_cpu else entries.keys() & {slot.name for slot in slots}
         names = [one.name for name, one in entries.items() if name in taken]
-        tensors, job = tensors_in(file, names, device=device, writable=not unsafe_shared, max_bytes=max_bytes)
+        tensors, job = tensors_in(file, names, device=device, max_bytes=max_bytes)
         if others := [one.name for name, one in entries.items() if name not in taken]:  # a hook may rename them
             tensors |= load(path, names=others, unsafe_shared=unsafe_shared)
             if file.changed():
@@ -274,13 +274,13 @@ def is_cpu(device: Any) -> bool:
 
 
 def tensors_in(
-    file: arrays.ArrayFile, names: list[str], *, device: Any, writable: bool, max_bytes: int | str | None = None
+    file: arrays.ArrayFile, names: list[str], *, device: Any, max_bytes: int | str | None = None
 ) -> tuple[dict[str, Any], WarmJob | None]:
     """Return arrays of a file as tensors on its mapping, or as copies on a device with the job that reads ahead."""
     import torch
 
     if is_cpu(device):
-        return _tensors(file, names, writable=writable), None
+        return _tensors(file, names), None
     torch.empty(0, device=device)  # raises torch's own error for a device that this machine does not have
     in_order = sorted(names, key=lambda name: (file.path_of(name), file.entry(name).offset))
     job, sent = None, {}
@@ -288,7 +288,7 @@ def tensors_in(
         sent = _sent(file, in_order, device)
     elif not _pinned(file, in_order, device):
         job = file.warm(in_order, wait=False, max_bytes=max_bytes)
-    state = _tensors(file, in_order, writable=False, device=device, bases=sent)
+    state = _tensors(file, in_order, device=device, bases=sent)
     for name in names:
         file.memory_of(name)  # raises DataLost if the file was truncated while it was read
     return {name: state[name] for name in names}, job
@@ -337,14 +337,13 @@ def _sent(file: arrays.ArrayFile, names: Iterable[str], device: Any) -> dict[_Pl
     return sent
 
 
-def _bytes(view: memoryview, *, writable: bool = False) -> Any:
+def _bytes(view: memoryview) -> Any:
     import torch
 
     if not len(view):
         return torch.empty(0, dtype=torch.uint8, device="cpu")
     with warnings.catch_warnings():
-        if not writable:
-            warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
+        warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
         return torch.frombuffer(view, dtype=torch.uint8)
 
 
@@ -352,7 +351,6 @@ def _tensors(
     file: arrays.ArrayFile,
     names: Iterable[str],
     *,
-    writable: bool,
     device: Any = None,
     bases: dict[_Place, Any] | None = None,
 ) -> dict[str, Any]:
@@ -363,7 +361,7 @@ def _tensors(
         view, kind, shape, strides = file.memory_of(name)
         place = _place_of(file, name)
         if place not in bases or not len(view):  # weights without bytes share no storage, which could be resized
-            base = _bytes(view, writable=writable)
+            base = _bytes(view)
             bases[place] = base if device is None else base.to(device)
         base, dtype = bases[place], dtype_in_torch(kind, shape)
         if dtype is None:
