@@ -12,6 +12,7 @@ from tests.support.children import call_in_child
 from tests.support.memory_group import NoMemoryGroupError, memory_group
 
 import onecopy as oc
+from onecopy.frameworks.torch._load import cast_once
 from onecopy.memory import proc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -362,6 +363,15 @@ def test_a_module_of_four_times_the_memory_is_loaded_and_read(tmp_path, warm):
         pytest.skip(str(error))
     assert mapped == sum(one.nbytes for one in weights.values())
     assert means == pytest.approx(range(32))
+
+
+def test_a_cast_leaves_the_store_with_the_file_that_it_is_made_from(tmp_path):
+    store, path = oc.Store(tmp_path / "store"), tmp_path / "x.safetensors"
+    oc.save(path, {"x": torch.ones(9)})
+    cast_once(path, torch.bfloat16, store)
+    assert store.prune(missing_source=True).removed == []
+    path.unlink()
+    assert len(store.prune(missing_source=True).removed) == 1
 
 
 MADE = {

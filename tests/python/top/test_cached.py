@@ -163,6 +163,16 @@ def test_an_input_that_changes_while_it_is_read_is_an_error_and_nothing_is_kept(
     assert list(oc.cached(inputs=paths, store=store)(lambda: [2])()) == [2]
 
 
+@pytest.mark.parametrize("codec", ["records", "object"])
+def test_a_result_leaves_the_store_with_the_file_that_it_is_made_from(tmp_path, codec):
+    store, path = oc.Store(tmp_path / "store"), tmp_path / "x.txt"
+    path.write_text("1")
+    oc.cached(inputs=[path], store=store, codec=codec)(lambda: [path.read_text()])()
+    assert store.prune(missing_source=True).removed == []
+    path.unlink()
+    assert len(store.prune(missing_source=True).removed) == 1
+
+
 def test_wrong_uses_are_errors_that_name_them(source, store):
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"'lock' of the function, a lock, cannot be pickled"):
