@@ -302,6 +302,26 @@ def test_a_server_that_is_stopped_holds_up_no_process_and_the_report_says_so(npy
     assert found["reason"] == "onecopy run cannot be asked: it did not answer within 1 s"
 
 
+@pytest.mark.parametrize(("is_silent", "reason"), [(True, "has not answered"), (False, "has ended")])
+def test_a_server_that_ends_or_stops_after_its_proof_is_not_waited_for(npy, monkeypatch, is_silent, reason):
+    monkeypatch.setattr(protocol, "PAUSE_S", 1)
+    listening, server = protocol.listen()
+    monkeypatch.setenv(KEEPER, server)
+
+    def answer_once():
+        made, _ = socket.socket(fileno=listening).accept()
+        with made:
+            made.recv(64)
+            made.send(server.split()[2].encode())
+            return bool(made.recv(64)) and (not is_silent or made.recv(64) == b"")
+
+    answering = fork(answer_once)
+    os.close(listening)
+    with pytest.raises(NoSnapshot, match=reason):
+        take(str(npy))
+    assert status_of(answering) == 0
+
+
 def test_a_server_that_did_not_answer_is_not_asked_again_until_that_is_wanted(monkeypatch):
     monkeypatch.setattr(protocol, "_silent", {})
     listening, server = protocol.listen()
