@@ -262,6 +262,17 @@ def test_without_memory_the_store_has_the_snapshot(keeper, file, monkeypatch, tm
         assert contents(taken) == file.read_bytes()
 
 
+@pytest.mark.parametrize(("error", "raised"), [(PermissionError, NoSnapshot), (TimeoutError, TimeoutError)])
+def test_what_the_system_refuses_is_no_snapshot_and_what_times_out_does_so(keeper, file, monkeypatch, error, raised):
+    def refuse(*_, **__):
+        raise error(1, "refused")
+
+    monkeypatch.setattr(snapshots._core, "take_snapshot", refuse)
+    with pytest.raises(raised, match="refused") as found:
+        take(str(file))
+    assert raised is NoSnapshot or found.value.filename == str(file)
+
+
 def mapped(path):
     """List the processes that map a snapshot of a file."""
     found = []

@@ -118,6 +118,11 @@ def test_inputs_may_depend_on_arguments(tmp_path, store, calls):
     assert list(contents(tmp_path, ["a"])) == ["a"]
     assert len(calls()) == 3
     assert contents.key(tmp_path, ["a", "b"]) != contents.key(tmp_path, ["a"])
+    assert (
+        contents.key(tmp_path, names=["a"])
+        == contents.key(folder=tmp_path, names=["a"])
+        == contents.key(tmp_path, ["a"])
+    )
 
 
 def test_objects_are_loaded_from_a_mapped_file(source, store, calls):
