@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from onecopy.store.keys import name_of
-from onecopy.store.packages import package_of, requires_onecopy
+from onecopy.store.packages import package_of, requires_onecopy, version_of
 
 Build = Callable[[str], None]
 
@@ -124,8 +124,25 @@ def test_each_installed_package_is_identified_by_the_distributions_that_provide_
             expected = {f"{re.sub('[-_.]+', '_', each)}-{importlib.metadata.version(each)}".lower() for each in names}
             parts = [each.rpartition("-") for each in found]
             assert {f"{re.sub('[-_.]+', '_', name)}-{version}".lower() for name, _, version in parts} <= expected
+            assert set(str(version_of(spec.origin)).split(", ")) == {version for _, _, version in parts}
             compared += 1
     assert compared > 20
+    assert [version_of(file) for file in (__file__, os.__file__, None)] == [None] * 3
+
+
+@pytest.mark.parametrize("requires", [True, False])
+def test_code_beside_a_function_is_followed_if_its_package_requires_onecopy(tmp_path, requires):
+    site = tmp_path / "site-packages"
+    with zipfile.ZipFile(wheel(tmp_path, "", "1.0", hashed=True)) as file:
+        file.extractall(site)
+    if requires:
+        with (site / "Dist_Of_Test-1.0.dist-info" / "METADATA").open("a") as file:
+            file.write("Requires-Dist: onecopy\n")
+    keys = set()
+    for number in "12":  # edited in place: the list of installed files is the same
+        (site / "module_of_test.py").write_text(f"{LIBRARY.format(number)}\ndef rows(): return [g()]\n")
+        keys.add(run("from module_of_test import rows", site)["key"])
+    assert len(keys) == 1 + requires
 
 
 def compiled(folder: Path, name: str, source: str) -> Build:
