@@ -320,6 +320,8 @@ def test_a_server_that_ends_or_stops_after_its_proof_is_not_waited_for(npy, monk
     with pytest.raises(NoSnapshot, match=reason):
         take(str(npy))
     assert status_of(answering) == 0
+    with pytest.raises(NoSnapshot, match="cannot be asked: Connection refused"):
+        take(str(npy))
 
 
 def test_a_server_that_did_not_answer_is_not_asked_again_until_that_is_wanted(monkeypatch):
