@@ -184,8 +184,12 @@ def test_a_step_that_fails_leaves_the_value_the_error_and_its_context():
         except ValueError as error:
             assert error.__context__ is None
         Owner.load = staticmethod(Owner.load.__wrapped__)
-    (call,) = onecopy.auto.calls()
-    assert (call.function, call.reason) == ("Owner.load", "KeyError: 'ours'")
+    assert (hooks.guarded("Owner.save", fails), hooks.guarded("Owner.save", len, "x")) == (None, 1)
+    found = [(call.function, call.reason) for call in onecopy.auto.calls()]
+    assert found == [("Owner.load", "KeyError: 'ours'"), ("Owner.save", "KeyError: 'ours'")]
+    seen = []
+    hooks.call_before(Owner, "load", lambda *args: seen.append(args))
+    assert (Owner.load("x"), seen) == (["x"], [("x",)])
     """
     run_python(code)
 
