@@ -82,6 +82,8 @@ class Reached:
 
 
 _MISSING = object()
+_MOST_KEPT = 10_000
+"""Items of a value that is kept in memory, though the program may drop it."""
 _EMPTY = types.CellType()
 _FLAT = {type(None), bool, int, float, str, bytes}
 _AT_ONCE = 10_000  # items
@@ -354,8 +356,11 @@ class Form:
             self.reached.cells += [(cell, cell.cell_contents) for cell in cells]
 
     def _note_name(self, names: Mapping[str, Any], name: str) -> None:
+        value = names.get(name, _MISSING)
+        if isinstance(value, (bytes, str, tuple)) and len(value) > _MOST_KEPT:
+            self.reached = None
         if self.reached is not None:
-            self.reached.names.append((names, name, names.get(name, _MISSING)))
+            self.reached.names.append((names, name, value))
 
     def _add_annotations(self, value: Any, scope: Mapping[str, Any]) -> None:
         """Add the annotations of a function or class, and what names in annotations that are text mean."""

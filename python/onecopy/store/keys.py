@@ -70,9 +70,11 @@ def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str,
         or (known.reached and not known.reached.is_unchanged())
     ):
         form = _form_of(Program(function), "the function")
-        if len(_known) >= _MAX_KNOWN:
-            _known.clear()
-        known = _known[id(function)] = _Known(function, form.reached, form.hash.hexdigest())
+        known = _Known(function, form.reached, form.hash.hexdigest())
+        if "<locals>" not in getattr(inner, "__qualname__", "<locals>"):  # which a module keeps as well
+            if len(_known) >= _MAX_KNOWN:
+                _known.clear()
+            _known[id(function)] = known
     digest = known.digest
     if call is not None:
         args, kwargs = call
