@@ -96,7 +96,7 @@ DAMAGED = {
     "missing": "os.unlink('x.npy')",
     "a folder": "os.unlink('x.npy'), os.mkdir('x.npy')",
     "a bad archive": "(np.savez('x.npz', array_0000=np.ones(1 << 18)), os.replace('x.npz', 'x.npy'),"
-    " os.pwrite(os.open('x.npy', os.O_WRONLY), b'x', 90_000))",
+    " opened := os.open('x.npy', os.O_WRONLY), os.pwrite(opened, b'x', 90_000), os.close(opened))",
     "another keyword": "os.environ.update(KEY='nonsense')",
 }
 ERRORS = """
