@@ -278,6 +278,13 @@ def test_an_ended_holder_whose_number_was_used_again_is_noticed(path: Path) -> N
         assert is_held(1)
 
 
+def test_a_forked_child_that_closes_a_holder_takes_no_name_from_its_parent(path: Path) -> None:
+    with Holder(names={NAME: path}) as hold:
+        hold.refresh()
+        call_in_child(hold.close)
+        assert is_held(1)
+
+
 def test_a_file_that_is_written_in_place_is_not_copied_before_it_is_at_rest(path: Path, tmp_path: Path) -> None:
     save(tmp_path / "other", 2)
     pieces = (tmp_path / "other").read_bytes()
