@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onecopy.store import packages
 from onecopy.store.keys import name_of
 from onecopy.store.packages import package_of, requires_onecopy, version_of
 
@@ -217,3 +218,11 @@ def test_a_name_in_a_pickle_identifies_the_object_that_has_it_alone():
         name_of(functools.partial(np.frompyfunc(function, 1, 1))) for function in (lambda x: x + 1, lambda x: x + 2)
     }
     assert len(keys | {name_of(np.add), name_of(np.subtract)}) == 4
+
+
+def test_a_module_that_is_installed_as_compiled_python_alone_is_identified_by_its_contents(tmp_path):
+    path = tmp_path / "module.pyc"
+    path.write_bytes(b"one")
+    before = packages.contents_of(str(path))
+    path.write_bytes(b"two")
+    assert packages.contents_of(str(path)) != before
