@@ -67,7 +67,6 @@ def byte_count(name: str, size: int | str) -> int:
     """Return a size in bytes from an integer or from text such as "512 MiB"; ValueError if the text is not a size."""
     if not isinstance(size, str):
         return non_negative(name, operator.index(size))
-
     return parse_size(size)
 
 

@@ -137,8 +137,8 @@ class Form:
             self._add_tuple(value)
         elif isinstance(value, (type, types.FunctionType, types.ModuleType)) and (name := self._library_name(value)):
             self._put_text(b"library", name)
-        elif self._is_compared_by_value(kind) or not self._was_seen(value):
-            if not (kind is types.FunctionType or value is self._noted or self._is_compared_by_value(kind)):
+        elif (is_value := self._is_compared_by_value(kind)) or not self._was_seen(value):
+            if not (is_value or kind is types.FunctionType or value is self._noted):
                 self.reached = None
             if kind in _FORMS:
                 _FORMS[kind](self, value)
