@@ -63,23 +63,21 @@ def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str,
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
-    known = _known.get(id(function))
-    if (
-        known is None
-        or (known.reached is None and call is None)
-        or (known.reached and not known.reached.is_unchanged())
-    ):
-        form = _form_of(Program(function), "the function")
-        known = _Known(function, form.reached, form.hash.hexdigest())
-        if "<locals>" not in getattr(inner, "__qualname__", "<locals>"):  # which a module keeps as well
+    digest = ""
+    if "<locals>" not in getattr(inner, "__qualname__", "<locals>"):  # its module keeps it as well
+        known = _known.get(id(function))
+        if known is None or (call is None if known.reached is None else not known.reached.is_unchanged()):
+            form = _form_of(Program(function), "the function")
             if len(_known) >= _MAX_KNOWN:
                 _known.clear()
-            _known[id(function)] = known
-    digest = known.digest
-    if call is not None:
-        args, kwargs = call
-        whole = Program(function) if known.reached is None else digest  # arguments may be what the function reaches
-        digest = digest_of([whole, args, kwargs] if kwargs else (whole, *args), "the arguments of the function")
+            known = _known[id(function)] = _Known(function, form.reached, form.hash.hexdigest())
+        digest = known.digest if known.reached is not None or call is None else ""
+    args, kwargs = call or ((), {})
+    if not digest:  # arguments may be what the function reaches
+        whole = function if call is None else functools.partial(function, *args, **kwargs)
+        digest = digest_of(Program(whole), "the function")
+    elif call is not None:
+        digest = digest_of([digest, args, kwargs] if kwargs else (digest, *args), "the arguments of the function")
     return f"{getattr(inner, '__qualname__', type(inner).__qualname__)} {digest}"
 
 
