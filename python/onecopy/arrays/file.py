@@ -361,7 +361,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
             "file": as they lie in the file, which a disk reads fastest; "names": as in `names`.
         window
             Bytes of the file that may be in memory at a time, as a number or text; at least 8 MiB, and no more than
-            half of the available memory is used. A quarter is in use while the rest is being read. Larger arrays are
+            a quarter of the available memory is used. A quarter of it is in use while the rest is being read. Larger arrays are
             given in parts, whole rows each. A part by itself, of whatever size, is a row that does not fit, an array of
             packed elements, and one that is not in C order.
 

@@ -62,7 +62,7 @@ def stream(file: ArrayFile, names: Iterable[Part] | None, order: str, window: in
         asked.sort(key=lambda part: (places[file.path_of(part[0])], file.entry(part[0]).offset))
     available = page_cache.available_memory()
     if available is not None:
-        window = min(window, max(available // 2, _SMALLEST))
+        window = min(window, max(available // 4, _SMALLEST))  # what is made of the parts needs memory, too
     limit = window // _CHUNKS
     pieces = [piece for name, rows in asked for piece in _pieces(file, name, rows, limit)]
     return _streamed(file, [_chunk(file, parts) for parts in _chunks(pieces, limit)], window)

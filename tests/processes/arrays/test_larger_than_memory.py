@@ -34,6 +34,7 @@ SLACK = 64 * MIB
 class Files(NamedTuple):
     large: Path
     other: Path
+    outside: Path
     target: Path
 
 
@@ -43,16 +44,19 @@ class Seen(NamedTuple):
     """Bytes of the large file in the page cache, at most."""
     other: float
     """The part of the other file that was left in the page cache."""
+    outside: float
+    """The same of a file that was cached outside the group: less than all of it was dropped by the machine itself."""
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
     folder = tmp_path_factory.mktemp("larger than memory")
-    files = Files(folder / "large.oc", folder / "other.oc", folder / "target.oc")
+    files = Files(*(folder / f"{name}.oc" for name in Files._fields))
     rng = np.random.default_rng(5)
     block = rng.integers(0, 255, (256, 32 << 10), np.uint8)
     oc.save(files.large, {f"a{i}": block + np.uint8(i) for i in range(LARGE // block.nbytes)})
-    oc.save(files.other, {"other": np.ones(OTHER, np.uint8)})
+    for path in files.other, files.outside:
+        oc.save(path, {"other": np.ones(OTHER, np.uint8)})
     yield files
     for path in files:
         path.unlink(missing_ok=True)
@@ -78,6 +82,12 @@ def highest_cached(path: Path) -> Iterator[list[int]]:
         thread.join()
 
 
+def part_in_cache(path: Path) -> float:
+    seen = residency(path)
+    assert seen.cached is not None
+    return seen.cached / seen.bytes
+
+
 @pytest.fixture
 def in_group(files: Files) -> Callable[[Callable[[Files], Any]], Seen]:
     """Give a function that calls work(files) in a child, in the group, where the other file is cached."""
@@ -88,14 +98,17 @@ def in_group(files: Files) -> Callable[[Callable[[Files], Any]], Seen]:
             oc.warm(files.other)
             with highest_cached(files.large) as highest:
                 answer = work(files)
-            left = residency(files.other)
-            assert left.cached is not None
-            return Seen(answer, highest[0], left.cached / left.bytes)
+            return Seen(answer, highest[0], part_in_cache(files.other), part_in_cache(files.outside))
 
-        oc.evict([files.large, files.other])
-        with memory_group(GROUP) as enter:
-            seen: Seen = call_in_child(lambda: child(enter))
-            return seen
+        for _ in range(5):
+            oc.evict([files.large, files.other])
+            oc.warm(files.outside)
+            with memory_group(GROUP) as enter:
+                seen: Seen = call_in_child(lambda: child(enter))
+            if seen.outside == 1:
+                return seen
+            files.target.unlink(missing_ok=True)
+        pytest.skip("this machine drops what is cached by itself")
 
     try:
         with memory_group(GROUP):
@@ -140,7 +153,7 @@ def convert_file(files: Files) -> int:
 
 @pytest.mark.parametrize(
     ("work", "window"),
-    [(verify, 0), (stream, WINDOW), (stream_slowly, WINDOW), (save, GROUP // 2), (convert_file, GROUP // 2)],
+    [(verify, 0), (stream, WINDOW), (stream_slowly, WINDOW), (save, GROUP // 4), (convert_file, GROUP // 4)],
 )
 def test_a_file_of_twice_the_memory_displaces_no_other(in_group, files, work, window):
     seen = in_group(work)
