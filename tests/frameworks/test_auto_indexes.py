@@ -278,6 +278,7 @@ def test_an_index_of_usearch_answers_from_a_snapshot_and_is_read_when_it_is_chan
     assert bool(copied(outcome)) == (name not in ("read", "reset", "errors"))
 
 
+@pytest.mark.nightly
 def test_the_report_has_what_to_do_with_an_index_of_hnswlib(tmp_path):
     pytest.importorskip("hnswlib", reason="hnswlib is not installed")
     outcome = same_answer(HNSWLIB, tmp_path, prelude=f"{PRELUDE}\nimport hnswlib")

@@ -59,6 +59,7 @@ def command_of(workers):
     return [*PYTHON, *GUNICORN, "-w", str(workers), "app:app"]
 
 
+@pytest.mark.nightly
 def test_workers_alone_are_killed(case, tmp_path):
     workers, _, _, limit = case
     with limited(command_of(workers), tmp_path, limit) as server:

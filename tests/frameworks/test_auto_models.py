@@ -202,6 +202,7 @@ assert shared("numpy.load") == vectors.nbytes
     run_shared(code, tmp_path)
 
 
+@pytest.mark.nightly
 def test_vectors_of_spacy_are_in_memory_once_for_all_processes(tmp_path):
     pytest.importorskip("spacy", reason="spaCy is not installed")
     make = """

@@ -59,6 +59,7 @@ def test_held_weights_are_not_read_again_after_all_processes_were_killed(model, 
     assert sum(answer["read"] for answer in answers) < weights // 50
 
 
+@pytest.mark.nightly
 def test_weights_that_nothing_holds_are_read_from_the_disk_again(model, tmp_path):
     """What the test above measures would show it."""
     path, weights = model

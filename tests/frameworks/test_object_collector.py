@@ -39,7 +39,7 @@ print(len(fitted))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_model_of_scikit_learn_with_buffers_is_saved_and_dropped_under_any_threshold(python, tmp_path):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     assert int(python(SCRIPT, str(tmp_path / "model.oc"))) > 100

@@ -89,6 +89,7 @@ ARCHITECTURES = [
     "UMT5Model",
     "ViTModel",
 ]
+EACH_TIME = {"BertModel", "GPT2LMHeadModel", "LlamaForCausalLM", "MixtralForCausalLM", "T5ForConditionalGeneration"}
 TYPES = ["float32", "float16", "bfloat16"]
 
 
@@ -123,7 +124,9 @@ def bits(tensor: Any) -> bytes:
 
 @pytest.mark.filterwarnings("ignore:all .* of the weights are private")
 @pytest.mark.parametrize("sharded", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["single", "sharded"])
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in EACH_TIME else pytest.mark.nightly) for name in ARCHITECTURES]
+)
 def test_an_architecture_is_as_transformers_loads_it(name, sharded, tmp_path):
     made = small_model(name)
     for stored in ("float32", "bfloat16"):

@@ -136,6 +136,7 @@ def test_a_file_of_a_node_is_received_by_the_others(ray_nodes, tmp_path):
         ray.get(ray_nodes.on(0, opened, handle))
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_on_a_lost_node_alone_is_not_found(tmp_path):
     with RayNodes(tmp_path, 2) as cluster:
         path = tmp_path / "model.safetensors"

@@ -55,7 +55,10 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("bug", PLANTED)
+EACH_TIME, RARELY = ("nothing", "a wrong byte"), ("a descriptor", "a temporary file", "a private copy")
+
+
+@pytest.mark.parametrize("bug", [*EACH_TIME, *(pytest.param(bug, marks=pytest.mark.nightly) for bug in RARELY)])
 def test_the_driver_reports_what_was_planted_and_nothing_else(tmp_path: Path, bug: str) -> None:
     plant, message = PLANTED[bug]
     code = f"{PLANT}\n{plant}\nsys.exit(long_run.main(sys.argv[1:]))"

@@ -388,6 +388,7 @@ def test_an_import_stops_at_a_signal_and_at_an_exception_of_progress(large, tmp_
     assert not (tmp_path / "no.oc").exists()
 
 
+@pytest.mark.unsanitized  # 16 s there
 def test_other_threads_run_meanwhile(large, tmp_path):
     turns = 0
     ended = threading.Event()
