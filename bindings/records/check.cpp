@@ -82,7 +82,7 @@ void Checker::check_dict(PyObject* dict, const Path& path) {
   KeyHashes hashes;
   for (; PyDict_Next(dict, &at, &here.key, &value) != 0; ++here.number) {
     if (std::cmp_greater(size, KeyHashes::most) && !hashes.count(here.key))
-      refuse_type(path, "a dict with more than " + std::to_string(KeyHashes::most) + " keys of one hash");
+      refuse_type(path, concat("a dict with more than ", KeyHashes::most, " keys of one hash"));
     if (is_leaf(here.key) && is_leaf(value)) continue;
     const nb::object held_key = nb::borrow(here.key);
     const nb::object held_value = nb::borrow(value);

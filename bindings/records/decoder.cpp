@@ -136,9 +136,8 @@ PyObject* Decoder::number(std::uint64_t i) const {
   const double value = node_->real(i);
   if (!node_->bits.at(i)) return PyFloat_FromDouble(value);
   if (!std::isfinite(value))
-    throw FormatError(FormatError::malformed,
-                      "'" + node_->path() + "': value " + std::to_string(i) +
-                          " is marked as an integer and is NaN or infinite: the file is damaged");
+    reject(FormatError::malformed, "'" + node_->path() + "': value " + std::to_string(i) +
+                                       " is marked as an integer and is NaN or infinite: the file is damaged");
   return PyLong_FromDouble(value);
 }
 
@@ -148,8 +147,8 @@ nb::object Decoder::text(std::uint64_t i) const {
   if (object != nullptr) return nb::steal(object);
   if (PyErr_ExceptionMatches(PyExc_UnicodeDecodeError) == 0) throw nb::python_error();
   PyErr_Clear();
-  throw FormatError(FormatError::malformed,
-                    "'" + node_->path() + "': value " + std::to_string(i) + " is not UTF-8: the file is damaged");
+  reject(FormatError::malformed,
+         "'" + node_->path() + "': value " + std::to_string(i) + " is not UTF-8: the file is damaged");
 }
 
 nb::object Decoder::bigint(std::uint64_t i) const {
@@ -228,13 +227,13 @@ nb::object Decoder::map(std::uint64_t i) const {
   for (std::uint64_t at = range.begin; at < range.end; ++at) {
     const nb::object key = children_[0].value(at);
     if (!hashes.count(key.ptr()))
-      throw FormatError(FormatError::too_costly, "'" + children_[0].node().path() + "': a dict has more than " +
-                                                     std::to_string(KeyHashes::most) + " keys of one hash");
+      reject(FormatError::too_costly, "'", children_[0].node().path(), "': a dict has more than ", KeyHashes::most,
+             " keys of one hash");
     if (PyDict_SetItem(dict.ptr(), key.ptr(), children_[1].value(at).ptr()) != 0) {
       if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
       PyErr_Clear();
-      throw FormatError(FormatError::malformed, "'" + node_->path() + "': value " + std::to_string(i) +
-                                                    " has a key that cannot be hashed: the file is damaged");
+      reject(FormatError::malformed, "'" + node_->path() + "': value " + std::to_string(i) +
+                                         " has a key that cannot be hashed: the file is damaged");
     }
     if ((at - range.begin) % between_signals == between_signals - 1) check_signals();
   }
@@ -248,9 +247,9 @@ nb::object Decoder::dtype() const {
   // Only the spelling that is written: others hide text, such as '=U3' or a structured type with a field of it.
   const bool is_spelled = !array || nb::cast<std::string>(dtype.attr("str")) == node_->type->name;
   if (!is_spelled || nb::cast<std::size_t>(dtype.attr("itemsize")) != size || nb::cast<bool>(dtype.attr("hasobject")))
-    throw FormatError(FormatError::inconsistent, "'" + node_->path() + "': items of " + std::to_string(size) +
-                                                     " bytes of the type " + nb::cast<std::string>(nb::str(dtype)) +
-                                                     ": the file is damaged");
+    reject(FormatError::inconsistent, "'" + node_->path() + "': items of " + std::to_string(size) +
+                                          " bytes of the type " + nb::cast<std::string>(nb::str(dtype)) +
+                                          ": the file is damaged");
   return dtype;
 }
 
@@ -279,8 +278,8 @@ void Decoder::expect_characters(Node::Range range) const {
     std::memcpy(&character, bytes.data() + at, sizeof character);
     if (swapped) character = __builtin_bswap32(character);
     if (character > 0x10FFFF)
-      throw FormatError(FormatError::malformed,
-                        "'" + node_->path() + "': an array of text has an invalid character: the file is damaged");
+      reject(FormatError::malformed,
+             "'" + node_->path() + "': an array of text has an invalid character: the file is damaged");
   }
 }
 

@@ -50,11 +50,10 @@ Bytes ArrayFile::rows(std::string_view name, std::uint64_t begin, std::uint64_t 
   const Entry& found = entry(name);
   const std::uint64_t extent = found.shape.empty() ? 0 : found.shape.front();
   if (begin > end || end > extent)
-    throw std::out_of_range("'" + std::string(name) + "': rows [" + std::to_string(begin) + ", " + std::to_string(end) +
-                            ") of " + std::to_string(extent));
+    throw std::out_of_range(concat("'", name, "': rows [", begin, ", ", end, ") of ", extent));
   if (extent == 0 || found.length % extent != 0) {
     if (begin == end) return {};
-    throw std::out_of_range("'" + std::string(name) + "': its rows do not begin on bytes");
+    throw std::out_of_range(concat("'", name, "': its rows do not begin on bytes"));
   }
   const std::uint64_t row = found.length / extent;
   return bytes(found).subspan(begin * row, (end - begin) * row);

@@ -35,7 +35,7 @@ void ArrayWriter::begin() {
 void ArrayWriter::write(Bytes bytes) {
   while (!bytes.empty()) {
     if (next_ == layout_.placements().size())
-      throw FormatError(FormatError::inconsistent, "more bytes were given than the arrays have");
+      reject(FormatError::inconsistent, "more bytes were given than the arrays have");
     const auto part = bytes.first(std::min<std::uint64_t>(left_, bytes.size()));
     put(part);
     bytes = bytes.subspan(part.size());
@@ -77,8 +77,7 @@ void ArrayWriter::checksum(Bytes bytes) {
 void ArrayWriter::commit() {
   if (next_ != layout_.placements().size()) {
     const auto& array = layout_.arrays()[layout_.placements()[next_].array.value_or(0)];
-    throw FormatError(FormatError::inconsistent,
-                      "'" + array.name + "' lacks its last " + std::to_string(left_) + " bytes");
+    reject(FormatError::inconsistent, "'", array.name, "' lacks its last ", left_, " bytes");
   }
   if (layout_.checksum()) {
     const std::string header = layout_.header(blocks_);
@@ -100,9 +99,8 @@ void write_all(ArrayWriter& writer, std::span<const NamedArray> arrays) {
     if (!placement.array) continue;
     const auto bytes = arrays[*placement.array].bytes;
     if (bytes.size() != placement.length)
-      throw FormatError(FormatError::inconsistent,
-                        "'" + arrays[*placement.array].spec.name + "' has " + std::to_string(bytes.size()) +
-                            " bytes, its type and shape need " + std::to_string(placement.length));
+      reject(FormatError::inconsistent, "'", arrays[*placement.array].spec.name, "' has ", bytes.size(),
+             " bytes, its type and shape need ", placement.length);
     writer.write(bytes);
   }
   writer.commit();

@@ -64,10 +64,10 @@ bool is_text(Bytes first) noexcept {
 void refuse_other_formats(Bytes first) {
   for (const auto& other : signatures::other_formats)
     if (other.signature.is_in(first))
-      throw FormatError(FormatError::not_this_format, "not an array file: this is " + std::string(other.what));
+      reject(FormatError::not_this_format, "not an array file: this is " + std::string(other.what));
   if (is_text(first))
-    throw FormatError(FormatError::not_this_format,
-                      "not an array file: this is text ('onecopy import' reads rows of JSON and CSV)");
+    reject(FormatError::not_this_format,
+           "not an array file: this is text ('onecopy import' reads rows of JSON and CSV)");
 }
 
 void refuse_prepacked(const Mapping& mapping) {
@@ -76,10 +76,9 @@ void refuse_prepacked(const Mapping& mapping) {
   if (size < end.size()) return;
   mapping.read(size - end.size(), std::as_writable_bytes(std::span(end)));
   if (std::string_view(end.data(), end.size()) == onnx::prepacked_end)
-    throw FormatError(
-        FormatError::not_this_format,
-        "not an array file: these are weights that were prepacked for ONNX Runtime, without checksums, and only an "
-        "ONNX Runtime session reads them");
+    reject(FormatError::not_this_format,
+           "not an array file: these are weights that were prepacked for ONNX Runtime, without checksums, and only an "
+           "ONNX Runtime session reads them");
 }
 
 Index read_safetensors(const Mapping& mapping, Bytes begin) {

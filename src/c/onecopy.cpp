@@ -319,7 +319,7 @@ int onecopy_get_or_build(const char* key, onecopy_build build, void* context, co
     const auto store = Store::open(known.folder != nullptr ? known.folder : default_folder(Place::disk).path);
     const auto call = [&](const std::filesystem::path& target) {
       if (const int status = build(target.c_str(), context); status != 0)
-        throw BuildFailed(status, "build '" + text + "': the build function returned " + std::to_string(status));
+        throw BuildFailed(status, concat("build '", text, "': the build function returned ", status));
     };
     const Artefact artefact = store.get_or_build(text, call, building);
     auto opened = open.raw != 0

@@ -43,8 +43,8 @@ ByteRange range_in_file(std::uint64_t size, const MappingOptions& options, const
   const ByteRange range{options.offset, options.length.value_or(rest)};
   if (!in_bounds(size, range.offset, range.length) || options.offset > size)
     throw OsError("map", path, EINVAL,
-                  "a range of " + std::to_string(range.length) + " bytes at offset " + std::to_string(range.offset) +
-                      " does not fit the file of " + std::to_string(size) + " bytes");
+                  concat("a range of ", range.length, " bytes at offset ", range.offset, " does not fit the file of ",
+                         size, " bytes"));
   if (range.length == 0) throw OsError("map", path, EINVAL, "a range of 0 bytes");
   if (range.length > std::numeric_limits<std::size_t>::max() / 2)
     throw OsError("map", path, ENOMEM, "the range is larger than the address space");

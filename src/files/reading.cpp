@@ -128,8 +128,8 @@ void throw_if_stopped(const Watched& watched, const char* operation, const std::
   if (watched.interrupted) std::rethrow_exception(watched.interrupted);
   if (!watched.stalled) return;
   throw OsError(operation, path, ETIMEDOUT,
-                "the device or server has given nothing for " +
-                    std::to_string(static_cast<int>(read_patience().count())) + " s (ONECOPY_READ_TIMEOUT)");
+                concat("the device or server has given nothing for ", static_cast<int>(read_patience().count()),
+                       " s (ONECOPY_READ_TIMEOUT)"));
 }
 
 }  // namespace onecopy

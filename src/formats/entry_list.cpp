@@ -34,9 +34,8 @@ void EntryList::reject_overlaps() const {
     const Entry& first = parts_.entries[pair->first];
     const Entry& second = parts_.entries[pair->second];
     throw FormatError(FormatError::inconsistent,
-                      json::describe(second.name) + " begins at byte " + std::to_string(second.offset) +
-                          " of the file, inside " + json::describe(first.name) + ", which ends at " +
-                          std::to_string(first.offset + first.length),
+                      concat(json::describe(second.name), " begins at byte ", second.offset, " of the file, inside ",
+                             json::describe(first.name), ", which ends at ", first.offset + first.length),
                       second.offset);
   }
 }

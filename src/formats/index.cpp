@@ -26,7 +26,7 @@ Index::Index(Parts parts) : parts_(std::move(parts)) {
     std::size_t bucket = first_bucket(entries[i].name);
     for (; buckets_[bucket] != 0; bucket = next_bucket(bucket))
       if (entries[buckets_[bucket] - 1].name == entries[i].name)
-        throw FormatError(FormatError::inconsistent, json::describe(entries[i].name) + " occurs twice in the header");
+        reject(FormatError::inconsistent, json::describe(entries[i].name) + " occurs twice in the header");
     buckets_[bucket] = static_cast<std::uint32_t>(i + 1);
   }
 }

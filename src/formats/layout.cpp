@@ -22,43 +22,39 @@ constexpr std::uint64_t largest_file = UINT64_MAX / 2;
 constexpr std::uint64_t tail = 64;  // code that over-reads a little stays inside
 
 [[noreturn]] void refuse_header() {
-  throw FormatError(FormatError::too_costly, "the header would have more than the 100 MB that readers accept");
+  reject(FormatError::too_costly, "the header would have more than the 100 MB that readers accept");
 }
 
 std::uint64_t byte_size(const ArraySpec& array) {
   const auto size = checked_size(array.shape, bits(array.dtype));
   if (!size || *size > largest_file)
-    throw FormatError(FormatError::unsupported, json::describe(array.name) + " is larger than a file can be");
+    reject(FormatError::unsupported, json::describe(array.name) + " is larger than a file can be");
   if (*size % 8 != 0)
-    throw FormatError(FormatError::unsupported,
-                      json::describe(array.name) + " does not fill whole bytes: " + std::to_string(*size) + " bits");
+    reject(FormatError::unsupported, json::describe(array.name), " does not fill whole bytes: ", *size, " bits");
   return *size / 8;
 }
 
 void check_names(std::span<const ArraySpec> arrays, bool has_fillers) {
   std::unordered_set<std::string_view, SeededHash> names;
   for (const auto& array : arrays) {
-    if (!json::is_utf8(array.name)) throw FormatError(FormatError::malformed, "an array's name is not UTF-8");
+    if (!json::is_utf8(array.name)) reject(FormatError::malformed, "an array's name is not UTF-8");
     if (array.name == "__metadata__")
-      throw FormatError(FormatError::unsupported, "the name '__metadata__' is reserved by the format");
+      reject(FormatError::unsupported, "the name '__metadata__' is reserved by the format");
     if (has_fillers && array.name.starts_with('#'))
-      throw FormatError(
-          FormatError::unsupported,
-          json::describe(array.name) + ": names that begin with '#' are taken by fillers in an aligned file");
+      reject(FormatError::unsupported,
+             json::describe(array.name) + ": names that begin with '#' are taken by fillers in an aligned file");
     if (!names.insert(array.name).second)
-      throw FormatError(FormatError::inconsistent, "two arrays have the name " + json::describe(array.name));
+      reject(FormatError::inconsistent, "two arrays have the name " + json::describe(array.name));
   }
 }
 
 void check_options(const LayoutOptions& options) {
   const std::uint64_t align = options.align.value_or(line);
   if (!std::has_single_bit(align) || align < line || align > (std::uint64_t{2} << 20U))
-    throw FormatError(FormatError::unsupported,
-                      "align must be a power of two from 64 to 2097152, not " + std::to_string(align));
+    reject(FormatError::unsupported, "align must be a power of two from 64 to 2097152, not " + std::to_string(align));
   for (const auto& [key, value] : options.metadata) {
-    if (!json::is_utf8(key) || !json::is_utf8(value))
-      throw FormatError(FormatError::malformed, "metadata is not UTF-8");
-    if (key == metadata::key) throw FormatError(FormatError::unsupported, "the metadata key 'onecopy' is reserved");
+    if (!json::is_utf8(key) || !json::is_utf8(value)) reject(FormatError::malformed, "metadata is not UTF-8");
+    if (key == metadata::key) reject(FormatError::unsupported, "the metadata key 'onecopy' is reserved");
   }
 }
 
@@ -92,7 +88,7 @@ void Layout::place() {
   for (const auto& [array, length] : order) {
     if (options_.align) fill_to(*options_.align);
     if (!in_bounds(largest_file, file_size_, length))
-      throw FormatError(FormatError::unsupported, "the arrays together are larger than a file can be");
+      reject(FormatError::unsupported, "the arrays together are larger than a file can be");
     placements_.push_back({array, file_size_, length});
     file_size_ += length;
   }
@@ -119,8 +115,7 @@ void Layout::move_behind_header() {
     data_offset_ = needed;
   }
   if (data_offset_ - safetensors::length_bytes > safetensors::largest_header) refuse_header();
-  if (file_size_ > largest_file)
-    throw FormatError(FormatError::unsupported, "the file would be larger than a file can be");
+  if (file_size_ > largest_file) reject(FormatError::unsupported, "the file would be larger than a file can be");
 }
 
 void Layout::fill_to(std::uint64_t boundary) {

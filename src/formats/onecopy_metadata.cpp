@@ -23,8 +23,8 @@ std::uint32_t crc_of(std::uint32_t before, std::string_view text) {
 Kind parse_kind(std::string_view name) {
   for (const Kind kind : {Kind::arrays, Kind::structure, Kind::records, Kind::image})
     if (to_string(kind) == name) return kind;
-  throw FormatError(FormatError::unsupported,
-                    "the file is of kind " + json::describe(name) + ", which this version of onecopy cannot read");
+  reject(FormatError::unsupported,
+         "the file is of kind " + json::describe(name) + ", which this version of onecopy cannot read");
 }
 
 void parse_checksums(json::Reader& reader, Facts& facts) {
@@ -109,9 +109,8 @@ std::optional<Facts> parse(std::string_view text) {
   }
   if (found_version == 0 || kind.empty()) return std::nullopt;
   if (found_version > version)
-    throw FormatError(FormatError::unsupported, "the file was written by format version " +
-                                                    std::to_string(found_version) +
-                                                    ", this version of onecopy reads up to " + std::to_string(version));
+    reject(FormatError::unsupported, "the file was written by format version ", found_version,
+           ", this version of onecopy reads up to ", version);
   facts.kind = parse_kind(kind);
   return facts;
 }
@@ -121,13 +120,13 @@ BlockChecksums parse_blocks(const Facts& facts, ByteRange data) {
   const std::uint64_t block = *facts.block;
   constexpr std::uint64_t smallest = 4096;
   if (!std::has_single_bit(block) || block < smallest || block > Layout::checksum_block)
-    throw FormatError(FormatError::unsupported, "checksums of blocks of " + std::to_string(block) +
-                                                    " bytes; a power of two from 4096 to 2097152 was expected");
+    reject(FormatError::unsupported, "checksums of blocks of ", block,
+           " bytes; a power of two from 4096 to 2097152 was expected");
   const std::uint64_t count = BlockChecksums::count(data, block);
   auto checksums = parse_base64(facts.blocks, count);
   if (!checksums)
-    throw FormatError(FormatError::inconsistent, "the checksums are not the base64 text of the " +
-                                                     std::to_string(count) + " that the data section needs");
+    reject(FormatError::inconsistent, "the checksums are not the base64 text of the ", count,
+           " that the data section needs");
   return {data, block, std::move(*checksums)};
 }
 

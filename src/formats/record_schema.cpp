@@ -19,14 +19,14 @@ constexpr std::array<std::string_view, 16> kind_names{"null", "boolean", "intege
                                                       "map",  "array",   "extension", "choice"};
 
 [[noreturn]] void refuse(const Type& type, const std::string& what) {
-  throw FormatError(FormatError::malformed, "the schema has a '" + std::string(to_string(type.kind)) + "' " + what);
+  reject(FormatError::malformed, "the schema has a '", to_string(type.kind), "' ", what);
 }
 
 TypeKind read_kind(json::Reader& reader) {
   const auto name = reader.string();
   const auto at = std::ranges::find(kind_names, name);
   if (at == kind_names.end())
-    throw FormatError(FormatError::unsupported, "the schema has the unknown kind " + json::describe(name));
+    reject(FormatError::unsupported, "the schema has the unknown kind " + json::describe(name));
   return static_cast<TypeKind>(at - kind_names.begin());
 }
 
@@ -106,7 +106,7 @@ void check_record(Type& type) {
 
 void check(Type& type) {
   if (type.children.size() != expected_children(type, type.children.size()))
-    refuse(type, "with " + std::to_string(type.children.size()) + " children");
+    refuse(type, concat("with ", type.children.size(), " children"));
   if (type.length > std::uint64_t{1} << 62U) refuse(type, "of impossible length");
   if (type.nullable && (type.kind == TypeKind::choice || type.kind == TypeKind::null)) refuse(type, "that is nullable");
   if (type.kind == TypeKind::record) check_record(type);
@@ -114,19 +114,19 @@ void check(Type& type) {
   const bool alike = type.kind == TypeKind::record || type.kind == TypeKind::fixed || type.kind == TypeKind::extension;
   for (const Type& child : type.children)
     if (alike && child.length != type.length)
-      refuse(type, "of " + std::to_string(type.length) + " values with a child of " + std::to_string(child.length));
+      refuse(type, concat("of ", type.length, " values with a child of ", child.length));
   if (type.kind == TypeKind::map && type.children[0].length != type.children[1].length)
     refuse(type, "with more keys than values or the other way round");
 }
 
 // Removes a node and its children from the list.
 Type build(std::span<SchemaNode>& nodes, std::size_t depth) {
-  if (nodes.empty()) throw FormatError(FormatError::malformed, "the schema ends too early");
+  if (nodes.empty()) reject(FormatError::malformed, "the schema ends too early");
   if (depth > RecordSchema::deepest)
-    throw FormatError(FormatError::too_costly, "the schema is deeper than " + std::to_string(RecordSchema::deepest));
+    reject(FormatError::too_costly, "the schema is deeper than " + std::to_string(RecordSchema::deepest));
   SchemaNode& node = nodes.front();
   nodes = nodes.subspan(1);
-  if (node.children > nodes.size()) throw FormatError(FormatError::malformed, "the schema ends too early");
+  if (node.children > nodes.size()) reject(FormatError::malformed, "the schema ends too early");
   for (std::uint64_t i = 0; i < node.children; ++i) node.type.children.push_back(build(nodes, depth + 1));
   check(node.type);
   return std::move(node.type);
@@ -136,7 +136,7 @@ std::vector<SchemaNode> read_nodes(json::Reader& reader) {
   std::vector<SchemaNode> nodes;
   reader.array([&] {
     if (nodes.size() == RecordSchema::most_nodes)
-      throw FormatError(FormatError::too_costly, "the schema has more than 100,000 nodes");
+      reject(FormatError::too_costly, "the schema has more than 100,000 nodes");
     nodes.push_back(read_node(reader));
   });
   return nodes;
@@ -154,12 +154,12 @@ RecordSchema read_schema(json::Reader& reader) {
       reader.skip();
   });
   if (schema.container != "list" && schema.container != "dict")
-    throw FormatError(FormatError::unsupported, "a container of the unknown kind " + json::describe(schema.container));
+    reject(FormatError::unsupported, "a container of the unknown kind " + json::describe(schema.container));
   std::span<SchemaNode> rest(nodes);
   schema.rows = build(rest, 1);
-  if (!rest.empty()) throw FormatError(FormatError::malformed, "the schema has nodes that belong to nothing");
+  if (!rest.empty()) reject(FormatError::malformed, "the schema has nodes that belong to nothing");
   if (schema.container == "dict" && (schema.rows.kind != TypeKind::fixed || schema.rows.children.size() != 2))
-    throw FormatError(FormatError::malformed, "the rows of a dict are not pairs");
+    reject(FormatError::malformed, "the rows of a dict are not pairs");
   return schema;
 }
 
@@ -231,7 +231,7 @@ RecordSchema parse_record_schema(std::string_view metadata) {
       reader.skip();
   });
   reader.end();
-  if (schema.container.empty()) throw FormatError(FormatError::malformed, "the schema has no container of rows");
+  if (schema.container.empty()) reject(FormatError::malformed, "the schema has no container of rows");
   return schema;
 }
 

@@ -28,9 +28,8 @@ class Parser {
 
   Index parse() {
     const auto text = header_text();
-    if (text.empty() || text.front() != '{')
-      throw FormatError(FormatError::not_this_format, "the header does not begin with '{'");
-    if (!json::is_utf8(text)) throw FormatError(FormatError::malformed, "the header is not UTF-8");
+    if (text.empty() || text.front() != '{') reject(FormatError::not_this_format, "the header does not begin with '{'");
+    if (!json::is_utf8(text)) reject(FormatError::malformed, "the header is not UTF-8");
     reader_.object([this](std::string_view key) {
       if (key == metadata_key)
         read_metadata();
@@ -69,7 +68,7 @@ class Parser {
     shape_starts_.push_back(parts_.dimensions.size());
     const auto once = [&](bool& seen, std::string_view key) {
       if (std::exchange(seen, true))
-        reader_.fail(describe(name) + " has " + std::string(key) + " twice", FormatError::inconsistent);
+        reader_.fail(concat(describe(name), " has ", key, " twice"), FormatError::inconsistent);
     };
     bool has_offsets = false;
     reader_.object([&](std::string_view key) {
@@ -87,7 +86,7 @@ class Parser {
       }
     });
     if (!has_dtype || !has_shape || !offsets)
-      throw FormatError(FormatError::malformed, describe(name) + " lacks dtype, shape or data_offsets");
+      reject(FormatError::malformed, describe(name) + " lacks dtype, shape or data_offsets");
     place(entry, offsets->first, offsets->second);
     parts_.entries.push_back(entry);
   }
@@ -95,8 +94,7 @@ class Parser {
   DType read_dtype(std::string_view name) {
     const auto text = reader_.string();
     const auto dtype = parse_dtype(text);
-    if (!dtype)
-      throw FormatError(FormatError::unsupported, describe(name) + " has the unknown dtype " + describe(text));
+    if (!dtype) reject(FormatError::unsupported, describe(name) + " has the unknown dtype " + describe(text));
     return *dtype;
   }
 
@@ -116,17 +114,16 @@ class Parser {
     const auto range = [&] {
       return describe(entry.name) + ": bytes [" + std::to_string(begin) + ", " + std::to_string(end) + ")";
     };
-    if (begin > end) throw FormatError(FormatError::malformed, range() + " end before they begin");
+    if (begin > end) reject(FormatError::malformed, range() + " end before they begin");
     if (!in_bounds(data_size(), begin, end - begin))
-      throw FormatError(FormatError::truncated,
-                        range() + " but the data section has " + std::to_string(data_size()) +
-                            ": the file is cut off, or its header is wrong",
-                        file_size_);
+      throw FormatError(
+          FormatError::truncated,
+          concat(range(), " but the data section has ", data_size(), ": the file is cut off, or its header is wrong"),
+          file_size_);
     const auto shape = std::span(parts_.dimensions).subspan(shape_starts_.back());
     const auto bits = checked_size(shape, onecopy::bits(entry.dtype));
     if (!bits || *bits % 8 != 0 || *bits / 8 != end - begin)
-      throw FormatError(FormatError::inconsistent,
-                        range() + " do not agree with its dtype " + std::string(to_string(entry.dtype)) + " and shape");
+      reject(FormatError::inconsistent, range(), " do not agree with its dtype ", to_string(entry.dtype), " and shape");
     entry.offset = parts_.data_offset + begin;
     entry.length = end - begin;
   }
@@ -149,16 +146,15 @@ class Parser {
     for (const Entry* entry : order) {
       if (entry->offset != end)
         throw FormatError(FormatError::inconsistent,
-                          describe(entry->name) + " begins at byte " + std::to_string(entry->offset) +
-                              " of the file, " + (entry->offset < end ? "inside the array before it" : "after a hole") +
-                              " that ends at " + std::to_string(entry->offset < end ? end : entry->offset),
+                          concat(describe(entry->name), " begins at byte ", entry->offset, " of the file, ",
+                                 (entry->offset < end ? "inside the array before it" : "after a hole"),
+                                 " that ends at ", entry->offset < end ? end : entry->offset),
                           entry->offset);
       end += entry->length;
     }
     if (end != file_size_)
-      throw FormatError(
-          FormatError::inconsistent,
-          "the arrays end at byte " + std::to_string(end) + ", but the file has " + std::to_string(file_size_), end);
+      throw FormatError(FormatError::inconsistent,
+                        concat("the arrays end at byte ", end, ", but the file has ", file_size_), end);
   }
 
   void read_our_metadata() {
@@ -173,11 +169,10 @@ class Parser {
       parts_.checksums = metadata::parse_blocks(*facts, {parts_.data_offset, data_size()});
     if (parts_.header_check != HeaderCheck::mismatch) return;
     if (facts->kind != Kind::arrays)
-      throw FormatError(
-          FormatError::inconsistent,
-          "the header's checksum does not match: damaged, or re-saved by another tool, which cannot keep a file of "
-          "kind '" +
-              std::string(to_string(facts->kind)) + "' whole");
+      reject(FormatError::inconsistent,
+             "the header's checksum does not match: damaged, or re-saved by another tool, which cannot keep a file of "
+             "kind '",
+             to_string(facts->kind), "' whole");
     parts_.kind = Kind::foreign;
     parts_.has_fillers = false;
   }
@@ -216,23 +211,21 @@ std::uint64_t header_length(Bytes first, std::uint64_t file_size) {
   const std::uint64_t length = little_endian(first.first(length_bytes));
   if (length > largest_header)
     throw FormatError(FormatError::not_this_format,
-                      "the header would have " + std::to_string(length) + " bytes, more than the " +
-                          std::to_string(largest_header) + " that are allowed (is this a safetensors file?)",
+                      concat("the header would have ", length, " bytes, more than the ", largest_header,
+                             " that are allowed (is this a safetensors file?)"),
                       0);
   if (!in_bounds(file_size, length_bytes, length))
-    throw FormatError(FormatError::truncated,
-                      "the header would have " + std::to_string(length) + " bytes, but the file has " +
-                          std::to_string(file_size) + " (is the file cut off?)",
-                      file_size);
+    throw FormatError(
+        FormatError::truncated,
+        concat("the header would have ", length, " bytes, but the file has ", file_size, " (is the file cut off?)"),
+        file_size);
   return length;
 }
 
 Index parse(std::vector<char> header, std::uint64_t file_size) {
   if (!in_bounds(file_size, length_bytes, header.size()))
-    throw FormatError(
-        FormatError::truncated,
-        "the header has " + std::to_string(header.size()) + " bytes, but the file has " + std::to_string(file_size),
-        file_size);
+    throw FormatError(FormatError::truncated,
+                      concat("the header has ", header.size(), " bytes, but the file has ", file_size), file_size);
   return Parser(std::move(header), file_size).parse();
 }
 

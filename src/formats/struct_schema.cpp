@@ -18,7 +18,7 @@ void read_fields(json::Reader& reader, StructSchema& schema) {
   std::unordered_set<std::string, SeededHash> paths;
   reader.object([&](std::string_view path) {
     if (!paths.emplace(path).second)
-      throw FormatError(FormatError::inconsistent, "the schema names " + json::describe(path) + " twice");
+      reject(FormatError::inconsistent, "the schema names " + json::describe(path) + " twice");
     schema.fields.emplace_back(path, std::string());
     schema.fields.back().second = reader.string();
   });
@@ -29,8 +29,7 @@ bool read_schema(json::Reader& reader, StructSchema& schema) {
   reader.object([&](std::string_view key) {
     if (key == "version") {
       const std::uint64_t version = reader.integer();
-      if (version > UINT32_MAX)
-        throw FormatError(FormatError::unsupported, "the schema's version does not fit into 32 bits");
+      if (version > UINT32_MAX) reject(FormatError::unsupported, "the schema's version does not fit into 32 bits");
       schema.version = static_cast<std::uint32_t>(version);
     } else if (key == "fields") {
       read_fields(reader, schema);
@@ -61,7 +60,7 @@ StructSchema parse_struct_schema(std::string_view metadata) {
       reader.skip();
   });
   reader.end();
-  if (!found) throw FormatError(FormatError::malformed, "the schema has no list of fields");
+  if (!found) reject(FormatError::malformed, "the schema has no list of fields");
   return schema;
 }
 

@@ -18,7 +18,7 @@ class WorkBudget {
   WorkBudget(std::uint64_t bytes, std::string refusal) : left_(bytes), refusal_(std::move(refusal)) {}
 
   void spend(std::uint64_t bytes) {
-    if (bytes > left_) throw FormatError(FormatError::too_costly, refusal_);
+    if (bytes > left_) reject(FormatError::too_costly, refusal_);
     left_ -= bytes;
   }
 

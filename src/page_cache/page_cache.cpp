@@ -180,10 +180,10 @@ void expect_bytes(const Mapping& mapping, std::span<const ByteRange> ranges, con
   const auto now = os::facts_of(mapping.descriptor());
   const std::uint64_t needed = mapping.file_offset() + ranges.back().offset + ranges.back().length;
   if (!now || now.value.size >= needed) return;
-  throw DataLost(operation, mapping.path(), EIO,
-                 "the file was truncated to " + std::to_string(now.value.size) + " bytes while mapped; bytes up to " +
-                     std::to_string(needed) + " are needed",
-                 now.value.size);
+  throw DataLost(
+      operation, mapping.path(), EIO,
+      concat("the file was truncated to ", now.value.size, " bytes while mapped; bytes up to ", needed, " are needed"),
+      now.value.size);
 }
 
 Residency residency(const Mapping& mapping, Ranges asked) {

@@ -97,8 +97,7 @@ class Binder {
     const Buffer found = this->buffer(node, buffer, allowed);
     const unsigned width = bits_of(found.dtype) / 8;
     if (found.bytes.size() % width != 0 || found.bytes.size() / width != count)
-      wrong(node, buffer,
-            "has " + std::to_string(found.bytes.size() / width) + " values, not " + std::to_string(count));
+      wrong(node, buffer, concat("has ", found.bytes.size() / width, " values, not ", count));
     return {found.bytes.data(), width};
   }
 
@@ -114,7 +113,7 @@ class Binder {
   static unsigned bits_of(DType dtype) noexcept { return onecopy::bits(dtype); }
 
   [[noreturn]] static void wrong(const Node& node, std::string_view buffer, const std::string& what) {
-    throw FormatError(FormatError::malformed, "the buffer '" + buffer_name(node.path(), buffer) + "' " + what);
+    reject(FormatError::malformed, "the buffer '" + buffer_name(node.path(), buffer) + "' " + what);
   }
 
   const FindBuffer& find_;
@@ -139,8 +138,7 @@ std::string NodePlace::path() const {
 }
 
 void Node::damaged(std::uint64_t i) const {
-  throw FormatError(FormatError::out_of_bounds, "'" + path() + "': value " + std::to_string(i) +
-                                                    " points outside its buffers: the file is damaged");
+  reject(FormatError::out_of_bounds, "'", path(), "': value ", i, " points outside its buffers: the file is damaged");
 }
 
 }  // namespace onecopy::records

@@ -66,7 +66,7 @@ void Gathered::gather_choice(const Node& from, Places places, Node& to) {
     store(offsets.data(), from.offsets.width, k, mine.size());
     mine.push_back(at);
     if (from.offsets.width == 4 && mine.size() > std::numeric_limits<std::int32_t>::max())
-      throw FormatError(FormatError::too_costly, "'" + from.path() + "': too many rows for one array");
+      reject(FormatError::too_costly, "'" + from.path() + "': too many rows for one array");
   }
   to.tags = tags.data();
   to.offsets = {offsets.data(), from.offsets.width};

@@ -55,8 +55,7 @@ std::uint64_t add(std::span<std::uint64_t> words, const Node& keys, std::uint64_
     }
     const std::uint64_t other = (words[k] & row_mask) - 1;
     if (may_be(words[k], hash) && is_key(keys, other, key))
-      throw FormatError(FormatError::inconsistent, "pairs " + std::to_string(other) + " and " + std::to_string(row) +
-                                                       " have the same key, " + key.shown());
+      reject(FormatError::inconsistent, "pairs ", other, " and ", row, " have the same key, ", key.shown());
     return false;
   });
   return looks;
@@ -93,7 +92,7 @@ HashIndex HashIndex::of(RecordFile file) {
   if (seeded) entry = file.arrays().index().find(seeded_tensor);
   if (entry == nullptr || entry->dtype != DType::u64 || entry->length == 0 || entry->length % line != 0 ||
       entry->length / line > most_lines + (seeded ? 1 : 0) || (seeded && entry->length == line))
-    throw FormatError(FormatError::malformed, "the dict has no index '" + std::string(tensor) + "' of whole lines")
+    throw FormatError(FormatError::malformed, concat("the dict has no index '", tensor, "' of whole lines"))
         .with_path(path);
   const std::byte* words = file.arrays().bytes(*entry).data();
   const std::uint64_t lines = entry->length / line;
@@ -114,8 +113,7 @@ std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
     if (!may_be(word, hash)) return false;
     const std::uint64_t row = (word & row_mask) - 1;
     if (row >= keys.length)
-      throw FormatError(FormatError::out_of_bounds,
-                        "'" + std::string(tensor) + "' points outside the rows: the file is damaged");
+      reject(FormatError::out_of_bounds, "'", tensor, "' points outside the rows: the file is damaged");
     prefetch(values, row);  // loads while the key is compared
     if (is_key(keys, row, key)) found = row;
     return found.has_value();
@@ -125,8 +123,7 @@ std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
 
 HashIndex::Built HashIndex::build(const Node& keys) {
   const std::uint64_t lines = keys.length / rows_in_line + 1;
-  if (lines > most_lines)
-    throw FormatError(FormatError::too_costly, "a dict of " + std::to_string(keys.length) + " keys is too big");
+  if (lines > most_lines) reject(FormatError::too_costly, "a dict of ", keys.length, " keys is too big");
   std::vector<std::uint64_t> words(lines * words_in_line);
   if (fill(words, keys, std::nullopt)) return {tensor, std::move(words)};
   const HashSeed seed = new_seed();

@@ -10,10 +10,10 @@ namespace {
 
 std::string_view schema_text(const Index& index) {
   if (index.kind() != Kind::records)
-    throw FormatError(FormatError::not_this_format,
-                      index.kind() == Kind::foreign
-                          ? "not a file of records: another tool wrote it (onecopy.open opens its arrays)"
-                          : "not a file of records, but of kind '" + std::string(to_string(index.kind())) + "'");
+    reject(FormatError::not_this_format,
+           index.kind() == Kind::foreign
+               ? "not a file of records: another tool wrote it (onecopy.open opens its arrays)"
+               : "not a file of records, but of kind '" + std::string(to_string(index.kind())) + "'");
   const auto found = index.metadata().find("onecopy");
   return found == index.metadata().end() ? std::string_view() : std::string_view(found->second);
 }

@@ -152,7 +152,7 @@ void take_offsets(const Node& node, Places places, std::span<std::int64_t> into)
   each(node.offsets, places, [&](std::size_t k, std::uint64_t i) {
     const std::uint64_t size = range_of(node, i).size();
     if (!in_bounds(std::uint64_t{1} << 62U, total, size))
-      throw FormatError(FormatError::too_costly, "'" + node.path() + "': these rows have too many items for one array");
+      reject(FormatError::too_costly, "'" + node.path() + "': these rows have too many items for one array");
     total += size;
     into[k + 1] = static_cast<std::int64_t>(total);
   });

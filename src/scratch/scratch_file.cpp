@@ -32,7 +32,7 @@ std::uint64_t checked_size(std::uint64_t size, const ScratchOptions& options) {
   if (options.head % os::page_size() != 0) refuse(EINVAL, "the head must be a multiple of the page size");
   if (!in_bounds(largest_file, options.head, size)) refuse(EFBIG, "larger than a file can be");
   if (options.max_resident && *options.max_resident < ScratchFile::least_resident)
-    refuse(EINVAL, "max_resident must be at least " + std::to_string(ScratchFile::least_resident) + " bytes");
+    refuse(EINVAL, concat("max_resident must be at least ", ScratchFile::least_resident, " bytes"));
   return size;
 }
 
@@ -60,9 +60,7 @@ struct ScratchFile::State {
 
   void check_range(const char* operation, ByteRange range) const {
     if (!in_bounds(size, range.offset, range.length))
-      fail(operation, EINVAL,
-           "bytes [" + std::to_string(range.offset) + ", +" + std::to_string(range.length) + ") of " +
-               std::to_string(size));
+      fail(operation, EINVAL, concat("bytes [", range.offset, ", +", range.length, ") of ", size));
   }
 
   // Whole pages, sorted and merged.

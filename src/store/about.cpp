@@ -45,14 +45,12 @@ template <class Number>
 void read(std::string_view text, Number& into) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
   if (error != std::errc{} || end != text.data() + text.size())
-    throw FormatError(FormatError::malformed, "'" + std::string(text.substr(0, 40)) + "' is not a number");
+    reject(FormatError::malformed, "'", text.substr(0, 40), "' is not a number");
 }
 
 // Takes "name length value\n" off the front and returns the value.
 std::string_view take_field(std::string_view& text, std::string_view name) {
-  const auto fail = [&] {
-    throw FormatError(FormatError::malformed, "no line '" + std::string(name) + " LENGTH VALUE' where one belongs");
-  };
+  const auto fail = [&] { reject(FormatError::malformed, "no line '", name, " LENGTH VALUE' where one belongs"); };
   if (!text.starts_with(name) || !text.substr(name.size()).starts_with(' ')) fail();
   text.remove_prefix(name.size() + 1);
   std::uint64_t length = 0;
@@ -69,8 +67,7 @@ std::string read_whole(const os::Fd& fd, const File& file) {
   const auto facts = os::facts_of(fd.get());
   if (!facts) throw OsError("get the attributes of", file.path().string(), facts.error);
   if (facts.value.size > longest)
-    throw FormatError(FormatError::too_costly, "store description too long: " + std::to_string(facts.value.size) +
-                                                   " bytes, at most " + std::to_string(longest));
+    reject(FormatError::too_costly, "store description too long: ", facts.value.size, " bytes, at most ", longest);
   std::string text(facts.value.size, '\0');
   const auto got = os::read_at(fd.get(), std::as_writable_bytes(std::span(text)), 0);
   if (!got) throw OsError("read", file.path().string(), got.error);
@@ -98,14 +95,13 @@ std::string to_text(const About& about) {
 About parse_about(std::string_view text) {
   const bool of_boot = text.starts_with(first_line_of_boot);
   if (!of_boot && !text.starts_with(first_line))
-    throw FormatError(FormatError::not_this_format,
-                      "it begins neither with 'onecopy artefact 1' nor with 'onecopy artefact 2'");
+    reject(FormatError::not_this_format, "it begins neither with 'onecopy artefact 1' nor with 'onecopy artefact 2'");
   text.remove_prefix(first_line.size());
   About about;
   if (of_boot) about.boot = take_field(text, "boot");
-  if (of_boot && about.boot.empty()) throw FormatError(FormatError::malformed, "the boot identifier is empty");
+  if (of_boot && about.boot.empty()) reject(FormatError::malformed, "the boot identifier is empty");
   for_each_field(about, [&](std::string_view name, auto& value) { read(take_field(text, name), value); });
-  if (!text.empty()) throw FormatError(FormatError::malformed, "text after the last line");
+  if (!text.empty()) reject(FormatError::malformed, "text after the last line");
   return about;
 }
 
@@ -118,8 +114,8 @@ std::optional<About> read_about(const File& file) {
       return std::nullopt;  // it was not flushed, and the power went
     return parse_about(text);
   } catch (const FormatError& error) {
-    throw FormatError(error.kind(), "not the description of an artefact: " + std::string(error.what()) +
-                                        "; `onecopy store prune` removes it")
+    throw FormatError(error.kind(), concat("not the description of an artefact: ", error.what(),
+                                           "; `onecopy store prune` removes it"))
         .with_path(file.path().string());
   }
 }

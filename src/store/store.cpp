@@ -65,9 +65,8 @@ class Patience {
     waited_ = true;
     store::tell_wait(store::parts_of(files.claim.name).digest);
     if (store::waits_for_us(files.claim.folder, claim->holder))
-      throw OsError(
-          "wait for", files.artefact.path().string(), EDEADLK,
-          "process " + std::to_string(claim->holder.process) + ", which builds it, waits for what is being built here");
+      throw OsError("wait for", files.artefact.path().string(), EDEADLK,
+                    concat("process ", claim->holder.process, ", which builds it, waits for what is being built here"));
     if (claim->holder.process != 0) builder_ = claim->holder.process;
     const Waiting waiting{builder_, claim->holder.since_ns, claim->holder.bytes, seconds_since(start_)};
     if (options_.on_wait) options_.on_wait(waiting);
@@ -88,8 +87,8 @@ class Patience {
 
   [[noreturn]] void give_up(const Files& files, const Waiting& waiting) const {
     throw OsError("wait for", files.artefact.path().string(), ETIMEDOUT,
-                  builder() + " is still building it after " + in_seconds(waiting.seconds) + " of waiting (" +
-                      std::to_string(waiting.bytes) + " bytes so far)");
+                  concat(builder(), " is still building it after ", in_seconds(waiting.seconds), " of waiting (",
+                         waiting.bytes, " bytes so far)"));
   }
 
   const BuildOptions& options_;

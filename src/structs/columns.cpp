@@ -66,7 +66,7 @@ class Gatherer {
  public:
   void gather(const Type& type, const Places& places, const Branch& branch) {
     if (branch.depth > deepest)
-      throw FormatError(FormatError::too_costly, "'" + branch.path + "': types within types, deeper than 32");
+      reject(FormatError::too_costly, "'" + branch.path + "': types within types, deeper than 32");
     switch (type.form) {
       case Form::record: return record(type, places, branch);
       case Form::sequence: return sequence(type, places, branch);
@@ -115,7 +115,7 @@ class Gatherer {
     for (std::uint64_t i = 0; i < places.count; ++i) {
       std::uint64_t end = 0;
       if (__builtin_add_overflow(offsets->back(), ops.count(places[i]), &end))
-        throw FormatError(FormatError::too_costly, "'" + path + "' is too long");
+        reject(FormatError::too_costly, "'" + path + "' is too long");
       offsets->push_back(end);
     }
     const std::uint64_t total = offsets->back();

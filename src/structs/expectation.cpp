@@ -24,21 +24,20 @@ std::string describe(const Entry& entry) {
 
 StructSchema expect_version(StructSchema schema, Versions versions) {
   if (schema.version > versions.current || schema.version < versions.oldest)
-    throw FormatError(FormatError::unsupported,
-                      "the file has version " + std::to_string(schema.version) + " of this structure, the program " +
-                          (versions.oldest == versions.current ? "expects " + std::to_string(versions.current)
-                                                               : "opens " + std::to_string(versions.oldest) + " to " +
-                                                                     std::to_string(versions.current)));
+    reject(FormatError::unsupported, "the file has version ", schema.version, " of this structure, the program ",
+           (versions.oldest == versions.current
+                ? "expects " + std::to_string(versions.current)
+                : "opens " + std::to_string(versions.oldest) + " to " + std::to_string(versions.current)));
   return schema;
 }
 
 StructSchema schema_in(const Index& index) {
   if (index.kind() != Kind::structure)
-    throw FormatError(FormatError::not_this_format,
-                      index.kind() == Kind::foreign
-                          ? "the file holds arrays that another tool wrote, not a structure that onecopy::save wrote"
-                          : "the file is of kind '" + std::string(to_string(index.kind())) +
-                                "', not a structure that onecopy::save(path, value) wrote");
+    reject(FormatError::not_this_format,
+           index.kind() == Kind::foreign
+               ? "the file holds arrays that another tool wrote, not a structure that onecopy::save wrote"
+               : "the file is of kind '" + std::string(to_string(index.kind())) +
+                     "', not a structure that onecopy::save(path, value) wrote");
   const auto text = index.metadata().find("onecopy");
   return parse_struct_schema(text == index.metadata().end() ? std::string_view() : text->second);
 }
@@ -71,7 +70,7 @@ std::uint64_t Expectation::read_number(const std::string& name, std::uint64_t in
 }
 
 void Expectation::expect(const Type& type, const void* object, const std::string& path, Rows rows, int depth) {
-  if (depth > deepest) throw FormatError(FormatError::too_costly, "'" + path + "': types within types, deeper than 32");
+  if (depth > deepest) reject(FormatError::too_costly, "'" + path + "': types within types, deeper than 32");
   if (is_leaf(type)) return expect_leaf(type, path, rows);
   if (type.form != Form::record) return expect_elements(type, path, rows, depth);
   for (const auto& field : fields_in(type, object))
@@ -87,7 +86,7 @@ void Expectation::expect_leaf(const Type& type, const std::string& path, Rows ro
   const std::string* in_file = schema_.find(name);
   const bool there = file_.index().find(name) != nullptr;
   if (in_file == nullptr || !there || *in_file != text)
-    throw FormatError(FormatError::not_this_format, "'" + name + "': " + found(name) + ", the program expects " + text);
+    reject(FormatError::not_this_format, "'" + name + "': " + found(name) + ", the program expects " + text);
   const bool sequence = type.form == Form::sequence;
   const Type& value = sequence ? *type.element : type;
   auto shape = extents_of(value);
@@ -96,8 +95,8 @@ void Expectation::expect_leaf(const Type& type, const std::string& path, Rows ro
     const auto extents = entry(name).shape;
     const std::uint64_t count = rows.column ? expect_offsets(path, rows) : extents.empty() ? 0 : extents.front();
     if (type.at_most_one && !rows.column && count > 1)
-      throw FormatError(FormatError::not_this_format, "'" + name + "': the file has " + std::to_string(count) +
-                                                          " values, the program expects one or none");
+      reject(FormatError::not_this_format, "'", name, "': the file has ", count,
+             " values, the program expects one or none");
     shape.insert(shape.begin(), count);
   } else if (rows.column) {
     shape.insert(shape.begin(), rows.count);
@@ -123,13 +122,13 @@ void Expectation::expect_elements(const Type& type, const std::string& path, Row
     } else {
       const std::string name = named(path, ".count");
       if (file_.index().find(name) == nullptr)
-        throw FormatError(FormatError::not_this_format,
-                          "'" + elements + "': " + found(elements) + ", the program expects a sequence");
+        reject(FormatError::not_this_format,
+               "'" + elements + "': " + found(elements) + ", the program expects a sequence");
       expect_array(name, elements, "a count", DType::u64, {}, alignof(std::uint64_t));
       count = read_number(name, 0);
       if (type.at_most_one && count > 1)
-        throw FormatError(FormatError::not_this_format, "'" + elements + "': the file has " + std::to_string(count) +
-                                                            " values, the program expects one or none");
+        reject(FormatError::not_this_format, "'", elements, "': the file has ", count,
+               " values, the program expects one or none");
     }
   }
   expect(*type.element, nullptr, elements, {true, count}, depth + 1);
@@ -139,9 +138,9 @@ void Expectation::expect_elements(const Type& type, const std::string& path, Row
 std::uint64_t Expectation::expect_offsets(const std::string& path, Rows rows) {
   const std::string name = named(path, ".offsets");
   if (file_.index().find(name) == nullptr)
-    throw FormatError(FormatError::not_this_format, "'" + name + "': the file has no such array");
+    reject(FormatError::not_this_format, "'" + name + "': the file has no such array");
   if (rows.count == UINT64_MAX)
-    throw FormatError(FormatError::out_of_bounds, "'" + name + "': the number of values exceeds 64 bits");
+    reject(FormatError::out_of_bounds, "'" + name + "': the number of values exceeds 64 bits");
   expect_array(name, named(path), "offsets", DType::u64, {rows.count + 1}, alignof(std::uint64_t));
   columns_.push_back(entry(name).range());
   return read_number(name, rows.count);
@@ -153,14 +152,13 @@ void Expectation::expect_array(const std::string& name, const std::string& field
   if (array.dtype != dtype || !std::ranges::equal(array.shape, shape)) {
     std::string wanted(to_string(dtype));
     for (const std::uint64_t extent : shape) wanted += "[" + std::to_string(extent) + "]";
-    throw FormatError(FormatError::not_this_format, "'" + field + "': the file has " + describe(array) +
-                                                        (name == field ? "" : " under '" + name + "'") +
-                                                        ", the program expects " + wanted + " for " + type);
+    reject(FormatError::not_this_format, "'" + field + "': the file has " + describe(array) +
+                                             (name == field ? "" : " under '" + name + "'") + ", the program expects " +
+                                             wanted + " for " + type);
   }
   if (alignment > 1 && array.length != 0 && array.offset % alignment != 0)
-    throw FormatError(FormatError::unsupported, "'" + name + "' begins at byte " + std::to_string(array.offset) +
-                                                    " of the file, which is not a multiple of " +
-                                                    std::to_string(alignment) + ": it cannot be mapped in place");
+    reject(FormatError::unsupported, "'", name, "' begins at byte ", array.offset,
+           " of the file, which is not a multiple of ", alignment, ": it cannot be mapped in place");
 }
 
 // Fields of the file that the program does not know.
@@ -171,8 +169,8 @@ void Expectation::expect_nothing_else(const std::string& path) const {
     return !known.contains(field.first) && (path.empty() || is_within(field.first, path));
   });
   if (other != schema_.fields.end())
-    throw FormatError(FormatError::not_this_format,
-                      "'" + other->first + "': the file has " + other->second + ", the program has no such field");
+    reject(FormatError::not_this_format,
+           "'" + other->first + "': the file has " + other->second + ", the program has no such field");
 }
 
 // A field that a later version added.

@@ -128,24 +128,23 @@ class Builder {
     std::vector<std::uint64_t> offsets(count + 1);
     std::memcpy(offsets.data(), bytes_of(name).data(), offsets.size() * sizeof(std::uint64_t));
     if (offsets.front() != 0 || !std::ranges::is_sorted(offsets))
-      throw FormatError(FormatError::inconsistent, "'" + name + "': the offsets do not rise from 0");
+      reject(FormatError::inconsistent, "'" + name + "': the offsets do not rise from 0");
     if (offsets.back() != expectation_.number(name))
-      throw FormatError(FormatError::inconsistent, "'" + name + "': the file was written to while it was opened");
+      reject(FormatError::inconsistent, "'" + name + "': the file was written to while it was opened");
     return offsets;
   }
 
   static void expect_at_most_one(const std::uint64_t* offsets, std::uint64_t count, const std::string& path) {
     for (std::uint64_t i = 0; i < count; ++i)
       if (offsets[i + 1] - offsets[i] > 1)
-        throw FormatError(FormatError::inconsistent,
-                          "'" + path + "': more than one value where the program has a std::optional");
+        reject(FormatError::inconsistent, "'" + path + "': more than one value where the program has a std::optional");
   }
 
   static void expect_bools(const Type& type, Bytes bytes, const std::string& name) {
     if (dtype_of(type) != DType::boolean) return;
     for (const std::byte byte : bytes)
       if (std::to_integer<unsigned>(byte) > 1)
-        throw FormatError(FormatError::inconsistent, "'" + name + "': a bool that is neither 0 nor 1");
+        reject(FormatError::inconsistent, "'" + name + "': a bool that is neither 0 nor 1");
   }
 
   Bytes bytes_of(const std::string& name) const { return file_.bytes(expectation_.entry(name)); }

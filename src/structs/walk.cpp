@@ -25,13 +25,13 @@ class Collector final : public FieldSink {
     std::string text = name.empty() ? std::to_string(fields_.size()) : std::string(name);
     const std::uint64_t offset = address(at) - address(object_);  // wraps for what lies before: then out of bounds
     if (!in_bounds(size_, offset, type.size))
-      throw FormatError(FormatError::unsupported,
-                        "visit() lists '" + text +
-                            "', which is not a member of the object: a local variable, or something behind a pointer");
+      reject(FormatError::unsupported,
+             "visit() lists '" + text +
+                 "', which is not a member of the object: a local variable, or something behind a pointer");
     if (text.find_first_of(".[]?#") != std::string::npos)
-      throw FormatError(FormatError::unsupported,
-                        "visit() names a field '" + text + "'; '.', '[', ']', '?' and '#' have a meaning in paths");
-    if (!names_.insert(text).second) throw FormatError(FormatError::inconsistent, "visit() lists '" + text + "' twice");
+      reject(FormatError::unsupported,
+             "visit() names a field '" + text + "'; '.', '[', ']', '?' and '#' have a meaning in paths");
+    if (!names_.insert(text).second) reject(FormatError::inconsistent, "visit() lists '" + text + "' twice");
     fields_.push_back({std::move(text), static_cast<std::size_t>(offset), &type});
   }
 
@@ -72,9 +72,8 @@ void collect_parts(const Type& type, std::size_t at, std::vector<Part>& parts) {
     for (const auto& field : fields_in(type, nullptr)) {
       expected = round_up(expected, field.type->alignment);
       if (field.offset != expected)
-        throw FormatError(FormatError::unsupported,
-                          "'" + field.name + "' lies at byte " + std::to_string(field.offset) + " of its struct, not " +
-                              std::to_string(expected) + ": alignas of members cannot be stored");
+        reject(FormatError::unsupported, "'", field.name, "' lies at byte ", field.offset, " of its struct, not ",
+               expected, ": alignas of members cannot be stored");
       expected += field.type->size;
       collect_parts(*field.type, at + field.offset, parts);
     }
@@ -91,7 +90,7 @@ std::vector<PlacedField> fields_in(const Type& record, const void* object) {
   std::shared_ptr<void> made;
   if (object == nullptr) {
     if (record.make == nullptr)
-      throw FormatError(FormatError::unsupported, "a class that has no default constructor cannot be opened");
+      reject(FormatError::unsupported, "a class that has no default constructor cannot be opened");
     made = record.make();
     object = made.get();
   }
@@ -106,8 +105,7 @@ void expect_same_fields(const Type& record, const void* object, const std::vecto
   Comparer comparer(object, expected);
   record.visit(object, comparer);
   if (!comparer.same())
-    throw FormatError(FormatError::unsupported,
-                      "'" + path + "': visit() lists other fields for one element than for the first");
+    reject(FormatError::unsupported, "'" + path + "': visit() lists other fields for one element than for the first");
 }
 
 std::string join(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
@@ -151,7 +149,7 @@ DType dtype_of(const Type& fixed) {
 
 std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path) {
   const auto product = checked_size(std::array{a, b}, 1);
-  if (!product) throw FormatError(FormatError::out_of_bounds, "'" + path + "': the number of values exceeds 64 bits");
+  if (!product) reject(FormatError::out_of_bounds, "'" + path + "': the number of values exceeds 64 bits");
   return *product;
 }
 

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace onecopy {
@@ -91,6 +92,26 @@ class FormatError : public std::runtime_error {
 };
 
 std::string_view to_string(FormatError::Kind kind) noexcept;  // "truncated"
+
+// The parts one after the other, numbers as decimals: for messages.
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::string text;
+  const auto append = [&text]<class Part>(const Part& part) {
+    if constexpr (std::is_arithmetic_v<Part> && !std::is_same_v<Part, char>)
+      text += std::to_string(part);
+    else
+      text += part;
+  };
+  (append(parts), ...);
+  return text;
+}
+
+// Throws a FormatError with the message concat(parts...).
+template <class... Parts>
+[[noreturn]] void reject(FormatError::Kind kind, const Parts&... parts) {
+  throw FormatError(kind, concat(parts...));
+}
 
 // There is nothing to verify against: the file carries no checksums, or only checksums that cannot be trusted.
 class NoChecksum : public FormatError {

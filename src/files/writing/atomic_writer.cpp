@@ -7,6 +7,7 @@
 #include "files/writing/reservation.hpp"
 #include "files/writing/stage.hpp"
 #include "files/writing/target.hpp"
+#include "onecopy/base/error.hpp"
 #include "onecopy/base/interrupt.hpp"
 #include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
@@ -76,8 +77,7 @@ struct AtomicWriter::State {
   void commit() {
     stage.flush([this](Bytes piece, std::uint64_t offset) { append(piece, offset); });
     if (stage.written() != size)
-      fail("save", EINVAL,
-           std::to_string(size) + " bytes were announced, " + std::to_string(stage.written()) + " written");
+      fail("save", EINVAL, concat(size, " bytes were announced, ", stage.written(), " written"));
     const int error = options.durable ? os::sync_file(file.fd.get()) : 0;
     if (error != 0) abandon_and_fail("flush", error);
     if (too_large) release(size);

@@ -77,8 +77,7 @@ struct MemoryFileWriter::State {
   void commit() {
     stage.flush([this](Bytes piece, std::uint64_t offset) { put(piece, offset); });
     if (stage.written() != size)
-      fail("commit", EINVAL,
-           std::to_string(size) + " bytes were announced, " + std::to_string(stage.written()) + " written");
+      fail("commit", EINVAL, concat(size, " bytes were announced, ", stage.written(), " written"));
     if (const int error = sealable ? os::seal(fd.get()) : 0; error != 0) fail("seal", error);
     // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
     if (auto reader = os::reopen_read(fd.get())) fd = std::move(reader.value);

@@ -46,8 +46,7 @@ bool is_version_of(const signatures::Signature& kind, Bytes file) noexcept {
 
 void expect_schema(std::string_view known, Bytes file) {
   if (const auto found = flatbuffer::identifier(file); found != known)
-    throw FormatError(FormatError::unsupported,
-                      "ExecuTorch: the schema is " + describe(found) + ", and known is '" + std::string(known) + "'");
+    reject(FormatError::unsupported, "ExecuTorch: the schema is ", describe(found), ", and known is '", known, "'");
 }
 
 class ProgramReader {
@@ -91,9 +90,8 @@ class ProgramReader {
       const std::uint64_t end = i + 1 < offsets.size() ? offsets.number<std::uint64_t>(i + 1) : segment.length;
       const auto name = "constant." + std::to_string(i);
       if (begin > end || !in_bounds(segment.length, begin, end - begin))
-        throw FormatError(FormatError::out_of_bounds, "ExecuTorch: '" + name + "' would be bytes [" +
-                                                          std::to_string(begin) + ", " + std::to_string(end) +
-                                                          ") of a segment of " + std::to_string(segment.length));
+        reject(FormatError::out_of_bounds, "ExecuTorch: '", name, "' would be bytes [", begin, ", ", end,
+               ") of a segment of ", segment.length);
       if (i != 0 || begin != end) entries_.add_bytes(name, {segment.offset + begin, end - begin});
       begin = end;
     }
@@ -174,8 +172,8 @@ Index parse(Bytes file) {
     return ProgramReader(file).read();
   }
   if (!is_ptd(file))
-    throw FormatError(FormatError::not_this_format,
-                      "ExecuTorch: the file does not begin with an offset and the identifier 'ET12' or 'FT01'");
+    reject(FormatError::not_this_format,
+           "ExecuTorch: the file does not begin with an offset and the identifier 'ET12' or 'FT01'");
   expect_schema(known_flat_tensor, file);
   return FlatTensorReader(file).read();
 }

@@ -65,8 +65,7 @@ std::vector<std::uint64_t> read_shape(const Table& table, const std::string& nam
   std::vector<std::uint64_t> shape;
   for (std::uint32_t i = 0; i < sizes.size(); ++i) {
     const auto extent = sizes.number<std::int32_t>(i);
-    if (extent < 0)
-      throw FormatError(FormatError::malformed, "ExecuTorch: " + describe(name) + " has a negative extent");
+    if (extent < 0) reject(FormatError::malformed, "ExecuTorch: " + describe(name) + " has a negative extent");
     shape.push_back(static_cast<std::uint64_t>(extent));
   }
   return shape;
@@ -80,15 +79,14 @@ std::vector<std::size_t> read_order(const Table& table, const std::string& name,
   for (std::uint32_t i = 0; i < numbers.size(); ++i) {
     const std::size_t axis = numbers.number<std::uint8_t>(i);
     if (axis >= axes || seen[axis])
-      throw FormatError(FormatError::inconsistent,
-                        "ExecuTorch: the order of axes of " + describe(name) + " has " + std::to_string(axis) +
-                            (axis >= axes ? ", but there are " + std::to_string(axes) : " twice"));
+      reject(FormatError::inconsistent, "ExecuTorch: the order of axes of ", describe(name), " has ", axis,
+             (axis >= axes ? ", but there are " + std::to_string(axes) : " twice"));
     seen[axis] = true;
     order.push_back(axis);
   }
   if (order.size() != axes)
-    throw FormatError(FormatError::inconsistent, "ExecuTorch: " + describe(name) + " has " + std::to_string(axes) +
-                                                     " axes, but their order has " + std::to_string(order.size()));
+    reject(FormatError::inconsistent, "ExecuTorch: ", describe(name), " has ", axes, " axes, but their order has ",
+           order.size());
   return order;
 }
 
@@ -117,10 +115,9 @@ Layout read_layout(const Table& table, const std::string& name, std::uint64_t le
   if (facts.bits != 0) {
     const auto bits = checked_size(layout.shape, facts.bits);
     if (!bits || *bits / 8 != length)
-      throw FormatError(bits ? FormatError::inconsistent : FormatError::out_of_bounds,
-                        "ExecuTorch: " + describe(name) + " has " + std::to_string(length) +
-                            " bytes, but its type and shape need " +
-                            (bits ? std::to_string(*bits / 8) : "more than 2^64 bits"));
+      reject(bits ? FormatError::inconsistent : FormatError::out_of_bounds, "ExecuTorch: ", describe(name), " has ",
+             length, " bytes, but its type and shape need ",
+             (bits ? std::to_string(*bits / 8) : "more than 2^64 bits"));
   }
   const auto order = read_order(table, name, layout.shape.size());
   if (!std::ranges::is_sorted(order)) layout.strides = strides_of(order, layout.shape);

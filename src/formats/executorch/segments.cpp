@@ -20,9 +20,8 @@ class Header {
     if (!is_there()) return;
     const std::uint64_t length = number(header_at + 4, 4);
     if (!in_bounds(file.size(), header_at, length) || length < head_bytes)
-      throw FormatError(FormatError::truncated, "ExecuTorch: the header '" + std::string(magic) + "' would have " +
-                                                    std::to_string(length) + " bytes, but the file has " +
-                                                    std::to_string(file.size()));
+      reject(FormatError::truncated, "ExecuTorch: the header '", magic, "' would have ", length,
+             " bytes, but the file has ", file.size());
     count_ = (length - head_bytes) / 8;
   }
 
@@ -36,8 +35,8 @@ class Header {
 
   std::uint64_t at(std::uint64_t i) const {
     if (!has(i))
-      throw FormatError(FormatError::malformed, "ExecuTorch: the header '" + std::string(magic_) + "' has " +
-                                                    std::to_string(count_) + " numbers, which are too few");
+      reject(FormatError::malformed, "ExecuTorch: the header '", magic_, "' has ", count_,
+             " numbers, which are too few");
     return number(header_at + head_bytes + 8 * i, 8);
   }
 
@@ -54,24 +53,21 @@ class Header {
 // `size` 0: to the end of the file, as early headers have no size.
 ByteRange data_of(Bytes file, std::uint64_t begin, std::uint64_t size) {
   if (!in_bounds(file.size(), begin, size))
-    throw FormatError(FormatError::truncated, "ExecuTorch: segments of " + std::to_string(size) +
-                                                  " bytes would begin at byte " + std::to_string(begin) +
-                                                  ", but the file has " + std::to_string(file.size()));
+    reject(FormatError::truncated, "ExecuTorch: segments of ", size, " bytes would begin at byte ", begin,
+           ", but the file has ", file.size());
   return {begin, size != 0 ? size : file.size() - begin};
 }
 
 void expect_in_file(Bytes file, std::uint64_t begin, std::uint64_t size) {
   if (!in_bounds(file.size(), begin, size))
-    throw FormatError(FormatError::truncated, "ExecuTorch: the FlatBuffer would be " + std::to_string(size) +
-                                                  " bytes from byte " + std::to_string(begin) +
-                                                  " on, but the file has " + std::to_string(file.size()));
+    reject(FormatError::truncated, "ExecuTorch: the FlatBuffer would be ", size, " bytes from byte ", begin,
+           " on, but the file has ", file.size());
 }
 
 void expect_data_behind(const Area& area) {
   if (area.data.offset < area.flatbuffer)
-    throw FormatError(FormatError::inconsistent,
-                      "ExecuTorch: segments would begin at byte " + std::to_string(area.data.offset) +
-                          ", inside the FlatBuffer, which ends at " + std::to_string(area.flatbuffer));
+    reject(FormatError::inconsistent, "ExecuTorch: segments would begin at byte ", area.data.offset,
+           ", inside the FlatBuffer, which ends at ", area.flatbuffer);
 }
 
 }  // namespace
@@ -91,7 +87,7 @@ Area area_of_program(Bytes file) {
 // The start of the FlatBuffer behind the header, its size, the start of the segments, and their size.
 Area area_of_flat_tensor(Bytes file) {
   const Header header(file, flat_tensor_magic);
-  if (!header.is_there()) throw FormatError(FormatError::not_this_format, "ExecuTorch: the file has no header 'FH01'");
+  if (!header.is_there()) reject(FormatError::not_this_format, "ExecuTorch: the file has no header 'FH01'");
   expect_in_file(file, header.at(0), header.at(1));
   Area area{header.at(0) + header.at(1), {}};
   if (header.at(3) == 0) return {area.flatbuffer, {area.flatbuffer, 0}};
@@ -106,23 +102,19 @@ Segments::Segments(const flatbuffer::Vector& list, const Area& area) {
     const auto offset = segment.number<std::uint64_t>(segment_offset);
     const auto size = segment.number<std::uint64_t>(segment_size);
     if (!in_bounds(area.data.length, offset, size))
-      throw FormatError(FormatError::out_of_bounds, "ExecuTorch: segment " + std::to_string(i) + " of " +
-                                                        std::to_string(size) + " bytes would begin at byte " +
-                                                        std::to_string(offset) + " of the segments, which have " +
-                                                        std::to_string(area.data.length));
+      reject(FormatError::out_of_bounds, "ExecuTorch: segment ", i, " of ", size, " bytes would begin at byte ", offset,
+             " of the segments, which have ", area.data.length);
     ranges_.push_back({area.data.offset + offset, size});
   }
   if (const auto pair = overlap_in(ranges_))
-    throw FormatError(FormatError::inconsistent, "ExecuTorch: segment " + std::to_string(pair->second) +
-                                                     " begins inside segment " + std::to_string(pair->first));
+    reject(FormatError::inconsistent, "ExecuTorch: segment ", pair->second, " begins inside segment ", pair->first);
   used_.resize(ranges_.size());
 }
 
 ByteRange Segments::use(std::uint32_t i, std::string_view user) {
   if (i >= ranges_.size())
-    throw FormatError(FormatError::out_of_bounds, "ExecuTorch: " + std::string(user) + " lies in segment " +
-                                                      std::to_string(i) + ", but there are " +
-                                                      std::to_string(ranges_.size()));
+    reject(FormatError::out_of_bounds, "ExecuTorch: ", user, " lies in segment ", i, ", but there are ",
+           ranges_.size());
   used_[i] = true;
   return ranges_[i];
 }

@@ -55,11 +55,10 @@ class Parser {
     cursor_.skip(signatures::gguf.bytes.size(), signatures::gguf.bytes);
     const auto version = cursor_.number<std::uint32_t>("version");
     if ((version & 0xFFFFU) == 0 && version != 0)
-      throw FormatError(FormatError::unsupported,
-                        "GGUF: the file is big-endian, and only little-endian ones can be viewed in place");
+      reject(FormatError::unsupported,
+             "GGUF: the file is big-endian, and only little-endian ones can be viewed in place");
     if (version != 2 && version != 3)
-      throw FormatError(FormatError::unsupported,
-                        "GGUF: the file has version " + std::to_string(version) + ", and known are 2 and 3");
+      reject(FormatError::unsupported, "GGUF: the file has version ", version, ", and known are 2 and 3");
     metadata_.emplace(version_key, std::to_string(version));
   }
 
@@ -76,8 +75,7 @@ class Parser {
     if (type != ValueType::uint32) cursor_.fail("general.alignment is not UINT32");
     alignment_ = cursor_.number<std::uint32_t>(alignment_key);
     if (alignment_ < 8 || alignment_ > largest_alignment || !std::has_single_bit(alignment_))
-      cursor_.fail("general.alignment is " + std::to_string(alignment_) + ", and no power of two from 8 to " +
-                   std::to_string(largest_alignment));
+      cursor_.fail(concat("general.alignment is ", alignment_, ", and no power of two from 8 to ", largest_alignment));
     if (!metadata_.emplace(alignment_key, std::to_string(alignment_)).second)
       cursor_.fail("metadata 'general.alignment' occurs twice", FormatError::inconsistent);
   }
@@ -87,8 +85,7 @@ class Parser {
     tensor.name = cursor_.text(longest_name, "a tensor's name");
     const auto axes = cursor_.number<std::uint32_t>(tensor.name);
     if (axes > most_axes)
-      cursor_.fail(describe(tensor.name) + " would have " + std::to_string(axes) + " axes, but " +
-                       std::to_string(most_axes) + " are allowed",
+      cursor_.fail(concat(describe(tensor.name), " would have ", axes, " axes, but ", most_axes, " are allowed"),
                    FormatError::too_costly);
     for (std::uint32_t i = 0; i < axes; ++i) {
       tensor.shape.push_back(cursor_.number<std::uint64_t>(tensor.name));
@@ -104,10 +101,10 @@ class Parser {
   const TypeFacts& read_element_type(const std::string& name) {
     const auto number = cursor_.number<std::uint32_t>(name);
     if (number >= types.size())
-      cursor_.fail(describe(name) + " has the unknown type " + std::to_string(number), FormatError::unsupported);
+      cursor_.fail(concat(describe(name), " has the unknown type ", number), FormatError::unsupported);
     const TypeFacts& type = types.at(number);
     if (type.block == 0)
-      cursor_.fail(describe(name) + " has type " + std::string(type.name) + ", which ggml has no longer",
+      cursor_.fail(concat(describe(name), " has type ", type.name, ", which ggml has no longer"),
                    FormatError::unsupported);
     return type;
   }
@@ -115,8 +112,8 @@ class Parser {
   std::uint64_t size_of(const Tensor& tensor) const {
     const std::uint64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (row % tensor.type->block != 0)
-      cursor_.fail("rows of " + describe(tensor.name) + " have " + std::to_string(row) + " elements, but a block of " +
-                       std::string(tensor.type->name) + " has " + std::to_string(tensor.type->block),
+      cursor_.fail(concat("rows of ", describe(tensor.name), " have ", row, " elements, but a block of ",
+                          tensor.type->name, " has ", tensor.type->block),
                    FormatError::inconsistent);
     auto blocks = tensor.shape;
     if (!blocks.empty()) blocks.back() = row / tensor.type->block;
@@ -131,8 +128,7 @@ class Parser {
     const std::uint64_t padding = (alignment_ - end % alignment_) % alignment_;
     if (in_bounds(file_.size(), end, padding)) return end + padding;
     if (!tensors_.empty())
-      cursor_.fail("the data would begin after " + std::to_string(padding) + " bytes, but " +
-                       std::to_string(cursor_.left()) + " are left",
+      cursor_.fail(concat("the data would begin after ", padding, " bytes, but ", cursor_.left(), " are left"),
                    FormatError::truncated);
     return file_.size();
   }
@@ -141,14 +137,11 @@ class Parser {
   void place(Tensor& tensor, std::uint64_t begin) {
     const auto& [offset, length] = tensor.data;
     if (offset % alignment_ != 0)
-      throw FormatError(FormatError::malformed,
-                        "GGUF: " + describe(tensor.name) + " begins at byte " + std::to_string(offset) +
-                            " of the data, which is not a multiple of " + std::to_string(alignment_));
+      reject(FormatError::malformed, "GGUF: ", describe(tensor.name), " begins at byte ", offset,
+             " of the data, which is not a multiple of ", alignment_);
     if (!in_bounds(file_.size() - begin, offset, length))
-      throw FormatError(FormatError::out_of_bounds, "GGUF: " + describe(tensor.name) + " of " + std::to_string(length) +
-                                                        " bytes would begin at byte " + std::to_string(offset) +
-                                                        " of the data, which has " +
-                                                        std::to_string(file_.size() - begin));
+      reject(FormatError::out_of_bounds, "GGUF: ", describe(tensor.name), " of ", length, " bytes would begin at byte ",
+             offset, " of the data, which has ", file_.size() - begin);
     const ElementType type =
         tensor.type->dtype ? ElementType{*tensor.type->dtype, {}} : ElementType{DType::u8, tensor.type->name};
     entries_.add(std::move(tensor.name), type, tensor.shape, {begin + offset, length});
@@ -167,7 +160,7 @@ class Parser {
 bool is_gguf(Bytes file) noexcept { return signatures::gguf.is_in(file); }
 
 Index parse(Bytes file) {
-  if (!is_gguf(file)) throw FormatError(FormatError::not_this_format, "GGUF: the file does not begin with 'GGUF'");
+  if (!is_gguf(file)) reject(FormatError::not_this_format, "GGUF: the file does not begin with 'GGUF'");
   return Parser(file).parse();
 }
 

@@ -48,7 +48,7 @@ std::string text_of(Float value) {
 
 std::string_view read_bool(Cursor& cursor, std::string_view key) {
   const auto value = cursor.number<std::uint8_t>(key);
-  if (value > 1) cursor.fail("a BOOL of " + describe(key) + " is " + std::to_string(value));
+  if (value > 1) cursor.fail(concat("a BOOL of ", describe(key), " is ", value));
   return value == 1 ? "true" : "false";
 }
 
@@ -86,7 +86,7 @@ ArrayHead read_array_head(Cursor& cursor, std::string_view key) {
 // Texts of arrays are skipped, not validated: vocabularies have tokens that are not UTF-8.
 void skip_elements(Cursor& cursor, const ArrayHead& head, std::string_view key, int depth) {
   if (depth > deepest_array)
-    cursor.fail("arrays of " + describe(key) + " are nested more than " + std::to_string(deepest_array) + " deep",
+    cursor.fail(concat("arrays of ", describe(key), " are nested more than ", deepest_array, " deep"),
                 FormatError::too_costly);
   if (const unsigned fixed = facts(head.type).bytes; fixed != 0) return cursor.skip(head.count * fixed, key);
   for (std::uint64_t i = 0; i < head.count; ++i) {
@@ -111,7 +111,7 @@ std::string read_array(Cursor& cursor, std::string_view key) {
 }  // namespace
 
 void Cursor::fail(const std::string& what, FormatError::Kind kind) const {
-  throw FormatError(kind, "GGUF: " + what + ", at byte " + std::to_string(at_), at_);
+  throw FormatError(kind, concat("GGUF: ", what, ", at byte ", at_), at_);
 }
 
 std::uint64_t Cursor::little_endian(unsigned bytes, std::string_view what) {
@@ -124,8 +124,8 @@ std::uint64_t Cursor::little_endian(unsigned bytes, std::string_view what) {
 std::string_view Cursor::bytes(std::uint64_t limit, std::string_view what) {
   const auto length = number<std::uint64_t>(what);
   if (length > limit || !in_bounds(file_.size(), at_, length))
-    fail(describe(what) + " would have " + std::to_string(length) + " bytes, but " +
-             (length > limit ? std::to_string(limit) + " are allowed" : std::to_string(left()) + " are left"),
+    fail(concat(describe(what), " would have ", length, " bytes, but ",
+                (length > limit ? std::to_string(limit) + " are allowed" : std::to_string(left()) + " are left")),
          length > limit ? FormatError::too_costly : FormatError::truncated);
   const Bytes found = file_.subspan(at_, length);
   at_ += length;
@@ -146,8 +146,7 @@ void Cursor::skip(std::uint64_t length, std::string_view what) {
 std::uint64_t Cursor::count(std::uint64_t least, std::string_view what) {
   const auto count = number<std::uint64_t>(what);
   if (count > left() / least)
-    fail(describe(what) + " says " + std::to_string(count) + " of " + std::to_string(least) +
-             " bytes or more each, but " + std::to_string(left()) + " bytes are left",
+    fail(concat(describe(what), " says ", count, " of ", least, " bytes or more each, but ", left(), " bytes are left"),
          FormatError::truncated);
   return count;
 }
@@ -155,7 +154,7 @@ std::uint64_t Cursor::count(std::uint64_t least, std::string_view what) {
 ValueType read_type(Cursor& cursor, std::string_view key) {
   const auto number = cursor.number<std::uint32_t>(key);
   if (number >= types.size())
-    cursor.fail(describe(key) + " has the unknown type " + std::to_string(number), FormatError::unsupported);
+    cursor.fail(concat(describe(key), " has the unknown type ", number), FormatError::unsupported);
   return static_cast<ValueType>(number);
 }
 

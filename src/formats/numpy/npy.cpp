@@ -10,7 +10,7 @@ namespace onecopy::npy {
 
 Index parse(Bytes file) {
   auto found = read_array(file, {0, file.size()});
-  if (!found.reason.empty()) throw FormatError(FormatError::unsupported, "npy: the array " + found.reason);
+  if (!found.reason.empty()) reject(FormatError::unsupported, "npy: the array " + found.reason);
   found.array.name = array_name;
   std::vector<FoundArray> arrays;
   arrays.push_back(std::move(found.array));

@@ -70,7 +70,7 @@ class Literal {
     while (!take(')')) {
       if (!has_comma) fail("expected ',' or ')'");
       if (shape.size() == most_axes)
-        fail("the shape has more than " + std::to_string(most_axes) + " axes", FormatError::too_costly);
+        fail(concat("the shape has more than ", most_axes, " axes"), FormatError::too_costly);
       shape.push_back(integer());
       has_comma = take(',');
       if (!has_comma && shape.size() == 1) fail("the shape is not a tuple");
@@ -79,7 +79,7 @@ class Literal {
   }
 
   [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const {
-    throw FormatError(kind, "npy: byte " + std::to_string(at_) + " of the header: " + what, begin_ + at_);
+    throw FormatError(kind, concat("npy: byte ", at_, " of the header: ", what), begin_ + at_);
   }
 
  private:
@@ -95,7 +95,7 @@ class Literal {
   }
 
   void expect(char wanted) {
-    if (!take(wanted)) fail(std::string("expected '") + wanted + "'");
+    if (!take(wanted)) fail(concat("expected '", wanted, "'"));
   }
 
   bool word(std::string_view wanted) noexcept {
@@ -172,30 +172,26 @@ Header read_header(std::string_view text, std::uint64_t begin) {
     return true;
   });
   if (header.reason.empty() && !(has_type && has_order && has_shape))
-    throw FormatError(FormatError::malformed, "npy: the header lacks descr, fortran_order or shape");
+    reject(FormatError::malformed, "npy: the header lacks descr, fortran_order or shape");
   return header;
 }
 
 // Where the dict lies in the file.
 ByteRange header_range(Bytes file) {
-  if (!is_npy(file))
-    throw FormatError(FormatError::not_this_format, "npy: the file does not begin with \\x93NUMPY and a version");
+  if (!is_npy(file)) reject(FormatError::not_this_format, "npy: the file does not begin with \\x93NUMPY and a version");
   const auto byte = [file](std::uint64_t at) { return std::to_integer<std::uint64_t>(file[at]); };
   const std::uint64_t major = byte(6);
   if (major < 1 || major > 3 || byte(7) != 0)
-    throw FormatError(FormatError::unsupported, "npy: version " + std::to_string(major) + '.' +
-                                                    std::to_string(byte(7)) + " is not one of 1.0, 2.0 and 3.0");
+    reject(FormatError::unsupported, "npy: version ", major, '.', byte(7), " is not one of 1.0, 2.0 and 3.0");
   const std::uint64_t width = major == 1 ? 2 : 4;
   if (!in_bounds(file.size(), before_length, width))
-    throw FormatError(FormatError::truncated, "npy: the header's length is cut off");
+    reject(FormatError::truncated, "npy: the header's length is cut off");
   const std::uint64_t length = little_endian(file.subspan(before_length, width));
   if (length > largest_header)
-    throw FormatError(FormatError::too_costly, "npy: the header would have " + std::to_string(length) +
-                                                   " bytes, more than the " + std::to_string(largest_header) +
-                                                   " that are allowed");
+    reject(FormatError::too_costly, "npy: the header would have ", length, " bytes, more than the ", largest_header,
+           " that are allowed");
   if (!in_bounds(file.size(), before_length + width, length))
-    throw FormatError(FormatError::truncated, "npy: the header would have " + std::to_string(length) +
-                                                  " bytes, but the file has " + std::to_string(file.size()));
+    reject(FormatError::truncated, "npy: the header would have ", length, " bytes, but the file has ", file.size());
   return {before_length + width, length};
 }
 
@@ -211,12 +207,12 @@ NpyArray read_array(Bytes whole, ByteRange place) {
   found.reason = std::move(header.reason);
   if (!found.reason.empty()) return found;
   const auto size = size_in_bytes(header.shape, header.type.size);
-  if (!size) throw FormatError(FormatError::out_of_bounds, "npy: the shape needs more than 2^63 - 1 bytes");
+  if (!size) reject(FormatError::out_of_bounds, "npy: the shape needs more than 2^63 - 1 bytes");
   const std::uint64_t begin = range.offset + range.length;
   if (*size != file.size() - begin)
-    throw FormatError(*size > file.size() - begin ? FormatError::truncated : FormatError::inconsistent,
-                      "npy: the data has " + std::to_string(file.size() - begin) + " bytes, but dtype and shape need " +
-                          std::to_string(*size) + (*size > file.size() - begin ? " (is the file cut off?)" : ""));
+    reject(*size > file.size() - begin ? FormatError::truncated : FormatError::inconsistent, "npy: the data has ",
+           file.size() - begin, " bytes, but dtype and shape need ", *size,
+           (*size > file.size() - begin ? " (is the file cut off?)" : ""));
   FoundArray& array = found.array;
   if (header.type.dtype)
     array.dtype = *header.type.dtype;

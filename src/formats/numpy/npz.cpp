@@ -22,10 +22,10 @@ std::string_view without_suffix(std::string_view name) noexcept { return name.su
 
 [[noreturn]] void refuse(const LeftOut& left_out, const std::string& reason) {
   if (left_out.has("compressed"))
-    throw FormatError(FormatError::unsupported,
-                      "npz: its members are compressed, and cannot be mapped: write them with numpy.savez instead of "
-                      "savez_compressed, or with onecopy.save(path, dict(numpy.load(file)))");
-  throw FormatError(FormatError::unsupported, reason.empty() ? "npz: the archive has no arrays" : "npz: " + reason);
+    reject(FormatError::unsupported,
+           "npz: its members are compressed, and cannot be mapped: write them with numpy.savez instead of "
+           "savez_compressed, or with onecopy.save(path, dict(numpy.load(file)))");
+  reject(FormatError::unsupported, reason.empty() ? "npz: the archive has no arrays" : "npz: " + reason);
 }
 
 }  // namespace

@@ -36,15 +36,13 @@ class ModelReader {
         case model_field::opset: read_opset(expect(*field, Wire::bytes, "an opset").payload); break;
         case model_field::metadata: read_metadata(expect(*field, Wire::bytes, "metadata").payload); break;
         case model_field::graph:
-          if (std::exchange(has_graph, true))
-            throw FormatError(FormatError::inconsistent, "ONNX: the model has two graphs");
+          if (std::exchange(has_graph, true)) reject(FormatError::inconsistent, "ONNX: the model has two graphs");
           read_graph(expect(*field, Wire::bytes, "the graph").payload, "", 0);
           break;
         default: break;
       }
     }
-    if (!has_graph)
-      throw FormatError(FormatError::not_this_format, "ONNX: the model has no graph (is this an ONNX file?)");
+    if (!has_graph) reject(FormatError::not_this_format, "ONNX: the model has no graph (is this an ONNX file?)");
     return std::move(model_);
   }
 
@@ -73,8 +71,7 @@ class ModelReader {
 
   void read_graph(ByteRange message, const std::string& prefix, int depth) {
     if (depth > deepest_graph)
-      throw FormatError(FormatError::too_costly,
-                        "ONNX: graphs are nested more than " + std::to_string(deepest_graph) + " deep");
+      reject(FormatError::too_costly, "ONNX: graphs are nested more than ", deepest_graph, " deep");
     Reader reader(file_, message);
     while (const auto field = reader.next()) {
       if (field->number == graph_field::node)
@@ -91,7 +88,7 @@ class ModelReader {
     auto tensor = reader.finish(prefix + std::string(reader.own_name()));
     tensor.is_initializer = prefix.empty();
     if (tensor.is_initializer && !names_.insert(tensor.name).second)
-      throw FormatError(FormatError::inconsistent, "ONNX: two initializers have the name " + describe(tensor.name));
+      reject(FormatError::inconsistent, "ONNX: two initializers have the name " + describe(tensor.name));
     keep(std::move(tensor));
   }
 

@@ -29,7 +29,7 @@ std::uint64_t number_in(std::string_view text, const std::string& what) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || text.empty())
-    throw FormatError(FormatError::malformed, "ONNX: " + what + " is not a number: " + describe(text));
+    reject(FormatError::malformed, "ONNX: " + what + " is not a number: " + describe(text));
   return value;
 }
 
@@ -53,16 +53,14 @@ bool is_confined(std::string_view location) noexcept {
 
 Field expect(const Field& field, Wire wire, std::string_view what) {
   if (field.wire != wire)
-    throw FormatError(FormatError::malformed, "ONNX: " + std::string(what) + " has the wrong wire type, at byte " +
-                                                  std::to_string(field.whole.offset));
+    reject(FormatError::malformed, "ONNX: ", what, " has the wrong wire type, at byte ", field.whole.offset);
   return field;
 }
 
 std::string_view text_of(Bytes file, const Field& field, std::string_view what) {
   const auto text = protobuf::text_at(file, expect(field, Wire::bytes, what).payload);
   if (!json::is_utf8(text))
-    throw FormatError(FormatError::malformed,
-                      "ONNX: " + std::string(what) + " is not UTF-8, at byte " + std::to_string(field.whole.offset));
+    reject(FormatError::malformed, "ONNX: ", what, " is not UTF-8, at byte ", field.whole.offset);
   return text;
 }
 
@@ -77,8 +75,7 @@ Tensor TensorReader::finish(std::string name) {
   if (facts != nullptr) tensor_.dtype = facts->dtype;
   const auto size = size_of(tensor_.type, tensor_.shape);
   if (facts != nullptr && facts->bits != 0 && !size)
-    throw FormatError(FormatError::out_of_bounds,
-                      "ONNX: the shape of " + describe(tensor_.name) + " needs more than 2^64 bits");
+    reject(FormatError::out_of_bounds, "ONNX: the shape of " + describe(tensor_.name) + " needs more than 2^64 bits");
   if (external_)
     place_outside(size);
   else
@@ -103,12 +100,12 @@ void TensorReader::read(const Reader& reader, const Field& field) {
 }
 
 void TensorReader::add_extent(std::uint64_t extent) {
-  if (extent > INT64_MAX) throw FormatError(FormatError::malformed, "ONNX: a tensor has a negative extent");
+  if (extent > INT64_MAX) reject(FormatError::malformed, "ONNX: a tensor has a negative extent");
   tensor_.shape.push_back(extent);
 }
 
 void TensorReader::take_raw(const Field& field) {
-  if (raw_) throw FormatError(FormatError::inconsistent, "ONNX: a tensor has raw_data twice");
+  if (raw_) reject(FormatError::inconsistent, "ONNX: a tensor has raw_data twice");
   raw_ = field.payload;
 }
 
@@ -142,18 +139,15 @@ void TensorReader::read_entry(ByteRange message) {
 
 void TensorReader::place_outside(std::optional<std::uint64_t> size) {
   if (!is_confined(tensor_.location))
-    throw FormatError(FormatError::out_of_bounds, "ONNX: " + describe(tensor_.name) + " lies in " +
-                                                      describe(tensor_.location) +
-                                                      ", which is not a path inside the folder of the model");
+    reject(FormatError::out_of_bounds, "ONNX: " + describe(tensor_.name) + " lies in " + describe(tensor_.location) +
+                                           ", which is not a path inside the folder of the model");
   if (size && length_ && *length_ != *size)
-    throw FormatError(FormatError::inconsistent,
-                      "ONNX: " + describe(tensor_.name) + " has " + std::to_string(*length_) +
-                          " bytes outside, but its type and shape need " + std::to_string(*size));
-  if (!length_ && !size)
-    throw FormatError(FormatError::malformed, "ONNX: " + describe(tensor_.name) + " has no length");
+    reject(FormatError::inconsistent, "ONNX: ", describe(tensor_.name), " has ", *length_,
+           " bytes outside, but its type and shape need ", *size);
+  if (!length_ && !size) reject(FormatError::malformed, "ONNX: " + describe(tensor_.name) + " has no length");
   outside_.length = length_ ? *length_ : *size;
   if (outside_.length > UINT64_MAX - outside_.offset)
-    throw FormatError(FormatError::out_of_bounds, "ONNX: " + describe(tensor_.name) + " ends beyond byte 2^64");
+    reject(FormatError::out_of_bounds, "ONNX: " + describe(tensor_.name) + " ends beyond byte 2^64");
   tensor_.to_the_end = !length_;
   tensor_.storage = Storage::external;
   tensor_.data = outside_;
@@ -166,18 +160,16 @@ void TensorReader::place_inside(std::optional<std::uint64_t> size) {
     tensor_.storage = Storage::coded;
     tensor_.data = coded_.length != 0 ? coded_ : packed_.value_or(ByteRange{});
     if (tensor_.data.length == 0 && size)
-      throw FormatError(FormatError::inconsistent, "ONNX: " + describe(tensor_.name) +
-                                                       " has no data, but its type and shape need " +
-                                                       std::to_string(*size) + " bytes");
+      reject(FormatError::inconsistent, "ONNX: ", describe(tensor_.name), " has no data, but its type and shape need ",
+             *size, " bytes");
     return;
   }
   tensor_.data = raw_ ? *raw_ : packed_.value_or(ByteRange{});
   if (!size) {
     tensor_.storage = Storage::coded;  // raw bytes of a type that is not known
   } else if (tensor_.data.length != *size) {
-    throw FormatError(FormatError::inconsistent, "ONNX: " + describe(tensor_.name) + " has " +
-                                                     std::to_string(tensor_.data.length) +
-                                                     " bytes, but its type and shape need " + std::to_string(*size));
+    reject(FormatError::inconsistent, "ONNX: ", describe(tensor_.name), " has ", tensor_.data.length,
+           " bytes, but its type and shape need ", *size);
   }
 }
 

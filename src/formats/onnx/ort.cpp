@@ -52,9 +52,9 @@ class ModelReader {
   Index read() {
     const auto session = buffer_.root();
     const auto model = session.table(session_field::model);
-    if (!model) throw FormatError(FormatError::malformed, "ORT: the session has no model");
+    if (!model) reject(FormatError::malformed, "ORT: the session has no model");
     const auto graph = model->table(model_field::graph);
-    if (!graph) throw FormatError(FormatError::malformed, "ORT: the model has no graph");
+    if (!graph) reject(FormatError::malformed, "ORT: the model has no graph");
     read_graph(*graph, "", 0);
     entries_.reject_overlaps();
     const std::uint64_t begin = entries_.first_byte(file_.size());
@@ -75,8 +75,7 @@ class ModelReader {
 
   void read_graph(const Table& graph, const std::string& prefix, int depth) {
     if (depth > deepest_graph)
-      throw FormatError(FormatError::too_costly,
-                        "ORT: graphs are nested more than " + std::to_string(deepest_graph) + " deep");
+      reject(FormatError::too_costly, "ORT: graphs are nested more than ", deepest_graph, " deep");
     const auto initializers = graph.offsets(graph_field::initializers);
     for (std::uint32_t i = 0; i < initializers.size(); ++i) read_tensor(initializers.table(i), prefix);
     const auto sparse = graph.offsets(graph_field::sparse_initializers);
@@ -129,9 +128,7 @@ class ModelReader {
     }
     const auto shape = shape_of(tensor, name);
     const auto size = onnx::size_of(type, shape);
-    if (!size)
-      throw FormatError(FormatError::out_of_bounds,
-                        "ORT: the shape of " + describe(name) + " needs more than 2^64 bits");
+    if (!size) reject(FormatError::out_of_bounds, "ORT: the shape of " + describe(name) + " needs more than 2^64 bits");
     if (const auto data = place(tensor, name, *size))
       entries_.add(std::move(name), type_of(*facts, shape, *size), shape, *data);
   }
@@ -142,8 +139,7 @@ class ModelReader {
     buffer_.spend(name.size());
     std::uint64_t& uses = names_[name];
     if (++uses == 1) return name;
-    if (is_of_main_graph)
-      throw FormatError(FormatError::inconsistent, "ORT: two initializers have the name " + describe(name));
+    if (is_of_main_graph) reject(FormatError::inconsistent, "ORT: two initializers have the name " + describe(name));
     const std::string path = name + '~';
     for (;; ++uses) {
       buffer_.spend(path.size());
@@ -157,7 +153,7 @@ class ModelReader {
     std::vector<std::uint64_t> shape;
     for (std::uint32_t i = 0; i < dims.size(); ++i) {
       const auto extent = dims.number<std::int64_t>(i);
-      if (extent < 0) throw FormatError(FormatError::malformed, "ORT: " + describe(name) + " has a negative extent");
+      if (extent < 0) reject(FormatError::malformed, "ORT: " + describe(name) + " has a negative extent");
       shape.push_back(static_cast<std::uint64_t>(extent));
     }
     return shape;
@@ -171,8 +167,8 @@ class ModelReader {
       left_out_.add("in another file", name);
       return std::nullopt;
     }
-    throw FormatError(FormatError::inconsistent, "ORT: " + describe(name) + " has " + std::to_string(data.length) +
-                                                     " bytes, but its type and shape need " + std::to_string(size));
+    reject(FormatError::inconsistent, "ORT: ", describe(name), " has ", data.length,
+           " bytes, but its type and shape need ", size);
   }
 
   // Elements of 4 bits that do not fill their last byte have no DType: theirs fill theirs.
@@ -197,8 +193,7 @@ bool is_ort(Bytes file) noexcept { return signatures::ort.is_in(file); }
 
 Index parse(Bytes file) {
   if (!is_ort(file))
-    throw FormatError(FormatError::not_this_format,
-                      "ORT: the file does not begin with an offset and the identifier 'ORTM'");
+    reject(FormatError::not_this_format, "ORT: the file does not begin with an offset and the identifier 'ORTM'");
   return ModelReader(file).read();
 }
 

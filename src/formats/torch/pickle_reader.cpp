@@ -21,13 +21,12 @@ class Reader {
 
   Pickle read() {
     if (bytes_.size() > largest)
-      fail("it has " + std::to_string(bytes_.size()) + " bytes, more than the " + std::to_string(largest) +
-               " that are read",
+      fail(concat("it has ", bytes_.size(), " bytes, more than the ", largest, " that are read"),
            FormatError::too_costly);
     if (bytes_.empty() || byte() != static_cast<std::uint64_t>(Op::proto))
       fail("it does not begin with a protocol", FormatError::not_this_format);
     if (const auto protocol = number(1); protocol < 2 || protocol > 5)
-      fail("protocol " + std::to_string(protocol) + " is not one of 2 to 5", FormatError::unsupported);
+      fail(concat("protocol ", protocol, " is not one of 2 to 5"), FormatError::unsupported);
     for (;;) {
       check_memory();
       begin_ = at_;
@@ -42,7 +41,7 @@ class Reader {
 
  private:
   [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const {
-    throw FormatError(kind, "pickle: byte " + std::to_string(begin_) + ": " + what, begin_);
+    throw FormatError(kind, concat("pickle: byte ", begin_, ": ", what), begin_);
   }
 
   // After every opcode, which adds no more than the stack has.
@@ -50,14 +49,14 @@ class Reader {
     constexpr std::uint64_t spare = std::uint64_t{1} << 16U;
     const std::uint64_t most = std::min(bytes_.size() * times + spare, most_memory);
     if (values_.memory() + (stack_.size() + memo_.size() + marks_.size()) * sizeof(Id) > most)
-      fail("its values need more than " + std::to_string(most) + " bytes of memory", FormatError::too_costly);
+      fail(concat("its values need more than ", most, " bytes of memory"), FormatError::too_costly);
   }
 
   [[noreturn]] void refuse(Op op) const {
     const auto code = static_cast<std::uint8_t>(op);
     const auto* known = std::ranges::find(unread, code, &Unread::code);
     if (known != unread.end())
-      fail("the opcode " + std::string(known->name) + " is not one that torch.save writes", FormatError::unsupported);
+      fail(concat("the opcode ", known->name, " is not one that torch.save writes"), FormatError::unsupported);
     fail("there is no opcode " + std::to_string(code), FormatError::unsupported);
   }
 
@@ -72,8 +71,7 @@ class Reader {
 
   std::string_view take(std::uint64_t size) {
     if (!in_bounds(bytes_.size(), at_, size))
-      fail("it is cut off: " + std::to_string(size) + " bytes are needed, and " + std::to_string(bytes_.size() - at_) +
-               " are left",
+      fail(concat("it is cut off: ", size, " bytes are needed, and ", bytes_.size() - at_, " are left"),
            FormatError::truncated);
     const auto taken = bytes_.substr(at_, size);
     at_ += size;
@@ -99,7 +97,7 @@ class Reader {
   std::string_view line() {
     const auto end = bytes_.substr(at_, longest_global + 1).find('\n');
     if (end == std::string_view::npos)
-      fail("a name that does not end, or has more than " + std::to_string(longest_global) + " bytes");
+      fail(concat("a name that does not end, or has more than ", longest_global, " bytes"));
     const auto taken = take(end);
     (void)take(1);
     return taken;
@@ -184,9 +182,7 @@ class Reader {
   // Pickler and reader count alike: with an arbitrary memo index, four bytes could allocate gigabytes.
   void put(std::uint64_t place) {
     const Id id = top();
-    if (place > memo_.size())
-      fail("memo " + std::to_string(place) + " comes before " + std::to_string(memo_.size()),
-           FormatError::out_of_bounds);
+    if (place > memo_.size()) fail(concat("memo ", place, " comes before ", memo_.size()), FormatError::out_of_bounds);
     if (place == memo_.size())
       memo_.push_back(id);
     else
@@ -239,7 +235,7 @@ class Reader {
   // Frames are hints for reading ahead; all bytes are in memory already.
   void frame(std::uint64_t size) {
     if (!in_bounds(bytes_.size(), at_, size))
-      fail("a frame of " + std::to_string(size) + " bytes is cut off", FormatError::truncated);
+      fail(concat("a frame of ", size, " bytes is cut off"), FormatError::truncated);
   }
 
   void set_items(std::span<const Id> pairs) {
@@ -284,7 +280,7 @@ class Reader {
 
   void name(std::string_view module, std::string_view name) {
     if (module.empty() || name.empty() || module.size() > longest_global || name.size() > longest_global)
-      fail("a name is empty, or has more than " + std::to_string(longest_global) + " bytes");
+      fail(concat("a name is empty, or has more than ", longest_global, " bytes"));
     if (!json::is_utf8(module) || !json::is_utf8(name)) fail("a name is not UTF-8");
     push(values_.add_global({module, name}));
   }

@@ -9,12 +9,12 @@ namespace onecopy::torch_zip {
 
 // All members are in one folder, which torch takes from the first member.
 Archive::Archive(Bytes file) : file_(file), members_(zip::members(file)) {
-  if (members_.empty()) throw FormatError(FormatError::malformed, "torch: the archive is empty");
+  if (members_.empty()) reject(FormatError::malformed, "torch: the archive is empty");
   const std::string folder = members_.front().name.substr(0, members_.front().name.find('/')) + '/';
   const auto is_outside = [&folder](const zip::Member& member) { return !member.name.starts_with(folder); };
   if (const auto outside = std::ranges::find_if(members_, is_outside); outside != members_.end())
-    throw FormatError(FormatError::malformed,
-                      "torch: " + json::describe(outside->name) + " does not lie in a folder with the other members");
+    reject(FormatError::malformed,
+           "torch: " + json::describe(outside->name) + " does not lie in a folder with the other members");
   for (zip::Member& member : members_) member.name.erase(0, folder.size());
   std::ranges::sort(members_, {}, &zip::Member::name);
 }

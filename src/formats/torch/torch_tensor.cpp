@@ -152,9 +152,8 @@ std::optional<FoundArray> TensorReader::place(const Call& call, std::size_t leas
                                               std::string& why) const {
   const auto& arguments = call.arguments;
   if (arguments.size() < least)
-    throw FormatError(FormatError::malformed, "torch: " + describe(name) + " is made of " +
-                                                  std::to_string(arguments.size()) + " arguments, fewer than the " +
-                                                  std::to_string(least) + " of " + std::string(call.function.name));
+    reject(FormatError::malformed, "torch: ", describe(name), " is made of ", arguments.size(),
+           " arguments, fewer than the ", least, " of ", call.function.name);
   if (!is_plain(call, least)) {
     why = "conjugated or negated";
     return std::nullopt;
@@ -172,16 +171,14 @@ std::optional<FoundArray> TensorReader::place(const Call& call, std::size_t leas
   read_axes(array, call);
   const auto size = size_in_bytes(array.shape, type->size);
   if (!size)
-    throw FormatError(FormatError::out_of_bounds,
-                      "torch: the sizes of " + describe(name) + " need more than 2^63 - 1 bytes");
+    reject(FormatError::out_of_bounds, "torch: the sizes of " + describe(name) + " need more than 2^63 - 1 bytes");
   array.data = {from->bytes.offset, 0};
   if (*size != 0) {
     const std::uint64_t first = count(arguments[1], "first element", name);
     const auto reached = reach(array, first, from->bytes.length / type->size);
     if (!reached)
-      throw FormatError(FormatError::out_of_bounds,
-                        "torch: " + describe(name) + " reaches beyond the " + std::to_string(from->bytes.length) +
-                            " bytes of its storage, from element " + std::to_string(first) + " on");
+      reject(FormatError::out_of_bounds, "torch: ", describe(name), " reaches beyond the ", from->bytes.length,
+             " bytes of its storage, from element ", first, " on");
     array.data = {from->bytes.offset + first * type->size, *reached * type->size};
   }
   if (last_runs_fastest(array.shape, array.strides)) array.strides.clear();
@@ -192,15 +189,14 @@ void TensorReader::read_axes(FoundArray& array, const Call& call) const {
   array.shape = counts(call.arguments[2], "sizes", array.name);
   array.strides = counts(call.arguments[3], "strides", array.name);
   if (array.shape.size() != array.strides.size())
-    throw FormatError(FormatError::inconsistent, "torch: " + describe(array.name) + " has " +
-                                                     std::to_string(array.shape.size()) + " sizes and " +
-                                                     std::to_string(array.strides.size()) + " strides");
+    reject(FormatError::inconsistent, "torch: ", describe(array.name), " has ", array.shape.size(), " sizes and ",
+           array.strides.size(), " strides");
 }
 
 // The type named by the call; null: an unknown type.
 const ElementType* TensorReader::own_type(Id id, const std::string& name, std::string& why) const {
   const auto type = global(id);
-  if (!type) throw FormatError(FormatError::unsupported, "torch: the type of " + describe(name) + " is unknown");
+  if (!type) reject(FormatError::unsupported, "torch: the type of " + describe(name) + " is unknown");
   const ElementType* known = element_type(*type);
   if (known == nullptr) why = text_of(*type);
   return known;
@@ -220,8 +216,8 @@ std::optional<TensorReader::Storage> TensorReader::storage(Id id, const std::str
                          : std::span<const Id>();
   if (facts.size() != 5 || values_.kind(facts[0]) != Kind::text || values_.text(facts[0]) != "storage" ||
       values_.kind(facts[1]) != Kind::global || values_.kind(facts[2]) != Kind::text)
-    throw FormatError(FormatError::malformed,
-                      "torch: the storage of " + describe(name) + " is not described by class, key, device and size");
+    reject(FormatError::malformed,
+           "torch: the storage of " + describe(name) + " is not described by class, key, device and size");
   const Global type = values_.global(facts[1]);
   const ElementType* element = storage_element(type);
   if (element == nullptr) {
@@ -233,34 +229,30 @@ std::optional<TensorReader::Storage> TensorReader::storage(Id id, const std::str
   const std::uint64_t elements = count(facts[4], "storage's size", name);
   const std::uint64_t size = found.data.length;
   if (size % element->size != 0 || size / element->size != elements)
-    throw FormatError(FormatError::inconsistent,
-                      "torch: " + describe(name) + " lies in " + describe("data/" + std::string(key)) + ", which has " +
-                          std::to_string(size) + " bytes, but should have " + std::to_string(elements) +
-                          " elements of " + std::to_string(element->size));
+    reject(FormatError::inconsistent, "torch: ", describe(name), " lies in ", describe("data/" + std::string(key)),
+           ", which has ", size, " bytes, but should have ", elements, " elements of ", element->size);
   return Storage{element, found.data};
 }
 
 const zip::Member& TensorReader::member(std::string_view key, const std::string& name) const {
   if (key.size() > longest_key || !json::is_utf8(key))
-    throw FormatError(FormatError::malformed, "torch: the key of the storage of " + describe(name) +
-                                                  " is not UTF-8, or has more than " + std::to_string(longest_key) +
-                                                  " bytes");
+    reject(FormatError::malformed, "torch: the key of the storage of ", describe(name),
+           " is not UTF-8, or has more than ", longest_key, " bytes");
   const std::string path = "data/" + std::string(key);
   const zip::Member* member = archive_.find(path);
   if (member == nullptr)
-    throw FormatError(FormatError::out_of_bounds,
-                      "torch: " + describe(name) + " lies in " + describe(path) + ", which is not in the archive");
+    reject(FormatError::out_of_bounds,
+           "torch: " + describe(name) + " lies in " + describe(path) + ", which is not in the archive");
   if (member->method != zip::Method::stored)
-    throw FormatError(FormatError::unsupported,
-                      "torch: " + describe(name) + " lies in " + describe(path) +
-                          ", which is compressed and cannot be mapped in place: torch.save writes it uncompressed");
+    reject(FormatError::unsupported,
+           "torch: " + describe(name) + " lies in " + describe(path) +
+               ", which is compressed and cannot be mapped in place: torch.save writes it uncompressed");
   return *member;
 }
 
 std::uint64_t TensorReader::count(Id id, std::string_view what, const std::string& name) const {
   if (values_.kind(id) != Kind::integer || values_.integer(id) < 0)
-    throw FormatError(FormatError::malformed,
-                      "torch: the " + std::string(what) + " of " + describe(name) + " is not a count");
+    reject(FormatError::malformed, "torch: the ", what, " of ", describe(name), " is not a count");
   return static_cast<std::uint64_t>(values_.integer(id));
 }
 
@@ -268,12 +260,10 @@ std::vector<std::uint64_t> TensorReader::counts(Id id, std::string_view what, co
   if (values_.kind(id) == Kind::object && global(values_.callable(id)) == Global{"torch", "Size"})
     if (const auto items = values_.items(values_.arguments(id)); items.size() == 1) id = items[0];
   if (values_.kind(id) != Kind::tuple && values_.kind(id) != Kind::list)
-    throw FormatError(FormatError::malformed,
-                      "torch: the " + std::string(what) + " of " + describe(name) + " are not a tuple");
+    reject(FormatError::malformed, "torch: the ", what, " of ", describe(name), " are not a tuple");
   const auto items = values_.items(id);
   if (items.size() > most_axes)
-    throw FormatError(FormatError::too_costly,
-                      "torch: " + describe(name) + " has more than " + std::to_string(most_axes) + " axes");
+    reject(FormatError::too_costly, "torch: ", describe(name), " has more than ", most_axes, " axes");
   std::vector<std::uint64_t> numbers;
   numbers.reserve(items.size());
   for (const Id item : items) numbers.push_back(count(item, what, name));

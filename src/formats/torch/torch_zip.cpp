@@ -92,8 +92,7 @@ class Walk {
   void inside(Id id, const Visit& visit_all) {
     if (std::ranges::find(on_path_, id) != on_path_.end()) return;
     if (on_path_.size() == deepest)
-      throw FormatError(FormatError::too_costly,
-                        "torch: dicts and lists are nested deeper than " + std::to_string(deepest));
+      reject(FormatError::too_costly, "torch: dicts and lists are nested deeper than " + std::to_string(deepest));
     on_path_.push_back(id);
     visit_all();
     on_path_.pop_back();
@@ -136,8 +135,7 @@ class Walk {
 
   std::string_view text(Id key) const {
     const auto text = values_.text(key);
-    if (!json::is_utf8(text))
-      throw FormatError(FormatError::malformed, "torch: a key in " + describe(path_) + " is not UTF-8");
+    if (!json::is_utf8(text)) reject(FormatError::malformed, "torch: a key in " + describe(path_) + " is not UTF-8");
     return text;
   }
 
@@ -154,30 +152,28 @@ class Walk {
 
 void check_kind(const Archive& archive) {
   if (archive.find("constants.pkl") != nullptr || archive.has_folder("code/"))
-    throw FormatError(
-        FormatError::not_this_format,
-        "torch: this is a TorchScript archive, code for torch.jit.load; save the module's state_dict() with "
-        "torch.save");
+    reject(FormatError::not_this_format,
+           "torch: this is a TorchScript archive, code for torch.jit.load; save the module's state_dict() with "
+           "torch.save");
   const zip::Member* order = archive.find("byteorder");
   if (order == nullptr) return;  // written before torch 2.1, in the unrecorded byte order of its machine
   if (order->method != zip::Method::stored)
-    throw FormatError(FormatError::unsupported,
-                      "torch: its members are compressed, and cannot be mapped: load it, and save it again with "
-                      "torch.save, which writes them as they are");
+    reject(FormatError::unsupported,
+           "torch: its members are compressed, and cannot be mapped: load it, and save it again with "
+           "torch.save, which writes them as they are");
   if (archive.text(*order) != "little")
-    throw FormatError(FormatError::unsupported,
-                      archive.text(*order) == "big"
-                          ? "torch: its numbers are big-endian, and only little-endian ones can be mapped"
-                          : "torch: its byte order is neither little nor big");
+    reject(FormatError::unsupported,
+           archive.text(*order) == "big"
+               ? "torch: its numbers are big-endian, and only little-endian ones can be mapped"
+               : "torch: its byte order is neither little nor big");
 }
 
 const zip::Member& root_of(const Archive& archive) {
   const zip::Member* root = archive.find("data.pkl");
   if (root == nullptr)
-    throw FormatError(FormatError::not_this_format,
-                      "torch: there is no data.pkl in the archive (is this a file of torch.save?)");
+    reject(FormatError::not_this_format, "torch: there is no data.pkl in the archive (is this a file of torch.save?)");
   if (root->method != zip::Method::stored)
-    throw FormatError(FormatError::unsupported, "torch: data.pkl is compressed: torch.save writes it as it is");
+    reject(FormatError::unsupported, "torch: data.pkl is compressed: torch.save writes it as it is");
   return *root;
 }
 
@@ -205,7 +201,7 @@ bool is_torch_zip(Bytes file) {
 
 Index parse(Bytes file) {
   if (signatures::legacy_torch.is_in(file))
-    throw FormatError(
+    reject(
         FormatError::unsupported,
         "torch: saved in the legacy format of torch.save, which cannot be mapped: load it and save it again in the zip "
         "format, the default since torch 1.6");
@@ -218,9 +214,9 @@ Index parse(Bytes file) {
   auto arrays = Walk(pickle.values, tensors, left_out, root.data.length).from(pickle.root);
   const auto reasons = left_out.reasons_but(plain_values);
   if (arrays.empty() && !reasons.empty())
-    throw FormatError(FormatError::not_this_format,
-                      "torch: there is no tensor in its dicts and lists, only what unpickling would have to make: " +
-                          reasons + " (save a module's state_dict())");
+    reject(FormatError::not_this_format,
+           "torch: there is no tensor in its dicts and lists, only what unpickling would have to make: " + reasons +
+               " (save a module's state_dict())");
   std::map<std::string, std::string, std::less<>> metadata{{"format", "pt"}};
   left_out.report(metadata);
   return index_of(std::move(arrays), std::move(metadata), "torch");

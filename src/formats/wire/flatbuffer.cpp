@@ -23,7 +23,7 @@ std::string_view identifier(Bytes file) noexcept {
 }
 
 void Buffer::fail(const std::string& what, std::uint64_t at, FormatError::Kind kind) {
-  throw FormatError(kind, "flatbuffer: " + what + ", at byte " + std::to_string(at), at);
+  throw FormatError(kind, concat("flatbuffer: ", what, ", at byte ", at), at);
 }
 
 Buffer::Buffer(Bytes bytes)
@@ -34,8 +34,8 @@ Buffer::Buffer(Bytes bytes)
 
 std::uint64_t Buffer::number(std::uint64_t at, unsigned bytes) const {
   if (!in_bounds(bytes_.size(), at, bytes))
-    fail("a number of " + std::to_string(bytes) + " bytes is cut off", at, FormatError::truncated);
-  if (at % bytes != 0) fail("a number of " + std::to_string(bytes) + " bytes is not aligned", at);
+    fail(concat("a number of ", bytes, " bytes is cut off"), at, FormatError::truncated);
+  if (at % bytes != 0) fail(concat("a number of ", bytes, " bytes is not aligned"), at);
   return little_endian(bytes_.subspan(at, bytes));
 }
 
@@ -44,8 +44,8 @@ std::uint64_t Buffer::follow(std::uint64_t at) const {
   const std::uint64_t offset = number(at, offset_bytes);
   if (offset == 0) fail("an offset is zero", at);
   if (!in_bounds(bytes_.size(), at, offset))
-    fail("an offset of " + std::to_string(offset) + " points outside the " + std::to_string(bytes_.size()) + " bytes",
-         at, FormatError::out_of_bounds);
+    fail(concat("an offset of ", offset, " points outside the ", bytes_.size(), " bytes"), at,
+         FormatError::out_of_bounds);
   return at + offset;
 }
 
@@ -57,11 +57,11 @@ Buffer::Found Buffer::vector_at(std::uint64_t at, unsigned element) const {
   const auto count = number_at<std::uint32_t>(at);
   const std::uint64_t begin = at + offset_bytes;  // in bounds, as the count was
   if (!in_bounds(bytes_.size(), begin, std::uint64_t{count} * element))
-    fail("a vector is said to have " + std::to_string(count) + " elements of " + std::to_string(element) +
-             " bytes, but " + std::to_string(bytes_.size() - begin) + " bytes are left",
+    fail(concat("a vector is said to have ", count, " elements of ", element, " bytes, but ", bytes_.size() - begin,
+                " bytes are left"),
          at, FormatError::truncated);
   if (count != 0 && begin % element != 0)
-    fail("a vector's elements of " + std::to_string(element) + " bytes are not aligned", at);
+    fail(concat("a vector's elements of ", element, " bytes are not aligned"), at);
   return {begin, count};
 }
 
@@ -86,7 +86,7 @@ std::string_view Vector::text(std::uint32_t i) const {
 
 Table::Table(Buffer& buffer, std::uint64_t at, int depth) : buffer_(&buffer), at_(at), depth_(depth) {
   if (depth > deepest)
-    Buffer::fail("tables are nested more than " + std::to_string(deepest) + " deep", at, FormatError::too_costly);
+    Buffer::fail(concat("tables are nested more than ", deepest, " deep"), at, FormatError::too_costly);
   buffer.spend(table_cost);
   const std::uint64_t size = buffer.bytes_.size();
   const std::int64_t back = buffer.number_at<std::int32_t>(at);  // to the vtable, which lies before or behind
@@ -95,11 +95,10 @@ Table::Table(Buffer& buffer, std::uint64_t at, int depth) : buffer_(&buffer), at
   vtable_ = static_cast<std::uint64_t>(static_cast<std::int64_t>(at) - back);
   vtable_size_ = buffer.number_at<std::uint16_t>(vtable_);
   if (vtable_size_ < vtable_head || vtable_size_ % 2 != 0 || !in_bounds(size, vtable_, vtable_size_))
-    Buffer::fail("a vtable is said to have " + std::to_string(vtable_size_) + " bytes", vtable_,
-                 FormatError::out_of_bounds);
+    Buffer::fail(concat("a vtable is said to have ", vtable_size_, " bytes"), vtable_, FormatError::out_of_bounds);
   size_ = buffer.number_at<std::uint16_t>(vtable_ + 2);
   if (size_ < offset_bytes || !in_bounds(size, at, size_))
-    Buffer::fail("a table is said to have " + std::to_string(size_) + " bytes", at, FormatError::out_of_bounds);
+    Buffer::fail(concat("a table is said to have ", size_, " bytes"), at, FormatError::out_of_bounds);
 }
 
 std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
@@ -108,8 +107,7 @@ std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
   const auto offset = buffer_->number_at<std::uint16_t>(vtable_ + slot);
   if (offset == 0) return std::nullopt;
   if (offset < offset_bytes || !in_bounds(size_, offset, bytes))
-    Buffer::fail("field " + std::to_string(field) + " of " + std::to_string(bytes) + " bytes at " +
-                     std::to_string(offset) + " lies outside its table of " + std::to_string(size_),
+    Buffer::fail(concat("field ", field, " of ", bytes, " bytes at ", offset, " lies outside its table of ", size_),
                  at_, FormatError::out_of_bounds);
   return at_ + offset;
 }

@@ -138,8 +138,7 @@ std::string describe(std::string_view name) {
 
 void Reader::fail(const std::string& what, FormatError::Kind kind) const {
   const auto place = begin_.value_or(0) + at_;
-  throw FormatError(kind, "JSON at byte " + std::to_string(place) + ": " + what,
-                    begin_ ? std::optional(place) : std::nullopt);
+  throw FormatError(kind, concat("JSON at byte ", place, ": ", what), begin_ ? std::optional(place) : std::nullopt);
 }
 
 void Reader::skip_space() noexcept {
@@ -155,7 +154,7 @@ bool Reader::take(char wanted) noexcept {
 }
 
 void Reader::expect(char wanted) {
-  if (!take(wanted)) fail(std::string("expected '") + wanted + "'");
+  if (!take(wanted)) fail(concat("expected '", wanted, "'"));
 }
 
 void Reader::open(char bracket) {

@@ -11,7 +11,7 @@ constexpr std::uint64_t highest_field = (std::uint64_t{1} << 29U) - 1;
 }  // namespace
 
 void Reader::fail(const std::string& what, FormatError::Kind kind) const {
-  throw FormatError(kind, "protobuf: " + what + " at byte " + std::to_string(at_), at_);
+  throw FormatError(kind, concat("protobuf: ", what, " at byte ", at_), at_);
 }
 
 std::uint64_t Reader::varint() {
@@ -48,14 +48,14 @@ std::optional<Field> Reader::next() {
     case 2: {
       const std::uint64_t length = varint();
       if (!in_bounds(end_, at_, length))
-        fail("field " + std::to_string(field.number) + " would have " + std::to_string(length) + " bytes, but " +
-                 std::to_string(end_ - at_) + " are left (is the file cut off?)",
+        fail(concat("field ", field.number, " would have ", length, " bytes, but ", end_ - at_,
+                    " are left (is the file cut off?)"),
              FormatError::truncated);
       field.payload = {at_, length};
       at_ += length;
       break;
     }
-    default: fail("field " + std::to_string(field.number) + " has the unknown wire type " + std::to_string(tag & 7U));
+    default: fail(concat("field ", field.number, " has the unknown wire type ", tag & 7U));
   }
   field.whole = {start, at_ - start};
   return field;

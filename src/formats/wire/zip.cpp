@@ -46,7 +46,7 @@ bool has_signature(Bytes file, std::uint64_t at, std::uint64_t signature) noexce
 std::string_view text(Bytes bytes) noexcept { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) {
-  throw FormatError(kind, "zip: " + what);
+  reject(kind, "zip: " + what);
 }
 
 // Takes numbers one after the other from bytes that end.
@@ -63,9 +63,9 @@ class Fields {
  private:
   std::uint64_t claim(std::uint64_t size) {
     if (!in_bounds(end_, at_, size))
-      fail(std::string(what_) + " is cut off at byte " + std::to_string(at_) + ": it needs " + std::to_string(size) +
-               " more bytes, and " + std::to_string(end_ - at_) + " are left",
-           FormatError::truncated);
+      fail(
+          concat(what_, " is cut off at byte ", at_, ": it needs ", size, " more bytes, and ", end_ - at_, " are left"),
+          FormatError::truncated);
     const std::uint64_t begin = at_;
     at_ += size;
     return begin;
@@ -98,9 +98,7 @@ std::uint64_t find_end(Bytes file) {
 // What the 32-bit end record says must be what the 64-bit one says, where it says anything.
 void agree(std::uint64_t narrow, std::uint64_t full, std::uint64_t wide, std::string_view what) {
   if (narrow != full && narrow != wide)
-    fail("the two end records disagree about " + std::string(what) + ": " + std::to_string(narrow) + " and " +
-             std::to_string(wide),
-         FormatError::inconsistent);
+    fail(concat("the two end records disagree about ", what, ": ", narrow, " and ", wide), FormatError::inconsistent);
 }
 
 // The zip64 end record that the locator before `end` leads to; `directory` is what the other said. Gives its place.
@@ -112,7 +110,7 @@ std::uint64_t read_end64(Bytes file, std::uint64_t end, Directory& directory) {
   const std::uint64_t limit = end - locator_size;
   if (!in_bounds(limit, at, end64_size) || !has_signature(file, at, end64_signature) ||
       number(file, at + 4, 8) != limit - at - 12)
-    fail("the zip64 end record does not lie at byte " + std::to_string(at) + ", right before its locator",
+    fail(concat("the zip64 end record does not lie at byte ", at, ", right before its locator"),
          FormatError::inconsistent);
   Fields fields(file, at + 16, limit, "the zip64 end record");
   if (fields.take(4) != 0 || fields.take(4) != 0) fail("the archive has several disks", FormatError::unsupported);
@@ -145,8 +143,8 @@ Directory find_directory(Bytes file) {
   if (is_wide) end = read_end64(file, end, directory);
   const auto& [offset, length] = directory.range;
   if (!in_bounds(end, offset, length) || length != end - offset)
-    fail("the directory would have " + std::to_string(length) + " bytes from byte " + std::to_string(offset) +
-             ", but its end record begins at byte " + std::to_string(end),
+    fail(concat("the directory would have ", length, " bytes from byte ", offset,
+                ", but its end record begins at byte ", end),
          FormatError::out_of_bounds);
   return directory;
 }
@@ -197,7 +195,7 @@ void check_name(const Claim& claim, std::uint64_t count) {
 // The next entry of the directory, the `count`th.
 Claim read_central(Fields& fields, std::uint64_t count, WorkBudget& budget) {
   if (fields.take(4) != central_signature)
-    fail("at byte " + std::to_string(fields.at() - 4) + " begins no entry of the directory");
+    fail(concat("at byte ", fields.at() - 4, " begins no entry of the directory"));
   Claim claim;
   (void)fields.take(4);  // versions of who wrote it and who can read it
   claim.flags = fields.take(2);
@@ -246,9 +244,7 @@ void hold_against(const Claim& central, const Claim& local) {
     return here == there || (here == 0 && (local.flags & sizes_follow) != 0);
   };
   if (!same(local.stored_size, central.stored_size) || !same(local.size, central.size))
-    fail(central,
-         "has " + std::to_string(local.size) + " bytes in its own header, and " + std::to_string(central.size) +
-             " in the directory",
+    fail(central, concat("has ", local.size, " bytes in its own header, and ", central.size, " in the directory"),
          FormatError::inconsistent);
   if (!same(local.crc, central.crc)) fail(central, "has another checksum in its own header", FormatError::inconsistent);
 }
@@ -256,22 +252,20 @@ void hold_against(const Claim& central, const Claim& local) {
 // `limit`: where the directory begins.
 Member place(Bytes file, Claim central, std::uint64_t limit, WorkBudget& budget) {
   if (!in_bounds(limit, central.header, local_size) || !has_signature(file, central.header, local_signature))
-    fail(central, "does not begin at byte " + std::to_string(central.header) + ", the offset in the directory",
+    fail(central, concat("does not begin at byte ", central.header, ", the offset in the directory"),
          FormatError::out_of_bounds);
   Fields fields(file, central.header + 4, limit, "the header of a member");
   hold_against(central, read_local(fields, central, budget));
   if (central.method != 0 && central.method != 8)
-    fail(central, "is packed by method " + std::to_string(central.method) + ": neither stored nor deflated",
+    fail(central, concat("is packed by method ", central.method, ": neither stored nor deflated"),
          FormatError::unsupported);
   if (central.method == 0 && central.size != central.stored_size)
-    fail(central,
-         "is stored, but has " + std::to_string(central.stored_size) + " bytes here and " +
-             std::to_string(central.size) + " unpacked",
+    fail(central, concat("is stored, but has ", central.stored_size, " bytes here and ", central.size, " unpacked"),
          FormatError::inconsistent);
   if (!in_bounds(limit, fields.at(), central.stored_size))
     fail(central,
-         "has " + std::to_string(central.stored_size) + " bytes from byte " + std::to_string(fields.at()) +
-             ", but the directory begins at byte " + std::to_string(limit),
+         concat("has ", central.stored_size, " bytes from byte ", fields.at(), ", but the directory begins at byte ",
+                limit),
          FormatError::out_of_bounds);
   Member member;
   member.name = std::move(central.name);
@@ -313,8 +307,7 @@ std::vector<Member> members(Bytes file) {
   while (fields.left() != 0)
     found.push_back(place(file, read_central(fields, found.size() + 1, budget), limit, budget));
   if (found.size() != directory.count)
-    fail("the directory has " + std::to_string(found.size()) + " members, but its end record counts " +
-             std::to_string(directory.count),
+    fail(concat("the directory has ", found.size(), " members, but its end record counts ", directory.count),
          FormatError::inconsistent);
   reject_overlaps_and_twins(found);
   return found;

@@ -101,7 +101,7 @@ void set_array(const Node& node, ArrowForm& form, std::uint64_t start) {
 
 void set_choice(const Node& node, ArrowForm& form) {
   if (node.offsets.width != 4)
-    throw FormatError(FormatError::unsupported, "'" + node.path() + "': Arrow has no unions of more than 2^31 values");
+    reject(FormatError::unsupported, "'" + node.path() + "': Arrow has no unions of more than 2^31 values");
   form.format = "+ud:";
   for (std::size_t i = 0; i < node.children.size(); ++i) {
     form.format += (i == 0 ? "" : ",") + std::to_string(i);

@@ -21,7 +21,7 @@ namespace onecopy::records {
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw FormatError(FormatError::unsupported, "the column '" + path + "' " + what);
+  reject(FormatError::unsupported, "the column '" + path + "' " + what);
 }
 
 template <class T>
@@ -328,8 +328,8 @@ class Owned {
 void expect(int error, ArrowArrayStream& stream) {
   if (error == 0) return;
   const char* text = stream.get_last_error(&stream);
-  throw FormatError(FormatError::malformed,
-                    "the Arrow stream failed: " + (text == nullptr ? std::generic_category().message(error) : text));
+  reject(FormatError::malformed,
+         "the Arrow stream failed: " + (text == nullptr ? std::generic_category().message(error) : text));
 }
 
 }  // namespace
@@ -339,8 +339,8 @@ std::uint64_t import_stream(ArrowArrayStream& stream, Column& rows, const std::f
   expect(stream.get_schema(&stream, &schema.value), stream);
   const Reader reader(schema.value, "");
   if (!reader.is_table())
-    throw FormatError(FormatError::not_this_format,
-                      "the Arrow stream is not a table, but of the type '" + std::string(schema.value.format) + "'");
+    reject(FormatError::not_this_format, "the Arrow stream is not a table, but of the type '", schema.value.format,
+           "'");
   std::uint64_t count = 0;
   for (;;) {
     Owned<ArrowArray> batch;
@@ -349,8 +349,7 @@ std::uint64_t import_stream(ArrowArrayStream& stream, Column& rows, const std::f
     for (std::int64_t i = 0; i < batch.value.length; ++i) try {
         reader.append(rows, batch.value, i);
       } catch (const FormatError& error) {
-        throw FormatError(error.kind(),
-                          "row " + std::to_string(count + static_cast<std::uint64_t>(i)) + ": " + error.what());
+        reject(error.kind(), "row ", count + static_cast<std::uint64_t>(i), ": ", error.what());
       }
     count += static_cast<std::uint64_t>(batch.value.length);
     each();

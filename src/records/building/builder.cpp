@@ -36,12 +36,11 @@ Extent extent_of(const Type& type) {
 void check_extent(const Type& rows) {
   const auto extent = extent_of(rows);
   if (extent.depth > RecordSchema::deepest)
-    throw FormatError(FormatError::too_costly, "the rows are nested to a depth of " + std::to_string(extent.depth) +
-                                                   " types, and " + std::to_string(RecordSchema::deepest) +
-                                                   " is the most");
+    reject(FormatError::too_costly, "the rows are nested to a depth of ", extent.depth, " types, and ",
+           RecordSchema::deepest, " is the most");
   if (extent.nodes > RecordSchema::most_nodes)
-    throw FormatError(FormatError::too_costly, "the rows have " + std::to_string(extent.nodes) + " types, and " +
-                                                   std::to_string(RecordSchema::most_nodes) + " is the most");
+    reject(FormatError::too_costly, "the rows have ", extent.nodes, " types, and ", RecordSchema::most_nodes,
+           " is the most");
 }
 
 // The index of a dict is built from all of its keys: they are read back, and held in memory meanwhile.

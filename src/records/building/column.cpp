@@ -38,8 +38,7 @@ T& Column::alternative(TypeKind kind, const Takes& takes, const Make& make) {
 
 void Column::add(std::unique_ptr<Alternative> alternative) {
   if (alternatives_.size() == most_alternatives)
-    throw FormatError(FormatError::too_costly,
-                      path_ + ": values of more than " + std::to_string(most_alternatives) + " types");
+    reject(FormatError::too_costly, path_, ": values of more than ", most_alternatives, " types");
   charge(BuildSpace::bytes_of_type(alternative->kind(), path_.size()));
   if (alternatives_.empty() && length_ != 0) {
     charge(BuildSpace::bytes_of_buffer(path_.size()));
@@ -58,10 +57,9 @@ std::uint64_t Column::bytes_of_first_null() const noexcept {
 
 void Column::charge(std::uint64_t bytes) {
   if (!space_->has_space_for(bytes))
-    throw FormatError(FormatError::too_costly,
-                      json::describe(path_) +
-                          ": the types of the rows, with the names of their fields, need more than " +
-                          std::to_string(BuildSpace::most_bytes_of_types) + " bytes");
+    reject(FormatError::too_costly, json::describe(path_),
+           ": the types of the rows, with the names of their fields, need more than ", BuildSpace::most_bytes_of_types,
+           " bytes");
   space_->take(bytes);
 }
 

@@ -82,9 +82,8 @@ ArrayValues::ArrayValues(Spool& spool, const ArrayValue& like)
 void ArrayValues::append(const ArrayValue& value) {
   const auto items = item_size_ == 0 ? std::nullopt : checked_size(value.shape, 1);
   if (!items || value.bytes.size() % item_size_ != 0 || value.bytes.size() / item_size_ != *items)
-    throw FormatError(FormatError::inconsistent, "an array of " + dtype_ + " has " +
-                                                     std::to_string(value.bytes.size()) +
-                                                     " bytes, which does not fit its shape");
+    reject(FormatError::inconsistent, "an array of ", dtype_, " has ", value.bytes.size(),
+           " bytes, which does not fit its shape");
   count_value();
   lengths_.append(static_cast<std::int64_t>(*items));
   data_.append(value.bytes);

@@ -99,14 +99,14 @@ bool JsonScanner::take(char wanted) noexcept {
 }
 
 void JsonScanner::open(char bracket) {
-  if (!take(bracket)) fail(std::string("expected '") + bracket + "'");
+  if (!take(bracket)) fail(concat("expected '", bracket, "'"));
   if (steps_.size() >= top_ + deepest)
     fail_at(at_ - 1, "nested deeper than " + std::to_string(deepest), FormatError::too_costly);
   steps_.emplace_back();
 }
 
 void JsonScanner::close(char bracket) {
-  if (!take(bracket)) fail(std::string("expected ',' or '") + bracket + "'");
+  if (!take(bracket)) fail(concat("expected ',' or '", bracket, "'"));
 }
 
 void JsonScanner::end() {
@@ -199,8 +199,7 @@ JsonValue JsonScanner::whole(const char* start, std::size_t digits) {
   std::int64_t number = 0;
   if (std::from_chars(start, at_, number).ec == std::errc{}) return integer_value(number);
   if (digits > most_digits)
-    fail_at(start,
-            "an integer of " + std::to_string(digits) + " digits, and " + std::to_string(most_digits) + " is the most",
+    fail_at(start, concat("an integer of ", digits, " digits, and ", most_digits, " is the most"),
             FormatError::too_costly);
   return text_value(start, static_cast<std::size_t>(at_ - start), Kind::bigint);
 }
@@ -265,9 +264,8 @@ void JsonScanner::fail_at(const char* place, const std::string& what, FormatErro
       std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
   const std::string where = path();
   throw FormatError(kind,
-                    "JSON at byte " + std::to_string(before.size()) + " (line " + std::to_string(lines + 1) +
-                        ", column " + std::to_string(column + 1) + (where.empty() ? ")" : ", in " + where + ")") +
-                        ": " + what,
+                    concat("JSON at byte ", before.size(), " (line ", lines + 1, ", column ", column + 1,
+                           (where.empty() ? ")" : ", in " + where + ")"), ": ", what),
                     before.size());
 }
 

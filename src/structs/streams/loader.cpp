@@ -36,15 +36,13 @@ LoadReport generic_loader::report() {
 }
 
 void generic_loader::enter() {
-  if (depth_ == max_depth)
-    fail(where(), "values inside values, " + std::to_string(max_depth) + " deep", FormatError::too_costly);
+  if (depth_ == max_depth) fail(where(), concat("values inside values, ", max_depth, " deep"), FormatError::too_costly);
   if (depth_ != 0 || !is_mmap() || stream_ == nullptr) return;
   const std::streamoff here = stream_->tellg();
   if (here < 0) throw OsError("get the position in", name_, EIO);
   at_ = static_cast<std::uint64_t>(here);
   if (at_ > memory_.size())
-    fail(at_, "the stream is behind the mapping's " + std::to_string(memory_.size()) + " bytes",
-         FormatError::truncated);
+    fail(at_, concat("the stream is behind the mapping's ", memory_.size(), " bytes"), FormatError::truncated);
 }
 
 void generic_loader::leave() {
@@ -60,14 +58,12 @@ void generic_loader::read(void* into, std::uint64_t size) {
   at_ += done;
   if (stream_->bad()) throw OsError("read", name_, EIO);
   if (done != size)
-    fail(where() - done, "expected " + std::to_string(size) + " bytes, but " + std::to_string(done) + " are left",
-         FormatError::truncated);
+    fail(where() - done, concat("expected ", size, " bytes, but ", done, " are left"), FormatError::truncated);
 }
 
 void generic_loader::read_memory(void* into, std::uint64_t size) {
   if (!in_bounds(memory_.size(), at_, size))
-    fail(at_, "expected " + std::to_string(size) + " bytes, but " + std::to_string(memory_.size() - at_) + " are left",
-         FormatError::truncated);
+    fail(at_, concat("expected ", size, " bytes, but ", memory_.size() - at_, " are left"), FormatError::truncated);
   std::memcpy(into, memory_.data() + at_, size);
   at_ += size;
 }
@@ -92,8 +88,8 @@ bool generic_loader::expect_room(std::uint64_t count, std::uint64_t size) {
   const auto there = is_small ? std::nullopt : left();
   if (count > there.value_or(most) / size)
     fail(where(),
-         std::to_string(count) + " elements of " + std::to_string(size) + " bytes, but " +
-             (there ? std::to_string(*there) + " bytes are left" : "no memory holds that many"),
+         concat(count, " elements of ", size, " bytes, but ",
+                (there ? std::to_string(*there) + " bytes are left" : "no memory holds that many")),
          there ? FormatError::truncated : FormatError::too_costly);
   return is_small || there;
 }
@@ -118,7 +114,7 @@ std::uint64_t generic_loader::where() {
 }
 
 void generic_loader::fail(std::uint64_t offset, const std::string& what, FormatError::Kind kind) const {
-  throw FormatError(kind, "byte " + std::to_string(offset) + ": " + what, offset).with_path(name_);
+  throw FormatError(kind, concat("byte ", offset, ": ", what), offset).with_path(name_);
 }
 
 void generic_loader::fail_endless(std::uint64_t count) {
