@@ -7,22 +7,21 @@
 
 namespace onecopy {
 
-void EntryList::add(std::string name, ElementType type, std::span<const std::uint64_t> shape, ByteRange data,
-                    std::span<const std::uint64_t> strides) {
+void EntryList::add(FoundArray array) {
   Entry entry;
-  entry.name = keep(std::move(name));
-  entry.dtype = type.dtype;
-  entry.raw_type = type.raw_type;
-  entry.offset = data.offset;
-  entry.length = data.length;
-  parts_.dimensions.insert(parts_.dimensions.end(), shape.begin(), shape.end());
-  parts_.dimensions.insert(parts_.dimensions.end(), strides.begin(), strides.end());
-  axes_.push_back({shape.size(), strides.size()});
+  entry.name = keep(std::move(array.name));
+  entry.dtype = array.dtype;
+  entry.raw_type = array.raw_type;
+  entry.offset = array.data.offset;
+  entry.length = array.data.length;
+  parts_.dimensions.insert(parts_.dimensions.end(), array.shape.begin(), array.shape.end());
+  parts_.dimensions.insert(parts_.dimensions.end(), array.strides.begin(), array.strides.end());
+  axes_.push_back({array.shape.size(), array.strides.size()});
   parts_.entries.push_back(entry);
 }
 
 void EntryList::add_bytes(std::string name, ByteRange data) {
-  add(std::move(name), {}, std::span(&data.length, 1), data);
+  add({.name = std::move(name), .shape = {data.length}, .data = data});
 }
 
 std::string_view EntryList::keep(std::string text) { return parts_.unescaped.emplace_back(std::move(text)); }
@@ -57,11 +56,43 @@ Index EntryList::finish(std::string_view container, std::map<std::string, std::s
   return Index(std::move(parts_));
 }
 
-std::uint64_t EntryList::first_byte(std::uint64_t otherwise) const noexcept {
+Index EntryList::finish_at_first(std::string_view container, std::map<std::string, std::string, std::less<>> metadata,
+                                 std::uint64_t otherwise) && {
   std::optional<std::uint64_t> first;
   for (const Entry& entry : parts_.entries)
     if (entry.length != 0) first = std::min(entry.offset, first.value_or(entry.offset));
-  return first.value_or(otherwise);
+  return std::move(*this).finish(container, std::move(metadata), first.value_or(otherwise));
+}
+
+std::string DistinctNames::add_numbered(const std::string& name) {
+  if (add(name)) return name;
+  for (;;) {
+    auto numbered = concat(name, '~', ++numbers_[name]);
+    if (add(numbered)) return numbered;
+  }
+}
+
+bool last_runs_fastest(std::span<const std::uint64_t> shape, std::span<const std::uint64_t> strides) noexcept {
+  if (std::ranges::find(shape, std::uint64_t{0}) != shape.end()) return true;
+  std::uint64_t expected = 1;
+  for (std::size_t axis = shape.size(); axis > 0; --axis) {
+    const std::uint64_t extent = shape[axis - 1];
+    if (extent != 1 && strides[axis - 1] != expected) return false;
+    expected *= extent;
+  }
+  return true;
+}
+
+std::vector<std::uint64_t> first_runs_fastest(std::span<const std::uint64_t> shape) {
+  if (std::ranges::find(shape, std::uint64_t{0}) != shape.end()) return {};
+  std::vector<std::uint64_t> strides;
+  strides.reserve(shape.size());
+  std::uint64_t stride = 1;
+  for (const std::uint64_t extent : shape) {
+    strides.push_back(stride);
+    stride *= extent;
+  }
+  return last_runs_fastest(shape, strides) ? std::vector<std::uint64_t>{} : strides;
 }
 
 std::optional<std::pair<std::size_t, std::size_t>> overlap_in(std::span<const ByteRange> ranges) {

@@ -32,7 +32,7 @@ TypeKind read_kind(json::Reader& reader) {
 
 std::uint32_t read_small(json::Reader& reader, std::uint64_t most) {
   const std::uint64_t value = reader.integer();
-  if (value > most) reader.fail("a number over " + std::to_string(most));
+  if (value > most) reader.fail(FormatError::malformed, "a number over ", most);
   return static_cast<std::uint32_t>(value);
 }
 

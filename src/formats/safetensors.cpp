@@ -49,13 +49,13 @@ class Parser {
 
   void read_metadata() {
     if (std::exchange(has_metadata_, true))
-      reader_.fail("__metadata__ occurs twice in the header", FormatError::inconsistent);
+      reader_.fail(FormatError::inconsistent, "__metadata__ occurs twice in the header");
     if (reader_.null()) return;
     reader_.object([this](std::string_view key) {
       const auto value = reader_.string();
       if (key == metadata::key) ours_end_ = reader_.position();
       if (!parts_.metadata.emplace(key, value).second)
-        reader_.fail("metadata " + describe(key) + " occurs twice", FormatError::inconsistent);
+        reader_.fail(FormatError::inconsistent, "metadata ", describe(key), " occurs twice");
     });
   }
 
@@ -67,8 +67,7 @@ class Parser {
     bool has_shape = false;
     shape_starts_.push_back(parts_.dimensions.size());
     const auto once = [&](bool& seen, std::string_view key) {
-      if (std::exchange(seen, true))
-        reader_.fail(concat(describe(name), " has ", key, " twice"), FormatError::inconsistent);
+      if (std::exchange(seen, true)) reader_.fail(FormatError::inconsistent, describe(name), " has ", key, " twice");
     };
     bool has_offsets = false;
     reader_.object([&](std::string_view key) {
@@ -102,10 +101,12 @@ class Parser {
     std::array<std::uint64_t, 2> pair{};
     std::size_t count = 0;
     reader_.array([&] {
-      if (count == pair.size()) reader_.fail("data_offsets of " + describe(name) + " are not two numbers");
+      if (count == pair.size())
+        reader_.fail(FormatError::malformed, "data_offsets of ", describe(name), " are not two numbers");
       pair.at(count++) = reader_.integer();
     });
-    if (count != pair.size()) reader_.fail("data_offsets of " + describe(name) + " are not two numbers");
+    if (count != pair.size())
+      reader_.fail(FormatError::malformed, "data_offsets of ", describe(name), " are not two numbers");
     return {pair[0], pair[1]};
   }
 

@@ -63,8 +63,7 @@ class ProgramReader {
     read_inline(program_field::constant_buffer, "constant.");
     read_inline(program_field::delegate_data, "delegate.");
     segments_.add_unused(entries_);
-    const std::uint64_t begin = entries_.first_byte(area_.data.offset + area_.data.length);
-    return std::move(entries_).finish("pte", metadata(), begin);
+    return std::move(entries_).finish_at_first("pte", metadata(), area_.data.offset + area_.data.length);
   }
 
  private:
@@ -135,10 +134,9 @@ class FlatTensorReader {
     const auto named = root_.offsets(flat_tensor_field::named_data);
     for (std::uint32_t i = 0; i < named.size(); ++i) read_named(named.table(i));
     segments_.add_unused(entries_);
-    const std::uint64_t begin = entries_.first_byte(area_.data.offset + area_.data.length);
     Metadata metadata{{"schema", std::string(known_flat_tensor)},
                       {"version", std::to_string(root_.number<std::uint32_t>(flat_tensor_field::version))}};
-    return std::move(entries_).finish("ptd", std::move(metadata), begin);
+    return std::move(entries_).finish_at_first("ptd", std::move(metadata), area_.data.offset + area_.data.length);
   }
 
  private:
@@ -147,10 +145,7 @@ class FlatTensorReader {
     const auto range = segments_.use(data.number<std::uint32_t>(named_field::segment), describe(key));
     const auto table = data.table(named_field::layout);
     if (!table) return entries_.add_bytes(std::move(key), range);
-    const Layout layout = read_layout(*table, key, range.length);
-    const ElementType type =
-        layout.dtype ? ElementType{*layout.dtype, {}} : ElementType{DType::u8, entries_.keep(layout.raw_type)};
-    entries_.add(std::move(key), type, layout.shape, range, layout.strides);
+    entries_.add(array_of(*table, std::move(key), range, entries_));
   }
 
   Area area_;

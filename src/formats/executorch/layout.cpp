@@ -60,17 +60,6 @@ constexpr std::array<TypeFacts, 30> types{{
 }};
 static_assert(types.back().name == "UINT64");
 
-std::vector<std::uint64_t> read_shape(const Table& table, const std::string& name) {
-  const auto sizes = table.vector(layout_field::sizes, sizeof(std::int32_t));
-  std::vector<std::uint64_t> shape;
-  for (std::uint32_t i = 0; i < sizes.size(); ++i) {
-    const auto extent = sizes.number<std::int32_t>(i);
-    if (extent < 0) reject(FormatError::malformed, "ExecuTorch: " + describe(name) + " has a negative extent");
-    shape.push_back(static_cast<std::uint64_t>(extent));
-  }
-  return shape;
-}
-
 // The axes from the slowest to the fastest.
 std::vector<std::size_t> read_order(const Table& table, const std::string& name, std::size_t axes) {
   const auto numbers = table.vector(layout_field::order, 1);
@@ -104,24 +93,30 @@ std::vector<std::uint64_t> strides_of(const std::vector<std::size_t>& order, con
 
 }  // namespace
 
-Layout read_layout(const Table& table, const std::string& name, std::uint64_t length) {
-  Layout layout;
-  const auto number = table.number<std::int8_t>(layout_field::type);
+FoundArray array_of(const Table& layout, std::string name, ByteRange data, EntryList& entries) {
+  const auto number = layout.number<std::int8_t>(layout_field::type);
   const bool is_known = number >= 0 && static_cast<std::size_t>(number) < types.size();
   const TypeFacts facts = is_known ? types.at(static_cast<std::size_t>(number)) : TypeFacts{};
-  layout.dtype = facts.dtype;
-  layout.raw_type = is_known ? std::string(facts.name) : "type " + std::to_string(number);
-  layout.shape = read_shape(table, name);
+  auto shape = layout.vector(layout_field::sizes, sizeof(std::int32_t)).extents<std::int32_t>();
+  if (!shape) reject(FormatError::malformed, "ExecuTorch: ", describe(name), " has a negative extent");
   if (facts.bits != 0) {
-    const auto bits = checked_size(layout.shape, facts.bits);
-    if (!bits || *bits / 8 != length)
+    const auto bits = checked_size(*shape, facts.bits);
+    if (!bits || *bits / 8 != data.length)
       reject(bits ? FormatError::inconsistent : FormatError::out_of_bounds, "ExecuTorch: ", describe(name), " has ",
-             length, " bytes, but its type and shape need ",
-             (bits ? std::to_string(*bits / 8) : "more than 2^64 bits"));
+             data.length, " bytes, but its type and shape need ",
+             bits ? std::to_string(*bits / 8) : "more than 2^64 bits");
   }
-  const auto order = read_order(table, name, layout.shape.size());
-  if (!std::ranges::is_sorted(order)) layout.strides = strides_of(order, layout.shape);
-  return layout;
+  FoundArray array;
+  if (facts.dtype)
+    array.dtype = *facts.dtype;
+  else
+    array.raw_type = is_known ? facts.name : entries.keep(concat("type ", number));
+  const auto order = read_order(layout, name, shape->size());
+  if (!std::ranges::is_sorted(order)) array.strides = strides_of(order, *shape);
+  array.name = std::move(name);
+  array.shape = std::move(*shape);
+  array.data = data;
+  return array;
 }
 
 }  // namespace onecopy::executorch

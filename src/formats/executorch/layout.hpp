@@ -2,24 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
+#include "formats/entry_list.hpp"
 #include "formats/wire/flatbuffer.hpp"
-#include "onecopy/base/dtype.hpp"
 
 namespace onecopy::executorch {
 
-struct Layout {
-  std::optional<DType> dtype;
-  std::string raw_type;  // if DType has no such type: the schema's name, or "type 99"
-  std::vector<std::uint64_t> shape;
-  std::vector<std::uint64_t> strides;  // empty: the last axis runs fastest
-};
-
-// Throws FormatError unless each axis occurs once, and type and shape need `length` bytes; the size of types that
-// PyTorch packs, and of unknown types, is not checked.
-Layout read_layout(const flatbuffer::Table& table, const std::string& name, std::uint64_t length);
+// The array of `data`, with its layout. Throws FormatError unless each axis occurs once, and type and shape need all of
+// the data; the size of types that PyTorch packs, and of unknown types, is not checked.
+FoundArray array_of(const flatbuffer::Table& layout, std::string name, ByteRange data, EntryList& entries);
 
 }  // namespace onecopy::executorch

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,33 +25,25 @@ constexpr std::string_view version_key = "GGUF.version";
 constexpr std::uint64_t least_pair = 13;    // bytes: a length and a type, and a value
 constexpr std::uint64_t least_tensor = 24;  // the same of a tensor without name and axes
 
-// A tensor's description; the start of the data section is known only after the last of them.
-struct Tensor {
-  std::string name;
-  const TypeFacts* type = nullptr;
-  std::vector<std::uint64_t> shape;  // row-major
-  ByteRange data;                    // in the data section
-};
-
 class Parser {
  public:
-  explicit Parser(Bytes file) : file_(file), cursor_(file) {}
+  explicit Parser(Bytes file) : file_(file), cursor_("GGUF", "the header", file, {0, file.size()}) {}
 
   Index parse() {
     read_version();
-    const auto tensors = cursor_.count(least_tensor, "tensor_count");
-    const auto pairs = cursor_.count(least_pair, "metadata_kv_count");
+    const auto tensors = read_count(cursor_, least_tensor, "tensor_count");
+    const auto pairs = read_count(cursor_, least_pair, "metadata_kv_count");
     for (std::uint64_t i = 0; i < pairs; ++i) read_pair();
     for (std::uint64_t i = 0; i < tensors; ++i) tensors_.push_back(read_tensor());
     const std::uint64_t begin = data_begin();
-    for (Tensor& tensor : tensors_) place(tensor, begin);
+    for (FoundArray& tensor : tensors_) place(tensor, begin);
     entries_.reject_overlaps();
     return std::move(entries_).finish("gguf", std::move(metadata_), begin);
   }
 
  private:
   void read_version() {
-    cursor_.skip(signatures::gguf.bytes.size(), signatures::gguf.bytes);
+    (void)cursor_.bytes(signatures::gguf.bytes.size());
     const auto version = cursor_.number<std::uint32_t>("version");
     if ((version & 0xFFFFU) == 0 && version != 0)
       reject(FormatError::unsupported,
@@ -63,63 +54,66 @@ class Parser {
   }
 
   void read_pair() {
-    const std::string key(cursor_.text(longest_key, "a key of the metadata"));
+    const std::string key(read_text(cursor_, longest_key, "a key of the metadata"));
     const ValueType type = read_type(cursor_, key);
     if (key == alignment_key)
       read_alignment(type);
     else if (!metadata_.emplace(key, read_value(cursor_, type, key)).second)
-      cursor_.fail("metadata " + describe(key) + " occurs twice", FormatError::inconsistent);
+      cursor_.fail(FormatError::inconsistent, "metadata ", describe(key), " occurs twice");
   }
 
   void read_alignment(ValueType type) {
-    if (type != ValueType::uint32) cursor_.fail("general.alignment is not UINT32");
+    if (type != ValueType::uint32) cursor_.fail(FormatError::malformed, "general.alignment is not UINT32");
     alignment_ = cursor_.number<std::uint32_t>(alignment_key);
     if (alignment_ < 8 || alignment_ > largest_alignment || !std::has_single_bit(alignment_))
-      cursor_.fail(concat("general.alignment is ", alignment_, ", and no power of two from 8 to ", largest_alignment));
+      cursor_.fail(FormatError::malformed, "general.alignment is ", alignment_, ", and no power of two from 8 to ",
+                   largest_alignment);
     if (!metadata_.emplace(alignment_key, std::to_string(alignment_)).second)
-      cursor_.fail("metadata 'general.alignment' occurs twice", FormatError::inconsistent);
+      cursor_.fail(FormatError::inconsistent, "metadata 'general.alignment' occurs twice");
   }
 
-  Tensor read_tensor() {
-    Tensor tensor;
-    tensor.name = cursor_.text(longest_name, "a tensor's name");
+  // The start of the data section, where its data begins at an offset, is known after the last of them.
+  FoundArray read_tensor() {
+    FoundArray tensor;
+    tensor.name = read_text(cursor_, longest_name, "a tensor's name");
     const auto axes = cursor_.number<std::uint32_t>(tensor.name);
     if (axes > most_axes)
-      cursor_.fail(concat(describe(tensor.name), " would have ", axes, " axes, but ", most_axes, " are allowed"),
-                   FormatError::too_costly);
+      cursor_.fail(FormatError::too_costly, describe(tensor.name), " would have ", axes, " axes, but ", most_axes,
+                   " are allowed");
     for (std::uint32_t i = 0; i < axes; ++i) {
       tensor.shape.push_back(cursor_.number<std::uint64_t>(tensor.name));
-      if (tensor.shape.back() > INT64_MAX) cursor_.fail(describe(tensor.name) + " has a negative extent");
+      if (tensor.shape.back() > INT64_MAX)
+        cursor_.fail(FormatError::malformed, describe(tensor.name), " has a negative extent");
     }
     std::ranges::reverse(tensor.shape);  // the file has the fastest axis first
-    tensor.type = &read_element_type(tensor.name);
+    const TypeFacts& type = read_element_type(tensor.name);
+    tensor.dtype = type.dtype.value_or(DType::u8);
+    if (!type.dtype) tensor.raw_type = type.name;
     tensor.data.offset = cursor_.number<std::uint64_t>(tensor.name);
-    tensor.data.length = size_of(tensor);
+    tensor.data.length = size_of(tensor, type);
     return tensor;
   }
 
   const TypeFacts& read_element_type(const std::string& name) {
     const auto number = cursor_.number<std::uint32_t>(name);
     if (number >= types.size())
-      cursor_.fail(concat(describe(name), " has the unknown type ", number), FormatError::unsupported);
+      cursor_.fail(FormatError::unsupported, describe(name), " has the unknown type ", number);
     const TypeFacts& type = types.at(number);
     if (type.block == 0)
-      cursor_.fail(concat(describe(name), " has type ", type.name, ", which ggml has no longer"),
-                   FormatError::unsupported);
+      cursor_.fail(FormatError::unsupported, describe(name), " has type ", type.name, ", which ggml has no longer");
     return type;
   }
 
-  std::uint64_t size_of(const Tensor& tensor) const {
+  std::uint64_t size_of(const FoundArray& tensor, const TypeFacts& type) const {
     const std::uint64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
-    if (row % tensor.type->block != 0)
-      cursor_.fail(concat("rows of ", describe(tensor.name), " have ", row, " elements, but a block of ",
-                          tensor.type->name, " has ", tensor.type->block),
-                   FormatError::inconsistent);
+    if (row % type.block != 0)
+      cursor_.fail(FormatError::inconsistent, "rows of ", describe(tensor.name), " have ", row,
+                   " elements, but a block of ", type.name, " has ", type.block);
     auto blocks = tensor.shape;
-    if (!blocks.empty()) blocks.back() = row / tensor.type->block;
-    const auto size = checked_size(blocks, tensor.type->bytes);
+    if (!blocks.empty()) blocks.back() = row / type.block;
+    const auto size = checked_size(blocks, type.bytes);
     if (!size)
-      cursor_.fail("the shape of " + describe(tensor.name) + " needs more than 2^64 bytes", FormatError::out_of_bounds);
+      cursor_.fail(FormatError::out_of_bounds, "the shape of ", describe(tensor.name), " needs more than 2^64 bytes");
     return *size;
   }
 
@@ -128,30 +122,29 @@ class Parser {
     const std::uint64_t padding = (alignment_ - end % alignment_) % alignment_;
     if (in_bounds(file_.size(), end, padding)) return end + padding;
     if (!tensors_.empty())
-      cursor_.fail(concat("the data would begin after ", padding, " bytes, but ", cursor_.left(), " are left"),
-                   FormatError::truncated);
+      cursor_.fail(FormatError::truncated, "the data would begin after ", padding, " bytes, but ", cursor_.left(),
+                   " are left");
     return file_.size();
   }
 
   // Offsets are relative to the data section in the file, and to the file's start in an Entry.
-  void place(Tensor& tensor, std::uint64_t begin) {
-    const auto& [offset, length] = tensor.data;
+  void place(FoundArray& tensor, std::uint64_t begin) {
+    const auto [offset, length] = tensor.data;
     if (offset % alignment_ != 0)
       reject(FormatError::malformed, "GGUF: ", describe(tensor.name), " begins at byte ", offset,
              " of the data, which is not a multiple of ", alignment_);
     if (!in_bounds(file_.size() - begin, offset, length))
       reject(FormatError::out_of_bounds, "GGUF: ", describe(tensor.name), " of ", length, " bytes would begin at byte ",
              offset, " of the data, which has ", file_.size() - begin);
-    const ElementType type =
-        tensor.type->dtype ? ElementType{*tensor.type->dtype, {}} : ElementType{DType::u8, tensor.type->name};
-    entries_.add(std::move(tensor.name), type, tensor.shape, {begin + offset, length});
+    tensor.data.offset += begin;
+    entries_.add(std::move(tensor));
   }
 
   Bytes file_;
   Cursor cursor_;
   std::uint32_t alignment_ = default_alignment;
   std::map<std::string, std::string, std::less<>> metadata_;
-  std::vector<Tensor> tensors_;
+  std::vector<FoundArray> tensors_;
   EntryList entries_;
 };
 

@@ -48,7 +48,7 @@ std::string text_of(Float value) {
 
 std::string_view read_bool(Cursor& cursor, std::string_view key) {
   const auto value = cursor.number<std::uint8_t>(key);
-  if (value > 1) cursor.fail(concat("a BOOL of ", describe(key), " is ", value));
+  if (value > 1) cursor.fail(FormatError::malformed, "a BOOL of ", describe(key), " is ", value);
   return value == 1 ? "true" : "false";
 }
 
@@ -71,6 +71,14 @@ std::string read_number(Cursor& cursor, ValueType type, std::string_view key) {
   return {};
 }
 
+// A length, and that many bytes.
+std::string_view read_bytes(Cursor& cursor, std::uint64_t limit, std::string_view what) {
+  const auto length = cursor.number<std::uint64_t>(what);
+  if (length > limit)
+    cursor.fail(FormatError::too_costly, describe(what), " would have ", length, " bytes, but ", limit, " are allowed");
+  return cursor.text(length, what);
+}
+
 struct ArrayHead {
   ValueType type;
   std::uint64_t count = 0;
@@ -80,18 +88,17 @@ ArrayHead read_array_head(Cursor& cursor, std::string_view key) {
   const ValueType type = read_type(cursor, key);
   const unsigned fixed = facts(type).bytes;
   const unsigned least = fixed != 0 ? fixed : type == ValueType::text ? text_head : array_head;
-  return {type, cursor.count(least, key)};
+  return {type, read_count(cursor, least, key)};
 }
 
 // Texts of arrays are skipped, not validated: vocabularies have tokens that are not UTF-8.
 void skip_elements(Cursor& cursor, const ArrayHead& head, std::string_view key, int depth) {
   if (depth > deepest_array)
-    cursor.fail(concat("arrays of ", describe(key), " are nested more than ", deepest_array, " deep"),
-                FormatError::too_costly);
-  if (const unsigned fixed = facts(head.type).bytes; fixed != 0) return cursor.skip(head.count * fixed, key);
+    cursor.fail(FormatError::too_costly, "arrays of ", describe(key), " are nested more than ", deepest_array, " deep");
+  if (const unsigned fixed = facts(head.type).bytes; fixed != 0) return (void)cursor.bytes(head.count * fixed, key);
   for (std::uint64_t i = 0; i < head.count; ++i) {
     if (head.type == ValueType::text)
-      (void)cursor.bytes(UINT64_MAX, key);
+      (void)read_bytes(cursor, UINT64_MAX, key);
     else
       skip_elements(cursor, read_array_head(cursor, key), key, depth + 1);
   }
@@ -110,57 +117,29 @@ std::string read_array(Cursor& cursor, std::string_view key) {
 
 }  // namespace
 
-void Cursor::fail(const std::string& what, FormatError::Kind kind) const {
-  throw FormatError(kind, concat("GGUF: ", what, ", at byte ", at_), at_);
+std::string_view read_text(Cursor& cursor, std::uint64_t limit, std::string_view what) {
+  const auto text = read_bytes(cursor, limit, what);
+  if (!json::is_utf8(text)) cursor.fail(FormatError::malformed, describe(what), " is not UTF-8");
+  return text;
 }
 
-std::uint64_t Cursor::little_endian(unsigned bytes, std::string_view what) {
-  if (!in_bounds(file_.size(), at_, bytes)) fail(describe(what) + " is cut off", FormatError::truncated);
-  const std::uint64_t value = onecopy::little_endian(file_.subspan(at_, bytes));
-  at_ += bytes;
-  return value;
-}
-
-std::string_view Cursor::bytes(std::uint64_t limit, std::string_view what) {
-  const auto length = number<std::uint64_t>(what);
-  if (length > limit || !in_bounds(file_.size(), at_, length))
-    fail(concat(describe(what), " would have ", length, " bytes, but ",
-                (length > limit ? std::to_string(limit) + " are allowed" : std::to_string(left()) + " are left")),
-         length > limit ? FormatError::too_costly : FormatError::truncated);
-  const Bytes found = file_.subspan(at_, length);
-  at_ += length;
-  return {reinterpret_cast<const char*>(found.data()), found.size()};
-}
-
-std::string_view Cursor::text(std::uint64_t limit, std::string_view what) {
-  const auto found = bytes(limit, what);
-  if (!json::is_utf8(found)) fail(describe(what) + " is not UTF-8");
-  return found;
-}
-
-void Cursor::skip(std::uint64_t length, std::string_view what) {
-  if (!in_bounds(file_.size(), at_, length)) fail(describe(what) + " is cut off", FormatError::truncated);
-  at_ += length;
-}
-
-std::uint64_t Cursor::count(std::uint64_t least, std::string_view what) {
-  const auto count = number<std::uint64_t>(what);
-  if (count > left() / least)
-    fail(concat(describe(what), " says ", count, " of ", least, " bytes or more each, but ", left(), " bytes are left"),
-         FormatError::truncated);
+std::uint64_t read_count(Cursor& cursor, std::uint64_t least, std::string_view what) {
+  const auto count = cursor.number<std::uint64_t>(what);
+  if (count > cursor.left() / least)
+    cursor.fail(FormatError::truncated, describe(what), " says ", count, " of ", least, " bytes or more each, but ",
+                cursor.left(), " bytes are left");
   return count;
 }
 
 ValueType read_type(Cursor& cursor, std::string_view key) {
   const auto number = cursor.number<std::uint32_t>(key);
-  if (number >= types.size())
-    cursor.fail(concat(describe(key), " has the unknown type ", number), FormatError::unsupported);
+  if (number >= types.size()) cursor.fail(FormatError::unsupported, describe(key), " has the unknown type ", number);
   return static_cast<ValueType>(number);
 }
 
 std::string read_value(Cursor& cursor, ValueType type, std::string_view key) {
   switch (type) {
-    case ValueType::text: return std::string(cursor.text(UINT64_MAX, key));
+    case ValueType::text: return std::string(read_text(cursor, UINT64_MAX, key));
     case ValueType::array: return read_array(cursor, key);
     default: return read_number(cursor, type, key);
   }

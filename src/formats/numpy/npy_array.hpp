@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/found_array.hpp"
+#include "formats/entry_list.hpp"
 #include "onecopy/base/bytes.hpp"
 
 namespace onecopy::npy {
@@ -21,12 +21,8 @@ struct ItemType {
 // None: no type of numpy, or not one that a file can have.
 std::optional<ItemType> parse_type(std::string_view text) noexcept;
 
-struct NpyArray {
-  FoundArray array;    // without a name
-  std::string reason;  // why its elements cannot be looked at; empty: they can, and the array is whole
-};
-
-// Throws FormatError for what is no .npy file; `file` is all of it in `whole`, which offsets count from.
-NpyArray read_array(Bytes whole, ByteRange file);
+// Adds the array of a .npy file, which is all of `file` in `whole`, whose bytes offsets count. Returns why it has none
+// whose elements can be viewed; empty: it was added. Throws FormatError for anything but a .npy file.
+std::string add_array(Bytes whole, ByteRange file, std::string_view name, EntryList& entries);
 
 }  // namespace onecopy::npy

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "formats/left_out.hpp"
 #include "formats/numpy/npy_array.hpp"
@@ -31,18 +30,11 @@ std::string_view without_suffix(std::string_view name) noexcept { return name.su
 }  // namespace
 
 bool is_npz(Bytes file) {
-  const auto first = zip::first_name(file);
-  if (first.empty()) return false;
-  if (first.ends_with(suffix)) return true;
-  try {
-    return std::ranges::any_of(zip::members(file), [](const auto& member) { return member.name.ends_with(suffix); });
-  } catch (const FormatError&) {
-    return false;  // an unreadable directory: the format is unknown
-  }
+  return zip::any_name(file, [](std::string_view name) { return name.ends_with(suffix); });
 }
 
 Index parse(Bytes file) {
-  std::vector<FoundArray> arrays;
+  EntryList entries;
   LeftOut left_out;
   std::string first_reason;
   for (const zip::Member& member : zip::members(file)) {
@@ -56,23 +48,19 @@ Index parse(Bytes file) {
       continue;
     }
     try {
-      auto found = npy::read_array(file, member.data);
-      if (found.reason.empty()) {
-        found.array.name = name;
-        arrays.push_back(std::move(found.array));
-      } else {
-        left_out.add("Python objects or structures", std::string(name));
-        if (first_reason.empty()) first_reason = json::describe(name) + ' ' + found.reason;
-      }
+      const std::string reason = npy::add_array(file, member.data, name, entries);
+      if (reason.empty()) continue;
+      left_out.add("Python objects or structures", std::string(name));
+      if (first_reason.empty()) first_reason = json::describe(name) + ' ' + reason;
     } catch (const FormatError& error) {
       const auto error_of_file = error.moved_by(member.data.offset);
       throw FormatError(error.kind(), "npz: " + json::describe(name) + ": " + error.what(), error_of_file.offset());
     }
   }
-  if (arrays.empty()) refuse(left_out, first_reason);
+  if (entries.empty()) refuse(left_out, first_reason);
   std::map<std::string, std::string, std::less<>> metadata;
   left_out.report(metadata);
-  return index_of(std::move(arrays), std::move(metadata), "npz");
+  return std::move(entries).finish_at_first("npz", std::move(metadata), 0);
 }
 
 }  // namespace onecopy::npz

@@ -162,26 +162,6 @@ class ModelReader {
   std::set<std::string, std::less<>> names_;
 };
 
-// Nodes may have one name, and so may what is in them: the later ones end in "~2", "~3".
-class DistinctNames {
- public:
-  explicit DistinctNames(const std::vector<Tensor>& tensors) {
-    for (const auto& tensor : tensors)
-      if (tensor.is_initializer) taken_.emplace(tensor.name, 1);
-  }
-
-  std::string of(const Tensor& tensor) {
-    if (tensor.is_initializer || taken_.emplace(tensor.name, 1).second) return tensor.name;
-    for (;;) {
-      auto name = tensor.name + '~' + std::to_string(++taken_[tensor.name]);
-      if (taken_.emplace(name, 1).second) return name;
-    }
-  }
-
- private:
-  std::map<std::string, unsigned> taken_;  // and the last number given after it
-};
-
 std::string_view why_left_out(const Tensor& tensor) noexcept {
   if (tensor.type == text_type) return "of text";
   return facts_of(tensor.type) == nullptr ? "of an unknown type" : "not stored as raw bytes";
@@ -212,18 +192,22 @@ Index index(Bytes file) {
   for (const auto& name : elsewhere) files += (files.empty() ? "" : ", ") + name;
   if (!files.empty()) metadata.insert_or_assign("elsewhere", files);
   EntryList entries;
-  DistinctNames names(model.tensors);
+  DistinctNames names;  // nodes may share a name
+  for (const auto& tensor : model.tensors)
+    if (tensor.is_initializer) names.add(tensor.name);
   LeftOut left_out;
   for (auto& name : model.sparse) left_out.add("sparse", std::move(name));
   for (const auto& tensor : model.tensors) {
     if (tensor.storage == Storage::coded) left_out.add(why_left_out(tensor), tensor.name);
     if (tensor.storage != Storage::in_place) continue;
-    const ElementType type{tensor.dtype.value_or(DType::u8), tensor.dtype ? "" : type_name(tensor.type)};
-    entries.add(names.of(tensor), type, tensor.shape, tensor.data);
+    entries.add({.name = tensor.is_initializer ? tensor.name : names.add_numbered(tensor.name),
+                 .dtype = tensor.dtype.value_or(DType::u8),
+                 .raw_type = tensor.dtype ? "" : type_name(tensor.type),
+                 .shape = tensor.shape,
+                 .data = tensor.data});
   }
   left_out.report(metadata);
-  const auto first = entries.first_byte(file.size());
-  return std::move(entries).finish("onnx", std::move(metadata), first);
+  return std::move(entries).finish_at_first("onnx", std::move(metadata), file.size());
 }
 
 Model parse(Bytes file) { return ModelReader(file).read(); }

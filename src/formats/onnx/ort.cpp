@@ -19,7 +19,6 @@ namespace onecopy::ort {
 namespace {
 
 using flatbuffer::Table;
-using flatbuffer::Vector;
 using json::describe;
 
 // Fields by their places in ort.fbs.
@@ -57,8 +56,7 @@ class ModelReader {
     if (!graph) reject(FormatError::malformed, "ORT: the model has no graph");
     read_graph(*graph, "", 0);
     entries_.reject_overlaps();
-    const std::uint64_t begin = entries_.first_byte(file_.size());
-    return std::move(entries_).finish("ort", metadata(session, *model), begin);
+    return std::move(entries_).finish_at_first("ort", metadata(session, *model), file_.size());
   }
 
  private:
@@ -126,37 +124,26 @@ class ModelReader {
       left_out_.add(type == onnx::text_type ? "of text" : "of an unknown type", std::move(name));
       return;
     }
-    const auto shape = shape_of(tensor, name);
-    const auto size = onnx::size_of(type, shape);
+    const auto shape = tensor.vector(tensor_field::dims, sizeof(std::int64_t)).extents<std::int64_t>();
+    if (!shape) reject(FormatError::malformed, "ORT: ", describe(name), " has a negative extent");
+    const auto size = onnx::size_of(type, *shape);
     if (!size) reject(FormatError::out_of_bounds, "ORT: the shape of " + describe(name) + " needs more than 2^64 bits");
-    if (const auto data = place(tensor, name, *size))
-      entries_.add(std::move(name), type_of(*facts, shape, *size), shape, *data);
+    const auto data = place(tensor, name, *size);
+    if (!data) return;
+    const bool has_dtype = facts->dtype && fills_bytes(*facts, *shape, *size);
+    entries_.add({.name = std::move(name),
+                  .dtype = has_dtype ? *facts->dtype : DType::u8,
+                  .raw_type = has_dtype ? "" : facts->name,
+                  .shape = *shape,
+                  .data = *data});
   }
 
-  // Initialisers of the main graph, which are read first, have their names for themselves; names of nodes need not be
-  // distinct, and so what is behind them gets a number where its path is there already.
+  // Initialisers of the main graph, which are read first, have names of their own. Nodes may share a name.
   std::string name_for(std::string name, bool is_of_main_graph) {
     buffer_.spend(name.size());
-    std::uint64_t& uses = names_[name];
-    if (++uses == 1) return name;
-    if (is_of_main_graph) reject(FormatError::inconsistent, "ORT: two initializers have the name " + describe(name));
-    const std::string path = name + '~';
-    for (;; ++uses) {
-      buffer_.spend(path.size());
-      name = path + std::to_string(uses);
-      if (names_.try_emplace(name, 1).second) return name;
-    }
-  }
-
-  static std::vector<std::uint64_t> shape_of(const Table& tensor, const std::string& name) {
-    const Vector dims = tensor.vector(tensor_field::dims, sizeof(std::int64_t));
-    std::vector<std::uint64_t> shape;
-    for (std::uint32_t i = 0; i < dims.size(); ++i) {
-      const auto extent = dims.number<std::int64_t>(i);
-      if (extent < 0) reject(FormatError::malformed, "ORT: " + describe(name) + " has a negative extent");
-      shape.push_back(static_cast<std::uint64_t>(extent));
-    }
-    return shape;
+    if (!is_of_main_graph) return names_.add_numbered(name);
+    if (!names_.add(name)) reject(FormatError::inconsistent, "ORT: two initializers have the name ", describe(name));
+    return name;
   }
 
   // None: the bytes are not in this file.
@@ -171,20 +158,18 @@ class ModelReader {
            " bytes, but its type and shape need ", size);
   }
 
-  // Elements of 4 bits that do not fill their last byte have no DType: theirs fill theirs.
-  static ElementType type_of(const onnx::TypeFacts& facts, const std::vector<std::uint64_t>& shape,
-                             std::uint64_t size) {
-    if (!facts.dtype) return {DType::u8, facts.name};
+  // Elements of 4 bits that do not fill their last byte have no DType, because the elements of a DType do.
+  static bool fills_bytes(const onnx::TypeFacts& facts, const std::vector<std::uint64_t>& shape, std::uint64_t size) {
     std::uint64_t bits = size == 0 ? 0 : facts.bits;  // of a product that size_of has seen to fit
     for (const std::uint64_t extent : shape) bits *= extent;
-    return bits % 8 == 0 ? ElementType{*facts.dtype, {}} : ElementType{DType::u8, facts.name};
+    return bits % 8 == 0;
   }
 
   Bytes file_;
   flatbuffer::Buffer buffer_;
   EntryList entries_;
   LeftOut left_out_;
-  std::map<std::string, std::uint64_t, std::less<>> names_;
+  DistinctNames names_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/torch/pickle_opcodes.hpp"
+#include "formats/wire/cursor.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/error.hpp"
@@ -17,21 +18,22 @@ namespace {
 
 class Reader {
  public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes), values_(bytes) {}
+  explicit Reader(std::string_view bytes)
+      : bytes_(bytes), cursor_("pickle", "it", std::as_bytes(std::span(bytes)), {0, bytes.size()}), values_(bytes) {}
 
   Pickle read() {
     if (bytes_.size() > largest)
       fail(concat("it has ", bytes_.size(), " bytes, more than the ", largest, " that are read"),
            FormatError::too_costly);
-    if (bytes_.empty() || byte() != static_cast<std::uint64_t>(Op::proto))
+    if (bytes_.empty() || number(1) != static_cast<std::uint64_t>(Op::proto))
       fail("it does not begin with a protocol", FormatError::not_this_format);
     if (const auto protocol = number(1); protocol < 2 || protocol > 5)
       fail(concat("protocol ", protocol, " is not one of 2 to 5"), FormatError::unsupported);
     for (;;) {
       check_memory();
-      begin_ = at_;
+      begin_ = cursor_.position();
       // Any byte: a value without an enumerator matches no group, and `refuse` reports it.
-      const auto op = static_cast<Op>(byte());  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange)
+      const auto op = static_cast<Op>(number(1));  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange)
       if (op == Op::stop) return finish();
       if (!push_number(op) && !push_text(op) && !push_empty(op) && !remember(op) && !arrange(op) && !fill(op) &&
           !call(op))
@@ -63,39 +65,32 @@ class Reader {
   Pickle finish() {
     const Id root = pop();
     if (!stack_.empty() || !marks_.empty()) fail("values are left over at the end");
-    if (at_ != bytes_.size()) fail(std::to_string(bytes_.size() - at_) + " bytes follow the end");
+    if (cursor_.left() != 0) fail(std::to_string(cursor_.left()) + " bytes follow the end");
     return {std::move(values_), root};
   }
 
   // --- bytes ---
 
   std::string_view take(std::uint64_t size) {
-    if (!in_bounds(bytes_.size(), at_, size))
-      fail(concat("it is cut off: ", size, " bytes are needed, and ", bytes_.size() - at_, " are left"),
+    if (size > cursor_.left())
+      fail(concat("it is cut off: ", size, " bytes are needed, and ", cursor_.left(), " are left"),
            FormatError::truncated);
-    const auto taken = bytes_.substr(at_, size);
-    at_ += size;
-    return taken;
+    return cursor_.text(size);
   }
 
-  std::uint64_t number(unsigned size) { return number_in(take(size)); }
-  std::uint64_t byte() { return number(1); }
-
-  static std::uint64_t number_in(std::string_view digits) noexcept {
-    return little_endian(std::as_bytes(std::span(digits)));
-  }
+  std::uint64_t number(unsigned size) { return little_endian(std::as_bytes(std::span(take(size)))); }
 
   // Two's complement of any length: the Id of an integer, or inert if it exceeds 64 bits.
   Id signed_in(std::string_view digits) {
     if (digits.size() > 8) return Values::inert;
-    std::uint64_t value = number_in(digits);
+    std::uint64_t value = little_endian(std::as_bytes(std::span(digits)));
     const bool is_negative = !digits.empty() && (static_cast<unsigned char>(digits.back()) & 0x80U) != 0;
     if (is_negative && digits.size() < 8) value |= ~std::uint64_t{0} << (8 * digits.size());
     return values_.add_integer(static_cast<std::int64_t>(value));
   }
 
   std::string_view line() {
-    const auto end = bytes_.substr(at_, longest_global + 1).find('\n');
+    const auto end = bytes_.substr(cursor_.position(), longest_global + 1).find('\n');
     if (end == std::string_view::npos)
       fail(concat("a name that does not end, or has more than ", longest_global, " bytes"));
     const auto taken = take(end);
@@ -234,8 +229,7 @@ class Reader {
 
   // Frames are hints for reading ahead; all bytes are in memory already.
   void frame(std::uint64_t size) {
-    if (!in_bounds(bytes_.size(), at_, size))
-      fail(concat("a frame of ", size, " bytes is cut off"), FormatError::truncated);
+    if (size > cursor_.left()) fail(concat("a frame of ", size, " bytes is cut off"), FormatError::truncated);
   }
 
   void set_items(std::span<const Id> pairs) {
@@ -324,7 +318,7 @@ class Reader {
   }
 
   std::string_view bytes_;
-  std::uint64_t at_ = 0;
+  Cursor cursor_;
   std::uint64_t begin_ = 0;  // of the opcode
   Values values_;
   std::vector<Id> stack_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "formats/checked_size.hpp"
 #include "formats/wire/json.hpp"
 #include "onecopy/base/error.hpp"
 
@@ -169,7 +170,7 @@ std::optional<FoundArray> TensorReader::place(const Call& call, std::size_t leas
   else
     array.raw_type = type->name;
   read_axes(array, call);
-  const auto size = size_in_bytes(array.shape, type->size);
+  const auto size = checked_size(array.shape, type->size, INT64_MAX);
   if (!size)
     reject(FormatError::out_of_bounds, "torch: the sizes of " + describe(name) + " need more than 2^63 - 1 bytes");
   array.data = {from->bytes.offset, 0};

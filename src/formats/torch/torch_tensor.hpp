@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/found_array.hpp"
+#include "formats/entry_list.hpp"
 #include "formats/torch/pickle_values.hpp"
 #include "formats/wire/zip.hpp"
 #include "onecopy/base/bytes.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/found_array.hpp"
+#include "formats/entry_list.hpp"
 #include "formats/left_out.hpp"
 #include "formats/signatures.hpp"
 #include "formats/torch/pickle_reader.hpp"
@@ -45,9 +45,9 @@ class Walk {
         left_out_bytes_left_(pickle_size),
         name_bytes_(pickle_size * 4 + 65536, "torch: the names of all tensors are much longer than the pickle") {}
 
-  std::vector<FoundArray> from(Id root) {
+  EntryList from(Id root) {
     visit(root);
-    return std::move(arrays_);
+    return std::move(entries_);
   }
 
  private:
@@ -82,7 +82,7 @@ class Walk {
     name_bytes_.spend(path_.size());
     std::string why;
     if (auto found = tensors_.read(id, on_path_.empty() ? std::string(array_name) : path_, why))
-      arrays_.push_back(std::move(*found));
+      entries_.add(std::move(*found));
     else
       leave_out(why);
   }
@@ -147,7 +147,7 @@ class Walk {
   WorkBudget name_bytes_;
   std::vector<Id> on_path_;
   std::string path_;
-  std::vector<FoundArray> arrays_;
+  EntryList entries_;
 };
 
 void check_kind(const Archive& archive) {
@@ -187,17 +187,7 @@ pickle::Pickle read_pickle(const Archive& archive, const zip::Member& root) {
 
 }  // namespace
 
-bool is_torch_zip(Bytes file) {
-  if (signatures::legacy_torch.is_in(file)) return true;
-  const auto first = zip::first_name(file);
-  if (first.empty()) return false;
-  if (is_root(first)) return true;
-  try {
-    return std::ranges::any_of(zip::members(file), [](const auto& member) { return is_root(member.name); });
-  } catch (const FormatError&) {
-    return false;  // an unreadable directory: the format is unknown
-  }
-}
+bool is_torch_zip(Bytes file) { return signatures::legacy_torch.is_in(file) || zip::any_name(file, is_root); }
 
 Index parse(Bytes file) {
   if (signatures::legacy_torch.is_in(file))
@@ -211,15 +201,15 @@ Index parse(Bytes file) {
   const auto pickle = read_pickle(archive, root);
   const TensorReader tensors(pickle.values, archive);
   LeftOut left_out;
-  auto arrays = Walk(pickle.values, tensors, left_out, root.data.length).from(pickle.root);
+  auto entries = Walk(pickle.values, tensors, left_out, root.data.length).from(pickle.root);
   const auto reasons = left_out.reasons_but(plain_values);
-  if (arrays.empty() && !reasons.empty())
+  if (entries.empty() && !reasons.empty())
     reject(FormatError::not_this_format,
            "torch: there is no tensor in its dicts and lists, only what unpickling would have to make: " + reasons +
                " (save a module's state_dict())");
   std::map<std::string, std::string, std::less<>> metadata{{"format", "pt"}};
   left_out.report(metadata);
-  return index_of(std::move(arrays), std::move(metadata), "torch");
+  return std::move(entries).finish_at_first("torch", std::move(metadata), 0);
 }
 
 }  // namespace onecopy::torch_zip

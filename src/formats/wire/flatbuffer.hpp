@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "formats/work_budget.hpp"
 #include "onecopy/base/bytes.hpp"
@@ -88,6 +89,18 @@ class Vector {
   Number number(std::uint32_t i) const {
     buffer_->spend(sizeof(Number));
     return buffer_->number_at<Number>(found_.begin + std::uint64_t{i} * sizeof(Number));
+  }
+
+  // All numbers; none if one of them is negative.
+  template <std::signed_integral Number>
+  std::optional<std::vector<std::uint64_t>> extents() const {
+    std::vector<std::uint64_t> extents;
+    for (std::uint32_t i = 0; i < size(); ++i) {
+      const auto extent = number<Number>(i);
+      if (extent < 0) return std::nullopt;
+      extents.push_back(static_cast<std::uint64_t>(extent));
+    }
+    return extents;
   }
 
  private:

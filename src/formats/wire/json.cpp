@@ -11,8 +11,6 @@
 namespace onecopy::json {
 namespace {
 
-constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
-
 constexpr bool is_plain(char c) noexcept { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; }
 
 constexpr bool is_continuation(unsigned c) noexcept { return (c & 0xC0U) == 0x80U; }
@@ -136,85 +134,43 @@ std::string describe(std::string_view name) {
   return "'" + text.substr(1, text.size() - 2) + (size < name.size() ? "...'" : "'");
 }
 
-void Reader::fail(const std::string& what, FormatError::Kind kind) const {
-  const auto place = begin_.value_or(0) + at_;
-  throw FormatError(kind, concat("JSON at byte ", place, ": ", what), begin_ ? std::optional(place) : std::nullopt);
-}
-
-void Reader::skip_space() noexcept {
-  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
-    ++at_;
-}
-
-bool Reader::take(char wanted) noexcept {
-  skip_space();
-  if (at_ >= text_.size() || text_[at_] != wanted) return false;
-  ++at_;
-  return true;
-}
-
-void Reader::expect(char wanted) {
-  if (!take(wanted)) fail(concat("expected '", wanted, "'"));
-}
-
-void Reader::open(char bracket) {
-  if (depth_ == deepest) fail("nested deeper than " + std::to_string(deepest), FormatError::too_costly);
-  ++depth_;
-  expect(bracket);
-}
-
 std::string_view Reader::string() {
-  expect('"');
+  expect("\"");
   const std::size_t start = at_;
   while (at_ < text_.size() && is_plain(text_[at_])) ++at_;
-  if (at_ >= text_.size()) fail("the string does not end", FormatError::truncated);
+  if (at_ >= text_.size()) fail(FormatError::truncated, "the string does not end");
   if (text_[at_] == '"') return text_.substr(start, at_++ - start);
   return unescape(start);
 }
 
 std::string_view Reader::unescape(std::size_t start) {
   std::string& out = unescaped_.emplace_back(text_.substr(start, at_ - start));
-  for (;;) {
-    if (at_ >= text_.size()) fail("the string does not end", FormatError::truncated);
-    const char c = text_[at_];
-    if (c == '"') break;
-    if (c == '\\')
-      escape(out);
-    else if (is_plain(c))
+  for (; at_ < text_.size() && text_[at_] != '"';) {
+    if (is_plain(text_[at_])) {
       out.push_back(text_[at_++]);
-    else
-      fail("a control character in a string");
+      continue;
+    }
+    if (text_[at_] != '\\') fail(FormatError::malformed, "a control character in a string");
+    const Escape read = read_escape(text_.substr(at_), out);
+    at_ += read.size;
+    if (read.mistake != nullptr) fail(FormatError::malformed, read.mistake);
   }
+  if (at_ >= text_.size()) fail(FormatError::truncated, "the string does not end");
   ++at_;
   return out;
 }
 
-void Reader::escape(std::string& into) {
-  const Escape read = read_escape(text_.substr(at_), into);
-  at_ += read.size;
-  if (read.mistake != nullptr) fail(read.mistake);
-}
-
 std::uint64_t Reader::integer() {
-  skip_space();
-  const char* const begin = text_.data() + at_;
-  const char* const end = text_.data() + text_.size();
-  if (begin == end || !is_digit(*begin)) fail("expected a non-negative integer");
-  if (*begin == '0' && begin + 1 != end && is_digit(begin[1])) fail("a number with a leading zero");
-  std::uint64_t number = 0;
-  const auto [stop, error] = std::from_chars(begin, end, number);
-  if (error != std::errc{}) fail("a number of more than 64 bits");
-  at_ += static_cast<std::size_t>(stop - begin);
-  if (stop != end && (*stop == '.' || *stop == 'e' || *stop == 'E')) fail("expected an integer");
+  const std::uint64_t number = TextCursor::integer();
+  if (at_ < text_.size() && std::string_view(".eE").find(text_[at_]) != std::string_view::npos)
+    fail(FormatError::malformed, "expected an integer");
   return number;
 }
 
 void Reader::skip() {
   const std::size_t kept = unescaped_.size();
   const auto forget = [&] { unescaped_.resize(kept); };  // a list of ignored texts could be large
-  skip_space();
-  const char c = at_ < text_.size() ? text_[at_] : '\0';
-  switch (c) {
+  switch (next()) {
     case '{':
       return object([&](std::string_view) {
         forget();
@@ -222,23 +178,9 @@ void Reader::skip() {
       });
     case '[': return array([this] { skip(); });
     case '"': (void)string(); return forget();
-    case 't': return skip_word("true");
-    case 'f': return skip_word("false");
-    case 'n': return skip_word("null");
-    default: return skip_number();
+    default:
+      if (!take("true") && !take("false") && !take("null")) skip_number();
   }
-}
-
-void Reader::skip_word(std::string_view word) {
-  if (text_.substr(at_, word.size()) != word) fail("expected a value");
-  at_ += word.size();
-}
-
-bool Reader::null() {
-  skip_space();
-  const bool is_next = at_ < text_.size() && text_[at_] == 'n';
-  if (is_next) skip_word("null");
-  return is_next;
 }
 
 bool Reader::digits() noexcept {
@@ -253,22 +195,17 @@ void Reader::skip_number() {
   };
   if (next_is("-")) ++at_;
   const std::size_t start = at_;
-  if (!digits()) fail("expected a value");
-  if (text_[start] == '0' && at_ - start > 1) fail("a number with a leading zero");
+  if (!digits()) fail(FormatError::malformed, "expected a value");
+  if (text_[start] == '0' && at_ - start > 1) fail(FormatError::malformed, "a number with a leading zero");
   if (next_is(".")) {
     ++at_;
-    if (!digits()) fail("a fraction needs digits");
+    if (!digits()) fail(FormatError::malformed, "a fraction needs digits");
   }
   if (next_is("eE")) {
     ++at_;
     if (next_is("+-")) ++at_;
-    if (!digits()) fail("an exponent needs digits");
+    if (!digits()) fail(FormatError::malformed, "an exponent needs digits");
   }
-}
-
-void Reader::end() {
-  skip_space();
-  if (at_ != text_.size()) fail("text after the end");
 }
 
 }  // namespace onecopy::json

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "formats/wire/cursor.hpp"
 #include "onecopy/base/bytes.hpp"
-#include "onecopy/base/error.hpp"
 
 namespace onecopy::protobuf {
 
@@ -27,8 +27,7 @@ struct Field {
 // A message; `file` outlives it.
 class Reader {
  public:
-  Reader(Bytes file, ByteRange message) noexcept
-      : file_(file), at_(message.offset), end_(message.offset + message.length) {}
+  Reader(Bytes file, ByteRange message) noexcept : file_(file), cursor_("protobuf", "a message", file, message) {}
 
   std::optional<Field> next();  // none at the end of the message
 
@@ -37,20 +36,19 @@ class Reader {
   void varints(const Field& field, const Number& number) const {
     if (field.wire != Wire::bytes) return number(field.value);
     Reader packed(file_, field.payload);
-    while (packed.at_ != packed.end_) number(packed.varint());
+    while (packed.cursor_.left() != 0) number(packed.varint());
   }
 
  private:
   std::uint64_t varint();
-  std::uint64_t fixed(unsigned bytes);
-  [[noreturn]] void fail(const std::string& what, FormatError::Kind kind = FormatError::malformed) const;
 
   Bytes file_;
-  std::uint64_t at_;
-  std::uint64_t end_;
+  Cursor cursor_;
 };
 
-std::string_view text_at(Bytes file, ByteRange range) noexcept;
+inline std::string_view text_at(Bytes file, ByteRange range) noexcept {
+  return text_of(file.subspan(range.offset, range.length));
+}
 
 // Writing, for messages that are copied with some fields changed.
 void append_varint(std::string& into, std::uint64_t value);

@@ -8,12 +8,14 @@
 // https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "onecopy/base/bytes.hpp"
+#include "onecopy/base/error.hpp"
 
 namespace onecopy::zip {
 
@@ -31,5 +33,17 @@ std::string_view first_name(Bytes file) noexcept;
 
 // In the order of the directory. Throws FormatError.
 std::vector<Member> members(Bytes file);
+
+// Whether an archive has a member with such a name. If its directory cannot be read, its first member decides.
+template <class Predicate>
+bool any_name(Bytes file, const Predicate& predicate) {
+  const auto first = first_name(file);
+  if (first.empty() || predicate(first)) return !first.empty();
+  try {
+    return std::ranges::any_of(members(file), predicate, &Member::name);
+  } catch (const FormatError&) {
+    return false;
+  }
+}
 
 }  // namespace onecopy::zip

@@ -20,8 +20,6 @@ using Kind = JsonValue::Kind;
 constexpr std::uint64_t each_byte = 0x0101010101010101;
 constexpr std::uint64_t high_bits = 0x80 * each_byte;
 
-constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
-constexpr bool is_space(char c) noexcept { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 constexpr bool is_of_name(char c) noexcept {
   return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }

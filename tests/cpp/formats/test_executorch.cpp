@@ -198,9 +198,9 @@ TEST_CASE("headers of ExecuTorch that do not fit the file are refused") {
     put(file, at, value);
     return error_of(file);
   };
-  CHECK(with(good, 12, UINT32_MAX) == "truncated");
-  CHECK(with(good, 12, 4U) == "truncated");
-  CHECK(with(good, 12, 16U) == "malformed");
+  CHECK(with(good, 12, UINT32_MAX) == "truncated at 16");
+  CHECK(with(good, 12, 4U) == "truncated at 16");
+  CHECK(with(good, 12, 16U) == "malformed at 16");
   CHECK(with(good, 16, UINT64_MAX) == "truncated");
   CHECK(with(good, 24, UINT64_MAX) == "truncated");
   CHECK(with(good, 24, std::uint64_t{48}) == "inconsistent");
@@ -209,7 +209,7 @@ TEST_CASE("headers of ExecuTorch that do not fit the file are refused") {
   CHECK(error_of(good.substr(0, good.size() - 1)) == "truncated");
   const auto data = flat_tensor(TableOf(), "x");
   CHECK(error_of(data) == "accepted");
-  CHECK(with(data, 12, 32U) == "malformed");
+  CHECK(with(data, 12, 32U) == "malformed at 16");
   CHECK(with(data, 16, UINT64_MAX) == "truncated");
   CHECK(with(data, 24, UINT64_MAX) == "truncated");
 }

@@ -148,10 +148,10 @@ TEST_CASE("objects and structured types are refused with the reason") {
 TEST_CASE("every inconsistency in a .npy file is reported") {
   const auto with = [](std::string_view text) { return error_of(npy_file(text, "1234")); };
   CHECK(error_of("") == "not_this_format");
-  CHECK(error_of(std::string("\x93NUMPY\1\0\1", 9)) == "truncated");
+  CHECK(error_of(std::string("\x93NUMPY\1\0\1", 9)) == "truncated at 8");
   CHECK(error_of("\x93NUMPY\4" + std::string(9, '\0')) == "unsupported");
   CHECK(error_of("\x93NUMPY\1\1" + std::string(9, '\0')) == "unsupported");
-  CHECK(error_of("\x93NUMPY" + little(1, 2) + little(3, 2) + "{}") == "truncated");
+  CHECK(error_of("\x93NUMPY" + little(1, 2) + little(3, 2) + "{}") == "truncated at 10");
   CHECK(error_of("\x93NUMPY" + little(2, 2) + little(0xFFFFFFFF, 4)) == "too_costly");
   CHECK(error_of(npy_file(header("<f4", "(3,)"), "1234")) == "truncated");
   CHECK(error_of(npy_file(header("<f4", "(1,)"), "12345")) == "inconsistent");
