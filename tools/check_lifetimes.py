@@ -29,7 +29,7 @@ RULES = (
             {
                 "src/files/fork_mutex.hpp",
                 "src/files/fork_mutex.cpp",
-                "src/page_cache/warm_job.cpp",
+                "src/page_cache/warm.cpp",
                 "include/onecopy/base/pieces.hpp",
             }
         ),

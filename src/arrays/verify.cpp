@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/numbers.hpp"
 #include "files/fork_mutex.hpp"
 #include "files/reading.hpp"
@@ -177,8 +178,7 @@ VerifyReport verify(const ArrayFile& file, std::optional<std::span<const std::st
   report.bytes = done.verified.value_or(0);
   report.seconds = done.seconds;
   report.threads = done.threads;
-  if (done.seconds > 0)
-    report.gib_per_s = static_cast<double>(report.bytes) / static_cast<double>(1U << 30U) / done.seconds;
+  report.gib_per_s = gib_per_s(report.bytes, done.seconds);
   return report;
 }
 

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "files/addresses.hpp"
 #include "files/guard.hpp"
 #include "files/page_span.hpp"
-#include "files/read_error.hpp"
+#include "files/reading.hpp"
 #include "files/same_file.hpp"
-#include "files/writing/copy_in.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/available_memory.hpp"
 #include "onecopy/files/file_handle.hpp"
@@ -49,6 +49,18 @@ ByteRange range_in_file(std::uint64_t size, const MappingOptions& options, const
   if (range.length > std::numeric_limits<std::size_t>::max() / 2)
     throw OsError("map", path, ENOMEM, "the range is larger than the address space");
   return range;
+}
+
+// Other processes take memory meanwhile, such as those that copy the same file. The question costs 0.1 ms.
+bool is_memory_short(ByteRange piece, ByteRange all) noexcept {
+  constexpr std::uint64_t between = std::uint64_t{64} << 20U;
+  if (piece.offset != all.offset && piece.offset % between != 0) return false;
+  try {
+    const auto memory = available_memory();
+    return memory && memory->bytes < std::min(between, all.length);
+  } catch (const std::bad_alloc&) {
+    return true;
+  }
 }
 
 }  // namespace
@@ -114,12 +126,25 @@ struct Mapping::State {
     (void)os::advise_huge({first_page, span.length});  // refused: the same bytes in small pages
     bool left = false;
     try {
-      copy_in(fd.get(), memory(), range.offset, {path, threads}, left);
+      fill(threads, left);
     } catch (...) {
       if (left) addresses.leave();
       throw;
     }
     if (!private_pages) check(os::make_read_only({first_page, span.length}), "protect");
+  }
+
+  // Bytes in the page cache are copied from it. The rest is read through it, so that processes that copy side by side
+  // read a device once; where not even four copies would fit into memory, it is read past the cache (O_DIRECT), or
+  // dropped again. Where `left` becomes true, the addresses have to stay reserved for ever.
+  void fill(unsigned threads, bool& left) const {
+    const auto available = available_memory();
+    const bool is_small = available && range.length < available->bytes / 4;
+    const auto read = [into = memory(), all = range](const Reader& reader, ByteRange piece, std::size_t& done) {
+      if (is_memory_short(piece, all)) return ENOMEM;
+      return reader.read(into.subspan(piece.offset - all.offset, piece.length), piece.offset, done);
+    };
+    read_in_pieces({fd.get(), is_small ? Leaves::read : Leaves::nothing, range, threads, "read", path, read}, left);
   }
 
   void check(int error, const char* operation) const {

@@ -99,14 +99,53 @@ bool Reader::bring_in(ByteRange piece) const noexcept {
   return true;
 }
 
-int Reader::read_cached(os::MutableBytes into, std::uint64_t at) const noexcept {
-  const auto got = os::read_at(fd_.get(), into, at);
-  if (!got) return got.error;
-  return got.value == into.size() ? 0 : ENODATA;
-}
-
 void Reader::let_go(ByteRange piece) const noexcept {
   if (leaves_ == Leaves::nothing) (void)os::drop_cached(fd_.get(), piece);
+}
+
+namespace {
+
+struct PieceReader {
+  explicit PieceReader(PieceReading of) : reading(std::move(of)), reader(reading.fd, reading.leaves) {}
+
+  std::uint64_t first() const noexcept { return reading.range.offset / reader.piece(); }
+  std::uint64_t end() const noexcept { return reading.range.offset + reading.range.length; }
+  std::uint64_t count() const noexcept { return (end() + reader.piece() - 1) / reader.piece() - first(); }
+
+  bool operator()(std::uint64_t number) noexcept {
+    const std::uint64_t cut = (first() + number) * reader.piece();
+    const std::uint64_t begin = std::max(cut, reading.range.offset);
+    std::size_t done = 0;
+    const int failed = reading.read(reader, {begin, std::min(cut + reader.piece(), end()) - begin}, done);
+    int none = 0;
+    if (failed != 0 && error.compare_exchange_strong(none, failed)) failed_at = begin + done;
+    return failed == 0;
+  }
+
+  PieceReading reading;
+  Reader reader;
+  std::atomic<int> error{0};
+  std::uint64_t failed_at = 0;  // read after the threads' end
+};
+
+}  // namespace
+
+void read_in_pieces(PieceReading reading, bool& left) {
+  const char* const operation = reading.operation;
+  const std::string& path = reading.path;
+  const auto job = std::make_shared<PieceReader>(std::move(reading));
+  const unsigned threads = job->reading.threads != 0 ? job->reading.threads : job->reader.threads();
+  const auto watched = watch_pieces(job->count(), threads, job, read_patience());
+  left = watched.left;
+  throw_if_stopped(watched, operation, path);
+  if (job->error != 0) throw_read_error(operation, path, job->error, job->failed_at);
+}
+
+void throw_read_error(const char* operation, const std::string& path, int error, std::uint64_t offset) {
+  if (error == EIO)
+    throw DataLost(operation, path, EIO, concat("the device could not read the file near offset ", offset), offset);
+  if (error == ENODATA) throw DataLost(operation, path, EIO, "the file became shorter after it was opened", offset);
+  throw OsError(operation, path, error);
 }
 
 bool are_requests_small(std::uint64_t major_faults, std::uint64_t bytes) noexcept {

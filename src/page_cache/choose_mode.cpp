@@ -9,7 +9,15 @@
 
 namespace onecopy {
 
-ModeChoice choose_mode(const FileConditions& conditions) {
+Conditions conditions_of(int fd, std::uint64_t device) {
+  Conditions conditions;
+  if (const auto memory = available_memory()) conditions.available = memory->bytes;
+  if (const auto ahead = os::read_ahead(device)) conditions.read_ahead = ahead.value;
+  if (const auto system = os::file_system_of(fd)) conditions.file_system = system.value;
+  return conditions;
+}
+
+ModeChoice choose_mode(const Conditions& conditions) {
   const auto mapped = [](std::string why) { return ModeChoice{Mode::map, false, "mapped, because " + std::move(why)}; };
   const auto& storage = conditions.file_system;
   if (!storage) return mapped("the file system of the file is unknown");
@@ -40,13 +48,9 @@ ModeChoice choose_mode(const FileConditions& conditions) {
 ModeChoice choose_mode(const std::filesystem::path& path, std::uint64_t whole) {
   const auto fd = os::open_read(path.string());
   if (!fd) throw OsError("open", path.string(), fd.error);
-  FileConditions conditions;
-  if (const auto facts = os::facts_of(fd.value.get())) {
-    conditions.file_size = std::max(facts.value.size, whole);
-    if (const auto ahead = os::read_ahead(facts.value.device)) conditions.read_ahead = ahead.value;
-  }
-  if (const auto storage = os::file_system_of(fd.value.get())) conditions.file_system = storage.value;
-  if (const auto memory = available_memory()) conditions.available = memory->bytes;
+  const auto facts = os::facts_of(fd.value.get());
+  auto conditions = conditions_of(fd.value.get(), facts.value.device);
+  if (facts) conditions.file_size = std::max(facts.value.size, whole);
   return choose_mode(conditions);
 }
 

@@ -16,25 +16,25 @@ constexpr unsigned reading_threads = 8;
 
 constexpr unsigned most_threads = 64;
 
-// Of a slow file system. Fewer threads do not cover its latency.
+// Fewer threads do not cover the latency of a slow file system.
 constexpr unsigned fewest_threads = 4;
-constexpr double worth_twice_the_threads = 1.2;
+constexpr double min_speedup_to_double = 1.2;
 // FUSE, 0.5 ms a request, two CPUs: 8 threads wait 0.12 of their time for a CPU, 16 wait 0.32 and are not faster.
 // Beside a program that compiles for 3 s, 8 wait 0.26 and delay it by 0.7 s, 4 wait 0.19 and delay it by 0.2 s. Where
 // requests take 5 ms, 16 wait 0.02.
-constexpr double wait_that_ends_growth = 0.1;
-constexpr double wait_that_halves = 0.18;
+constexpr double max_cpu_wait_to_grow = 0.1;
+constexpr double min_cpu_wait_to_halve = 0.18;
 
 // From here on a plain touch in file order keeps the device busy without us (measured at 8 MiB: 1.47 s for 3.77 GiB
 // touched, 1.33 to 1.43 s populated).
 constexpr std::uint64_t large_read_ahead = std::uint64_t{4} << 20U;
 
-// Pages that are being read cannot be reclaimed: all threads together have at most this part of the memory in flight,
-// or a tight control group would end the process.
-constexpr std::uint64_t tight = 4;
+// Pages that are being read cannot be reclaimed: all threads together have at most a quarter of the memory in flight,
+// or the kernel would end the process in a small control group.
+constexpr std::uint64_t in_flight_divisor = 4;
 
-// A fault reads two huge pages, and the second may be beyond the end: that is worth it up to a quarter of what is
-// wanted. Without huge pages a fault reads around itself, and then ahead: nothing is gained by that, but for a tenth.
+// A fault reads two huge pages, and the second may be beyond the end: that pays up to a quarter of what is wanted.
+// Without huge pages a fault reads around itself, and then ahead, which pays up to a tenth only.
 constexpr std::uint64_t huge_overshoot = 2 * os::huge_page;
 constexpr std::uint64_t huge_part = 4;
 constexpr std::uint64_t small_part = 10;
@@ -50,14 +50,15 @@ bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) 
     reason += "small pages as requested";
     return false;
   }
-  // A huge page read for one small access is 512 times too much: a file that is large for the memory uses small pages.
+  // A huge page read for one small access is 512 times too much: a file larger than half of the available memory uses
+  // small pages.
   if (!is_too_large(conditions)) return true;
   reason += "small pages, because " + readable(conditions.file_size) + " is more than half of the " +
             readable(conditions.available.value_or(0)) + " of memory that may be used";
   return false;
 }
 
-// Names the file system, and how long it takes to answer, where that decided. Empty: it did not.
+// The name of a slow file system, and how long it takes to answer. Empty: it is not slow.
 std::string slowness(const Conditions& conditions) {
   const auto& system = conditions.file_system;
   const bool remote = system && system->storage == os::Storage::remote;
@@ -98,7 +99,7 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
       std::max(conditions.read_ahead.value_or(0), std::uint64_t{os::huge_page});  // a thread's
   const std::uint64_t memory = conditions.available.value_or(UINT64_MAX);
   const auto within_memory = [&](unsigned wanted) {
-    return static_cast<unsigned>(std::clamp<std::uint64_t>(memory / tight / in_flight, 1, wanted));
+    return static_cast<unsigned>(std::clamp<std::uint64_t>(memory / in_flight_divisor / in_flight, 1, wanted));
   };
   plan.threads = plan.most_threads = within_memory(threads);
   plan.huge = choose_huge(conditions, options.huge, plan.reason);
@@ -131,8 +132,9 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
 }
 
 unsigned next_threads(const Round& round, double best, unsigned most) noexcept {
-  if (round.cpu_wait > wait_that_halves) return std::max(round.threads / 2, std::min(fewest_threads, round.threads));
-  const bool grows = round.cpu_wait <= wait_that_ends_growth && round.rate >= worth_twice_the_threads * best;
+  if (round.cpu_wait > min_cpu_wait_to_halve)
+    return std::max(round.threads / 2, std::min(fewest_threads, round.threads));
+  const bool grows = round.cpu_wait <= max_cpu_wait_to_grow && round.rate >= min_speedup_to_double * best;
   return grows ? std::min(2 * round.threads, most) : round.threads;
 }
 

@@ -18,11 +18,11 @@ inline constexpr std::uint64_t largest_piece = std::uint64_t{32} << 20U;
 // After each step a thread adds to the progress, and stops if the warming was cancelled. Inspectors know this size.
 inline constexpr std::uint64_t step_size = std::uint64_t{4} << 20U;
 
-// What takes as long to answer is asked for many parts of a file at a time, also of a small one: a server, or a disk
-// that turns.
+// A server or a spinning disk that takes longer to answer is asked for many parts of a file at a time, also of a small
+// one.
 inline constexpr double slow_answer = 0.001;  // seconds
 
-// The conditions at this moment. Empty: unknown.
+// The conditions at this moment, or before a file is opened. Empty: unknown.
 struct Conditions {
   std::uint64_t file_size = 0;              // of several files: of all of them
   std::uint64_t missing = 0;                // bytes of the ranges that are not in memory
@@ -33,7 +33,7 @@ struct Conditions {
   bool private_copy = false;      // Mode::copy: nothing to bring in
 };
 
-// Whether it reads by itself, and does not leave that to the kernel or the caller.
+// Whether a mechanism reads by itself, and does not leave that to the kernel or the caller.
 constexpr bool fills(Mechanism mechanism) noexcept {
   return mechanism == Mechanism::populate || mechanism == Mechanism::read;
 }
@@ -46,12 +46,12 @@ struct Plan {
   std::uint64_t most = 0;               // bytes to bring in
   std::uint64_t piece = largest_piece;  // bytes that one thread takes at a time
   // A range beside which the kernel would read more than 1/part of it in vain is read alone; overshoot is how far the
-  // kernel goes beyond what is touched. 0: no range is.
+  // kernel goes beyond what is touched. 0: no range is isolated.
   std::uint64_t overshoot = 0;
   std::uint64_t part = 1;
   std::uint64_t at_once = 0;     // bytes that the kernel takes of a request to read exactly this
   bool slow = false;             // the file system takes long to answer
-  bool too_large = false;        // the files, for half of the memory
+  bool too_large = false;        // the files are larger than half of the memory
   bool nothing_missing = false;  // all bytes are in memory already
   std::string reason;
 
@@ -60,27 +60,22 @@ struct Plan {
 
 Plan choose(const Conditions& conditions, const WarmOptions& options);
 
-// What some threads have shown that read a piece each.
+// What was measured while some threads read a piece each.
 struct Round {
   unsigned threads = 0;
   double rate = 0;      // bytes per second
   double cpu_wait = 0;  // the part of their time in which they were ready, and others had the CPUs
 };
 
-// How many threads read in the next round of a slow file system; as many as in this one: that number stays. `best` is
-// the highest rate before. More threads have more requests in flight, but what the CPUs cannot do as well, they take
-// from the work that runs beside, and from the server where it is on this machine.
+// How many threads read in the next round of a slow file system; the same number ends the search. `best` is the highest
+// rate before. More threads have more requests in flight, but where CPUs are short, they take time from the work that
+// runs beside, and from a server on this machine.
 unsigned next_threads(const Round& round, double best, unsigned most) noexcept;
 
-// What is known of a file before it is opened. Empty: unknown.
-struct FileConditions {
-  std::uint64_t file_size = 0;
-  std::optional<os::FileSystem> file_system;
-  std::optional<std::uint64_t> available;   // memory that may still be used, bytes
-  std::optional<std::uint64_t> read_ahead;  // of the device, bytes
-};
+// Of the three that this machine tells of an open file: available memory, read-ahead and file system.
+Conditions conditions_of(int fd, std::uint64_t device);
 
-ModeChoice choose_mode(const FileConditions& conditions);
+ModeChoice choose_mode(const Conditions& conditions);
 
 // "1.5 GiB", for the sentences of reports.
 std::string readable(std::uint64_t bytes);

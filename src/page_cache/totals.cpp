@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "onecopy/page_cache/report.hpp"
 
 namespace onecopy {
@@ -87,7 +88,7 @@ WarmReport total(std::span<const WarmReport> reports) {
   all.minor_faults = sum(reports, &WarmReport::minor_faults);
   all.major_faults = sum(reports, &WarmReport::major_faults);
   all.seconds = sum(reports, &WarmReport::seconds);
-  if (all.seconds > 0) all.gib_per_s = static_cast<double>(all.filled) / static_cast<double>(1U << 30U) / all.seconds;
+  all.gib_per_s = gib_per_s(all.filled, all.seconds);
   keep_worst(reports, &WarmReport::mechanism, all.mechanism);  // "read" is what populating becomes where it cannot be
   keep_worst(reports, &WarmReport::huge, all.huge);            // not asked is less than applied
   keep_worst(reports, &WarmReport::threads, all.threads);

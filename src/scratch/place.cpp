@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "files/writing/nameless.hpp"
-#include "files/writing/reservation.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/available_memory.hpp"
 

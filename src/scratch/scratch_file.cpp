@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "files/addresses.hpp"
 #include "files/fork_mutex.hpp"
 #include "files/page_span.hpp"
@@ -238,7 +239,7 @@ ReleaseReport ScratchFile::release(Ranges ranges) {
   state_->remember(error);
   report.resident_after = state_->resident(pages);
   report.reason = state_->reason_of_release(error, report.resident_after);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_since(start);
   return report;
 }
 

@@ -120,7 +120,7 @@ int WrittenPages::write_and_drop(ByteRange range) const noexcept {
   return 0;
 }
 
-WrittenPages::Told WrittenPages::cached(ByteRange range) const noexcept {
+Cached WrittenPages::cached(ByteRange range) const noexcept {
   const auto answer = os::cached_in_file(data_.fd, range);
   if (answer) return {answer.value.cached, answer.value.dirty, Source::cachestat};
   const auto seen = os::cached_by_mincore(data_.fd, data_.memory.subspan(range.offset - data_.head, range.length));

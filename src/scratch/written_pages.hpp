@@ -7,8 +7,8 @@
 
 #include "files/fork_mutex.hpp"
 #include "onecopy/base/bytes.hpp"
-#include "onecopy/page_cache/report.hpp"
 #include "os/os.hpp"
+#include "page_cache/observe.hpp"
 #include "scratch/write_queue.hpp"
 
 namespace onecopy {
@@ -36,18 +36,13 @@ class WrittenPages {
   // Writes out, then drops from the page tables and from the page cache. Returns errno of writing out.
   int drop(ByteRange range);
 
-  struct Told {
-    std::optional<std::uint64_t> bytes;
-    std::optional<std::uint64_t> dirty;
-    Source source = Source::unknown;
-  };
-  Told cached(ByteRange range) const noexcept;
+  Cached cached(ByteRange range) const noexcept;
 
  private:
   int write_and_drop(ByteRange range) const noexcept;
   int look();
   int sweep(ByteRange range);
-  std::uint64_t cached_in(ByteRange range) const noexcept;  // 0 where the kernel does not tell
+  std::uint64_t cached_in(ByteRange range) const noexcept;  // 0 where the kernel does not report it
   ByteRange whole() const noexcept { return {data_.head, data_.memory.size()}; }
 
   MappedData data_;

@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "files/writing/reservation.hpp"
+#include "files/writing/nameless.hpp"
 #include "files/writing/stage.hpp"
 #include "files/writing/target.hpp"
 #include "onecopy/base/error.hpp"

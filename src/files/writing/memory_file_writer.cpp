@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "files/writing/nameless.hpp"
-#include "files/writing/reservation.hpp"
 #include "files/writing/stage.hpp"
 #include "onecopy/base/environment.hpp"
 #include "onecopy/base/error.hpp"
@@ -49,8 +48,7 @@ struct MemoryFileWriter::State {
 
   void create_unsealed(const std::filesystem::path& folder) {
     place = folder.string();
-    const auto opened = os::open_folder(place);
-    auto file = opened ? create_nameless(opened.value.get()) : os::Result<os::Fd>{{}, opened.error};
+    auto file = create_nameless(place);
     const int error = file ? take(std::move(file.value)) : file.error;
     if (error != 0) fail("reserve space for", error, shortage(error));
   }
@@ -78,9 +76,7 @@ struct MemoryFileWriter::State {
     stage.flush([this](Bytes piece, std::uint64_t offset) { put(piece, offset); });
     if (stage.written() != size)
       fail("commit", EINVAL, concat(size, " bytes were announced, ", stage.written(), " written"));
-    if (const int error = sealable ? os::seal(fd.get()) : 0; error != 0) fail("seal", error);
-    // Kernels before 6.7 refuse to map what is sealed through a descriptor that could write.
-    if (auto reader = os::reopen_read(fd.get())) fd = std::move(reader.value);
+    if (const int error = end_writing(fd, sealable); error != 0) fail("seal", error);
     committed = true;
   }
 

@@ -27,10 +27,7 @@ void Spool::write(Bytes bytes) {
   if (folder_.empty()) expect_memory(bytes.size(), "spool", "", "");
   if (!fd_) {
     auto file = folder_.empty() ? os::create_sealable("onecopy spool") : os::Result<os::Fd>{{}, EOPNOTSUPP};
-    if (file.error == EOPNOTSUPP) {
-      const auto folder = os::open_folder(folder_.empty() ? "/dev/shm" : folder_);
-      file = folder ? create_nameless(folder.value.get()) : os::Result<os::Fd>{{}, folder.error};
-    }
+    if (file.error == EOPNOTSUPP) file = create_nameless(folder_.empty() ? "/dev/shm" : folder_);
     if (!file) fail("create a spool file in", file.error);
     fd_ = std::move(file.value);
   }

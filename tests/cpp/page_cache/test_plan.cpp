@@ -34,7 +34,8 @@ TEST_CASE("whole_pages sorts, merges and stays inside") {
 TEST_CASE("a mode is chosen by where the file lies and what memory there is, and says why") {
   const auto choose = [](os::Storage storage, const char* name, std::uint64_t size, std::uint64_t available,
                          std::uint64_t ahead = 0) {
-    return choose_mode(FileConditions{size, os::FileSystem{storage, name}, available, ahead});
+    return choose_mode(
+        {.file_size = size, .available = available, .read_ahead = ahead, .file_system = os::FileSystem{storage, name}});
   };
   CHECK(choose(os::Storage::local, "", 500, 1000, 8 * mib).huge);
   CHECK(choose(os::Storage::local, "", 500, 1000, 8 * mib).reason.find("8.0 MiB ahead") != std::string::npos);
@@ -46,9 +47,8 @@ TEST_CASE("a mode is chosen by where the file lies and what memory there is, and
   CHECK(choose(os::Storage::remote, "nfs", 250, 1000).mode == Mode::copy);
   CHECK(choose(os::Storage::remote, "nfs", 251, 1000).mode == Mode::map);
   CHECK(choose(os::Storage::remote, "nfs", 250, 1000).reason.find("nfs") != std::string::npos);
-  CHECK(choose_mode(FileConditions{1, os::FileSystem{os::Storage::remote, "fuse"}, std::nullopt, std::nullopt}).mode ==
-        Mode::map);
-  CHECK(choose_mode(FileConditions{1, std::nullopt, 1000, std::nullopt}).mode == Mode::map);
+  CHECK(choose_mode({.file_size = 1, .file_system = os::FileSystem{os::Storage::remote, "fuse"}}).mode == Mode::map);
+  CHECK(choose_mode({.file_size = 1, .available = 1000}).mode == Mode::map);
   const testing::ScratchFolder folder;
   CHECK(!choose_mode(folder.write("data", testing::random_bytes(10))).reason.empty());
   CHECK_THROWS_AS(choose_mode(folder / "missing"), OsError);
