@@ -18,7 +18,6 @@ import inspect
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from onecopy import data
@@ -35,6 +34,8 @@ K = TypeVar("K")
 T = TypeVar("T")
 Path: TypeAlias = "str | os.PathLike[str]"
 Inputs: TypeAlias = "Iterable[Path] | Callable[..., Iterable[Path]]"
+Codec: TypeAlias = Literal["records", "object"]
+Progress: TypeAlias = "Callable[[int, int], object] | None"
 
 
 class Cached(Generic[P, T]):
@@ -42,9 +43,19 @@ class Cached(Generic[P, T]):
 
     __wrapped__: Callable[P, Any]
 
-    def __init__(self, function: Callable[P, Any], inputs: Inputs, version: str, share: Callable[..., T]) -> None:
+    def __init__(
+        self,
+        function: Callable[P, Any],
+        *,
+        inputs: tuple[Path, ...] | Callable[..., Iterable[Path]],
+        version: str,
+        codec: Codec,
+        store: Store | Path | None,
+        progress: Progress,
+    ) -> None:
         functools.update_wrapper(self, function)
-        self._inputs, self._version, self._share = inputs, version, share
+        self._inputs, self._version = inputs, version
+        self._codec, self._store, self._progress = codec, store, progress
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
         """Return the method of an object, which is the first argument; its class and attributes are part of the key."""
@@ -53,21 +64,31 @@ class Cached(Generic[P, T]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of the function for these arguments, built once per machine."""
         inputs = self._keys(*args, **kwargs)
-        if kwargs or len(args) != self._plain:
+        if kwargs or len(args) != self._positional:
             bound = self._signature.bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs  # type: ignore[assignment]
-        call = _Call(self.__wrapped__, args, kwargs, inputs)
+
+        def make() -> Any:
+            made = self.__wrapped__(*args, **kwargs)
+            if self._codec == "records" and isinstance(made, Iterator):  # it may read the inputs until its end
+                return _rows(made, inputs)
+            _expect_unchanged(inputs)
+            return made
+
         name = keys.name_of(self.__wrapped__, (args, kwargs))
-        return self._share(call, _key_of(inputs, self._version), name, next(iter(inputs), None))
+        key, store, source = _key_of(inputs, self._version), Store.of(self._store), next(iter(inputs), None)
+        if self._codec == "object":
+            return data.stored_object(make, f"{key}, object by {name}", store, source)  # type: ignore[no-any-return]
+        return data.stored_rows(make, f"{key}, by {name}", store, source, self._progress)  # type: ignore[no-any-return]
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature:
         return inspect.signature(self.__wrapped__)
 
     @functools.cached_property
-    def _plain(self) -> int:
-        """How many arguments need no binding, because they are all there are, by position; -1: any may."""
+    def _positional(self) -> int:
+        """Number of parameters, if all of them can be passed by position; otherwise -1."""
         kinds = [each.kind for each in self._signature.parameters.values()]
         positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
         return len(kinds) if all(kind in positional for kind in kinds) else -1
@@ -119,7 +140,7 @@ def cached(
     version: str = "",
     codec: Literal["records"] = "records",
     store: Store | Path | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = None,
 ) -> _OfRows: ...
 
 
@@ -135,20 +156,20 @@ def cached(
     *,
     inputs: Inputs = (),
     version: str = "",
-    codec: Literal["records", "object"] = "records",
+    codec: Codec = "records",
     store: Store | Path | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = None,
 ) -> Any:
     """Decorate a function so that its result is built once per machine and shared by all processes and later runs.
 
-    The result is built again when an input file was written or replaced, when the arguments are other ones, or when
-    anything changed that the function reaches in the program's own code: its code, defaults, closure, annotations,
-    globals, and the functions and classes that it uses, also in an installed package, if the function is of that
-    package; the contents of the program's own compiled modules; and the version and the installed files of the packages
-    that it uses. Two functions never share a result. Write ``@oc.cached`` or ``@oc.cached(...)``, also for a method,
-    whose object is an argument.
+    The result is built again when an input file was written or replaced, when the arguments change, or when anything
+    changed that the function reaches in the program's own code: its code, defaults, closure, annotations, globals, and
+    the functions and classes that it uses (in an installed package too, if the function belongs to that package); the
+    contents of the program's own compiled modules; and the version and the installed files of the packages that it
+    uses. Two functions never share a result. Write ``@oc.cached`` or ``@oc.cached(...)``, also for a method, whose
+    object is an argument.
 
-    Name in `version` or in the arguments what is **not detected**:
+    Some changes are **not detected**. Put into `version` or into the arguments what the result depends on of these:
 
     * environment variables, the current folder, the clock, random numbers, the order of a set of texts
       (PYTHONHASHSEED), and files that are not among the `inputs`, such as those of `importlib.resources`;
@@ -163,8 +184,8 @@ def cached(
     Parameters
     ----------
     inputs
-        Paths of all files that the function reads, itself or in functions that it calls, no folders; or a function that
-        returns them, called with the same arguments.
+        Paths of all files (not folders) that the function and those it calls read; or a function that returns these
+        paths, which is called with the same arguments.
     version
         Any text that is part of the key.
     codec
@@ -175,25 +196,25 @@ def cached(
     store
         A `onecopy.Store`, or a folder; None: the default store on disk.
     progress
-        As for `onecopy.share`; with ``codec="records"`` alone.
+        As for `onecopy.share`; only with ``codec="records"``.
 
     Returns
     -------
     Callable
-        A decorator. The decorated function can be pickled, and called in any process; it keeps nothing in memory, so
-        that each call makes the key and opens the result again. That takes about a millisecond, the time of unpickling
-        an object, and about a second for each GB of arrays and other values among its arguments and globals, which are
-        hashed in each call: pass a path, or a file in `inputs`, in place of big data.
+        A decorator. The decorated function can be pickled and called in any process. It keeps nothing in memory: each
+        call computes the key and opens the result again. That takes about a millisecond, plus the time to unpickle an
+        object, plus about a second for each GB of arrays and other values among its arguments and globals, which every
+        call hashes. For big data, pass a path or name a file in `inputs` instead.
 
     Raises
     ------
     TypeError
         When called: an argument, or a value that the function reaches, has no stable identity; the message names it.
-        So it is for an attribute that a class leaves out of its pickles, unless it is a lock.
+        The same holds for an attribute that a class leaves out of its pickles, unless it is a lock.
     FileNotFoundError, FileChanged
         When called: an input is missing, or was changed while the function read it.
     Exception
-        When called: those of `onecopy.share` or `onecopy.share_object`.
+        When called: the errors of `onecopy.share` or `onecopy.share_object`.
 
     Examples
     --------
@@ -212,42 +233,17 @@ def cached(
     if codec == "object" and progress is not None:
         raise ValueError("progress is reported with codec='records' only")
 
-    def share(call: _Call, key: str, name: str, source: str | None) -> Any:
-        place = Store.of(store)
-        if codec == "object":
-            return data.stored_object(call, f"{key}, object by {name}", place, source)
-        return data.stored_rows(call.rows, f"{key}, by {name}", place, source, progress)
-
-    paths = inputs if callable(inputs) else _paths(inputs)
-    if function is None:
-        return lambda function: Cached(function, paths, version, share)
-    if not callable(function):
+    if function is not None and not callable(function):
         raise TypeError(f"cached decorates a function, not {function!r}: give paths as inputs=[...]")
-    return Cached(function, paths, version, share)
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call of a function; fails if one of its inputs changes meanwhile."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    before: dict[str, str]
-    """Keys of the inputs when the key was made, by their paths."""
-
-    def __call__(self) -> Any:
-        made = self.function(*self.args, **self.kwargs)
-        _expect_unchanged(self.before)
-        return made
-
-    def rows(self) -> Any:
-        """Call the function; an iterator that it returns is read before the inputs are compared."""
-        made = self.function(*self.args, **self.kwargs)
-        if isinstance(made, Iterator):
-            return _rows(made, self.before)
-        _expect_unchanged(self.before)
-        return made
+    decorate = functools.partial(
+        Cached[Any, Any],
+        inputs=inputs if callable(inputs) else _paths(inputs),
+        version=version,
+        codec=codec,
+        store=store,
+        progress=progress,
+    )
+    return decorate if function is None else decorate(function)
 
 
 def _rows(rows: Iterator[T], before: dict[str, str]) -> Iterator[T]:

@@ -17,20 +17,23 @@ from __future__ import annotations
 import functools
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Sized
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from onecopy import _core, store
+from onecopy import _core
 from onecopy.data.rows import of_descriptor, of_path
 from onecopy.files.identity import start_of
-from onecopy.store import Store, choose_place, report_progress
+from onecopy.store import Store, choose_place, name_of, report_progress, text_of
 from onecopy.store.fork import call_in_child, free_unused_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from onecopy.data.row_files import Container
     from onecopy.data.rows import Dict, List
     from onecopy.store import Artefact
 
@@ -38,9 +41,8 @@ K = TypeVar("K")
 T = TypeVar("T")
 Codec = Literal["records", "pickle"]
 
-
-_OF_JOB = ", pickled by job "
-_LONG_UNUSED = 7 * 24 * 3600.0  # seconds
+_BY_JOB = ", pickled by job "
+_UNUSED_S = 7 * 24 * 3600.0
 
 
 @overload
@@ -137,10 +139,15 @@ def share(
     """
     if codec not in ("records", "pickle"):
         raise ValueError(f"codec must be 'records' or 'pickle', not {codec!r}")
-    job = _Job(data, codec, progress)
+    rows = None
+    if not callable(data):
+        from onecopy.data.row_files import rows_of  # here, as below: a process that finds the data needs no writer
+
+        rows = rows_of(data)  # raises for other containers, also where the artefact exists
+    job = _Job(data, rows, codec, progress)
     if key is None:
-        return _unnamed(job, None if store is None else Store.of(store))  # type: ignore[no-any-return]
-    shared: List[T] | Dict[Any, T] = _named(job, _whole_key(job, key), Store.of(store), source)
+        return _share_unnamed(job, None if store is None else Store.of(store))  # type: ignore[no-any-return]
+    shared: List[T] | Dict[Any, T] = _share_named(job, _full_key(job, key), Store.of(store), source)
     built = shared.report is not None and shared.report.built
     given = len(data) if isinstance(data, Sized) and not built else len(shared)
     if given != len(shared):
@@ -160,38 +167,28 @@ def stored_rows(
     source: str | None,
     progress: Callable[[int, int], object] | None,
 ) -> Any:
-    """Return the rows that `make` returns, by a key that identifies them."""
-    return _named(_Job(make, "records", progress), key, store, source)
+    """Return the rows that `make` returns, under a key that identifies them."""
+    return _share_named(_Job(make, None, "records", progress), key, store, source)
 
 
+@dataclass(frozen=True, slots=True)
 class _Job:
-    """The data of one call of `share`, with the options for building it."""
+    """One call of `share`: what it was given, and how it is stored."""
 
-    def __init__(self, data: Any, codec: Codec, progress: Callable[[int, int], object] | None) -> None:
-        self.data, self.codec, self.progress = data, codec, progress
-        self.is_made = not callable(data)
-        """Whether the data is in the memory of this process already."""
-        self._builder: _core.RecordBuilder | None = None  # kept, because an iterator can be consumed only once
-        if self.is_made:
-            from onecopy.data.row_files import rows_of  # here, as below: what finds shared data needs no writer
+    data: Any
+    rows: tuple[Container, Iterable[Any]] | None
+    """The container and rows of the data; None for a function, which returns them when it is called."""
+    codec: Codec
+    progress: Callable[[int, int], object] | None
 
-            self._rows = rows_of(data)  # raises for other containers, also where the artefact exists
-
-    def build(self, store: Store | None) -> _core.RecordBuilder:
-        """Consume the rows on the first call, with a spool file in the place of the store; then return the builder."""
-        if self._builder is not None:
-            return self._builder
-        import tempfile
-
+    def collect_rows(self, spool: str) -> _core.RecordBuilder:
+        """Return a builder with all rows, which it keeps in a file in the folder `spool`; "" keeps them in memory."""
         from onecopy.data.row_files import fill, rows_of
         from onecopy.data.types import CODEC, plain_of, plain_or_pickle
 
-        container, rows = self._rows if self.is_made else rows_of(self.data())
+        container, rows = self.rows or rows_of(self.data())
         is_plain = self.codec == "records"
-        folder = str(store.folder) if store is not None else _spool(tempfile.tempdir or tempfile.gettempdir())
-        if store is not None and store.place == "memory":
-            folder = ""  # in memory
-        builder = _core.RecordBuilder(folder, container, {} if is_plain else {CODEC: self.codec})
+        builder = _core.RecordBuilder(spool, container, {} if is_plain else {CODEC: self.codec})
         total = len(rows) if isinstance(rows, Sized) else 0
 
         def report(done: int) -> None:
@@ -200,33 +197,30 @@ class _Job:
                 self.progress(done, total)
 
         fill(builder, rows, plain_of if is_plain else plain_or_pickle, report)
-        if not self.is_made:
+        if self.rows is None:
             del rows
             free_unused_memory()
-        self._builder = builder
         return builder
 
 
-def _whole_key(job: _Job, key: str) -> str:
-    """Return the key of an artefact: the key of the caller and the identity of the function."""
-    from onecopy.data.row_files import RowSource
+def _full_key(job: _Job, key: str) -> str:
+    """Return the key of an artefact: the caller's key and the identity of the function, source or job."""
+    text = text_of(key)
+    if job.rows is None:
+        text += f", by {name_of(job.data)}"
+    else:
+        from onecopy.data.row_files import RowSource
 
-    words = [store.text_of(key)]
-    if callable(job.data):
-        words.append(f"by {store.name_of(job.data)}")
-    elif isinstance(job.data, RowSource):
-        words.append(f"of {job.data.name()}")
-    if job.codec == "pickle":
-        return ", ".join(words) + _OF_JOB + _this_job()
-    return ", ".join(words)
+        text += f", of {job.data.name()}" if isinstance(job.data, RowSource) else ""
+    return text + _BY_JOB + _this_job() if job.codec == "pickle" else text
 
 
-def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | None) -> Any:
-    if job.is_made:
+def _share_named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | None) -> Any:
+    if job.rows is not None:
         store = store.with_options(where="here")
 
     def build(path: Path) -> None:
-        builder = job.build(store)
+        builder = job.collect_rows("" if store.place == "memory" else str(store.folder))
         if store.is_default and store.place == "memory":
             choose_place(builder.bytes, "memory")  # NotEnoughMemory
         builder.save(str(path))
@@ -241,58 +235,60 @@ def _named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | N
     return shared
 
 
-def _unnamed(job: _Job, store: Store | None) -> Any:
+def _share_unnamed(job: _Job, store: Store | None) -> Any:
     """Build an unnamed file, in this process or in a child, and open it."""
-
-    def build() -> int:
-        builder = job.build(store)
-        if store is not None and store.place == "disk":
-            return builder.save_nameless(str(store.folder))
-        try:
-            if (descriptor := builder.save_to_memory("onecopy", 4 if store is None else 0)) is not None:
-                return descriptor
-        except OSError:  # NotEnoughMemory, or a sandbox where /dev/shm is small
-            if store is not None:
-                raise
-
-        from onecopy.data.row_files import spool_folder
-
-        return builder.save_nameless(spool_folder(Path(_core.default_folder(memory=False)[0])))
-
-    forks = store is not None and store.where == "fork" and not job.is_made
-    return of_descriptor(_descriptor_from_child(build) if forks else build(), trusted=job.codec == "pickle")
+    if store is not None and store.where == "fork" and job.rows is None:
+        descriptor = _descriptor_from_child(lambda: _save_unnamed(job, store))
+    else:
+        descriptor = _save_unnamed(job, store)
+    return of_descriptor(descriptor, trusted=job.codec == "pickle")
 
 
-@functools.cache
-def _spool(_: str) -> str:
-    """Return the folder for the spool file of data that is built in memory, for a folder of temporary files."""
+def _save_unnamed(job: _Job, store: Store | None) -> int:
+    """Save the rows, without a store in memory if they take less than a quarter of it; return the descriptor."""
+    if store is not None and store.place == "disk":
+        return job.collect_rows(str(store.folder)).save_nameless(str(store.folder))
+    builder = job.collect_rows(_temporary_on_disk(tempfile.tempdir or tempfile.gettempdir()) if store is None else "")
+    try:
+        if (descriptor := builder.save_to_memory("onecopy", 4 if store is None else 0)) is not None:
+            return descriptor
+    except OSError:  # NotEnoughMemory, or a sandbox where /dev/shm is small
+        if store is not None:
+            raise
     from onecopy.data.row_files import spool_folder
 
-    return spool_folder(Path("/dev/shm"))  # noqa: S108 - which is in memory
+    return builder.save_nameless(spool_folder(Path(_core.default_folder(memory=False)[0])))
+
+
+@functools.cache  # without it, a small `share` would spend most of its time on the search for a folder
+def _temporary_on_disk(folder: str) -> str:
+    """Return a folder of temporary files, or one on disk if that is in memory."""
+    from onecopy.data.row_files import spool_folder
+
+    return spool_folder(Path(folder))
 
 
 def _descriptor_from_child(build: Callable[[], int]) -> int:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        call_in_child(lambda _: socket.send_fds(theirs, [b"."], [build()]), Path("unnamed data"))
-        received = socket.recv_fds(ours, 1, 1)[1]
-    return received[0]
+        call_in_child(lambda: socket.send_fds(theirs, [b"."], [build()]), "unnamed data")
+        return socket.recv_fds(ours, 1, 1)[1][0]
 
 
 def _remove_ended_jobs(store: Store) -> None:
     """Remove artefacts with pickles of jobs that have ended: their keys are never used again."""
-    gone = [artefact.key for artefact in store.ls() if artefact.state == "ready" and _is_of_ended_job(artefact)]
+    gone = [artefact.key for artefact in store.ls() if artefact.state == "ready" and _job_has_ended(artefact)]
     if gone:
         store.prune(keys=gone)
 
 
-def _is_of_ended_job(artefact: Artefact) -> bool:
-    _, found, job = artefact.key.rpartition(_OF_JOB)
+def _job_has_ended(artefact: Artefact) -> bool:
+    _, found, job = artefact.key.rpartition(_BY_JOB)
     if not found:
         return False
     name, number, *started = job.split()
     if name != "session":  # a job of a batch system: removed after a week without use
-        return time.time() - artefact.last_used > _LONG_UNUSED
+        return time.time() - artefact.last_used > _UNUSED_S
     return started != start_of(number).split()
 
 

@@ -22,7 +22,6 @@ from onecopy import _core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 _MAX_ERROR = 1 << 20  # bytes of a pickled exception and its traceback
 
@@ -40,10 +39,10 @@ def trim_heap() -> None:
         trim(ctypes.c_size_t(0))
 
 
-def call_in_child(build: Callable[[Path], object], path: Path) -> None:
+def call_in_child(build: Callable[[], object], product: str) -> None:
     """Call a build function in a forked child and wait for it; exceptions of the build are raised here.
 
-    ChildProcessError if the child was killed, or exited without an exception.
+    ChildProcessError, which names the product, if the child was killed or exited without an exception.
     """
     parent = os.getpid()
     _flush()  # the child would write the buffered output again
@@ -58,7 +57,7 @@ def call_in_child(build: Callable[[Path], object], path: Path) -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             raise
         if pid == 0:
-            _run(build, path, parent, shared, mask)
+            _run(build, parent, shared, mask)
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -72,7 +71,7 @@ def call_in_child(build: Callable[[Path], object], path: Path) -> None:
         raise error
     if status != 0:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
-        raise ChildProcessError(f"process {pid}, which was building {path}, {how}")
+        raise ChildProcessError(f"process {pid}, which was building {product}, {how}")
 
 
 def _flush() -> None:
@@ -81,13 +80,13 @@ def _flush() -> None:
             stream.flush()
 
 
-def _run(build: Callable[[Path], object], path: Path, parent: int, shared: mmap.mmap, mask: Iterable[int]) -> None:
+def _run(build: Callable[[], object], parent: int, shared: mmap.mmap, mask: Iterable[int]) -> None:
     """Build in the child, send an exception to the parent, and exit; never returns."""
     status = 1
     try:
         if _core.end_with_parent(parent):
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            build(path)
+            build()
             status = 0
     except BaseException as error:  # it is raised in the parent
         _send_error(error, shared)

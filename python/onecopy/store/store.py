@@ -445,7 +445,7 @@ class Store:
         def checked(path: Path) -> None:
             self._parsed_limit()  # raises before the build, not after it
             if self.where == "fork":
-                call_in_child(build, path)
+                call_in_child(lambda: build(path), str(path))
             else:
                 build(path)
 
