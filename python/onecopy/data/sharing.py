@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Sized
 from dataclasses import dataclass
@@ -248,6 +247,8 @@ def _save_unnamed(job: _Job, store: Store | None) -> int:
     """Save the rows, without a store in memory if they take less than a quarter of it; return the descriptor."""
     if store is not None and store.place == "disk":
         return job.collect_rows(str(store.folder)).save_nameless(str(store.folder))
+    import tempfile
+
     builder = job.collect_rows(_temporary_on_disk(tempfile.tempdir or tempfile.gettempdir()) if store is None else "")
     try:
         if (descriptor := builder.save_to_memory("onecopy", 4 if store is None else 0)) is not None:
