@@ -11,19 +11,22 @@ records from a source.
 
 from __future__ import annotations
 
+import csv
 import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onecopy import _core, store
+from onecopy import _core
 from onecopy.base.arguments import path_text
 from onecopy.data.rows import Chain, Dict, List, of_descriptor, open_records
 from onecopy.data.types import plain_of
 from onecopy.errors import FormatError, Kind, NotShareable
 from onecopy.files.mapping import Closeable, Mapping as FileMapping, open_regular
 from onecopy.remote.location import resolve
+from onecopy.store import digest_of
 
 if TYPE_CHECKING:
     import os
@@ -33,14 +36,27 @@ if TYPE_CHECKING:
 Container = Literal["list", "dict"]
 OnProgress = Callable[[int, int], object]
 """Called about 20 times per second with (bytes of the source done, bytes in total); an exception stops the import."""
-OnRows = Callable[[int], object]
-"""Called with the number of rows so far."""
+Converter = Callable[[str], Any]
+Types = Mapping[str, Converter] | Literal["infer"] | None
 
 
-Reader = Callable[..., int]
-"""Appends the rows of a file to a builder: (path, builder, registry, report, **options) -> number of rows."""
-Report = Callable[[int, int], None]
-"""Called with (rows of the builder, bytes of the source done)."""
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """The import of a file into a builder."""
+
+    path: str
+    nbytes: int
+    builder: _core.RecordBuilder
+    registry: Any
+    on_bytes: OnProgress | None
+    on_rows: Callable[[int], object] | None
+
+    def report(self, rows: int, done: int) -> None:
+        """Report the number of rows in the builder, and the number of bytes that were read."""
+        if self.on_bytes is not None:
+            self.on_bytes(done, self.nbytes)
+        if self.on_rows is not None:
+            self.on_rows(rows)
 
 
 class RowSource:
@@ -53,7 +69,7 @@ class RowSource:
     def __init__(
         self,
         source: str | os.PathLike[str],
-        read: Reader,
+        read: Callable[..., int],
         options: dict[str, Any],
         progress: OnProgress | None,
         container: Container = "list",
@@ -67,41 +83,35 @@ class RowSource:
     def name(self) -> str:
         """Return text that changes with the kind of the source, the selected part of the file and the options."""
         options = {"path": self.path, "container": self.container, **self._options}
-        return f"{self._read.__name__} {store.digest_of(options, 'an option of the source')}"
+        # The names of the functions that read files are part of keys.
+        return f"{self._read.__name__} {digest_of(options, 'an option of the source')}"
 
-    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: OnRows | None) -> int:
+    def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: Callable[[int], object] | None) -> int:
         """Append all rows to a builder and return their number."""
         nbytes = Path(self.path).stat().st_size
-
-        def report(rows: int, done: int) -> None:
-            if self._on_progress is not None:
-                self._on_progress(done, nbytes)
-            if on_rows is not None:
-                on_rows(rows)
-
-        return self._read(self.path, builder, registry, report, **self._options)
+        file = _Import(self.path, nbytes, builder, registry, self._on_progress, on_rows)
+        return self._read(file, **self._options)
 
     def __iter__(self) -> Iterator[Any]:
-        builder = _core.RecordBuilder(spool_folder(Path(tempfile.gettempdir())), self.container, {})
+        folder = spool_folder(Path(tempfile.gettempdir()))
+        builder = _core.RecordBuilder(folder, self.container, {})
         self.add_to(builder, plain_of, None)
-        rows = of_descriptor(builder.save_nameless(spool_folder(Path(tempfile.gettempdir()))), trusted=False)
+        rows = of_descriptor(builder.save_nameless(folder), trusted=False)
         return iter(rows.items() if self.container == "dict" else rows)
 
     def __repr__(self) -> str:
         return f"<onecopy.records.RowSource of {self.path}>"
 
 
-def _read_json(
-    path: str, builder: _core.RecordBuilder, _registry: Any, report: Report, *, members: Sequence[str], lines: bool
-) -> int:
-    before = builder.length
-    if Path(path).is_file() and not Path(path).stat().st_size:  # an empty file cannot be mapped
+def _read_json(file: _Import, *, members: Sequence[str], lines: bool) -> int:
+    before = file.builder.length
+    if not file.nbytes and Path(file.path).is_file():  # an empty file cannot be mapped
         if lines:
             return 0
-        raise FormatError("not JSON: the file is empty", Kind.NOT_THIS_FORMAT, path=path)
-    with FileMapping(path) as text:
-        return builder.extend_json(
-            text.core, path=list(members), lines=lines, progress=lambda rows, done: report(before + rows, done)
+        raise FormatError("not JSON: the file is empty", Kind.NOT_THIS_FORMAT, path=file.path)
+    with FileMapping(file.path) as text:
+        return file.builder.extend_json(
+            text.core, path=list(members), lines=lines, progress=lambda rows, done: file.report(before + rows, done)
         )
 
 
@@ -170,10 +180,6 @@ def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = 
     {'id': 2}
     """
     return RowSource(source, _read_json, {"members": [], "lines": True}, progress)
-
-
-Converter = Callable[[str], Any]
-Types = Mapping[str, Converter] | Literal["infer"] | None
 
 
 def csv_rows(
@@ -265,55 +271,44 @@ def parquet_rows(
 
 
 def _read_csv(
-    path: str,
-    builder: _core.RecordBuilder,
-    registry: Any,
-    report: Report,
+    file: _Import,
     *,
     types: Mapping[str, Converter],
     columns: Sequence[str] | None,
     encoding: str,
     dialect: dict[str, Any],
 ) -> int:
-    import csv
-
-    with open_regular(path) as binary, io.TextIOWrapper(binary, encoding, newline="") as text:
-        reader = csv.reader(text, **dialect)
-
-        def error(what: object) -> FormatError:
-            return FormatError(f"line {reader.line_num}: {what}", path=path)
-
-        rows = _csv_rows(reader, types, columns, error)
+    with open_regular(file.path) as binary, io.TextIOWrapper(binary, encoding, newline="") as text:
+        lines = csv.reader(text, **dialect)
+        rows = _csv_rows(lines, types, columns)
         try:
-            count = builder.extend(rows, registry, progress=lambda done: report(done, binary.tell()))
-        except (UnicodeDecodeError, csv.Error) as wrong:
-            raise error(wrong) from wrong
-        report(builder.length, binary.tell())
+            count = file.builder.extend(rows, file.registry, progress=lambda done: file.report(done, binary.tell()))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise FormatError(f"line {lines.line_num}: {error}", path=file.path) from error
+        file.report(file.builder.length, binary.tell())
         return count
 
 
 def _csv_rows(
-    lines: Iterator[list[str]],
-    types: Mapping[str, Converter],
-    columns: Sequence[str] | None,
-    error: Callable[[object], FormatError],
+    lines: Iterator[list[str]], types: Mapping[str, Converter], columns: Sequence[str] | None
 ) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a CSV file as dicts; csv.Error if they do not match the header."""
     header = columns or next(lines, [])
     if len(set(header)) < len(header):
-        raise error(f"duplicate column names: {', '.join(header)}")
+        raise csv.Error(f"duplicate column names: {', '.join(header)}")
     if header and (missing := types.keys() - set(header)):
-        raise error(f"no column {min(missing)!r}: the columns are {', '.join(header)}")
+        raise csv.Error(f"no column {min(missing)!r}: the columns are {', '.join(header)}")
     for fields in lines:
         if len(fields) == len(header):
             row: dict[str, Any] = dict(zip(header, fields, strict=True))
             for name, convert in types.items():
                 try:
                     row[name] = convert(row[name])
-                except (ArithmeticError, TypeError, ValueError) as wrong:
-                    raise error(f"column {name!r}: {wrong}") from wrong
+                except (ArithmeticError, TypeError, ValueError) as error:
+                    raise csv.Error(f"column {name!r}: {error}") from error
             yield row
         elif fields:
-            raise error(f"{len(fields)} fields, but {len(header)} columns")
+            raise csv.Error(f"expected {len(header)} fields, found {len(fields)}")
 
 
 _ARROW_DIALECT = {
@@ -323,53 +318,42 @@ _ARROW_DIALECT = {
     "doublequote": "double_quote",
 }
 """Options of `csv.reader`, and their names in ``pyarrow.csv.ParseOptions``."""
-_BATCH = 1 << 16  # rows between two reports of progress
+_BATCH = 1 << 16  # rows
 
 
-def _read_inferred_csv(
-    path: str,
-    builder: _core.RecordBuilder,
-    registry: Any,
-    report: Report,
-    *,
-    columns: Sequence[str] | None,
-    encoding: str,
-    dialect: dict[str, Any],
-) -> int:
+def _read_inferred_csv(file: _Import, *, columns: Sequence[str] | None, encoding: str, dialect: dict[str, Any]) -> int:
     try:
-        from pyarrow import csv
+        from pyarrow import csv as arrow_csv
     except ImportError as error:
         raise ImportError("types='infer' needs pyarrow: pip install pyarrow") from error
-    size = Path(path).stat().st_size
-    if size == 0:
+    if file.nbytes == 0:
         return 0
 
     def read(**kinds: Any) -> Any:
-        with open_regular(path) as file:
-            return csv.read_csv(
-                file,
-                csv.ReadOptions(column_names=columns, encoding=encoding),
-                csv.ParseOptions(newlines_in_values=True, **dialect),
-                csv.ConvertOptions(include_columns=list(kinds), column_types=kinds),
+        with open_regular(file.path) as binary:
+            return arrow_csv.read_csv(
+                binary,
+                arrow_csv.ReadOptions(column_names=columns, encoding=encoding),
+                arrow_csv.ParseOptions(newlines_in_values=True, **dialect),
+                arrow_csv.ConvertOptions(include_columns=list(kinds), column_types=kinds),
             )
 
     try:
         table = read()
         names = table.column_names
         if len(set(names)) < len(names):
-            raise FormatError(f"duplicate column names: {', '.join(names)}", Kind.INCONSISTENT, path=path)
-        _expect_no_integers(path, table, read)
+            raise FormatError(f"duplicate column names: {', '.join(names)}", Kind.INCONSISTENT, path=file.path)
+        _expect_no_large_integers(file.path, table, read)
     except (UnicodeDecodeError, ValueError) as error:  # ArrowInvalid is a ValueError
-        raise FormatError(f"{error}", path=path) from error
-    return _extend(path, builder, registry, report, table.to_batches(max_chunksize=_BATCH), len(table), size)
+        raise FormatError(f"{error}", path=file.path) from error
+    return _extend(file, table.to_batches(max_chunksize=_BATCH), len(table))
 
 
-def _expect_no_integers(path: str, table: Any, read: Callable[..., Any]) -> None:
-    """Raise FormatError if a column of floats has integers that may be no floats: those of 16 digits or more."""
+def _expect_no_large_integers(path: str, table: Any, read: Callable[..., Any]) -> None:
+    """Raise FormatError if a column of floats has integers of 16 digits or more, which floats may not represent."""
     from pyarrow import compute, string, types
 
-    floats = [field.name for field in table.schema if types.is_float64(field.type)]
-    for name in floats:
+    for name in [field.name for field in table.schema if types.is_float64(field.type)]:
         if (compute.max(compute.abs(table[name])).as_py() or 0) < 2**53:
             continue
         texts = read(**{name: string()})[name]
@@ -380,42 +364,32 @@ def _expect_no_integers(path: str, table: Any, read: Callable[..., Any]) -> None
             )
 
 
-def _read_parquet(
-    path: str, builder: _core.RecordBuilder, registry: Any, report: Report, *, columns: Sequence[str] | None
-) -> int:
+def _read_parquet(file: _Import, *, columns: Sequence[str] | None) -> int:
     try:
         from pyarrow import parquet
 
         from onecopy.data._arrow_times import exact
     except ImportError as error:
         raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
-    # Files, because pyarrow takes no names that are not UTF-8; two, for `exact`.
-    with open_regular(path) as binary, parquet.ParquetFile(binary) as file, open_regular(path) as other:
-        rows, size = file.metadata.num_rows, Path(path).stat().st_size
-        batches = file.iter_batches(columns=columns)
-        if any(file.schema.column(number).physical_type == "INT96" for number in range(len(file.schema))):
+    # Open files, because pyarrow rejects names that are not UTF-8; two of them, because `exact` reads the file twice.
+    with open_regular(file.path) as binary, parquet.ParquetFile(binary) as table, open_regular(file.path) as other:
+        batches = table.iter_batches(columns=columns)
+        if any(table.schema.column(number).physical_type == "INT96" for number in range(len(table.schema))):
             coarse = parquet.ParquetFile(other, coerce_int96_timestamp_unit="us").iter_batches(columns=columns)
-            batches = (exact(path, *pair) for pair in zip(batches, coarse, strict=True))
-        return _extend(path, builder, registry, report, batches, rows, size)
+            batches = (exact(file.path, *pair) for pair in zip(batches, coarse, strict=True))
+        return _extend(file, batches, table.metadata.num_rows)
 
 
-def _extend(
-    path: str,
-    builder: _core.RecordBuilder,
-    registry: Any,
-    report: Report,
-    batches: Iterable[Any],
-    total: int,
-    size: int,
-) -> int:
+def _extend(file: _Import, batches: Iterable[Any], total: int) -> int:
     """Append the rows of record batches, from the memory of Arrow if all types allow it, else as Python objects."""
     from onecopy.data._arrow_times import in_microseconds
 
     count = 0
     for batch in batches:
-        plain = all(_is_plain(column.type) for column in batch.columns)
-        count += builder.extend(arrow_rows(batch) if plain else in_microseconds(path, batch).to_pylist(), registry)
-        report(builder.length, size * count // total)
+        is_plain = all(_is_plain(column.type) for column in batch.columns)
+        rows = arrow_rows(batch) if is_plain else in_microseconds(file.path, batch).to_pylist()
+        count += file.builder.extend(rows, file.registry)
+        file.report(file.builder.length, file.nbytes * count // total)
     return count
 
 
@@ -639,9 +613,9 @@ def fill(
 
 
 def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
-    """Return the container of data and its rows: the pairs of a dict, the items of a list, or those of an iterator.
+    """Return the container of data and its rows: the pairs of a dict, or the items of a list or an iterator.
 
-    NotShareable for other containers: what is read is a List or a Dict, so their type and more would be lost.
+    NotShareable for other containers, which would come back as a List or a Dict.
     """
     kind = type(data)
     if kind is dict or isinstance(data, Dict):
@@ -651,7 +625,7 @@ def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
     if kind is list or isinstance(data, (List, Chain)) or (hasattr(kind, "__iter__") and not hasattr(kind, "__len__")):
         return "list", data
     rows = "dict(data)" if isinstance(data, Mapping) else "list(data)"
-    if hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__dataframe__"):  # its iterator may be that of its columns
+    if hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__dataframe__"):  # iterating a table may yield columns
         rows = "data.to_dict('records')" if hasattr(kind, "iloc") else "onecopy.records.arrow_rows(data)"
     hint = f"pass {rows} for its rows alone, or " if hasattr(kind, "__iter__") and kind not in (str, bytes) else ""
     raise NotShareable(

@@ -118,8 +118,8 @@ def test_without_rows_there_are_none(written, types):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("a,b\n1,2\n3\n", {}, "line 3: 1 fields, but 2 columns"),
-        ("a,b\n1,2,3\n", {}, "line 2: 3 fields, but 2 columns"),
+        ("a,b\n1,2\n3\n", {}, "line 3: .*2.*1"),
+        ("a,b\n1,2,3\n", {}, "line 2: .*2.*3"),
         ("a,a\n1,2\n", {}, "line 1: duplicate column names: a, a"),
         ("a\nx\n", {"types": {"a": int}}, "line 2: column 'a': invalid literal for int"),
         ("a\nx\n", {"types": {"b": int}}, "line 1: no column 'b': the columns are a"),
