@@ -1,16 +1,16 @@
 """The canonical form of functions and values: bytes that are the same in all processes.
 
-A function is identified by everything of the program's own code that it reaches: its code, defaults, closure,
+A function is identified by everything of the program's own code that it reaches: its code, defaults, closure and
 annotations, the globals that it loads, the functions and classes among them with all that they reach, and the names
-that are used of the program's own modules. The standard library and installed packages are identified by qualified name
-and by what identifies the package (`onecopy.store.packages`), compiled modules of the program by their contents. The
-package in which the function itself is installed belongs to the program: its code is followed as well. A value is
-identified by its type and contents, other objects by their class, what pickle would store of them, and attributes that
-it leaves out, in one canonical form: equal sets, strings and arrays have one identity, whatever the order of hashes.
+that it uses from the program's own modules. The standard library and installed packages are identified by qualified
+name and package (`onecopy.store.packages`), compiled modules of the program by their contents. If the function itself
+is installed, its package belongs to the program, and its code is followed as well. A value is identified by its type
+and contents, any other object by its class, by what pickle would store of it, and by the attributes that pickle leaves
+out. Equal sets, strings and arrays have one identity, whatever the order of hashes.
 
-Not part of it: line numbers, the environment, files (`onecopy.file_key`), attributes of installed modules, and what
-only `eval`, `globals()` or a computed name reaches. Names of local variables are part of it, because `locals()` returns
-them. A value without an identity, such as a lock, is an error that names it.
+The identity excludes line numbers, the environment, files (`onecopy.file_key`), attributes of installed modules, and
+what only `eval`, `globals()` or a computed name reaches. It includes the names of local variables, because `locals()`
+returns them. A value without an identity, such as a lock, raises an error that names it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import sys
 import types
 import typing
 from contextlib import suppress
-from pickle import PickleBuffer  # for the buffers of arrays: nothing is pickled or unpickled
+from pickle import PickleBuffer  # exposes the buffers of arrays: nothing is pickled or unpickled
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onecopy.store.equivalents import Program, equivalent_of
@@ -41,73 +41,70 @@ if TYPE_CHECKING:
 
 
 class _Code(NamedTuple):
-    """What the code of a function is and uses; nested code included."""
+    """The code of a function, and the names that it and the code inside it use."""
 
-    code: types.CodeType  # kept, so that its `id` is not used again
+    code: types.CodeType  # kept, so that no other object gets its `id`
     digest: bytes
     loads: list[str]  # names of globals
-    imports: list[tuple[int, str, tuple[str, ...]]]  # level and name of modules, names that are imported from them
-    names: set[str]  # all names and constant strings, which may be names of attributes of modules
+    imports: list[tuple[int, str, tuple[str, ...]]]  # level and name of each module, and the names imported from it
+    names: set[str]  # all names and constant strings, any of which may name an attribute of a module
 
 
 class Reached:
-    """The places where a form has found what it consists of, if all of that is immutable or in one of these places."""
+    """The places in which a form found its parts, if each part is immutable or in one of these places."""
 
     def __init__(self) -> None:
-        self.functions: list[tuple[types.FunctionType, types.CodeType, Any, str]] = []
-        """Functions of the program, with their code, defaults and names; they have no attributes."""
-        self.cells: list[tuple[types.CellType, Any]] = []
-        self.names: list[tuple[Mapping[str, Any], str, Any]] = []
-        """Names in modules and annotations, and what they mean; `_MISSING` for what is a built-in."""
-        self.annotations: list[tuple[types.FunctionType, dict[str, Any], int]] = []
-        """Annotations, and how many there are."""
+        self.attributes: list[tuple[object, str, object]] = []
+        """Functions and cells of the program, with the names and values of their attributes."""
+        self.names: list[tuple[Mapping[str, Any], str, object]] = []
+        """Names in modules and annotations, and what they mean; `_MISSING` for built-ins."""
+        self.lengths: list[tuple[Mapping[str, Any], int]] = []
+        """Mappings to which nothing may be added, and their lengths."""
 
     def is_unchanged(self) -> bool:
-        """Return whether each place still has what it had, which is all that the form depends on."""
-        for function, code, defaults, name in self.functions:
-            if function.__code__ is not code or function.__defaults__ is not defaults or function.__kwdefaults__:
+        """Return whether each place still holds the same object, so that the form is still the same."""
+        for owner, name, value in self.attributes:
+            try:
+                if getattr(owner, name) is not value:
+                    return False
+            except ValueError:  # a cell is empty now
                 return False
-            if function.__dict__ or function.__qualname__ != name:
+        for mapping, length in self.lengths:
+            if len(mapping) != length:
                 return False
-        for function, known, count in self.annotations:
-            if function.__annotations__ is not known or len(known) != count:
-                return False
-        for names, name, value in self.names:
+        for names, name, value in self.names:  # noqa: SIM110 - in one frame
             if names.get(name, _MISSING) is not value:
-                return False
-        for cell, value in self.cells:  # noqa: SIM110 - in one frame
-            if cell == _EMPTY or cell.cell_contents is not value:
                 return False
         return True
 
 
 _MISSING = object()
-_MOST_KEPT = 10_000
-"""Items of a value that is kept in memory, though the program may drop it."""
-_EMPTY = types.CellType()
-_FLAT = {type(None), bool, int, float, str, bytes}
-_AT_ONCE = 10_000  # items
+_MAX_REMEMBERED = 10_000
+"""Length of a value that may be kept in memory although the program drops it."""
+_EMPTY_CELL = types.CellType()
+_FLAT_TYPES = {type(None), bool, int, float, str, bytes}
+_ITEMS_AT_ONCE = 10_000
 _codes: dict[int, _Code] = {}
 _MAX_CODES = 10_000
 _LOAD_GLOBAL, _IMPORT_NAME = opcode.opmap["LOAD_GLOBAL"], opcode.opmap["IMPORT_NAME"]
 _IMPORTERS = {"import_module", "__import__"}
 _LOAD_NAMES = {opcode.opmap.get("LOAD_NAME"), opcode.opmap.get("LOAD_FROM_DICT_OR_GLOBALS")}
-_OF_MODULES = {"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__path__", "__spec__"}
-_OF_CLASSES = {"__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__"}
-_OF_CLASSES |= {"__annotations_cache__", "__firstlineno__", "__slotnames__", "__static_attributes__"}
-_OF_CLASSES |= {"_value2member_map_"}
-"""Attributes that are identified otherwise, that change while a class is used, or that have addresses in them."""
-_OF_CLASSES |= {"__pydantic_core_schema__", "__pydantic_serializer__", "__pydantic_validator__"}
-_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_MODULE_INTERNALS = {"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__path__", "__spec__"}
+_CLASS_INTERNALS = {"__dict__", "__weakref__", "__module__", "__annotations__", "__annotate__", "__annotate_func__"}
+_CLASS_INTERNALS |= {"__annotations_cache__", "__firstlineno__", "__slotnames__", "__static_attributes__"}
+_CLASS_INTERNALS |= {"__pydantic_core_schema__", "__pydantic_serializer__", "__pydantic_validator__"}
+_CLASS_INTERNALS |= {"_value2member_map_"}
+"""Attributes that are identified elsewhere, that change while a class is used, or that contain addresses."""
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by Python code
 _LOCKS = {_thread.LockType, _thread.RLock}
-"""Types whose objects have no contents: they may be attributes that a class leaves out of its pickles."""
+"""Types without contents; their objects may be attributes that a class leaves out of its pickles."""
 
 
 class Form:
-    """The canonical form of values, as bytes that are hashed while they are made; no value is the prefix of another.
+    """The canonical form of values, hashed while it is written; no form is the prefix of another.
 
-    Mutable objects, functions and classes that are reached again are written as the number of their first occurrence;
-    immutable values are written again, because it is chance whether equal ones are one object.
+    A mutable object, function or class that is reached again is written as the number of its first occurrence. An
+    immutable value is written again, because it is chance whether equal values are one object.
     """
 
     def __init__(self) -> None:
@@ -117,16 +114,16 @@ class Form:
         self.hash = self._new()
         self._seen: dict[int, tuple[int, Any]] = {}
         self._tuples: dict[int, tuple[bytes, Any]] = {}
-        self._references = 0  # to objects with a number: what has none inside is the same wherever it occurs
+        self._references = 0  # to numbered objects: a value without one inside has the same form everywhere
         self._packages: dict[type, str | None] = {}  # of classes
         self._own: set[str] = set()  # installed packages that belong to the program
         self._modules: list[types.ModuleType] = []
         self._compiled: dict[str, None] = {}  # names of compiled modules of the program
         self._names = {"__getattr__"}
-        self._scope: Mapping[str, Any] = {}  # of the annotations that are added
-        self._is_left_out = False  # whether the value is one that a class leaves out of its pickles
-        self.reached: Reached | None = Reached()  # None: also something that may change unseen
-        self._noted: Any = None  # a dict whose names are noted
+        self._scope: Mapping[str, Any] = {}  # in which the names of annotations are looked up
+        self._is_left_out = False  # whether the class of an owner leaves the value out of its pickles
+        self.reached: Reached | None = Reached()  # None: a part may change unseen
+        self._noted: Any = None  # a dict whose names are in `reached`
 
     def add(self, value: Any) -> None:
         """Add a value."""
@@ -160,13 +157,13 @@ class Form:
                 self._packages.clear()
         self._put(b"call", b"")
         self.add(program.func)
-        self._noted = program.keywords  # which no other object has
+        self._noted = program.keywords  # of this call alone
         self._add_at("the arguments", (program.args, program.keywords))  # of a partial function
 
     def _package(self, scope: Mapping[str, Any]) -> str | None:
-        """Return what identifies the code of a module; None for Python code of the program, which is followed."""
+        """Return the identity of the code of a module; None for Python code of the program, which is followed."""
         module, file = str(scope.get("__name__")), scope.get("__file__")
-        if file is None and "." in module and "__path__" not in scope:  # a compiled module has made it
+        if file is None and "." in module and "__path__" not in scope:  # created by a compiled module
             file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
         found = package_of(module, file)
         if (found is None or found in self._own) and (found := compiled_code_of(file)) is not None:
@@ -176,13 +173,13 @@ class Form:
     def _package_of_class(self, kind: type) -> str | None:
         if kind not in self._packages:
             found = self._package(getattr(sys.modules.get(kind.__module__), "__dict__", {}))
-            # What a library makes for the program is not found by its name there: collections.namedtuple and others.
-            made = kind.__flags__ & _MADE_BY_PYTHON and _global(kind.__module__, kind.__qualname__) is not kind
+            # A class that a library makes for the program, such as a namedtuple, is not found by its name there.
+            made = kind.__flags__ & _HEAP_TYPE and _global(kind.__module__, kind.__qualname__) is not kind
             self._packages[kind] = None if made else found
         return self._packages[kind]
 
     def _library_name(self, value: Any) -> str | None:
-        """Return the name and package of a class, function or module of a library; None for those of the program."""
+        """Return name and package of a class, function or module of a library; None if it belongs to the program."""
         if isinstance(value, type):
             package, module, name = self._package_of_class(value), value.__module__, value.__qualname__
         else:
@@ -194,13 +191,13 @@ class Form:
         return None if package is None else f"{module} {name} of {package}"
 
     def _place_of(self, module: Any) -> str:
-        """Return the name of a module and what identifies its package; that of the program alone."""
+        """Return the name of a module, followed by its package if the module does not belong to the program."""
         scope = getattr(sys.modules.get(module), "__dict__", {})
         package = self._package(scope)
         return f"{module} of {package}" if package is not None else _place_of(scope) if scope else str(module)
 
     def _was_seen(self, value: Any) -> bool:
-        """Give an object a number; add its number if it has one."""
+        """Return whether an object has a number, and add that; otherwise give it the next number."""
         self._references += 1
         if id(value) in self._seen:
             self._put(b"again", b"%d" % self._seen[id(value)][0])
@@ -209,14 +206,14 @@ class Form:
         return False
 
     def _is_compared_by_value(self, kind: type) -> bool:
-        """Return whether objects of a class do not change and are equal by value: paths, numbers, dates and others."""
+        """Return whether objects of a class are immutable and equal by value, as paths, numbers and dates are."""
         if kind in _TRANSIENT or kind.__hash__ is None or operator.is_(kind.__hash__, object.__hash__):
             return kind in _TRANSIENT
         of_python = str(kind.__module__).partition(".")[0] in sys.stdlib_module_names or kind.__module__ == "numpy"
         return of_python and not issubclass(kind, type) and self._package_of_class(kind) is not None
 
     def add_names_of_modules(self) -> None:
-        """Add what the names in all code that was added mean in the program's own modules that were added."""
+        """Add what the names in the added code mean in those of the program's modules that were added."""
         done: set[tuple[object, str]] = set()
         may_name = self._modules or self._compiled or "__subclasses__" in self._names
         while may_name and (waiting := [each for each in self._named() if each[0] not in done]):
@@ -226,17 +223,17 @@ class Form:
                 self._add_at(step, value)
 
     def _named(self) -> Iterator[tuple[tuple[object, str], str, Any]]:
-        """Yield what the names in code mean in modules, and subclasses if code asks for them."""
+        """Yield what names in the code mean in modules, and subclasses if the code asks for them."""
         for number, module in enumerate(self._modules):
             names = self._names & vars(module).keys()
             if "__getattr__" in names:  # PEP 562
                 names |= {name for name in self._names - names if not name.startswith("_") and _has(module, name)}
-            for name in sorted(names - _OF_MODULES):
+            for name in sorted(names - _MODULE_INTERNALS):
                 yield (number, name), f"{name!r} of {module.__name__}", getattr(module, name)
         for owner in tuple(self._compiled):
             found: dict[str, Any] = getattr(sys.modules.get(owner), "__dict__", {})
             for name, value in tuple(found.items()):
-                if isinstance(value, (type, types.FunctionType, types.ModuleType)) and name not in _OF_MODULES:
+                if isinstance(value, (type, types.FunctionType, types.ModuleType)) and name not in _MODULE_INTERNALS:
                     yield (owner, name), f"{name!r} of {owner}", value
         if "__subclasses__" in self._names:
             for kind in [kind for _, kind in self._seen.values() if isinstance(kind, type)]:
@@ -259,7 +256,7 @@ class Form:
             raise
 
     def _digest_of(self, add: Callable[[Any], None], value: Any, *, keep: bool = True) -> bytes:
-        """Return the digest of a value alone; after an error, or unless `keep`, what it has reached is forgotten."""
+        """Return the digest of a value alone; forget the objects inside it after an error, or unless `keep`."""
         outer, self.hash, before = self.hash, self._new(), len(self._seen)
         try:
             add(value)
@@ -281,15 +278,15 @@ class Form:
         self._put(b"tuple", digest)
         if self._references == before:
             self._tuples[id(value)] = digest, value
-        else:  # it has a mutable object inside
+        else:  # it contains a mutable object
             self._seen[id(value)] = len(self._seen), value
 
     def _add_items(self, values: Iterable[Any], names: list[Any] | None = None) -> None:
         items = tuple(values)
         self._put(b"items", b"%d" % len(items))
-        for start in range(0, len(items), _AT_ONCE):
-            part = items[start : start + _AT_ONCE]
-            if _FLAT.issuperset(map(type, part)):  # version 2 writes no references to equal values
+        for start in range(0, len(items), _ITEMS_AT_ONCE):
+            part = items[start : start + _ITEMS_AT_ONCE]
+            if _FLAT_TYPES.issuperset(map(type, part)):  # version 2 of marshal writes no references
                 self._put(b"flat", marshal.dumps(part, 2))
                 continue
             for number, item in enumerate(part, start):
@@ -322,7 +319,7 @@ class Form:
         for digest, item in digests:
             if self._references == before:
                 self.hash.update(digest)
-            else:  # an item that was reached before, or is reached again, is the same object
+            else:  # items contain numbered objects, whose numbers are part of the form
                 self.add(item)
 
     def _add_function(self, function: types.FunctionType) -> None:
@@ -331,14 +328,14 @@ class Form:
         self._put_text(b"function", _place_of(scope), package or "", function.__qualname__)
         if package is not None and function.__code__.co_qualname == "singledispatch.<locals>.wrapper":
             self._add_dict(dict(function.registry))  # type: ignore[attr-defined]
-            return  # it closes over weak references
+            return  # its closure has weak references
         self.hash.update(code.digest)
         self._names |= code.names
         self._note_function(function, code)
         self._add_at("the defaults", (function.__defaults__, function.__kwdefaults__))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._put_text(b"name", name)
-            if cell != _EMPTY:  # of a variable that is not assigned yet
+            if cell != _EMPTY_CELL:  # an empty one belongs to a variable that is not assigned yet
                 self._add_at(repr(name), cell.cell_contents)
         self._add_dict(vars(function))
         if package is None:
@@ -346,25 +343,27 @@ class Form:
             self._add_globals(code, scope)
 
     def _note_function(self, function: types.FunctionType, code: _Code) -> None:
-        """Note what a function consists of, if no part of it can change unseen."""
+        """Note the parts of a function, unless some part can change unseen."""
         cells = function.__closure__ or ()
-        if "__subclasses__" in code.names or function.__dict__ or any(cell == _EMPTY for cell in cells):
+        if "__subclasses__" in code.names or function.__dict__ or any(cell == _EMPTY_CELL for cell in cells):
             self.reached = None
         if self.reached is not None:
-            self.reached.functions.append((function, function.__code__, function.__defaults__, function.__qualname__))
+            for name in ("__code__", "__defaults__", "__kwdefaults__", "__qualname__", "__dict__"):
+                self.reached.attributes.append((function, name, getattr(function, name)))
+            self.reached.attributes += [(cell, "cell_contents", cell.cell_contents) for cell in cells]
+            self.reached.lengths.append((function.__dict__, 0))
             self._note_name(function.__globals__, "__name__")
-            self.reached.cells += [(cell, cell.cell_contents) for cell in cells]
 
     def _note_name(self, names: Mapping[str, Any], name: str) -> None:
         value = names.get(name, _MISSING)
-        if isinstance(value, (bytes, str, tuple)) and len(value) > _MOST_KEPT:
+        if isinstance(value, (bytes, str, tuple)) and len(value) > _MAX_REMEMBERED:
             self.reached = None
         if self.reached is not None:
             self.reached.names.append((names, name, value))
 
     def _add_annotations(self, value: Any, scope: Mapping[str, Any]) -> None:
-        """Add the annotations of a function or class, and what names in annotations that are text mean."""
-        if (annotate := getattr(value, "__annotate__", None)) is not None:  # Python 3.14: evaluated when they are used
+        """Add the annotations of a function or class, and what the names in annotations given as text mean."""
+        if (annotate := getattr(value, "__annotate__", None)) is not None:  # Python 3.14 evaluates them on use
             self.reached = None
             self._add_at("the annotations", annotate)
             return
@@ -380,11 +379,12 @@ class Form:
                     self._add_words(text)
             self._scope = before
         if self.reached is not None and annotations is not None:
-            self.reached.annotations.append((value, annotations, len(annotations)))
+            self.reached.attributes.append((value, "__annotations__", annotations))
+            self.reached.lengths.append((annotations, len(annotations)))
             self.reached.names += [(annotations, name, each) for name, each in annotations.items()]
 
     def _add_words(self, text: str) -> None:
-        """Add what the names in an annotation that is text mean in its module."""
+        """Add what the names in an annotation given as text mean in its module."""
         for name in _WORDS.findall(text):
             self._note_name(self._scope, name)
             if name in self._scope:
@@ -407,13 +407,13 @@ class Form:
             self._add_import(f"{'.' * level}{name}", members, package)
 
     def _add_import(self, given: str, members: tuple[str, ...], package: str) -> None:
-        """Add a module that a function imports; one of the program is imported here, an installed one is not."""
+        """Add a module that a function imports; import it here if it belongs to the program."""
         names = list[str]()
-        with suppress(ImportError, ValueError):  # the function raises it
+        with suppress(ImportError, ValueError):  # the function will raise it
             name = importlib.util.resolve_name(given, package)
             parts = name.split(".")
             names = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
-            scope = next(filter(None, map(_scope_without_import, names)), {})  # of the first that has code
+            scope = next(filter(None, map(_scope_without_import, names)), {})  # the first module that has code
             if (found := self._package(scope)) is not None and scope["__name__"] not in self._compiled:
                 self._note_name(sys.modules, scope["__name__"])
                 self._put_text(b"import", name, found)
@@ -421,7 +421,7 @@ class Form:
             self.reached = None
             importlib.import_module(name)
             for member in members:
-                if not hasattr(sys.modules[name], member):  # a module in a package
+                if not hasattr(sys.modules[name], member):  # a module of a package
                     importlib.import_module(f"{name}.{member}")
         for each in names:
             if each in sys.modules:
@@ -435,13 +435,13 @@ class Form:
         self._put_text(b"class", self._place_of(kind.__module__), kind.__qualname__)
         self._add_items(kind.__bases__)
         self.add(type(kind))
-        for name, value in tuple(kind.__dict__.items()):  # classes note the names of slots
+        for name, value in tuple(kind.__dict__.items()):  # copied, because classes add `__slotnames__` on use
             if name == "__doc__" and str(value).startswith(f"{kind.__name__}("):
-                continue  # `dataclasses` has made it of names and defaults
-            if name == "_abc_impl":  # classes that were registered, behind weak references
+                continue  # `dataclasses` made it from names and defaults
+            if name == "_abc_impl":  # registered classes, behind weak references
                 registered = {found for reference in _abc._get_dump(kind)[0] if (found := reference()) is not None}
                 self._add_at(f"the classes that are registered for {kind.__qualname__}", registered)
-            elif name not in _OF_CLASSES:
+            elif name not in _CLASS_INTERNALS:
                 self._put_text(b"attribute", name)
                 self._add_at(f"{name!r} of {kind.__qualname__}", value)
         self._add_annotations(kind, getattr(sys.modules.get(kind.__module__), "__dict__", {}))
@@ -452,12 +452,12 @@ class Form:
         self._add_at(step, given)
 
     def _add_object(self, value: Any, kind: type) -> None:
-        """Add an object as its class and what it is made from when it is unpickled, and its attributes."""
+        """Add the class of an object, what pickle would make it from, and the attributes that pickle leaves out."""
         self._put(b"object", b"")
         self.add(kind)
         if (same := equivalent_of(value, kind)) is not NotImplemented:
             self.add(same)
-        elif isinstance(value, (set, frozenset)):  # they pickle their items in the order of hashes
+        elif isinstance(value, (set, frozenset)):  # pickled in the order of hashes
             self._add_set(value)
             self.add(getattr(value, "__dict__", None))
         elif self._is_left_out and kind in _LOCKS:
@@ -483,7 +483,7 @@ class Form:
         self._put(b"end", b"")
 
     def _add_attributes(self, value: Any, kind: type, state: Any) -> None:
-        """Add the attributes of an object whose class chooses what it pickles; of a library, those of the program."""
+        """Add the attributes that a class leaves out of its pickles; for a library's class, only the program's."""
         attributes = dict(getattr(value, "__dict__", {}))
         if self._package_of_class(kind) is None:
             slots = copyreg._slotnames(kind)  # type: ignore[attr-defined]
@@ -519,7 +519,7 @@ _PLAIN: dict[type, Callable[[Form, Any], None]] = {
     Program: Form._add_program,
     PickleBuffer: lambda form, value: form._put(b"buffer", value.raw()),
 }
-"""Types whose values have no identity beyond their contents."""
+"""Functions for types whose values are identified by their contents alone."""
 
 _FORMS: dict[type, Callable[[Form, Any], None]] = {
     list: Form._add_list,
@@ -534,23 +534,23 @@ _FORMS: dict[type, Callable[[Form, Any], None]] = {
 }
 
 _TRANSIENT = {types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType, types.MappingProxyType}
-"""Types of objects that are made anew whenever an attribute is read."""
+"""Types of objects that Python creates anew on each access to an attribute."""
 
 
 def _reduced(value: Any, kind: type) -> Any:
-    """Return what pickle would store of an object: the name of a global, or a function, its arguments and a state."""
+    """Return what pickle would store of an object: the name of a global, or a function, its arguments and state."""
     try:
         reduce = copyreg.dispatch_table.get(kind)
         return value.__reduce_ex__(5) if reduce is None else reduce(value)
     except Exception as error:  # any: the class of the value defines how it is pickled
         name = str(getattr(value, "__qualname__", getattr(value, "__name__", "")))
-        if _global(str(getattr(value, "__module__", "")), name) is value:  # a function of a compiled module
+        if _global(str(getattr(value, "__module__", "")), name) is value:  # from a compiled module
             return name
         raise NoIdentity(f"a {kind.__qualname__}, cannot be pickled ({error})") from None
 
 
 def _module_with(value: Any, name: str) -> str:
-    """Return the module in which a name means an object; NoIdentity if there is none."""
+    """Return the name of a module in which a name means the object; NoIdentity without one."""
     module = getattr(value, "__module__", None)
     if isinstance(module, str) and _global(module, name) is value:
         return module
@@ -562,7 +562,7 @@ def _module_with(value: Any, name: str) -> str:
 
 
 def _innermost(function: Any) -> Any:
-    """Return the function that partial functions, methods and decorators call; the class of another callable object."""
+    """Return the function inside partial functions, methods and decorators; the class of any other callable."""
     for _ in range(sys.getrecursionlimit()):
         if isinstance(function, functools.partial):
             function = function.func
@@ -581,12 +581,12 @@ _WORDS = re.compile(r"[^\W\d]\w*")
 def _has(module: types.ModuleType, name: str) -> bool:
     try:
         return hasattr(module, name)
-    except Exception:  # of the `__getattr__` of the module: the function raises it
+    except Exception:  # from the module's `__getattr__`: the function will raise it
         return False
 
 
 def _scope_without_import(name: str) -> dict[str, Any] | None:
-    """Return name and path of a module, which need not be imported; None for a folder of packages without code."""
+    """Return name and path of a module, which need not be imported; None for a namespace package."""
     if (found := sys.modules.get(name)) is not None:
         scope: dict[str, Any] = getattr(found, "__dict__", {})
         return None if scope.get("__file__") is None and "__path__" in scope else scope
@@ -597,7 +597,7 @@ def _scope_without_import(name: str) -> dict[str, Any] | None:
 
 
 def _imports_of(code: types.CodeType) -> set[tuple[int, str, tuple[str, ...]]]:
-    import dis  # knows how each version of Python writes a name and a constant
+    import dis  # it knows the bytecode of each version of Python
 
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "PUSH_NULL", "CACHE")]
     found = set()
@@ -638,7 +638,7 @@ def _code_of(code: types.CodeType) -> _Code:
 
 
 def _global(module: str, name: str) -> Any:
-    """Return what a qualified name means in a module that is imported; None if nothing."""
+    """Return what a qualified name means in an imported module; None if nothing."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -646,7 +646,7 @@ def _global(module: str, name: str) -> Any:
 
 
 def _place_of(scope: dict[str, Any]) -> str:
-    """Return the name of a module; for that of a script its path, which is the same in spawned processes."""
+    """Return the name of a module; the path for a script, which is the same in spawned processes."""
     name, spec, path = scope.get("__name__"), scope.get("__spec__"), scope.get("__file__")
     if name not in ("__main__", "__mp_main__"):
         return str(name)
