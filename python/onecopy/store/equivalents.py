@@ -1,4 +1,4 @@
-"""Values that stand for objects in keys, where what pickle would store has addresses in it, or leaves something out."""
+"""Values that stand for objects in keys, where a pickle of the object would contain addresses or be incomplete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 import types
 import typing
-from pickle import PickleBuffer  # for the buffers of arrays: nothing is pickled or unpickled
+from pickle import PickleBuffer  # exposes the buffers of arrays: nothing is pickled or unpickled
 from typing import TYPE_CHECKING, Any
 
 from onecopy.store.packages import NoIdentity, contents_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Program(functools.partial[Any]):
-    """A function whose package belongs to the program, though it is installed, if it uses onecopy."""
+    """A function to be identified: if its package is installed and uses onecopy, the package belongs to the program."""
 
 
 def _of_cached(value: Any) -> Any:
@@ -26,7 +26,7 @@ def _of_cached(value: Any) -> Any:
 
 
 def _of_tensor(tensor: Any) -> Any:
-    """Return everything that a tensor of torch has: attributes, gradient, layout, quantization, and its data."""
+    """Return the attributes, gradient, layout, quantization and data of a tensor of torch."""
     torch = sys.modules["torch"]
     keeps_gradient = tensor.is_leaf or tensor.retains_grad
     about = [vars(tensor), tensor.grad if keeps_gradient else None, tensor.requires_grad]
@@ -74,7 +74,7 @@ def _quantization_of(torch: Any, tensor: Any) -> Any:
 
 
 def _of_library(library: Any) -> Any:
-    """Return the contents of a library that ctypes has loaded, and the types that were set for its functions."""
+    """Return the contents of a library that ctypes loaded, and the types declared for its functions."""
     path = library._name
     if path is not None and os.sep not in path:
         with open("/proc/self/maps") as file:  # noqa: PTH123 - of this process
@@ -94,7 +94,7 @@ def _of_ctypes_function(function: Any) -> Any:
 
 
 def _of_ufunc(ufunc: Any) -> Any:
-    """Return the function that `numpy.frompyfunc` has made a ufunc of, whose pickle has its name alone."""
+    """Return the function inside a ufunc of `numpy.frompyfunc`, whose pickle contains only a name."""
     function = gc.get_referents(ufunc)[0]
     return (ufunc.nin, ufunc.nout, ufunc.identity, function) if callable(function) else NotImplemented
 
@@ -104,7 +104,7 @@ def _of_wrapper(value: Any) -> Any:
 
 
 def _without(*names: str) -> Callable[[Any], Any]:
-    """Return a function that returns the attributes of an object but some, which are derived from the others."""
+    """Return a function that returns the attributes of an object except these, which derive from the others."""
     return lambda value: [(name, each) for name, each in sorted(vars(value).items()) if name not in names]
 
 
@@ -136,8 +136,8 @@ EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     "sklearn.feature_extraction.text._VectorizerMixin": _without("_stop_words_id"),
     "torch.Tensor": _of_tensor,
 }
-"""For a type, or the qualified name of a type or of its base: a function that returns a value with the same identity as
-an object of it, or NotImplemented for one that is identified by what pickle would store."""
+"""By type, or by the qualified name of a type or of its base: a function that returns a value with the identity of an
+object, or NotImplemented if its pickle identifies the object."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -147,9 +147,9 @@ def _named(kind: type) -> Callable[[Any], Any] | None:
 
 
 def equivalent_of(value: Any, kind: type) -> Any:
-    """Return the value with the same identity as an object; NotImplemented if there is none."""
+    """Return the value that stands for an object; NotImplemented if its pickle does."""
     same = EQUIVALENTS.get(kind) or _named(kind)
     try:
         return NotImplemented if same is None else same(value)
-    except AttributeError:  # another release of the library
+    except AttributeError:  # an unknown release of the library
         return NotImplemented

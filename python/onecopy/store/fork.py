@@ -27,14 +27,14 @@ _MAX_ERROR = 1 << 20  # bytes of a pickled exception and its traceback
 
 
 def free_unused_memory() -> None:
-    """Collect garbage, then return the free memory of the C library to the kernel where that is possible (glibc)."""
+    """Collect garbage, then return the C library's free memory to the kernel, which only glibc supports."""
     gc.collect()
     trim_heap()
 
 
 def trim_heap() -> None:
-    """Return the free memory of the C library to the kernel where that is possible (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+    """Return the C library's free memory to the kernel, which only glibc supports."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
 
@@ -46,7 +46,7 @@ def call_in_child(build: Callable[[], object], product: str) -> None:
     """
     parent = os.getpid()
     _flush()  # the child would write the buffered output again
-    # Python warns of threads after the fork. Where warnings are errors, 3.15 raises that, and the child's pid is lost.
+    # Python warns of threads after the fork. If warnings are errors, Python 3.15 raises and loses the child's pid.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning, f"{__name__}$")
     with mmap.mmap(-1, _MAX_ERROR) as shared:
         # A Ctrl-C between the fork and the wait would lose the child.
@@ -76,19 +76,19 @@ def call_in_child(build: Callable[[], object], product: str) -> None:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
             stream.flush()
 
 
 def _run(build: Callable[[], object], parent: int, shared: mmap.mmap, mask: Iterable[int]) -> None:
-    """Build in the child, send an exception to the parent, and exit; never returns."""
+    """Build in the child, send any exception to the parent, and exit without returning."""
     status = 1
     try:
         if _core.end_with_parent(parent):
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             build()
             status = 0
-    except BaseException as error:  # it is raised in the parent
+    except BaseException as error:  # the parent raises it
         _send_error(error, shared)
     finally:
         _flush()
@@ -110,7 +110,7 @@ def _send_error(error: BaseException, shared: mmap.mmap) -> None:
 
 
 def _received_error(shared: mmap.mmap, pid: int) -> BaseException | None:
-    """Return the exception that the child has sent, with its traceback as a note; None if it has sent none."""
+    """Return the exception that the child sent, with its traceback as a note; None if it succeeded."""
     length = int.from_bytes(shared[:8], "little")
     if length == 0:
         return None

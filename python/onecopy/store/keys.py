@@ -1,7 +1,7 @@
 """Keys of artefacts: text that identifies files, functions and values, the same in all processes.
 
-The identity of a function is that of everything of the program's own code that it reaches (`onecopy.store.canonical`):
-two functions with one key make two artefacts, and a function makes another one after an edit of it or of a helper.
+A function is identified by everything of the program's own code that it reaches (`onecopy.store.canonical`): two
+functions never share an artefact, and an edit of a function, or of one that it calls, makes another artefact.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     itself. For a file that was changed just now the call waits until the clock of the file system has advanced, about
     20 ms, so that the next write changes the key.
 
-    Where times do not show each write, the key has the SHA-256 of the contents instead, and the call reads the file
-    (about 1 s per 1.5 GB): on tmpfs, while a process has the file open for writing or maps it writable, and for a
-    minute after a change where writers cannot be seen, that is of files on servers and of other users.
+    Where times do not show each write, the key contains the SHA-256 of the contents instead, and the call reads the
+    file (about 1 s per 1.5 GB): on tmpfs, while a process has the file open for writing or maps it writable, and for
+    a minute after a change where writers cannot be detected (files on servers, and of other users).
 
     Raises
     ------
     FileNotFoundError, IsADirectoryError, OSError
-        The path does not exist or cannot be read; it is a folder, so give the files in it; it is no regular file.
+        The path does not exist, cannot be read, is a folder (give the files in it), or is not a regular file.
 
     Examples
     --------
@@ -52,11 +52,8 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
 def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> str:
     """Return a name of a function that changes with everything of the program's own code that the function reaches.
 
-    The arguments of a call are part of it, if they are given. TypeError, as by `digest_of`, if it reaches a value
+    The name includes the arguments of `call`, if given. TypeError, as from `digest_of`, if the function reaches a value
     without a stable identity.
-
-    >>> name_of(lambda: 1).partition(" ")[0]
-    '<lambda>'
     """
     from onecopy.store.equivalents import Program
 
@@ -64,7 +61,7 @@ def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str,
     while isinstance(inner, functools.partial):
         inner = inner.func
     digest = ""
-    if "<locals>" not in getattr(inner, "__qualname__", "<locals>"):  # its module keeps it as well
+    if "<locals>" not in getattr(inner, "__qualname__", "<locals>"):  # its module keeps it alive anyway
         known = _known.get(id(function))
         if known is None or (call is None if known.reached is None else not known.reached.is_unchanged()):
             form = _form_of(Program(function), "the function")
@@ -73,7 +70,7 @@ def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str,
             known = _known[id(function)] = _Known(function, form.reached, form.hash.hexdigest())
         digest = known.digest if known.reached is not None or call is None else ""
     args, kwargs = call or ((), {})
-    if not digest:  # arguments may be what the function reaches
+    if not digest:  # the function may reach its arguments in other ways
         whole = function if call is None else functools.partial(function, *args, **kwargs)
         digest = digest_of(Program(whole), "the function")
     elif call is not None:
@@ -82,11 +79,8 @@ def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str,
 
 
 class _Known(NamedTuple):
-    """The digest of a function."""
-
-    function: Callable[..., Any]  # kept, so that its `id` is not used again
-    reached: Reached | None
-    """What the digest depends on; None if something may change unseen."""
+    function: Callable[..., Any]  # kept, so that no other object gets its `id`
+    reached: Reached | None  # what the digest depends on; None if a part may change unseen
     digest: str
 
 
@@ -95,12 +89,9 @@ _MAX_KNOWN = 1000
 
 
 def digest_of(value: Any, where: str) -> str:
-    """Return 32 hexadecimal digits of a value that are the same in all processes; `where` describes it for errors.
+    """Return 32 hexadecimal digits that identify a value in all processes; `where` describes it in errors.
 
-    TypeError if the value, or one that it reaches, has no stable identity; the message names it.
-
-    >>> digest_of({"a", "b"}, "the labels") == digest_of({"b", "a"}, "the labels")
-    True
+    TypeError, which names the value, if it or one that it reaches has no stable identity.
     """
     return _form_of(value, where).hash.hexdigest()
 
@@ -124,7 +115,7 @@ def _form_of(value: Any, where: str) -> Form:
 
 
 def text_of(key: str) -> str:
-    """Return a key that was given by a caller; TypeError if it is not text."""
+    """Return the key that a caller passed; TypeError if it is not text."""
     if not isinstance(key, str):
-        raise TypeError(f"a key is text, not {key!r}: key={str(key)!r}")
+        raise TypeError(f"key must be text, not {key!r}: pass key={str(key)!r}")
     return key

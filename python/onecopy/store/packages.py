@@ -1,9 +1,9 @@
-"""What identifies the code of a module: the release of Python, an installed distribution, or the contents of files.
+"""Identify the code of a module: by the release of Python, an installed distribution, or the contents of files.
 
-An installed module is identified by the name and version of its distribution and by the checksums of the installed
-files, which the installer wrote into RECORD: the same version, built again with other contents, is another package. The
-folders of metadata are read directly, because `importlib.metadata.packages_distributions` takes half a second where
-300 distributions are installed.
+An installed module is identified by name and version of its distribution, and by the checksums of the installed files,
+which the installer wrote into RECORD: the same version, built again with other contents, is another package. This
+module reads the folders of metadata itself, because `importlib.metadata.packages_distributions` takes half a second
+where 300 distributions are installed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _MAX_BYTES = 256 << 20
 
 
 class NoIdentity(Error):
-    """A value has no identity; the text says of which type it is, and why."""
+    """A value has no identity; the text has its type and the reason."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.steps: list[str] = []  # how it was reached, the last step first
+        self.steps: list[str] = []  # from the value to the one that was given
 
 
 @functools.lru_cache(maxsize=4096)
 def package_of(module: str, file: str | None) -> str | None:
-    """Return what identifies the installed package of a module; None for a module of the program.
+    """Return the identity of the installed package of a module; None for a module of the program.
 
     Editable installations belong to the program, because edits do not change their version.
     """
@@ -47,12 +47,12 @@ def package_of(module: str, file: str | None) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def compiled_code_of(file: str | None) -> str | None:
-    """Return what identifies a compiled module by its contents; None for a module of Python code."""
+    """Return the identity of a compiled module, a checksum of its contents; None for Python code."""
     return f"compiled {contents_of(file)}" if file is not None and is_compiled(file) else None
 
 
 def is_compiled(file: str | None) -> bool:
-    """Return whether a module is compiled, by the name of its file."""
+    """Return whether the name of a module's file is that of a compiled module."""
     return isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES))
 
 
@@ -62,7 +62,7 @@ def is_installed(file: str | None) -> bool:
 
 
 def version_of(file: str | None) -> str | None:
-    """Return the version of the distribution that installed a file; None if there is none."""
+    """Return the version of the distribution that installed a file; None for other files."""
     installed = _INSTALLED.fullmatch(file) if isinstance(file, str) else None
     names = [os.path.basename(owner) for owner in _owners_of(*installed.groups())[0]] if installed else []  # noqa: PTH119
     return ", ".join(name.rpartition(".")[0].partition("-")[2] for name in names) or None
@@ -70,7 +70,7 @@ def version_of(file: str | None) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def requires_onecopy(file: str) -> bool:
-    """Return whether an installed module is of a distribution that requires onecopy."""
+    """Return whether the distribution of an installed module requires onecopy."""
     installed = _INSTALLED.fullmatch(file)
     owners = _owners_of(*installed.groups())[0] if installed else []
     required = re.compile(rb"^Requires-Dist: onecopy(?![\w.-])(?!.*extra *==)", re.I | re.M)
@@ -80,7 +80,7 @@ def requires_onecopy(file: str) -> bool:
 def contents_of(path: str) -> str:
     """Return a checksum of a file, or of all files below a folder except compiled Python code.
 
-    NoIdentity for more than 256 MiB, and if they cannot be read.
+    NoIdentity if there are more than 256 MiB, or a file cannot be read.
     """
     from hashlib import blake2b
 
@@ -104,7 +104,7 @@ def contents_of(path: str) -> str:
 
 
 def _distribution_of(folder: str, inner: str) -> str | None:
-    """Return what identifies the distribution of an installed file; None if it is editable."""
+    """Return the identity of the distribution of an installed file; None if the distribution is editable."""
     owners, is_listed = _owners_of(folder, inner)
     if any(b'"editable": true' in _read(owner, "direct_url.json") for owner in owners):
         return None
@@ -116,9 +116,9 @@ def _distribution_of(folder: str, inner: str) -> str | None:
 
 
 def _owners_of(folder: str, inner: str) -> tuple[list[str], bool]:
-    """Return the folders of metadata of the distributions that installed a file, and whether they have its checksum.
+    """Return the metadata folders of the distributions that installed a file, and whether they list its checksum.
 
-    Those that list other files of its package are returned if none lists the file itself, as for generated files.
+    If none lists the file, as for a generated one, these are the distributions with other files of its package.
     """
     candidates = _metadata_of(folder, inner.partition(os.sep)[0])
     name = f"\n{inner.replace(os.sep, '/')},sha".encode("utf-8", "surrogateescape")
@@ -128,7 +128,7 @@ def _owners_of(folder: str, inner: str) -> tuple[list[str], bool]:
 
 @functools.cache
 def _metadata_of(folder: str, top: str) -> list[str]:
-    """Return the folders of metadata of the distributions that have a module or package at the top of a folder."""
+    """Return the metadata folders of the distributions with a module or package at the top of a folder."""
     try:
         entries = sorted(name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info")))  # noqa: PTH208
     except OSError:
@@ -147,7 +147,7 @@ def _normal(name: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _record_of(metadata: str) -> bytes:
-    """Return the lines of RECORD, each after a newline; such lines of names alone where RECORD was not installed."""
+    """Return the lines of RECORD, each after a newline; without RECORD, such lines with the names of modules."""
     if record := _read(metadata, "RECORD"):
         return b"\n" + record
     names = _read(metadata, "top_level.txt").split() or [os.path.basename(metadata).partition("-")[0].encode()]  # noqa: PTH119
@@ -156,11 +156,11 @@ def _record_of(metadata: str) -> bytes:
 
 @functools.cache
 def _checksum_of(metadata: str) -> str:
-    """Return a checksum of the checksums of the installed files, which is the same in every environment."""
+    """Return a checksum of the checksums of the installed files; it is the same in every environment."""
     from hashlib import blake2b
 
     lines = [line for line in _record_of(metadata).split(b"\n") if b",sha" in line and b".dist-info/" not in line]
-    inside = sorted(line for line in lines if not line.startswith(b".."))  # scripts have the path of the environment
+    inside = sorted(line for line in lines if not line.startswith(b".."))  # scripts contain the path of the environment
     return blake2b(b"\n".join(inside), digest_size=16).hexdigest()
 
 

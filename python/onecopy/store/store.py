@@ -6,8 +6,8 @@
     index = store.get_or_build(oc.file_key("genome.fa"), build_index, source="genome.fa")
     data = oc.open(index)                                       # or any other reader of the file
 
-The build function, here `build_index`, is called with a path, and writes a file there that must appear complete or not
-at all (`oc.save` does that, and so does `os.replace` of a temporary file). If several processes or threads of the
+The store calls the build function, here `build_index`, with a path. The function writes a file there, which must appear
+complete or not at all (as with `oc.save`, or `os.replace` of a temporary file). If several processes or threads of the
 machine request one key, one of them builds; the others wait, and log the process that builds (logger "onecopy"). If the
 builder is killed, a waiting process builds instead. If a build raises, each waiting process tries its own build. Later
 runs find the file in less than a millisecond.
@@ -46,21 +46,6 @@ if TYPE_CHECKING:
     from builtins import bytes as bytes_type
     from collections.abc import Callable, Iterable
 
-__all__ = [
-    "Artefact",
-    "OnWait",
-    "Place",
-    "PruneReport",
-    "State",
-    "Store",
-    "Waiting",
-    "Where",
-    "announce",
-    "choose_place",
-    "default_folder",
-    "report_progress",
-]
-
 State: TypeAlias = Literal["ready", "building", "partial", "stale claim", "leftover", "damaged", "foreign"]
 
 
@@ -98,7 +83,7 @@ class Artefact:
     """The open file, which stays readable if the file at `path` is removed or replaced; None from `Store.ls`."""
 
     def __fspath__(self) -> str:
-        """Return the path; `onecopy.open` and `onecopy.open_records` use `handle`, even if the path was removed."""
+        """Return the path; `onecopy.open` and `onecopy.open_records` use `handle`, even after the path was removed."""
         return str(self.path)
 
     def read_bytes(self) -> bytes_type:
@@ -111,7 +96,7 @@ class Artefact:
         return b"".join(pieces)
 
     def without_handle(self) -> Artefact:
-        """Return a copy without the open file, which does not keep a file descriptor."""
+        """Return a copy without the open file, so that it keeps no file descriptor."""
         return replace(self, handle=None)
 
     def __reduce__(self) -> tuple[object, ...]:  # a file descriptor cannot be pickled
@@ -125,7 +110,7 @@ class Waiting:
     key: str
     """Key of the artefact that is being built."""
     pid: int
-    """Process id of the builder; 0 if it is not known yet."""
+    """Process id of the builder; 0 if it is still unknown."""
     since: float
     """Time at which the build began, in seconds since 1970."""
     bytes: int
@@ -148,16 +133,16 @@ class PruneReport:
 
 Place: TypeAlias = Literal["disk", "memory"]
 
-_SPARE = 64 << 20  # bytes of memory that are left for other processes
+_RESERVED_BYTES = 64 << 20  # of memory, for other processes
 
 
 def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto") -> tuple[Place, str]:
     """Return the place for an artefact of `nbytes` bytes, and the reason as a sentence.
 
-    "auto" is the disk, whose pages are shared and cached in memory as well, and can be reclaimed by the kernel; it is
-    memory only if the artefact does not fit on the disk. "memory" is always memory: the artefact must fit into the free
-    space of ``/dev/shm`` (64 MB in most containers) and into the available memory of the machine and of the control
-    group. "disk" is always the disk.
+    "auto" is the disk, whose pages are shared and cached in memory too, and which the kernel can reclaim; it is memory
+    only if the artefact does not fit on the disk. "memory" is always memory: the artefact must fit into the free space
+    of ``/dev/shm`` (64 MB in most containers) and into the available memory of the machine and of the control group.
+    "disk" is always the disk.
 
     Raises
     ------
@@ -177,33 +162,33 @@ def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto"
         raise ValueError(f"place must be 'auto', 'disk' or 'memory', not {wanted!r}")
     if nbytes < 0:
         raise ValueError(f"nbytes must not be negative, but is {nbytes}")
-    order: tuple[Place, ...] = ("disk", "memory") if wanted == "auto" else (wanted,)
-    obstacles: list[str] = []
-    for place in order:
-        if not (obstacle := _obstacle(place, nbytes)):
-            where = "in memory" if place == "memory" else "on disk"
-            if obstacles:
-                return place, f"{where}, because {obstacles[0]}"
-            if wanted == "auto":
-                return place, "on disk, where the kernel can reclaim the pages when memory is short"
-            return place, f"{where}, as requested"
-        obstacles.append(obstacle)
-    folder = _core.default_folder(memory=order[0] == "memory")[0]
     if wanted == "memory":
-        reason = f"not enough memory for {nbytes} bytes: {obstacles[0]}; a store on disk has more space"
-        raise NotEnoughMemory(errno.ENOMEM, reason, folder)
-    raise OSError(errno.ENOSPC, f"not enough space for {nbytes} bytes: {'; '.join(obstacles)}", folder)
+        if obstacle := _obstacle("memory", nbytes):
+            reason = f"not enough memory for {nbytes} bytes: {obstacle}; a store on disk has more space"
+            raise NotEnoughMemory(errno.ENOMEM, reason, _core.default_folder(memory=True)[0])
+        return "memory", "in memory, as requested"
+    obstacle = _obstacle("disk", nbytes)
+    if not obstacle and wanted == "disk":
+        return "disk", "on disk, as requested"
+    if not obstacle:
+        return "disk", "on disk, where the kernel can reclaim the pages when memory is short"
+    if wanted == "auto":
+        if not (other := _obstacle("memory", nbytes)):
+            return "memory", f"in memory, because {obstacle}"
+        obstacle += f"; {other}"
+    reason = f"not enough space for {nbytes} bytes: {obstacle}"
+    raise OSError(errno.ENOSPC, reason, _core.default_folder(memory=False)[0])
 
 
 def _obstacle(place: Place, nbytes: int) -> str:
-    """Return the reason why an artefact does not fit into a place; empty if it fits."""
+    """Return why an artefact does not fit into a place; empty if it fits."""
     folder = _core.default_folder(memory=place == "memory")[0]
     free = free_on(Path(folder))
     if free is None:
         return f"{folder} cannot be created on this system"
     if free < nbytes:
         return f"the file system of {folder} has {free} bytes free"
-    if place == "memory" and (left := _core.available_memory()) is not None and left[0] < nbytes + _SPARE:
+    if place == "memory" and (left := _core.available_memory()) is not None and left[0] < nbytes + _RESERVED_BYTES:
         return f"{left[1]} leaves {left[0]} bytes"
     return ""
 
@@ -212,7 +197,7 @@ def free_on(folder: Path) -> int | None:
     """Return the free bytes of the file system of a folder, which need not exist; None if ``/dev/shm`` is missing."""
     for at in (folder, *folder.parents):
         if at == Path("/dev"):
-            return None  # the system has no /dev/shm
+            return None
         try:
             facts = os.statvfs(at)
         except OSError:
@@ -229,7 +214,7 @@ MAX_BYTES = "ONECOPY_MAX_BYTES"
 DEFAULT_MAX_BYTES = "25%"
 
 _logged: set[str] = set()
-_FIRST_WARNING_S, _WARNING_INTERVAL_S = 2.0, 5.0  # waiting time until the first warning of `announce`; between two
+_FIRST_WARNING_S, _WARNING_INTERVAL_S = 2.0, 5.0
 
 
 def announce() -> Callable[[Waiting], None]:
@@ -252,7 +237,7 @@ def announce() -> Callable[[Waiting], None]:
 
 
 def _log() -> logging.Logger:
-    import logging  # here, because most processes do not need it
+    import logging  # most processes do not need it
 
     return logging.getLogger("onecopy")
 
@@ -266,33 +251,33 @@ class Store:
         A folder that belongs to this user alone. It is created with mode 0700, and refused if it is a symbolic link,
         belongs to another user or is accessible to others. None with ``place="disk"``: ``$ONECOPY_CACHE``, else
         ``$XDG_CACHE_HOME/onecopy``, else ``~/.cache/onecopy`` if it can be written, or ``/var/tmp/onecopy-<uid>`` if
-        there is none or it is on a network file system. None with ``place="memory"``: ``/dev/shm/onecopy-<uid>``. If
-        the last two names are taken by another user, ``onecopy-<uid>-1`` or the next free number is used; `reason` and
-        a warning of the logger "onecopy" report that. With `trust`: a folder that several users share.
+        it does not exist or is on a network file system. None with ``place="memory"``: ``/dev/shm/onecopy-<uid>``. If
+        another user has taken one of the last two names, ``onecopy-<uid>-1`` or the next free number is used; `reason`
+        and a warning of the logger "onecopy" report that. With `trust`: a folder that several users share.
     place
         Which of the two default folders is used if `folder` is None: "disk" or "memory".
     where
         Which process calls a build function. "here": this one. "fork": a forked child, so that all memory of the build
-        is freed with it, and what the build breaks stays in the child. Use it only where this process has no other
-        threads, those of libraries (OpenBLAS, torch) included: a lock that a thread holds at the fork is never released
-        in the child.
+        is freed with it, and a build that crashes ends only the child. Use "fork" only if this process has no other
+        threads, including those of libraries (OpenBLAS, torch): a lock that a thread holds at the fork is never
+        released in the child.
     durable
         False: builds do not wait until the file is on disk, and build functions may leave it unflushed
         (``onecopy.save(durable=False)``, ``Scratch.save(durable=False)``). The artefact is then valid until the machine
         restarts, and permanently after a use at least half a minute after the build, when the kernel has written it.
         On network file systems, and where the kernel has no boot identity, artefacts are always flushed.
     max_bytes
-        Size of the store from which on a build removes the least recently used artefacts, until the rest is at most
-        that large: a number of bytes, text such as "50 GiB", "10%" of the file system, or "unlimited". An artefact that
-        a process has open or mapped through onecopy is never removed for it. None: ``$ONECOPY_MAX_BYTES``, else "25%".
+        Limit of the size of the store: a number of bytes, text such as "50 GiB", "10%" of the file system, or
+        "unlimited". A build that exceeds it removes the least recently used artefacts, but never one that a process
+        has open or mapped through onecopy. None: ``$ONECOPY_MAX_BYTES``, else "25%".
     trust
         None: no other user has access to the folder. Otherwise, names or ids of users whose artefacts are used too, as
-        if this user had built them: files that these users can change, and pickles that run as this user. `folder` has
-        a folder for each user then, named by the user's id (ID-1, ... where another user has taken that name), in which
-        only that user may write and which its group may read (mode 0750, whatever the umask). This user builds in its
-        own, which is `Store.folder`, and `ls`, `prune` and `max_bytes` are for that one. An empty list: others may use
+        if this user had built them: files that these users can change, and pickles that run as this user. `folder` then
+        has a folder for each user, named after the user's id (ID-1, ... if another user has taken that name), which
+        only that user may write and its group may read (mode 0750, whatever the umask). This user builds in its own
+        folder, which is `Store.folder`; `ls`, `prune` and `max_bytes` apply to that one. An empty list: others may use
         what this user builds, and it uses nothing of theirs. `folder` must exist, belong to root, this user or one of
-        these, and be sticky (``chmod +t``) if others may write it.
+        the users in `trust`, and be sticky (``chmod +t``) if others may write it.
     timeout
         Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else until the builder ends.
     on_wait
@@ -304,7 +289,7 @@ class Store:
     OSError
         The folder cannot be used; ``strerror`` has the reason.
     ValueError
-        An option has an invalid value, or there is no user of a name in `trust`.
+        An option has an invalid value, or a name in `trust` is not that of a user.
 
     Examples
     --------
@@ -332,14 +317,14 @@ class Store:
         self._set(where, timeout, max_bytes, durable=durable, on_wait=on_wait)
         _check_place(place)
         self.trust = None if trust is None else _user_ids(trust)
-        """Ids of the users whose artefacts are used too; None: the folder is for this user alone."""
+        """Ids of the other users whose artefacts are used; None: only this user has access to the folder."""
         if folder is None and trust is not None:
-            raise ValueError("trust needs a folder that the users share")
+            raise ValueError("trust needs a folder that the users share: pass folder=...")
         if folder is None:
             chosen, reason = default_folder(place)
             path = os.fspath(chosen)
         else:
-            path, reason = path_text(folder), "it was given by the caller"
+            path, reason = path_text(folder), "the caller chose it"
         if self.trust is not None:
             path = _own_folder_in(path, self.trust)
         self._core = _core.open_store(path, shared=self.trust is not None)
@@ -386,17 +371,15 @@ class Store:
 
     @property
     def max_bytes(self) -> int | None:
-        """Size in bytes from which on a build removes artefacts that are not in use; None: unlimited."""
-        share, limit = self._parsed_limit()
+        """Size in bytes above which a build removes artefacts that are not in use; None: unlimited."""
+        if self._max_bytes is not None:
+            share, limit = parse_limit("max_bytes", self._max_bytes)
+        else:
+            share, limit = parse_limit(MAX_BYTES, os.environ.get(MAX_BYTES) or DEFAULT_MAX_BYTES)
         if share is None:
             return limit
         disk = os.statvfs(self.folder)
         return int(disk.f_blocks * disk.f_frsize * share)
-
-    def _parsed_limit(self) -> tuple[float | None, int | None]:
-        if self._max_bytes is not None:
-            return parse_limit("max_bytes", self._max_bytes)
-        return parse_limit(MAX_BYTES, os.environ.get(MAX_BYTES) or DEFAULT_MAX_BYTES)
 
     def get_or_build(
         self, key: str, build: Callable[[Path], object], *, source: str | os.PathLike[str] | None = None
@@ -406,11 +389,11 @@ class Store:
         Parameters
         ----------
         key
-            Any text. It must identify everything that determines the content: `file_key` of the source, and a version
-            of the code that builds.
+            Any text. It must identify everything that determines the content: the `file_key` of the source, and a
+            version of the code that builds.
         build
             Called with the path at which it must create the file, complete or not at all. It may run in a child process
-            (`Store.where`), so its return value and its other side effects are lost.
+            (`Store.where`), so its return value and other side effects are lost.
         source
             The file or folder that the artefact is built from: recorded for `ls` and `prune`, and checked for changes
             after the build.
@@ -430,38 +413,42 @@ class Store:
 
         Exceptions of `build` are passed on; the unfinished file is removed, and the next call builds again.
         """
+        if self.trust and (found := self.find(key)) is not None:
+            return found
         call = announce() if self.on_wait == "announce" else self.on_wait
-        report = (
-            None
-            if call is None
-            else lambda pid, since, size, waited: call(Waiting(key, pid, since / 1e9, size, waited))
-        )
-        if self.trust and (of_another := self.find(key)) is not None:
-            return of_another
         timeout = self.timeout
         if timeout is None:
             timeout = _limited_seconds("ONECOPY_TIMEOUT", os.environ.get("ONECOPY_TIMEOUT"))
 
-        def checked(path: Path) -> None:
-            self._parsed_limit()  # raises before the build, not after it
+        def report(pid: int, since_ns: int, nbytes: int, waited: float) -> None:
+            if call is not None:
+                call(Waiting(key, pid, since_ns / 1e9, nbytes, waited))
+
+        def build_here_or_in_child(path: Path) -> None:
+            _ = self.max_bytes  # an invalid limit raises before the build, not after it
             if self.where == "fork":
                 call_in_child(lambda: build(path), str(path))
             else:
                 build(path)
 
-        found = self._core.get_or_build(
-            key, checked, source=path_text(source or ""), on_wait=report, timeout=timeout, durable=self.durable
+        made = self._core.get_or_build(
+            key,
+            build_here_or_in_child,
+            source=path_text(source or ""),
+            on_wait=None if call is None else report,
+            timeout=timeout,
+            durable=self.durable,
         )
-        if found.built:
+        if made.built:
             self._limit_size()
-        return self._artefact(found)
+        return self._artefact(made)
 
     def _limit_size(self) -> None:
-        """Remove what killed builders left, and what is too much; the new artefact, which is open, stays."""
+        """Remove what killed builders left, and artefacts beyond the limit; the new one, which is open, stays."""
         try:
             limit = self.max_bytes
             freed = sum(artefact.bytes for artefact in self.prune(max_bytes=limit).removed)
-        except OSError as error:  # the artefact was built
+        except OSError as error:  # the build itself succeeded
             _log().warning("onecopy: the size of %s cannot be limited: %s", self.folder, error)
             return
         if freed and limit is not None:
@@ -472,7 +459,7 @@ class Store:
         found = self._core.find(key)
         for user in self.trust or ():
             if found is None:
-                with suppress(OSError, ValueError):  # no folder, or one that is not of this user alone, or damaged
+                with suppress(OSError, ValueError):  # a folder that is missing, damaged, or open to other users
                     found = _core.open_store(str(self.folder.parent / str(user)), shared=True, owner=user).find(key)
         return None if found is None else self._artefact(found)
 
@@ -542,7 +529,7 @@ class Store:
             source=found.source or None,
             source_present=found.source_present if found.source else None,
             place=self.place,
-            state=found.state,  # type: ignore[arg-type]  # str in the compiled module
+            state=found.state,  # type: ignore[arg-type]  # any str in the compiled module
             built=found.built,
             waited=found.waited,
             seconds=found.seconds,
@@ -558,28 +545,28 @@ class Store:
 
 
 def reopened(folder: str, trust: Iterable[int] | None, is_default: bool, options: dict[str, Any]) -> Store:
-    """Return the store with these attributes, for another process."""
+    """Return the store that another process has pickled."""
     store = Store(folder if trust is None else Path(folder).parent, trust=trust, **options)
     store.is_default = is_default
     return store
 
 
 def _own_folder_in(shared: str, trust: tuple[int, ...]) -> str:
-    """Return the path of the folder of this user in a shared one, in which no other user may exchange folders."""
+    """Return the path of this user's folder in a shared one, in which no other user may replace folders."""
     found = os.lstat(shared)
     if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder, or a symbolic link to one", shared)
+        raise NotADirectoryError(errno.ENOTDIR, "not a folder (symbolic links are not followed)", shared)
     if (owner := _core.owner_at(shared)) not in (0, os.geteuid(), *trust):
         user = "a user without an id in this user namespace" if owner is None else f"user {owner}, who is not trusted"
         raise PermissionError(errno.EACCES, f"it belongs to {user}", shared)
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-        reason = f"others may rename folders in it (mode {found.st_mode & 0o7777:o}); chmod +t forbids that"
+        reason = f"other users can rename folders in it (mode {found.st_mode & 0o7777:o}); chmod +t prevents that"
         raise PermissionError(errno.EACCES, reason, shared)
     return os.path.join(shared, str(os.geteuid()))  # noqa: PTH118 - text
 
 
 def _user_ids(users: Iterable[str | int]) -> tuple[int, ...]:
-    """Return the ids of users in their order, without this one; ValueError for a name of no user."""
+    """Return the ids of users in their order, without this user's; ValueError for an unknown name."""
     import pwd
 
     if isinstance(users, str):
@@ -589,7 +576,7 @@ def _user_ids(users: Iterable[str | int]) -> tuple[int, ...]:
         try:
             found[user if isinstance(user, int) else pwd.getpwnam(user).pw_uid] = None
         except KeyError:
-            raise ValueError(f"trust: there is no user {user!r}") from None
+            raise ValueError(f"trust names an unknown user: {user!r}") from None
     return tuple(user for user in found if user != os.geteuid())
 
 
@@ -611,8 +598,6 @@ def _check_place(place: str) -> None:
 def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
     """Return a limit as a share of the file system, or in bytes; (None, None) for "unlimited".
 
-    Examples
-    --------
     >>> parse_limit("max_bytes", "10%"), parse_limit("max_bytes", "1 KiB"), parse_limit("max_bytes", "unlimited")
     ((0.1, None), (None, 1024), (None, None))
     """
@@ -632,7 +617,7 @@ def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
 
 
 def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
-    """Return seconds, limited to a number of nanoseconds that fits 64 bits; ValueError for NaN and negative numbers."""
+    """Return seconds, limited so that nanoseconds fit 64 bits; ValueError for NaN and negative numbers."""
     if seconds is None or seconds == "":
         return None
     try:

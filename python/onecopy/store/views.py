@@ -1,7 +1,7 @@
 """Views: folders of symbolic links to artefacts, under the names of the files that were fetched.
 
-A file that is fetched is an artefact, and its name a digest. Programs that open a model by its folder, or a file by its
-suffix, are given a path in a view.
+A fetched file is an artefact, whose name is a digest. Programs that open a model by its folder, or a file by its
+suffix, get a path in a view.
 """
 
 from __future__ import annotations
@@ -22,20 +22,17 @@ HOLDS = "holds"
 
 
 def view(store: Path, digest: str) -> Path:
-    """Return the folder of a view, which `link` makes."""
+    """Return the folder of a view, which `link` creates."""
     return store / FOLDER / digest
 
 
 def link(view: Path, name: str, artefact: Path) -> Path:
-    """Make `name` in a view, which may have folders, lead to an artefact, in one step; return its path.
+    """Atomically make `name`, a relative path in a view, lead to an artefact; return its absolute path.
 
-    Raises
-    ------
-    ValueError
-        The name is not that of a file in a folder.
+    ValueError if the name leads out of the view.
     """
     if not {"", ".", ".."}.isdisjoint(name.split("/")) or "\0" in name:
-        raise ValueError(f"not the name of a file: {name!r}")
+        raise ValueError(f"not a relative path of a file: {name!r}")
     path = view / name
     target = os.path.relpath(artefact, path.parent)
     with _locked(view.parent, fcntl.LOCK_SH):
@@ -54,7 +51,7 @@ def link(view: Path, name: str, artefact: Path) -> Path:
 
 
 def sweep(store: Path) -> None:
-    """Remove links whose artefact or holder is gone, and views without links; what cannot be removed stays."""
+    """Remove links whose artefact or holder is gone, and empty views, as far as that is possible."""
     sweep_holds(store)
     views = store / FOLDER
     if not views.is_dir():
@@ -71,7 +68,7 @@ def sweep(store: Path) -> None:
 
 
 def sweep_holds(store: Path) -> None:
-    """Remove the locks and links of holders that were killed; no process has their locks."""
+    """Remove the files and links of holders that were killed, which are those whose lock no process has."""
     for lock in (store / HOLDS).glob(".[!-]*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -86,7 +83,7 @@ def sweep_holds(store: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(views: Path, how: int) -> Iterator[None]:
-    """Hold the lock of the folder of all views: no link is made while links are removed."""
+    """Hold the lock of the folder of all views, so that no link is made while links are removed."""
     views.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(views, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -94,6 +91,6 @@ def _locked(views: Path, how: int) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)  # also for a child that was forked meanwhile and has the descriptor
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
     finally:
         os.close(fd)

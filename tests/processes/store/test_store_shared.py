@@ -131,7 +131,7 @@ def test_a_folder_that_is_shared_is_refused_without_trust(shared: Path) -> None:
 
 def test_folders_in_which_others_could_exchange_something_are_refused(shared: Path, tmp_path: Path) -> None:
     shared.chmod(0o2775)
-    assert "chmod +t forbids that" in as_user(READER, find, shared, (BUILDER,))
+    assert "chmod +t" in as_user(READER, find, shared, (BUILDER,))
     shared.chmod(0o3775)
     os.chown(shared, ATTACKER, GROUP)
     assert (
@@ -144,7 +144,7 @@ def test_folders_in_which_others_could_exchange_something_are_refused(shared: Pa
     link.symlink_to(shared)
     assert as_user(READER, find, link, (BUILDER,)).startswith("NotADirectoryError")
     assert as_user(READER, find, tmp_path / "missing", ()).startswith("FileNotFoundError")
-    with pytest.raises(ValueError, match="there is no user 'missing-user'"):
+    with pytest.raises(ValueError, match="missing-user"):
         oc.Store(shared, trust=["missing-user"])
     with pytest.raises(TypeError, match="a list of users"):
         oc.Store(shared, trust="root")

@@ -213,7 +213,7 @@ def test_copies_of_a_store_are_of_the_same_folder_and_know_whether_it_is_the_def
 
 def test_a_store_of_a_given_folder_does_not_ask_for_the_default_one(tmp_path, monkeypatch):
     monkeypatch.setattr(_core, "default_folder", lambda **_: pytest.fail("the default folder was determined"))
-    assert oc.Store(tmp_path / "mine").reason == "it was given by the caller"
+    assert "caller" in oc.Store(tmp_path / "mine").reason
     with pytest.raises(ValueError, match="place must be 'disk' or 'memory', not 'ram'"):
         oc.Store(tmp_path / "mine", place="ram")
 
