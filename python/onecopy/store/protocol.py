@@ -1,18 +1,18 @@
-"""How a process of `onecopy run` asks the server of its run, which is `onecopy.store.snapshot_server`.
+"""The protocol between the processes of `onecopy run` and the server of their run (`onecopy.store.snapshot_server`).
 
 A connection to the abstract socket of the server carries one request. First the process sends the key of the run, and
-the server its proof: neither gives a descriptor to a stranger, whatever user ids a namespace shows. Then the process
-sends one of:
+the server its proof, so that neither gives a descriptor to a stranger, whatever user ids a namespace shows. Then the
+process sends one of:
 
-* `GET` (`GET_REMOTE` for a file of a server) and the lead of the snapshot, with an open file, which proves that it may
-  read it. The answer is `HAVE` with a snapshot; `MAKE`, upon which the process makes the snapshot and sends `MADE` with
-  it; `FULL`; or `WAIT`, while another process makes it, again and again until one of the other answers.
-* `LOG`: the answer is `HAVE`, with the number of the process among those of the server and the file of calls.
+* `GET` (`GET_REMOTE` for a file on a network file system) and the lead of the snapshot, with the open file, which
+  proves that the process may read it. The answers are `HAVE` with a snapshot; `MAKE`, which asks the process to make
+  the snapshot and send it with `MADE`; `FULL`; and `WAIT` at intervals while another process makes it.
+* `LOG`: the answer is `HAVE`, with the process id as the server sees it, and the file of calls.
 
-A process never waits long: for `ANSWER_S` seconds until the proof, later for `PAUSE_S` without any answer. A server
-that did not answer is left alone for `SILENCE_S`.
+A process never waits long: `ANSWER_S` seconds for the proof, then `PAUSE_S` for each answer. It does not contact a
+silent server again for `SILENCE_S` seconds.
 
-This module is used inside of programs: sockets are those of `_socket`, which no library replaces.
+This module runs inside programs: it uses `_socket`, which no library replaces.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ import time
 GET, GET_REMOTE, LOG, MADE = b"get", b"far", b"log", b"made"
 HAVE, MAKE, WAIT, FULL = b"have", b"make", b"wait", b"full"
 ANSWER_S, PAUSE_S, SILENCE_S = 1, 5, 30
-_LONGEST = 64
-"""Bytes of a message."""
+_MAX_MESSAGE_BYTES = 64
 _silent: dict[str, float] = {}
-"""Servers that did not answer, and until when they are not asked again."""
+"""Servers that did not answer, with the time until which they are not asked again."""
 
 
 def listen() -> tuple[int, str]:
-    """Return a socket that listens, and what processes need to know to connect: its address, its key and its proof."""
+    """Return a listening socket, and text with its address, key and proof, with which processes connect."""
     listening = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     address = f"onecopy-run-{os.urandom(8).hex()}"
     listening.bind(f"\0{address}")
@@ -42,7 +41,7 @@ def listen() -> tuple[int, str]:
 
 
 def connected(server: str) -> _socket.socket:
-    """Return a connection to the server that `listen` has described; OSError if it does not answer, or is another."""
+    """Return a connection to the server that `listen` described; OSError if it does not answer, or is another one."""
     address, key, proof = server.split(" ")
     silent = TimeoutError(errno.ETIMEDOUT, f"it did not answer within {ANSWER_S} s")
     if time.monotonic() < _silent.get(server, 0.0):
@@ -57,7 +56,7 @@ def connected(server: str) -> _socket.socket:
         _limit(connection, PAUSE_S)
     except (BrokenPipeError, ConnectionResetError):
         connection.close()
-        raise ConnectionResetError(errno.ECONNRESET, "it has closed the connection") from None
+        raise ConnectionResetError(errno.ECONNRESET, "it closed the connection") from None
     except BlockingIOError:
         connection.close()
         _silent[server] = time.monotonic() + SILENCE_S
@@ -69,13 +68,13 @@ def connected(server: str) -> _socket.socket:
 
 
 def ask_again() -> None:
-    """Ask servers that did not answer, at once."""
+    """Forget which servers did not answer."""
     _silent.clear()
 
 
 def _limit(connection: _socket.socket, seconds: int) -> None:
-    """Let each call wait for some seconds at most; BlockingIOError afterwards."""
-    connection.setblocking(True)  # whatever the default of the program
+    """Let each call wait for at most this number of seconds, then raise BlockingIOError."""
+    connection.setblocking(True)  # the program may have another default
     for option in (_socket.SO_SNDTIMEO, _socket.SO_RCVTIMEO):
         connection.setsockopt(_socket.SOL_SOCKET, option, struct.pack("@ll", seconds, 0))
 
@@ -88,8 +87,8 @@ def send(connection: _socket.socket, message: bytes, descriptor: int = -1) -> No
 
 def receive(connection: _socket.socket) -> tuple[bytes, int]:
     """Return a message, and the descriptor that came with it or -1; the message is empty at the end."""
-    room = _socket.CMSG_LEN(4)  # for one descriptor; the kernel closes others
-    message, ancillary, _, _ = connection.recvmsg(_LONGEST, room, _socket.MSG_CMSG_CLOEXEC)
+    size = _socket.CMSG_LEN(4)  # one descriptor; the kernel closes others
+    message, ancillary, _, _ = connection.recvmsg(_MAX_MESSAGE_BYTES, size, _socket.MSG_CMSG_CLOEXEC)
     for level, kind, data in ancillary:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS) and len(data) == 4:
             return message, struct.unpack("i", data)[0]
@@ -97,7 +96,7 @@ def receive(connection: _socket.socket) -> tuple[bytes, int]:
 
 
 def peer(connection: _socket.socket) -> tuple[int, int]:
-    """Return the number and the user of the process that has connected, as this process sees them."""
+    """Return id and user of the process at the other end, as this process sees them."""
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     pid, user, _ = struct.unpack("iII", credentials)
     return pid, user

@@ -1,16 +1,16 @@
-"""Keeps the snapshots of one `onecopy run`: memory that its processes fill once and map, gone when the run ends.
+"""The server of one `onecopy run`: it owns snapshots, which processes of the run fill once and map.
 
-`onecopy.store.protocol` describes what a process asks. One process at a time makes the snapshot of some contents;
-others that want it wait. If the maker closes its connection, or makes no progress for `STALLED_S`, the one that has
-waited longest makes it. No snapshot is given to another user than that of the process that has made it.
+`onecopy.store.protocol` describes the messages. One process at a time makes the snapshot of some contents, while others
+that want it wait. If the maker closes its connection, or makes no progress for `STALLED_S`, the process that has waited
+longest makes it. A snapshot goes only to processes of the user whose process made it.
 
-**No process holds up another one.** The keeper never waits for a connection: one that does not read, does not prove
-quickly that it belongs to the run, or sends anything unexpected, is closed. Each process and each user may have a
-limited number of them. Connections of users that the run does not serve are closed before anything is read.
+**No process blocks another.** The server never waits for a connection: it closes one that does not read, does not
+quickly prove that it belongs to the run, or sends anything unexpected. The number of connections is limited per process
+and per user. Connections of users that the run does not serve are closed before anything is read.
 
-**What is kept.** Snapshots whose file is unchanged. Those that no process uses are released, the least recently used
-first, when there are many, or when a new one would not fit into half of the memory that may be used. A snapshot is in
-use while any process has it open or mapped, which a lease shows without a search in ``/proc``.
+**Release.** The server drops snapshots whose file has changed. It releases unused ones, the least recently used first,
+when there are many, or when a new one would not fit into half of the available memory. A snapshot is in use while any
+process has it open or mapped, which a lease shows without a search in ``/proc``. All memory is freed with the run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+from typing import NamedTuple
 
 from onecopy import _core
 from onecopy.files.identity import FileIdentity, file_identity
@@ -32,18 +33,24 @@ from onecopy.store import protocol
 from onecopy.store.snapshots import fits_in_memory, is_sealed
 
 MAX_KEPT = 400
-"""Snapshots that are kept though no process uses them."""
+"""Number of snapshots above which unused ones are released."""
 STALLED_S = 5.0
-"""Seconds without progress, after which another process makes a snapshot."""
+"""Seconds without progress after which another process makes a snapshot."""
 MAX_OF_PROCESS = 64
-"""Connections of one process."""
+"""Number of connections of one process."""
 _MAX_DESCRIPTORS = 1 << 14
 """Half of them are for snapshots, a quarter for connections."""
 _TICK_S = 0.25
-_AT_ONCE = 32
-"""Connections that are accepted before the others are read again."""
-_Key = tuple[int, FileIdentity, int]
-"""A user, the contents of a file, and the lead of a snapshot."""
+_MAX_ACCEPTS = 32
+"""Number of connections that are accepted before the others are read again."""
+
+
+class _Key(NamedTuple):
+    """What identifies a snapshot."""
+
+    user: int
+    contents: FileIdentity
+    lead: int
 
 
 @dataclass(eq=False)
@@ -54,18 +61,18 @@ class _Client:
     pid: int
     user: int
     deadline: float
-    """When it is closed if it has asked for nothing."""
+    """Time at which it is closed unless it has requested something."""
     is_known: bool = False
     """Whether it has sent the key of the run."""
     wants: _Key | None = None
-    """The snapshot that it has asked for."""
+    """The snapshot that it requested."""
     may_make: bool = False
-    """Whether it was asked to make that."""
+    """Whether it was asked to make that snapshot."""
 
 
 @dataclass
 class _Kept:
-    """A snapshot, or one that is being made."""
+    """A snapshot that exists or is being made."""
 
     path: str
     is_remote: bool
@@ -73,7 +80,7 @@ class _Kept:
     """Descriptor of the sealed memory; -1 until it is made."""
     maker: _Client | None = None
     progress: str = ""
-    """What the kernel counts of the maker, and since when that is the same."""
+    """The kernel's counters of the maker, unchanged since the time `since`."""
     since: float = 0.0
 
 
@@ -87,9 +94,9 @@ class SnapshotServer:
         self._listening, self._calls = socket.socket(fileno=listening), calls
         self._key, self._proof = server.encode().split()[1:]
         self._kept: dict[_Key, _Kept] = {}
-        """The least recently used first."""
+        """Least recently used first."""
         self._clients: dict[_Client, None] = {}
-        """The one that has been connected longest first."""
+        """Oldest first."""
         descriptors = getrlimit(RLIMIT_NOFILE)[0]
         descriptors = _MAX_DESCRIPTORS if descriptors == RLIM_INFINITY else min(descriptors, _MAX_DESCRIPTORS)
         self._most_kept, self._most_clients = descriptors // 2, descriptors // 4
@@ -100,18 +107,18 @@ class SnapshotServer:
         self._selector.register(self._listening, selectors.EVENT_READ)
 
     def stop(self) -> None:
-        """Let `serve` release all snapshots and return; the end of the process does the same."""
+        """Let `serve` release all snapshots and return."""
         self._stopped = True
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
             own.connect(self._listening.getsockname())
 
     @property
     def kept(self) -> int:
-        """Number of snapshots that are kept or made."""
+        """Number of snapshots that exist or are being made."""
         return len(self._kept)
 
     def serve(self) -> None:
-        """Answer processes, until another thread calls `stop`."""
+        """Answer processes until another thread calls `stop`."""
         try:
             while not self._stopped:
                 for ready, _ in self._selector.select(_TICK_S if self._clients else None):
@@ -131,28 +138,25 @@ class SnapshotServer:
     # --- connections ----------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(_MAX_ACCEPTS):
             try:
                 connection = self._listening.accept()[0]
             except BlockingIOError:
                 return
-            except OSError:  # too many files are open, in the whole system: this thread must not spin
+            except OSError:  # the system has too many open files: this thread must not spin
                 time.sleep(0.01)
                 return
             client = _Client(connection, *protocol.peer(connection), time.monotonic() + protocol.ANSWER_S)
-            if self._serves(client.user) and self._has_place(client):
+            is_served = os.geteuid() == 0 or client.user in (0, os.geteuid())
+            if is_served and self._admits(client):
                 connection.setblocking(False)
                 self._selector.register(connection, selectors.EVENT_READ, client)
                 self._clients[client] = None
             else:
                 connection.close()
 
-    @staticmethod
-    def _serves(user: int) -> bool:
-        return os.geteuid() == 0 or user in (0, os.geteuid())
-
-    def _has_place(self, new: _Client) -> bool:
-        """Return whether a process may have another connection; one that has not sent the key may be closed for it."""
+    def _admits(self, new: _Client) -> bool:
+        """Return whether a process may have another connection, after closing one that has not sent the key."""
         of_user = [one for one in self._clients if one.user == new.user]
         of_process = [one for one in of_user if one.pid == new.pid]
         for found, most in (of_process, MAX_OF_PROCESS), (of_user, self._most_clients // 2):
@@ -170,7 +174,7 @@ class SnapshotServer:
             self._answer(client, message, descriptor)
         except BlockingIOError:
             pass
-        except Exception:  # any: what one process sends must not end the run of the others
+        except Exception:  # any: a message of one process must not end the run of the others
             self._drop(client)
         finally:
             if descriptor >= 0:
@@ -191,7 +195,7 @@ class SnapshotServer:
             self._drop(client)
 
     def _send(self, client: _Client, message: bytes, descriptor: int = -1) -> bool:
-        """Send a message; a process that does not read, or has ended, is dropped."""
+        """Send a message; drop a process that does not read or has ended."""
         try:
             protocol.send(client.connection, message, descriptor)
         except OSError:
@@ -200,7 +204,7 @@ class SnapshotServer:
         return True
 
     def _drop(self, client: _Client) -> None:
-        """Close a connection; if the process was making a snapshot, ask the next one that waits."""
+        """Close a connection; if its process was making a snapshot, ask the next one that waits."""
         if client not in self._clients:
             return
         del self._clients[client]
@@ -210,7 +214,7 @@ class SnapshotServer:
             self._ask_next(client.wants)
 
     def _tick(self) -> None:
-        """Close idle connections, and replace makers without progress; those that wait hear that they wait."""
+        """Close idle connections, replace makers without progress, and send `WAIT` to processes that wait."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -232,10 +236,11 @@ class SnapshotServer:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def _get(self, client: _Client, file: int, lead: int, *, is_remote: bool) -> None:
-        # As the process has just asked: a server that does not answer must not hold up the other processes.
-        key = client.wants = client.user, FileIdentity(*_core.content_identity(file, ask=False)), lead
+        # The process has just asked the file system: one that does not answer now must not block other processes.
+        contents = FileIdentity(*_core.content_identity(file, ask=False))
+        key = client.wants = _Key(client.user, contents, lead)
         if key not in self._kept:
-            if not self._makes_room(key[1].nbytes):
+            if not self._make_room(contents.nbytes):
                 self._send(client, protocol.FULL)
                 return
             self._kept[key] = _Kept(os.readlink(f"/proc/self/fd/{file}"), is_remote)  # noqa: PTH115 - text
@@ -248,11 +253,11 @@ class SnapshotServer:
             self._send(client, protocol.WAIT)
 
     def _waiting(self, key: _Key) -> list[_Client]:
-        """List the processes that wait for a snapshot, and were not asked to make it, the first one first."""
+        """List the processes that wait for a snapshot and were not asked to make it, oldest first."""
         return [one for one in self._clients if one.wants == key and not one.may_make]
 
     def _ask_next(self, key: _Key) -> None:
-        """Let the process that has waited longest make a snapshot; without one, forget it."""
+        """Let the process that has waited longest make a snapshot; if none waits, forget the snapshot."""
         kept = self._kept[key]
         kept.maker = None
         for client in self._waiting(key):
@@ -266,9 +271,9 @@ class SnapshotServer:
         kept = self._kept.get(client.wants) if client.wants else None
         if kept is None or kept.memory >= 0 or not client.wants:  # another process was faster
             return self._drop(client)
-        if not is_sealed(memory) or os.fstat(memory).st_size != client.wants[1].nbytes + client.wants[2]:
+        if not is_sealed(memory) or os.fstat(memory).st_size != client.wants.contents.nbytes + client.wants.lead:
             return self._drop(client)
-        # Opened again: `_is_used` counts how often it is open.
+        # A descriptor of its own, because `_is_used` tells whether the memory is open elsewhere.
         kept.memory = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
         fcntl.fcntl(kept.memory, fcntl.F_SETSIG, signal.SIGURG)
         kept.maker = None
@@ -277,9 +282,9 @@ class SnapshotServer:
             self._send(other, protocol.HAVE, kept.memory)
         return None
 
-    def _makes_room(self, nbytes: int) -> bool:
-        """Release snapshots that changed or that no process uses, until a new one fits; False if there are too many."""
-        for key in [key for key, kept in self._kept.items() if kept.memory >= 0 and _has_changed(kept, key[1])]:
+    def _make_room(self, nbytes: int) -> bool:
+        """Release changed snapshots, and unused ones until a new one fits; return False if there are too many."""
+        for key in [key for key, kept in self._kept.items() if kept.memory >= 0 and _has_changed(kept, key.contents)]:
             self._release(key)
         wanted, fits = {one.wants for one in self._clients}, fits_in_memory(nbytes)
         for key, kept in list(self._kept.items()):
@@ -295,7 +300,7 @@ class SnapshotServer:
 
 
 def _progress_of(pid: int) -> str:
-    """Return what the kernel counts of a process: its CPU time and its page faults."""
+    """Return the kernel's counters of a process, among them CPU time and page faults."""
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:  # noqa: PTH123 - without pathlib
             return file.read()
@@ -304,7 +309,7 @@ def _progress_of(pid: int) -> str:
 
 
 def _has_changed(kept: _Kept, identity: FileIdentity) -> bool:
-    """Return whether a file of this machine is another one now."""
+    """Return whether a file on this machine has changed."""
     try:
         return not kept.is_remote and file_identity(kept.path) != identity
     except OSError:
@@ -312,13 +317,13 @@ def _has_changed(kept: _Kept, identity: FileIdentity) -> bool:
 
 
 def _is_used(memory: int) -> bool:
-    """Return whether anything else has memory open or mapped: then a lease to write is refused.
+    """Return whether memory is open or mapped elsewhere, in which case the kernel refuses a write lease.
 
-    Who opens it in the moment of the lease waits for its end, and the kernel sends SIGURG, which is ignored.
+    A process that opens it during the lease waits for its end, and the kernel sends SIGURG, which is ignored.
     """
     try:
         fcntl.fcntl(memory, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except OSError:  # it is in use; or leases are switched off
+    except OSError:  # in use, or leases are disabled
         return True
     fcntl.fcntl(memory, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False

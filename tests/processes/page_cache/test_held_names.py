@@ -257,7 +257,7 @@ def test_errors_say_why_nothing_is_held(path: Path) -> None:
         assert (change.what, change.reason) == ("lost", "4.20 MB exceed what is left of the budget, 1 B")
         with pytest.raises(BlockingIOError, match=f"process {os.getpid()} has not read the file yet"):
             oc.open(HELD)
-    with pytest.raises(ValueError, match="not a name"):
+    with pytest.raises(ValueError, match="invalid name"):
         oc.open("hold:../x")
 
 

@@ -129,7 +129,7 @@ def test_a_stranger_at_the_address_of_a_server_gets_no_file(npy, monkeypatch):
 
     stranger = fork(pretend)
     os.close(listening)
-    with pytest.raises(NoSnapshot, match="has closed the connection"):
+    with pytest.raises(NoSnapshot, match="closed the connection"):
         take(str(npy))
     assert status_of(stranger) == 0
 
@@ -299,10 +299,10 @@ def test_a_server_that_is_stopped_holds_up_no_process_and_the_report_says_so(npy
         server.stdin.flush()
         assert server.stdout.readline() == LOADED
     (found,) = json.loads(report.read_text())["copied"]
-    assert found["reason"] == "onecopy run cannot be asked: it did not answer within 1 s"
+    assert "did not answer within 1 s" in found["reason"]
 
 
-@pytest.mark.parametrize(("is_silent", "reason"), [(True, "has not answered"), (False, "has ended")])
+@pytest.mark.parametrize(("is_silent", "reason"), [(True, "did not answer"), (False, "has ended")])
 def test_a_server_that_ends_or_stops_after_its_proof_is_not_waited_for(npy, monkeypatch, is_silent, reason):
     monkeypatch.setattr(protocol, "PAUSE_S", 1)
     listening, server = protocol.listen()
@@ -320,7 +320,7 @@ def test_a_server_that_ends_or_stops_after_its_proof_is_not_waited_for(npy, monk
     with pytest.raises(NoSnapshot, match=reason):
         take(str(npy))
     assert status_of(answering) == 0
-    with pytest.raises(NoSnapshot, match="cannot be asked: Connection refused"):
+    with pytest.raises(NoSnapshot, match="Connection refused"):
         take(str(npy))
 
 
@@ -424,4 +424,4 @@ print([int(array[7]) for array in arrays] == list(range(60)))
     printed, report = run(sys.executable, "-c", code, tmp_path, folder=tmp_path, before=("sh", "-c", LIMITED, "sh"))
     assert printed == "True\n"
     assert len(report["shared"]) == 32
-    assert {one["reason"] for one in report["copied"]} == {"onecopy run keeps as many snapshots as it may"}
+    assert {one["reason"] for one in report["copied"]} == {"onecopy run has reached its limit of snapshots"}
