@@ -63,7 +63,7 @@ def test_a_cut_file_is_an_error(path):
 
 def test_other_files_are_refused_by_name(path, tmp_path):
     oc.save(path, {"a": np.zeros(3)})
-    with pytest.raises(oc.FormatError, match=r"not a file of an object: .*onecopy\.open reads arrays"):
+    with pytest.raises(oc.FormatError, match=r"object\.oc: .*onecopy\.open"):
         oc.load_object(path, trusted=True)
     with pytest.raises(FileNotFoundError):
         oc.load_object(tmp_path / "none.oc", trusted=True)

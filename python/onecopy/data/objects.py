@@ -5,14 +5,14 @@
     model = oc.share_object(train, key=oc.file_key(path)) # built once per machine, then loaded by every process
 
 The file is a valid safetensors file. The buffers of the object (numpy arrays, CPU tensors of torch, columns of pandas,
-buffers of Arrow) are arrays of it with names such as "coef_", which `onecopy.open` shows without running anything. The
-rest, usually a few kilobytes, is a pickle in the array "object.pickle".
+buffers of Arrow) are arrays of that file, with names such as "coef_"; `onecopy.open` shows them without running any
+code. The rest, usually a few kilobytes, is a pickle in the array "object.pickle".
 
-**Trust.** A pickle is a program: loading one runs whatever its author wrote. Only `load_object` and `share_object` do
-that: the first with ``trusted=True`` alone, the second for files in a store, which belongs to this user alone.
+**Trust.** A pickle is a program: loading one runs whatever its author wrote. Only two functions do that: `load_object`
+with ``trusted=True``, and `share_object` for files in a store, to which only this user has access.
 
-**When not to use it.** For rows of plain Python values: `onecopy.share` keeps them in the file as well, while a pickle
-makes all of them in each process. For weights alone: `onecopy.save`.
+**When not to use it.** For rows of plain Python values: `onecopy.share` keeps them in the file, while a pickle creates
+all of them in each process. For weights alone: `onecopy.save`.
 """
 
 from __future__ import annotations
@@ -28,25 +28,29 @@ from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from onecopy import arrays, store
+from onecopy import arrays
 from onecopy.base.load_report import Copied, LoadReport
 from onecopy.base.tensor_values import is_lazy, is_tensor, why_not_dense
 from onecopy.data import unpickle
 from onecopy.errors import FormatError, Kind
+from onecopy.store import Store, free_unused_memory, name_of, text_of, version_of as version_of_file
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
+    from weakref import ReferenceType
 
     from numpy.typing import NDArray
 
     from onecopy.arrays import ArrayFile
-    from onecopy.store import Artefact, Store
+    from onecopy.store import Artefact
+
+    Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
 __all__ = ["Copied", "LoadReport", "load_object", "save_object", "share_object"]
 
-_WARNED_BYTES = 1 << 20
-"""Bytes of copied data from which on they are logged."""
+T = TypeVar("T")
+_MIN_WARNED_BYTES = 1 << 20
 
 
 def load_object(
@@ -58,24 +62,25 @@ def load_object(
 ) -> Any:
     """Return the object that `save_object` wrote, with arrays that are views of the mapped file.
 
-    Nothing of the arrays is read. Processes that load one file share one copy of it, and a view keeps it mapped.
+    The call does not read the arrays. Processes that load one file share one copy of it, and a view keeps it mapped.
 
     **This runs code of the file**: unpickling calls whatever functions its author chose. Load only files that you
-    wrote, or that come from where you would install a program from; `onecopy.open` shows the arrays of any file.
+    wrote, or that come from a source from which you would install programs; `onecopy.open` shows the arrays of any
+    file.
 
     Parameters
     ----------
     path
         Path of the file, or an `Artefact` of a `Store`.
     trusted
-        Must be True: a statement of the caller that the file may run code in this process.
+        Must be True: the caller states that the file may run code in this process.
     private
-        Whether arrays are writable, on copy-on-write pages: the file never changes, and pages that are written become
-        private memory of this process. False: numpy arrays are read-only. Tensors of torch, which cannot be read-only,
-        are writable in either case.
+        Whether arrays are writable, on copy-on-write pages: the file never changes, and written pages become private
+        memory of this process. False: numpy arrays are read-only. Tensors of torch, which cannot be read-only, are
+        always writable.
     report
         Called with a `LoadReport`. None: the logger "onecopy" warns if the classes of the object copy 1 MiB or more of
-        the arrays when they are loaded, as the trees of scikit-learn do.
+        the arrays while they load, as the trees of scikit-learn do.
 
     Raises
     ------
@@ -86,10 +91,10 @@ def load_object(
     FormatError
         The file was not written by `save_object`, or it is damaged.
     ChecksumError, NoChecksum
-        The pickle does not match its checksum, or has none; nothing was unpickled. Arrays are not compared: they are
-        data (`ArrayFile.verify` does that).
+        The pickle does not match its checksum, or has none; nothing was unpickled. Arrays are data, and are not
+        compared (`ArrayFile.verify` does that).
     Exception
-        What the classes of the object raise; ImportError if they are missing here. A note has the path of the file and
+        The errors of the object's classes, such as ImportError if they are missing. A note has the path of the file and
         the versions with which it was written.
 
     Examples
@@ -104,10 +109,9 @@ def load_object(
     """
     if trusted is not True:
         raise ValueError(
-            f"load_object unpickles {path}, which runs code that the file contains: pass trusted=True if you trust its "
-            "author; onecopy.open shows its arrays without that"
+            f"load_object unpickles {path}, which runs code from the file: pass trusted=True if you trust its author; "
+            "onecopy.open shows its arrays without running code"
         )
-
     with arrays.open(path, private=True) as file:
         about = about_of(file)
         file.verify([name for name in (PICKLE, BUFFERS, SMALL) if name in file])
@@ -122,24 +126,35 @@ def load_object(
                 f"{file.path}: a {about.type}, saved by Python {about.python} with {versions or 'no packages'}"
             )
             raise
-        copied = {PICKLE: file.entry(PICKLE).nbytes}
+        pickled = file.entry(PICKLE).nbytes
     views.clear()
-    mapped = 0
-    for row, reference in zip(rows, alive, strict=True):
-        if reference() is not None:  # the object refers to it; its classes copied the others
+    _report(_loaded(file.path, pickled, rows, alive), report)
+    return value
+
+
+load_object.__kwdefaults__ = {**(load_object.__kwdefaults__ or {}), "trusted": False}  # only type checkers require it
+
+
+def _loaded(path: str, pickled: int, rows: list[Buffer], views: list[ReferenceType[Any]]) -> LoadReport:
+    """Return how many bytes are mapped, by the views that the object refers to; its classes copied the others."""
+    mapped, copied = 0, {PICKLE: pickled}
+    for row, view in zip(rows, views, strict=True):
+        if view() is not None:
             mapped += row.nbytes
         elif row.nbytes:
             copied[row.array] = copied.get(row.array, 0) + row.nbytes
-    reasons = {PICKLE: "what is no array is unpickled"}
+    reasons = {PICKLE: "everything except arrays is unpickled"}
     parts = [Copied(name, n, reasons.get(name, "copied by the classes of the object")) for name, n in copied.items()]
-    found = LoadReport(file.path, mapped, tuple(sorted(parts, key=lambda one: -one.bytes)))
+    return LoadReport(path, mapped, tuple(sorted(parts, key=lambda one: -one.bytes)))
+
+
+def _report(found: LoadReport, report: Callable[[LoadReport], object] | None) -> None:
     if report is not None:
         report(found)
-    elif sum(one.bytes for one in parts) >= _WARNED_BYTES:
+    elif sum(one.bytes for one in found.copied) >= _MIN_WARNED_BYTES:
         import logging
 
         logging.getLogger("onecopy").warning("onecopy: %s", found)
-    return value
 
 
 def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[NDArray[Any]]:
@@ -148,7 +163,7 @@ def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[ND
 
     memory = {name: file.memory_of(name).view for name in {row.array for row in rows}}
     views = []
-    for row in rows:  # numpy replaces a base that is a view of another array: the base of each must be a memoryview
+    for row in rows:  # a view whose base is an array would refer to the base of that array: use memoryviews
         view = np.ndarray(row.nbytes, np.uint8, memory[row.array][row.offset : row.offset + row.nbytes])
         view.flags.writeable = private or row.is_tensor
         views.append(view)
@@ -157,12 +172,10 @@ def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[ND
 
 # --- the file ---------------------------------------------------------------------------------------------------------
 #
-# How an object lies in a file: which arrays hold its buffers, and the description of it in the metadata.
-#
 # The file has one array for each buffer of 1 KiB and more, named after its path in the object, and these:
 #
 # * "object.pickle", U8: the pickle (protocol 5, buffers out of band).
-# * "object.buffers", I64 of shape (n, 4): a row for each buffer, in the order in which the pickle takes them: the
+# * "object.buffers", I64 of shape (n, 4): a row for each buffer, in the order in which the pickle needs them: the
 #   number of its array (0: "object.small"; i: the i-th of the list "arrays" in the metadata), the offset of its first
 #   byte there, its size in bytes, and 1 if it is memory of a torch tensor, else 0.
 # * "object.small", U8: all smaller buffers, each at a multiple of 16 bytes.
@@ -174,12 +187,12 @@ METADATA = "onecopy.object"
 PICKLE, BUFFERS, SMALL = "object.pickle", "object.buffers", "object.small"
 VERSION = 1
 MIN_BYTES = 1024
-"""Smaller buffers are in the array "object.small"."""
+"""Size of the smallest buffer with an array of its own."""
 SMALL_ALIGNMENT = 16
 
 
 class Buffer(NamedTuple):
-    """Where a buffer lies, as in a row of "object.buffers"."""
+    """Where a buffer is: a row of "object.buffers"."""
 
     array: str
     offset: int
@@ -201,18 +214,18 @@ class About(NamedTuple):
 
 
 def version_of(package: str) -> str | None:
-    """Return the version of a package as it is recorded; None if it is not imported, or has none."""
+    """Return the version of an imported package as it is recorded; None if the version is unknown."""
     module = sys.modules.get(package)
     version = getattr(module, "__version__", None)
-    return version if isinstance(version, str) else store.version_of(getattr(module, "__file__", None))
+    return version if isinstance(version, str) else version_of_file(getattr(module, "__file__", None))
 
 
 def about_of(file: ArrayFile) -> About:
-    """Return the description of the object in a file; FormatError if it has none, or a damaged or newer one."""
+    """Return the description of the object in a file; FormatError if it is missing, damaged or too new."""
     text = file.metadata.get(METADATA)
     if text is None:
         raise FormatError(
-            "not a file of an object: onecopy.save_object did not write it; onecopy.open reads arrays",
+            "expected a file of onecopy.save_object, found a file of arrays, which onecopy.open reads",
             Kind.NOT_THIS_FORMAT,
             path=file.path,
         )
@@ -223,7 +236,7 @@ def about_of(file: ArrayFile) -> About:
         raise _damaged(file, f"the metadata {METADATA!r} has no description of an object") from None
     if version != VERSION:
         raise FormatError(
-            f"written by a newer onecopy: version {version!r} of the layout of objects",
+            f"the layout of objects has version {version!r}, which needs a newer onecopy",
             Kind.UNSUPPORTED,
             path=file.path,
         )
@@ -239,7 +252,7 @@ def _has_types(kind: Any, arrays: Any, python: Any, packages: Any) -> bool:
 
 
 def buffers_of(file: ArrayFile, names: list[str]) -> list[Buffer]:
-    """Return where the buffers lie, in bounds of their arrays; FormatError if the table does not match the arrays."""
+    """Return where the buffers are; FormatError if one is outside of the arrays."""
     sizes = {entry.name: entry.nbytes for entry in file.entries}
     missing = [name for name in (PICKLE, BUFFERS, SMALL, *names) if name not in sizes]
     if missing:
@@ -260,12 +273,6 @@ def _damaged(file: ArrayFile, what: str, kind: Kind = Kind.MALFORMED) -> FormatE
     return FormatError(f"damaged file of an object: {what}", kind, path=file.path)
 
 
-T = TypeVar("T")
-
-
-load_object.__kwdefaults__ = {**(load_object.__kwdefaults__ or {}), "trusted": False}  # only type checkers require it
-
-
 def share_object(
     factory: Callable[[], T],
     key: str,
@@ -278,9 +285,9 @@ def share_object(
     """Return the object that a function makes, built once per machine, with arrays that all processes share.
 
     The first process of the machine that calls this function calls `factory` and writes the object to the store
-    (`save_object`); it and all others, in this run and later ones, load it from there (`load_object`), without reading
-    the arrays. The object is unpickled from the store, a folder that belongs to this user alone, after its owner and
-    the checksums of the pickle were checked.
+    (`save_object`). All processes, in this run and later ones, load it from there (`load_object`) without reading the
+    arrays. Before unpickling, the call checks the owner of the store, to which only this user has access, and the
+    checksums of the pickle.
 
     Parameters
     ----------
@@ -306,7 +313,7 @@ def share_object(
     TimeoutError, FileChanged, ChildProcessError
         See `onecopy.Store.get_or_build`.
     Exception
-        What `factory` raises, or the classes of the object when they are pickled or unpickled.
+        The errors of `factory`, and of the object's classes while they are pickled or unpickled.
 
     Examples
     --------
@@ -320,8 +327,6 @@ def share_object(
         raise TypeError(
             f"share_object needs a function that returns the object, not a {type(factory).__name__}: pass lambda: data"
         )
-    from onecopy.store import Store, name_of, text_of  # loading an object needs none of it
-
     name = f"{text_of(key)}, object by {name_of(factory)}"
     value: T = stored_object(factory, name, Store.of(store), source, private=private, report=report)
     return value
@@ -336,7 +341,7 @@ def stored_object(
     private: bool = False,
     report: Callable[[LoadReport], object] | None = None,
 ) -> Any:
-    """Return the object that `make` returns, by a key that identifies what it is made from."""
+    """Return the object that `make` returns, under a key that identifies what it is made from."""
 
     def find(name: str) -> Artefact:
         return place.get_or_build(name, lambda path: save_object(path, make(), durable=place.durable), source=source)
@@ -346,31 +351,27 @@ def stored_object(
     if versions := _other_versions(found):
         found = find(f"{name}, {versions}")
     if found.built:
-        store.free_unused_memory()
+        free_unused_memory()
     return load_object(found, trusted=True, private=private, report=report)
 
 
 def _other_versions(found: Artefact) -> str:
-    """Return the versions of the packages of an object if any is another one now; empty if all are the same."""
+    """Return the installed versions of an object's packages if any has changed; else empty text."""
     with arrays.open(found) as file:
         saved = about_of(file).packages
     now = dict[str, str | None]()
     for name in saved:
-        with suppress(ImportError):  # unpickling, which imports it as well, raises the error
+        with suppress(ImportError):  # unpickling will raise it
             import_module(name)
         now[name] = version_of(name)
     return ", ".join(f"{name} {version}" for name, version in now.items()) if now != saved else ""
 
 
-if TYPE_CHECKING:
-    Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
-
-
-class Part(NamedTuple):
-    """A buffer that is not in the pickle."""
+class _Part(NamedTuple):
+    """A buffer outside of the pickle; the memory of tensors is one buffer, however many tensors share it."""
 
     name: str
-    """The path of its array in the object, or the class that holds it; not unique."""
+    """Path of its array in the object, or the class that has it; not unique."""
     content: Any
     """What is saved: an array or tensor with the type and shape of the data, or its bytes."""
     raw: memoryview
@@ -378,31 +379,19 @@ class Part(NamedTuple):
     is_tensor: bool
 
 
-class _Storage(NamedTuple):
-    """The memory of tensors, pickled once however many tensors share it."""
-
-    name: str
-    content: Any
-    raw: NDArray[Any]
-
-
 def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
-    """Return an array as it is saved; as bytes, with an axis for those of an element, if safetensors lacks its type."""
+    """Return an array as it is saved: as bytes, with an axis more, if safetensors lacks its type."""
     little = flat.dtype.newbyteorder("<") == flat.dtype
     return flat if little and arrays.of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
 
 
 def _is_spacy_vectors(value: Any) -> bool:
-    """Return whether a value is a table of vectors of spaCy, which pickles itself as bytes."""
     kind = type(value)
     return (kind.__module__, kind.__name__) == ("spacy.vectors", "Vectors") and is_array(value.data)
 
 
 def _arrow_of(value: Any) -> Any:
-    """Return a frame or series of polars, which pickles itself as bytes, as an Arrow table; None if it is neither.
-
-    None also without pyarrow, and for what Arrow does not give back as it was, such as columns of Python objects.
-    """
+    """Return a frame or series of polars as an Arrow table; None if it is neither, or Arrow would change it."""
     polars = sys.modules.get("polars")
     if polars is None or type(value) not in (polars.DataFrame, polars.Series):
         return None
@@ -410,42 +399,41 @@ def _arrow_of(value: Any) -> Any:
         frame = value if type(value) is polars.DataFrame else value.to_frame()
         table = frame.to_arrow(compat_level=polars.CompatLevel.newest())
         return table if unpickle.polars_frame(table).schema == frame.schema else None
-    except Exception:  # any: of polars, of Arrow, or pyarrow is missing
+    except Exception:  # any: from polars or Arrow, or pyarrow is missing
         return None
 
 
 class _Buffers:
-    """The buffers that are left out of a pickle.
+    """The buffers outside of a pickle.
 
-    It does not refer to the pickler, which refers to it: in a cycle they would stay until the garbage collector clears
-    them, and it clears views of memory that is still exported, which crashes classes such as trees of scikit-learn.
+    It must not refer to the pickler: in a cycle with it, the buffers would stay until the garbage collector cleared
+    them, and clearing views of memory that is still exported crashes classes such as trees of scikit-learn.
     """
 
     def __init__(self) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[_Part] = []
         self.owner = ""
         """The class whose object is being pickled."""
-        self._described: dict[int, tuple[pickle.PickleBuffer, Part]] = {}
-        """By `id` of a buffer, which is kept, so that the number is not used again."""
+        self._waiting: dict[int, tuple[pickle.PickleBuffer, _Part]] = {}  # by `id` of the buffer
 
     def name(self, kind: str) -> str:
-        """Return a name for the next buffer, whose path in the object is not known."""
+        """Return a name for the next buffer, whose path in the object is unknown."""
         return f"{self.owner or kind} {len(self.parts)}"
 
-    def describe(self, raw: NDArray[Any], name: str, content: Any, *, is_tensor: bool) -> pickle.PickleBuffer:
-        """Return a buffer with the bytes of an array, which `take` saves under its name."""
-        buffer = pickle.PickleBuffer(raw.data)
-        self._described[id(buffer)] = buffer, Part(name, content, buffer.raw(), is_tensor)
+    def add(self, part: _Part) -> pickle.PickleBuffer:
+        """Return the buffer of a part for the pickler, which then passes it to `take`."""
+        buffer = pickle.PickleBuffer(part.raw)
+        self._waiting[id(buffer)] = buffer, part
         return buffer
 
     def take(self, buffer: pickle.PickleBuffer) -> None:
-        """Keep a buffer out of the pickle; called in the order in which the pickle takes them."""
+        """Keep a buffer out of the pickle."""
         import numpy as np
 
-        _, part = self._described.pop(id(buffer), (None, None))
-        if part is None:  # of another library, such as Arrow
+        _, part = self._waiting.pop(id(buffer), (None, None))
+        if part is None:  # from another library, such as Arrow
             raw = buffer.raw()
-            part = Part(self.name("buffer"), np.frombuffer(raw, np.uint8), raw, False)
+            part = _Part(self.name("buffer"), np.frombuffer(raw, np.uint8), raw, False)
         self.parts.append(part)
 
 
@@ -455,10 +443,10 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, protocol=5, buffer_callback=self.buffers.take)
         self.modules: set[str] = set()
         self._paths = paths
-        self._storages: dict[int, _Storage] = {}
+        self._storages: dict[int, _Part] = {}
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how an array, tensor or storage is made; NotImplemented for what pickles itself."""
+        """Return a function and its arguments for an array, tensor or storage; NotImplemented for other objects."""
         if isinstance(value, (type, FunctionType)):
             self.modules.add(str(value.__module__).partition(".")[0])
             return NotImplemented
@@ -466,9 +454,8 @@ class _Pickler(pickle.Pickler):
             return self._reduced_array(value)
         if is_tensor(value):
             return self._reduced_tensor(value)
-        if type(value) is _Storage:
-            buffer = self.buffers.describe(value.raw, value.name, value.content, is_tensor=True)
-            return unpickle.storage, (buffer,)
+        if type(value) is _Part:
+            return unpickle.storage, (self.buffers.add(value),)
         if (reduced := self._reduced_of_library(value)) is not None:
             return reduced
         if not hasattr(value, "__qualname__") and type(value).__module__.partition(".")[0] != "numpy":
@@ -476,7 +463,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
     def _reduced_of_library(self, value: Any) -> Reduced | None:
-        """Return how an object is made that its library would pickle as bytes; None for any other."""
+        """Return a function and its arguments for an object that its library would pickle as bytes; else None."""
         if (table := _arrow_of(value)) is not None:
             self.buffers.owner, self.modules = type(value).__name__, self.modules | {"polars"}
             return (unpickle.polars_frame if self.buffers.owner == "DataFrame" else unpickle.polars_series), (table,)
@@ -490,15 +477,15 @@ class _Pickler(pickle.Pickler):
         import numpy as np
 
         if type(value) not in (np.ndarray, np.memmap) or value.dtype.hasobject or value.dtype.itemsize == 0:
-            return NotImplemented  # pickled by numpy: the data is in the pickle
+            return NotImplemented  # numpy puts the data into the pickle
         array = np.asarray(value)
         order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
         if not array.flags.forc:
             array = array.copy()
         flat = array.T if order == "F" else array
-        raw = flat.reshape(-1).view(np.uint8)  # not the buffer of the array: datetime64 and bfloat16 have none
-        buffer = self.buffers.describe(raw, self._name(value), _content(flat, raw), is_tensor=False)
-        return unpickle.array, (buffer, array.dtype, array.shape, order)
+        raw = flat.reshape(-1).view(np.uint8)  # arrays of datetime64 and bfloat16 have no buffer
+        part = _Part(self._name(value), _content(flat, raw), raw.data, False)
+        return unpickle.array, (self.buffers.add(part), array.dtype, array.shape, order)
 
     def _reduced_tensor(self, value: Any) -> Reduced | Any:
         import torch
@@ -509,14 +496,14 @@ class _Pickler(pickle.Pickler):
             return unpickle.parameter, (data, value.requires_grad)
         plain = type(value) is torch.Tensor and value.device.type == "cpu" and value.is_leaf
         if not plain or why_not_dense(value) or is_lazy(value) or value.__dict__ or value._backward_hooks:
-            return NotImplemented  # pickled by torch: the data is in the pickle
+            return NotImplemented  # torch puts the data into the pickle
         memory = value.untyped_storage()
         storage = self._storages.get(memory._cdata)
         if storage is None:
             raw = torch.empty(0, dtype=torch.uint8).set_(memory).numpy()
             whole = value.is_contiguous() and value.nbytes == memory.nbytes() and not value.dtype.is_complex
             content = value.detach() if whole else raw
-            storage = self._storages[memory._cdata] = _Storage(self._name(value), content, raw)
+            storage = self._storages[memory._cdata] = _Part(self._name(value), content, raw.data, True)
         dtype, shape, strides = str(value.dtype).removeprefix("torch."), tuple(value.shape), value.stride()
         return unpickle.tensor, (storage, dtype, value.storage_offset(), shape, strides, value.requires_grad)
 
@@ -525,23 +512,18 @@ class _Pickler(pickle.Pickler):
 
 
 _MAX_OBJECTS = 100_000
-"""Objects that are visited; arrays that are not found until then are named after the class that holds them."""
+"""Number of objects that are visited; arrays beyond them are named after the class that has them."""
 _MAX_ITEMS = 1000
-"""Items of a list or dict that are visited."""
-_MAX_NAME = 200
-"""Characters of a name."""
-_OF_MODULES = ("_modules", "_parameters", "_buffers")
-"""Attributes of modules of torch, which names of weights leave out: "0.weight"."""
+"""Number of items of a list or dict that are visited."""
+_MAX_NAME_LENGTH = 200
+_TORCH_MODULE_ATTRIBUTES = ("_modules", "_parameters", "_buffers")
+"""Attributes that the names of weights, such as "0.weight", leave out."""
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type)
 
 
 def paths_of(value: Any) -> dict[int, str]:
-    """Return the paths of the arrays and tensors in an object by their `id`; the shortest path of each.
+    """Return the shortest path of each array and tensor in an object, by `id`; no method of the object is called.
 
-    No method of the object is called: attributes are read from ``__dict__``.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> inner = np.zeros(3)
     >>> paths_of({"layers": [inner], "x y": 1})[id(inner)]
@@ -563,7 +545,7 @@ def paths_of(value: Any) -> dict[int, str]:
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a value is a numpy array; does not import numpy."""
+    """Return whether a value is a numpy array, without importing numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
@@ -584,7 +566,7 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _joined(path: str, key: Any) -> str:
-    if key in _OF_MODULES:
+    if key in _TORCH_MODULE_ATTRIBUTES:
         return path
     if isinstance(key, str) and (key.isidentifier() or key.isdigit()):
         return f"{path}.{key}" if path else key
@@ -594,8 +576,8 @@ def _joined(path: str, key: Any) -> str:
 
 
 def _unique(wanted: str, taken: set[str]) -> str:
-    """Return the wanted name as valid text, with a number if it is taken, and add it to the names that are."""
-    text = wanted.encode("utf-8", "backslashreplace").decode()[:_MAX_NAME]
+    """Return the wanted name as valid text, with a number if it is taken, and add it to the taken names."""
+    text = wanted.encode("utf-8", "backslashreplace").decode()[:_MAX_NAME_LENGTH]
     if text.startswith("#") or not text:  # reserved by the file format
         text = f"array {text}"
     name, number = text, 1
@@ -615,12 +597,12 @@ def save_object(
 ) -> None:
     """Write an object to a file from which `load_object` maps its arrays.
 
-    The file is a valid safetensors file, written complete or not at all, with checksums, as by `onecopy.save`. These
-    are arrays of the file, at multiples of 64 bytes: numpy arrays, CPU tensors of torch, and all buffers that classes
-    pass on with pickle protocol 5 (pandas, SciPy, scikit-learn, Arrow). They are named after their paths in the object,
-    "coef_" or "layers.0.weight", and arrays of Fortran order appear transposed. Everything else is a pickle in the
-    array "object.pickle": also arrays of Python objects, subclasses of arrays other than `numpy.memmap`, and what other
-    classes pickle as bytes.
+    The file is a valid safetensors file, written complete or not at all, with checksums, as by `onecopy.save`. It has
+    an array, at a multiple of 64 bytes, for each numpy array, CPU tensor of torch, and buffer that a class passes on
+    with pickle protocol 5 (pandas, SciPy, scikit-learn, Arrow). The arrays are named after their paths in the object,
+    "coef_" or "layers.0.weight"; arrays of Fortran order appear transposed. The array "object.pickle" has everything
+    else as a pickle, including arrays of Python objects, subclasses of arrays other than `numpy.memmap`, and data that
+    other classes pickle as bytes.
 
     Parameters
     ----------
@@ -636,7 +618,7 @@ def save_object(
     OSError, ValueError
         As for `onecopy.save`.
     Exception
-        The object cannot be pickled; the exception of its class, usually pickle.PicklingError or TypeError.
+        The object cannot be pickled; usually pickle.PicklingError or TypeError, from its class.
 
     Examples
     --------
@@ -654,7 +636,7 @@ def save_object(
     pickler = _Pickler(text, paths_of(value))
     pickler.dump(value)
     packages = {name: version for name in sorted(pickler.modules - {"onecopy"}) if (version := version_of(name))}
-    large, rows, small = _placed(pickler.buffers.parts)
+    large, rows, small = _place(pickler.buffers.parts)
     kind = type(value)
     about = About(f"{kind.__module__}.{kind.__qualname__}", list(large), python_version(), packages)
     own = {
@@ -673,12 +655,12 @@ def save_object(
 
 
 def python_version() -> str:
-    """Return the version of Python as it is recorded: "3.11"."""
+    """Return the version of Python as it is recorded, such as "3.11"."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _placed(parts: list[Part]) -> tuple[dict[str, Any], list[tuple[int, int, int, int]], bytearray]:
-    """Return the arrays that hold one buffer each, the rows of "object.buffers", and "object.small"."""
+def _place(parts: list[_Part]) -> tuple[dict[str, Any], list[tuple[int, int, int, int]], bytearray]:
+    """Return the arrays with one buffer each, the rows of "object.buffers", and "object.small"."""
     arrays: dict[str, Any] = {}
     rows, small, names = [], bytearray(), {PICKLE, BUFFERS, SMALL}
     for part in parts:
