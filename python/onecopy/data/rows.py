@@ -12,11 +12,12 @@
     boxes["a.jpg"], boxes.select(train)
 
 Opening builds nothing and reads no data. A pickled List contains the path and the identity of its file, less than 200
-bytes, so it can be passed to DataLoader workers and other processes cheaply with any start method. Keys of a Dict are
-str, bytes, int, float, bool, None, and tuples of these.
+bytes, so passing it to DataLoader workers and other processes is cheap with any start method. Keys of a Dict are str,
+bytes, int, float, bool, None, and tuples of these.
 
-Reading random rows of a mapped file is dominated by cache misses, one after the other. `take` reads all rows of a batch
-in one call of the compiled module, which prefetches them, creates no Python objects for numbers, and releases the GIL.
+Cache misses, one after the other, dominate the time of reading random rows of a mapped file. `take` reads all rows of a
+batch in one call of the compiled module, which prefetches them, creates no Python objects for numbers, and releases the
+GIL.
 
 **Threads.** All methods may be called from any thread.
 """
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from onecopy.store import Artefact
 
     Base = Sequence
-else:  # the compiled base class has its own metaclass; registered as a Sequence below
+else:  # the compiled base class has its own metaclass, so that List is registered as a Sequence below
     Base = Generic
 
 
@@ -69,8 +70,8 @@ _ADVICE = "shared data is read-only: change it before it is shared, or change a 
 class Origin:
     """The open file of records, shared by all lists and views of it.
 
-    `core` is the file of the compiled module, which is sufficient for reading rows; `onecopy.arrays` is loaded on
-    demand. `trusted` is True for files that this job wrote for itself: their pickled values are unpickled.
+    `core` is the file in the compiled module, which suffices for reading rows; `onecopy.arrays` is loaded on demand.
+    `trusted` is True for files that this job wrote for itself: their pickled values are unpickled.
     """
 
     def __init__(self, core: _core.ArrayFile, given: str, source: _core.RecordSource, *, trusted: bool) -> None:
@@ -85,7 +86,7 @@ class Origin:
         return arrays.OneFile.of_compiled(self.core, self.given)
 
     def path(self) -> str:
-        """Return a path by which other processes can open the file while this process has it open."""
+        """Return a path with which other processes can open the file while this process has it open."""
         if not self.given.startswith("/proc/"):
             return absolute(self.given)
         return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
@@ -97,7 +98,7 @@ class Origin:
 
 
 class Backed(Closeable):
-    """Base class of lists and dicts of records: access to their file; errors of writing methods give advice."""
+    """Base class of lists and dicts of records: access to their file, and advice in errors of writing methods."""
 
     _origin: Origin
     report: Artefact | None = None
@@ -118,7 +119,7 @@ class Backed(Closeable):
 
     @property
     def path(self) -> str:
-        """Path of the file; a path under /proc, valid while this process has it open, for data without a key."""
+        """Path of the file; for data without a key a path under /proc, valid while this process has the file open."""
         return self._origin.path()
 
     @property
@@ -195,14 +196,14 @@ class List(_core.Rows, Backed, Joined[T]):
     ) -> None:
         super().__init__(rows)
         self._origin = origin
-        self._fields = fields  # path of nested fields from the rows of the file to these rows
+        self._fields = fields  # names of nested fields, from the rows of the file to these rows
 
     def _derive(self, rows: _core.Rows) -> Self:
         return type(self)(rows, self._origin, self._fields)
 
     # --- sequence -------------------------------------------------------------------------------------------------
 
-    if TYPE_CHECKING:  # implemented in the compiled module
+    if TYPE_CHECKING:  # the compiled module has it
 
         @overload
         def __getitem__(self, index: SupportsIndex) -> T: ...
@@ -224,7 +225,7 @@ class List(_core.Rows, Backed, Joined[T]):
         return self._rows_iter(backwards=True)
 
     def _different(self) -> Self:
-        """Return the first row if the type of the rows makes all of them equal, else all rows."""
+        """Return all rows, or only the first if their type makes all of them equal."""
         return self[:1] if self._rows_alike else self
 
     def __contains__(self, value: object) -> bool:
@@ -244,7 +245,7 @@ class List(_core.Rows, Backed, Joined[T]):
         return found * len(self) if self._rows_alike else found
 
     def select(self, indices: Iterable[SupportsIndex]) -> Self:
-        """Return some rows, in any order and with repetitions, as a List of 8 bytes per index, without copying a row.
+        """Return some rows, in any order and with repetitions, as a List that takes 8 bytes per index; copies no row.
 
         Negative indices count from the end.
 
@@ -285,22 +286,20 @@ class List(_core.Rows, Backed, Joined[T]):
         >>> oc.share([{"id": 7}, {"id": 300}]).column("id").numpy()
         array([  7, 300], dtype=int16)
         """
-        schema, why = self.schema, ""
+        schema, cannot = self.schema, "cannot view this column as an array"
         if schema.kind not in {"integer", "real", "number"}:
-            why = f"its type is {schema}, and only numbers are stored contiguously"
-        elif schema.nullable:
-            why = "it contains None; take() converts None to NaN"
-        elif self._rows_places is not None:
-            why = "its rows are a selection; take() copies them"
-        if why:
-            raise TypeError(f"cannot view this column as an array: {why}")
-        start, step, size = self._rows_range
-        rows = range(start, start + step * size, step)
+            raise TypeError(f"{cannot}: its type is {schema}, and only numbers are stored contiguously")
+        if schema.nullable:
+            raise TypeError(f"{cannot}: it contains None; take() converts None to NaN")
+        if self._rows_places is not None:
+            raise TypeError(f"{cannot}: its rows are a selection; take() copies them")
+        start, step, count = self._rows_range
+        stop = start + step * count
         whole: NDArray[Any] = self._rows_view()
-        return whole[start : rows.stop if rows.stop >= 0 else None : step]
+        return whole[start : stop if stop >= 0 else None : step]
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
-        """Return several rows as a list, prefetching the memory of each row while the one before is decoded.
+        """Return several rows as a list; the memory of each row is prefetched while the one before is decoded.
 
         The fetcher of ``torch.utils.data.DataLoader`` calls this with the indices of a batch.
         """
@@ -368,7 +367,7 @@ class Chain(Joined[T], Sequence[T]):
 
 
 class _Short(reprlib.Repr):
-    """A `reprlib.Repr` that keeps the keys of dicts in their order, where the base class sorts them."""
+    """A `reprlib.Repr` that keeps the order of the keys of dicts, which the base class sorts."""
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         """Return the first entries of a dict as text."""
@@ -385,7 +384,7 @@ _SHORT = _Short()
 
 
 def _start(shown: Iterator[str], count: int, brackets: str) -> str:
-    """Return the first two of `count` texts in brackets; the message of the error if one cannot be decoded."""
+    """Return the first two of `count` texts in brackets; the message of the error if a row cannot be decoded."""
     try:
         first = list(itertools.islice(shown, 2))
     except FormatError as error:
@@ -394,7 +393,7 @@ def _start(shown: Iterator[str], count: int, brackets: str) -> str:
 
 
 def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
-    """Return row numbers given as a list, array, tensor or range as a contiguous int64 array."""
+    """Return row numbers, given as a list, array, tensor or range, as a contiguous int64 array."""
     import numpy as np
 
     numbers = np.asarray(indices if hasattr(indices, "__array__") or hasattr(indices, "__len__") else list(indices))
@@ -408,7 +407,7 @@ def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
 
 
 class Table(List[T]):
-    """The rows of a records file that are all dicts with str keys: a `List` with columns.
+    """A `List` with columns: the rows of a records file, if all of them are dicts with str keys.
 
     Created by `onecopy.share` and `onecopy.open_records`.
 
@@ -458,8 +457,8 @@ class Table(List[T]):
         Returns
         -------
         dict
-            One entry per column, in the order of `columns`. Its form depends on the type of the column (see `schema`),
-            and so is the same for every batch:
+            One entry per column, in the order of `columns`. Its form depends only on the type of the column (see
+            `schema`), so it is the same for every batch:
 
             * integers: an array of the narrowest type that fits the column. If the column contains None anywhere:
               float64 with NaN for None, where integers beyond 2**53 are rounded, as in pyarrow and pandas.
@@ -560,7 +559,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         super().__init__(source)
         self._origin = origin
 
-    if TYPE_CHECKING:  # implemented in the compiled module
+    if TYPE_CHECKING:  # the compiled module has it
 
         def __getitem__(self, key: Any) -> V: ...
 
@@ -569,7 +568,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
 
     def keys(self) -> KeysView[K]:
         """Return the keys, in the order in which they were written."""
-        return KeysView(self)  # Dict is registered as a Mapping below: a compiled class has its own metaclass
+        return KeysView(self)
 
     def values(self) -> List[V]:
         """Return the values in the order of the keys, without a copy: a Table if all values are dicts, else a List."""
@@ -580,7 +579,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return _Items(self)
 
     def select(self, keys: Iterable[K]) -> List[V]:
-        """Return the values of some keys, in their order, as a List or a Table; takes 8 bytes per key, copies no value.
+        """Return the values of some keys as a List or Table that takes 8 bytes per key; copies no value.
 
         Raises
         ------
@@ -622,11 +621,11 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return attach, self._origin.handle(None)
 
 
-Mapping.register(Dict)
+Mapping.register(Dict)  # as above
 
 
 class _Items(ItemsView[K, V]):
-    """Items that iterate over keys and values in parallel, without a lookup per key."""
+    """Items whose iteration needs no lookup per key."""
 
     _mapping: Dict[K, V]
 
@@ -646,22 +645,21 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[KindT]) -> 
 
 
 def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None = None) -> Any:
-    """Open a file of records by mapping, as a List, a Table (a List whose rows are all dicts) or a Dict.
+    """Map a file of records, and return a List, a Table (a List whose rows are all dicts) or a Dict.
 
-    Opening reads no data and executes no code of the file; `onecopy.data.types` describes how values of classes are
-    read.
+    Opening reads no data and runs no code from the file; `onecopy.data.types` describes how values of classes are read.
 
     Parameters
     ----------
     path
         Path of a file that `onecopy.share`, `onecopy.records.save` or a `Writer` wrote, or an `Artefact` of a `Store`.
     kind
-        The expected class, `List`, `Table` or `Dict`, which is also the static type of the result; None: any.
+        The expected class, `List`, `Table` or `Dict`, which is also the static type of the result. None: any.
 
     Raises
     ------
     FormatError
-        The file does not contain records, or not of that kind, or its buffers do not match its schema.
+        The file contains no records, or records of another kind, or its buffers do not match its schema.
     OSError
         The file cannot be opened or mapped: FileNotFoundError, PermissionError, ...
 
@@ -678,9 +676,8 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     opened = of_path(given, trusted=False, handle=handle)
     if kind is not None and not isinstance(opened, kind):
         opened.close()
-        raise FormatError(
-            f"not a {kind.__name__} of records: it is a {type(opened).__name__}", Kind.NOT_THIS_FORMAT, path=given
-        )
+        found = f"expected a {kind.__name__} of records, found a {type(opened).__name__}"
+        raise FormatError(found, Kind.NOT_THIS_FORMAT, path=given)
     return opened
 
 
@@ -694,7 +691,7 @@ def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None)
 
 
 def of_descriptor(descriptor: int, *, trusted: bool) -> Any:
-    """Open an unnamed file, and close its descriptor: the mapping keeps the file."""
+    """Open an unnamed file, and close its descriptor, which the mapping does not need."""
     try:
         return of_path(f"/proc/self/fd/{descriptor}", trusted=trusted)
     finally:
@@ -707,7 +704,7 @@ def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()
 
 
 def _maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Any:
-    from onecopy.data import types  # here, because it imports many modules, and most rows have no such objects
+    from onecopy.data import types  # it imports many modules, and most rows have no such objects
 
     return types.maker_of(name, kinds, pickles=pickles)
 
@@ -719,7 +716,7 @@ def attach(
     fields: tuple[str | int, ...] = (),
     trusted: bool = False,
 ) -> List[Any] | Dict[Any, Any]:
-    """Open the rows that a pickled List, Table or Dict refers to; FileChanged or FileNotFoundError if they are gone."""
+    """Open the rows of a pickled List, Table or Dict; FileChanged or FileNotFoundError if their file is gone."""
     try:
         core, source, kind = _core.open_rows(path, _maker_of, trusted=trusted, expected=identity)
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`Schema`, the type of a column and what is below it; `Ragged`, a column of lists in arrays."""
+"""`Schema`, the type of a column with all types inside it; `Ragged`, a column of lists in arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Ragged", "Schema"]
 
 
 class Schema(NamedTuple):
-    """The type of the values at one position in the rows, with the types below it; printed, it has one line per field.
+    """The type of the values at one position in the rows, with the types inside it; printed, it has a line per field.
 
     Examples
     --------

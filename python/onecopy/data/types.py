@@ -5,10 +5,10 @@ of other types are stored as a plain value with the name of the type: a `datetim
 name of its member, a dataclass as the dict of its fields. Reading returns an object of the same type with the same
 value. Types are matched exactly: an object of a subclass is not stored as its base class, but refused.
 
-Reading never executes code that a file names, and calls no constructor of a class: attributes are set directly. A value
-of a class whose module this program has not imported is read as an `Unloaded`, a placeholder with the name of the type
-and the stored value. Reading it again after importing the module returns the object; saving it stores the original
-value. Pickles are read only by ``share(..., codec="pickle")``.
+Reading never runs code that a file names, and calls no constructor of a class: attributes are set directly. A value of
+a class whose module this program has not imported is read as an `Unloaded`, a placeholder with the name of the type and
+the stored value. Reading it again after importing the module returns the object; saving it stores the original value.
+Only ``share(..., codec="pickle")`` reads pickles.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ from onecopy.base.tensor_values import resolved
 from onecopy.errors import FormatError, Kind, NotShareable
 
 T = TypeVar("T")
-ToPlain = Callable[[Any], Any]
-FromPlain = Callable[[Any], Any]
-Location = tuple[str, Any]  # (name of the type, plain value)
-Kinds = tuple[str, ...]
-"""Kinds of the plain values of a type, from the schema of a file: ("list",), ("record", "map"), ..."""
+Convert = Callable[[Any], Any]
+NamedValue = tuple[str, Any]
+"""The name of a type and a plain value."""
 
 CODEC = "codec"
-"""Key in the metadata of a file whose value is "pickle" if the file may contain pickles."""
+"""Key in the metadata of a file; its value is "pickle" if the file may contain pickles."""
 
-_MAX_FRACTION_BITS = 1 << 18  # of numerator and denominator together; the time to reduce them is quadratic
+_MAX_FRACTION_BITS = 1 << 18  # of numerator and denominator together, because reducing them takes quadratic time
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1)
 
@@ -98,13 +96,13 @@ class Unloaded:
         return f"<Unloaded {what}{where}{self.name} {self.fields!r}: {todo}, then read it again>"
 
 
-_NEEDED = {"torch.Tensor": "torch", "ZoneInfo": "tzdata", "datetime": "tzdata", "time": "tzdata"}
-"""Modules without which values of supported types are read as `Unloaded`."""
+_MODULES = {"torch.Tensor": "torch", "ZoneInfo": "tzdata", "datetime": "tzdata", "time": "tzdata"}
+"""Modules that some supported types need; without them, values are read as `Unloaded`."""
 
 
 def _place_of(type_name: str) -> tuple[str, str]:
-    """Return the module that defines a type, and its name there, from the name of the type in a file."""
-    *_, module, name = [_NEEDED.get(type_name, ""), *type_name.split(":")]
+    """Return the module of a type and its name there, from the name of the type in a file."""
+    *_, module, name = [_MODULES.get(type_name, ""), *type_name.split(":")]
     return module, name.removeprefix(f"{module}.")
 
 
@@ -141,7 +139,7 @@ def register(
     _FROM_PLAIN[known] = from_plain
 
 
-def plain_of(value: Any) -> Location | None:
+def plain_of(value: Any) -> NamedValue | None:
     """Return the name of the type of a value and its plain value; None if the type is not supported."""
     kind = type(value)
     if (known := _TO_PLAIN.get(kind)) is not None:
@@ -158,8 +156,8 @@ def plain_of(value: Any) -> Location | None:
     return (value.type_name, value.fields) if kind is Unloaded else None
 
 
-def plain_or_pickle(value: Any) -> Location:
-    """Return the same as `plain_of`, or ("pickle", pickled value) for unsupported types (``codec="pickle"``)."""
+def plain_or_pickle(value: Any) -> NamedValue:
+    """Return the result of `plain_of`, or ("pickle", pickled value) for an unsupported type."""
     try:
         found = plain_of(value)
     except NotShareable:
@@ -167,35 +165,33 @@ def plain_or_pickle(value: Any) -> Location:
     return found or ("pickle", pickle.dumps(value, protocol=5))
 
 
-def maker_of(name: str, kinds: Kinds, *, pickles: bool = False) -> FromPlain:
+def maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Convert:
     """Return the function that converts plain values to a type, given its name in the file; imports no module.
 
-    FormatError if the type is a pickle and `pickles` is False, or cannot be made from plain values of these kinds.
+    `kinds` are those of the plain values in the schema: ("list",), ("record", "map"), ... FormatError if the type
+    cannot be made from them, or is a pickle and `pickles` is False.
     """
     if name == "pickle":
         if pickles:
             return pickle.loads
         raise FormatError(
-            "cannot read a pickled value: only the job that wrote it may, because it can execute code", Kind.UNSUPPORTED
+            "cannot read a pickled value, which may run code: only the job that wrote it reads it", Kind.UNSUPPORTED
         )
     if name in _FROM_PLAIN:
         expected = _KINDS.get(name)
         if expected and not set(kinds) <= expected:
-            raise FormatError(
-                f"a value of the type {name!r} cannot be stored as {' or '.join(kinds)}", Kind.INCONSISTENT
-            )
+            raise FormatError(f"a value of type {name!r} cannot be stored as {' or '.join(kinds)}", Kind.INCONSISTENT)
         return _FROM_PLAIN[name]
 
     def make(plain: Any) -> Any:
-        # Searched for each value, because the module may be imported after the file was opened.
-        found = _loaded(name)
+        found = _loaded(name)  # for each value, because the module may be imported after the file was opened
         return Unloaded(name, plain) if found is None else found(plain)
 
     return make
 
 
-def _loaded(name: str) -> FromPlain | None:
-    """Return the function that makes values of a class or registered type; None if this program has not loaded it."""
+def _loaded(name: str) -> Convert | None:
+    """Return the function that makes values of a class or registered type; None if the program has not loaded it."""
     if name in _FROM_PLAIN:
         return _FROM_PLAIN[name]
     kind, _, place = name.partition(":")
@@ -209,15 +205,13 @@ def _loaded(name: str) -> FromPlain | None:
         found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
     is_kind, make = _CLASSES[kind]
     if not (isinstance(found, type) and is_kind(found)):
-        raise FormatError(
-            f"a value has the type {module}.{qualname}, which is no {kind} in this program", Kind.INCONSISTENT
-        )
+        raise FormatError(f"expected {module}.{qualname} to be a {kind}, as in the file", Kind.INCONSISTENT)
     return make(found)
 
 
 def _of_class(kind: str, cls: type) -> str:
     if "<locals>" in cls.__qualname__:
-        raise NotShareable(f"its class {cls.__qualname__} is defined in a function: other processes cannot import it")
+        raise NotShareable(f"the class {cls.__qualname__} is defined in a function: other processes cannot import it")
     return f"{kind}:{cls.__module__}:{cls.__qualname__}"
 
 
@@ -225,14 +219,14 @@ def _fields_of(value: Any) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(value)]
     more = sorted(set(getattr(value, "__dict__", ())) - set(names))
     if more:
-        raise NotShareable(f"a dataclass with attributes that are not fields: {', '.join(more)}")
+        raise NotShareable(f"the dataclass has attributes that are not fields: {', '.join(more)}")
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
-def _make_dataclass(cls: type) -> FromPlain:
+def _make_dataclass(cls: type) -> Convert:
     def make(fields: dict[str, Any]) -> Any:
         if type(fields) is not dict:
-            raise FormatError(f"a {cls.__qualname__} without fields")
+            raise FormatError(f"expected the fields of a {cls.__qualname__}, found a {type(fields).__name__}")
         made: Any = object.__new__(cls)
         for name, value in fields.items():
             object.__setattr__(made, name, value)
@@ -241,26 +235,26 @@ def _make_dataclass(cls: type) -> FromPlain:
     return make
 
 
-def _make_enum(cls: Any) -> FromPlain:
+def _make_enum(cls: Any) -> Convert:
     members = cls.__members__
     return lambda plain: members[plain] if plain in members else cls(plain)
 
 
-def _make_namedtuple(cls: Any) -> FromPlain:
+def _make_namedtuple(cls: Any) -> Convert:
     def make(values: Any) -> Any:
         if type(values) is not tuple or len(values) != len(cls._fields):
-            raise FormatError(f"a {cls.__qualname__} without exactly the values {', '.join(cls._fields)}")
+            raise FormatError(f"expected the values {', '.join(cls._fields)} of a {cls.__qualname__}")
         return tuple.__new__(cls, values)
 
     return make
 
 
-_CLASSES: dict[str, tuple[Callable[[type], bool], Callable[[Any], FromPlain]]] = {
+_CLASSES: dict[str, tuple[Callable[[type], bool], Callable[[Any], Convert]]] = {
     "enum": (lambda cls: issubclass(cls, enum.Enum), _make_enum),
     "namedtuple": (lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"), _make_namedtuple),
     "dataclass": (dataclasses.is_dataclass, _make_dataclass),
 }
-"""Whether a class is of a kind, and the function that returns the maker of its values, by kind."""
+"""By kind: whether a class is of that kind, and a function that returns the maker of its values."""
 
 
 def _plain_datetime(value: dt.datetime) -> Any:
@@ -287,32 +281,30 @@ def _make_time(plain: Any) -> dt.time | Unloaded:
 
 def _plain_zone(value: zoneinfo.ZoneInfo) -> str:
     if value.key is None:
-        raise NotShareable("a ZoneInfo without a key")
+        raise NotShareable("the ZoneInfo has no key")
     return value.key
 
 
 def _make_zone(key: str) -> Any:
-    """Return a zone of the system's database, or Unloaded: for a missing zone, zoneinfo would import tzdata."""
+    """Return a zone of the system's database, or Unloaded, because zoneinfo would import tzdata for a missing zone."""
     parts = pathlib.PurePosixPath(key)
     if parts.is_absolute() or ".." in parts.parts:
-        raise FormatError(f"a ZoneInfo with the invalid key {key!r}")
-    there = any((pathlib.Path(folder) / parts).is_file() for folder in zoneinfo.TZPATH)
-    return zoneinfo.ZoneInfo(key) if there or "tzdata" in sys.modules else Unloaded("ZoneInfo", key)
+        raise FormatError(f"invalid key of a ZoneInfo: {key!r}")
+    exists = any((pathlib.Path(folder) / parts).is_file() for folder in zoneinfo.TZPATH)
+    return zoneinfo.ZoneInfo(key) if exists or "tzdata" in sys.modules else Unloaded("ZoneInfo", key)
 
 
 def _make_fraction(plain: Any) -> fractions.Fraction:
     numerator, denominator = plain
-    return fractions.Fraction(*_limited(numerator, denominator, lambda text: FormatError(text, Kind.TOO_COSTLY)))
+    if numerator.bit_length() + denominator.bit_length() > _MAX_FRACTION_BITS:
+        raise FormatError(f"the Fraction has more than {_MAX_FRACTION_BITS} bits", Kind.TOO_COSTLY)
+    return fractions.Fraction(numerator, denominator)
 
 
 def _plain_fraction(value: fractions.Fraction) -> Any:
-    return _limited(value.numerator, value.denominator, NotShareable)
-
-
-def _limited(numerator: int, denominator: int, error: Callable[[str], Exception]) -> tuple[int, int]:
-    if numerator.bit_length() + denominator.bit_length() > _MAX_FRACTION_BITS:
-        raise error(f"a Fraction of more than {_MAX_FRACTION_BITS} bits")
-    return numerator, denominator
+    if value.numerator.bit_length() + value.denominator.bit_length() > _MAX_FRACTION_BITS:
+        raise NotShareable(f"the Fraction has more than {_MAX_FRACTION_BITS} bits")
+    return value.numerator, value.denominator
 
 
 def _make_deque(plain: Any) -> collections.deque[Any]:
@@ -333,17 +325,17 @@ def _checked(kind: type[T], value: Any) -> T:
 
 def _plain_tensor(value: Any) -> Any:
     if value.requires_grad:
-        raise NotShareable("a tensor with a gradient: share its detach()")
+        raise NotShareable("the tensor requires a gradient: share tensor.detach()")
     try:
         value = resolved(value)
     except TypeError as error:
         raise NotShareable(str(error)) from None
-    if value.dtype == sys.modules["torch"].bfloat16:  # numpy has no such type
+    if value.dtype == sys.modules["torch"].bfloat16:  # numpy lacks it
         return "bfloat16", value.view(sys.modules["torch"].int16).numpy()
     try:
         return "", value.numpy()
     except TypeError as error:
-        raise NotShareable(f"a tensor of {value.dtype}, which numpy does not have ({error})") from None
+        raise NotShareable(f"numpy has no {value.dtype}, the type of the tensor ({error})") from None
 
 
 def _make_tensor(plain: Any) -> Any:
@@ -355,14 +347,14 @@ def _make_tensor(plain: Any) -> Any:
     return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
-_EXACT: dict[str, ToPlain] = {"torch.Tensor": _plain_tensor, "numpy.str_": str.__str__, "numpy.bytes_": bytes}
-"""Functions by name of a type, whose module is not imported here; `item` of numpy drops zeros at the end of text."""
-_TO_PLAIN: dict[type, tuple[str, ToPlain]] = {}
-_FROM_PLAIN: dict[str, FromPlain] = {
+_EXACT: dict[str, Convert] = {"torch.Tensor": _plain_tensor, "numpy.str_": str.__str__, "numpy.bytes_": bytes}
+"""Functions by name of a type whose module is not imported here; numpy's `item` would drop zeros at the end of text."""
+_TO_PLAIN: dict[type, tuple[str, Convert]] = {}
+_FROM_PLAIN: dict[str, Convert] = {
     "torch.Tensor": _make_tensor,
     "numpy.str_": lambda text: import_module("numpy").str_(_checked(str, text)),
     "numpy.bytes_": lambda text: import_module("numpy").bytes_(_checked(bytes, text)),
-    "str": lambda utf8: utf8.decode("utf-8", "surrogatepass"),  # a str with lone surrogates: the encoder makes it
+    "str": lambda utf8: utf8.decode("utf-8", "surrogatepass"),  # the encoder stores lone surrogates so
 }
 
 _KINDS: dict[str, set[str]] = {
@@ -373,7 +365,7 @@ _KINDS: dict[str, set[str]] = {
     "OrderedDict": {"record", "map"},
     "Counter": {"record", "map"},
 }
-"""Kinds of plain values that a type accepts, where converting other kinds could take unbounded time or memory."""
+"""Kinds of plain values that some types accept; converting other kinds could take unbounded time or memory."""
 
 for _cls, _to, _from in (
     (dt.datetime, _plain_datetime, _make_datetime),

@@ -133,12 +133,12 @@ def test_a_dataclass_with_more_than_its_fields_is_refused():
 def test_a_zone_that_has_no_name_is_refused():
     with Path(zoneinfo.TZPATH[0], "Europe/Berlin").open("rb") as file:
         zone = zoneinfo.ZoneInfo.from_file(file)
-    with pytest.raises(oc.errors.NotShareable, match="a ZoneInfo without a key"):
+    with pytest.raises(oc.errors.NotShareable, match="ZoneInfo"):
         oc.share([dt.datetime(2026, 1, 1, tzinfo=zone)])
 
 
 def test_a_fraction_of_millions_of_digits_is_refused():
-    with pytest.raises(oc.errors.NotShareable, match="a Fraction of more than"):
+    with pytest.raises(oc.errors.NotShareable, match="Fraction"):
         oc.share([Fraction(1 << 100_000_000, 3)])
 
 
@@ -148,15 +148,15 @@ ROWS = "tests.support.rows"
 @pytest.mark.parametrize(
     ("type_name", "plain", "words"),
     [
-        (f"dataclass:{ROWS}:Box", [1], "a Box without fields"),
-        (f"namedtuple:{ROWS}:Point", (1,), "a Point without exactly the values x, y"),
-        (f"namedtuple:{ROWS}:Point", {"x": 1, "y": 2}, "a Point without exactly the values x, y"),
-        (f"enum:{ROWS}:Point", "x", f"{ROWS}.Point, which is no enum in this program"),
-        (f"dataclass:{ROWS}:same", {}, f"{ROWS}.same, which is no dataclass in this program"),
-        (f"enum:{ROWS}:np.bool_", "x", f"{ROWS}.np.bool_, which is no enum in this program"),
-        ("ZoneInfo", "/etc/passwd", "the invalid key '/etc/passwd'"),
-        ("ZoneInfo", "../../../etc/passwd", "the invalid key"),
-        ("Fraction", (1 << 100_000_000, 3), "a Fraction of more than"),
+        (f"dataclass:{ROWS}:Box", [1], "Box"),
+        (f"namedtuple:{ROWS}:Point", (1,), "x, y of a Point"),
+        (f"namedtuple:{ROWS}:Point", {"x": 1, "y": 2}, "x, y of a Point"),
+        (f"enum:{ROWS}:Point", "x", f"{ROWS}.Point"),
+        (f"dataclass:{ROWS}:same", {}, f"{ROWS}.same"),
+        (f"enum:{ROWS}:np.bool_", "x", f"{ROWS}.np.bool_"),
+        ("ZoneInfo", "/etc/passwd", "'/etc/passwd'"),
+        ("ZoneInfo", "../../../etc/passwd", "/etc/passwd'"),
+        ("Fraction", (1 << 100_000_000, 3), "Fraction"),
         ("deque", ((1, 2), None), "expected a list, found a tuple"),
         ("array", ("d", "text"), "expected a bytes, found a str"),
     ],
@@ -183,7 +183,7 @@ def test_pickle_is_used_where_requested_and_never_on_open(tmp_path):
     path = tmp_path / "rows.oc"
     path.write_bytes(Path(rows.path).read_bytes())
     opened = oc.open_records(path)
-    with pytest.raises(oc.FormatError, match="cannot read a pickled value"):
+    with pytest.raises(oc.FormatError, match="pickled value"):
         opened[0]
     assert opened.lazy[0].n == 1
 
