@@ -25,7 +25,7 @@ def test_tensors_of_torch_come_back(torch, tmp_path, kind):
 def test_tensors_that_are_more_than_their_memory_are_no_rows(torch):
     special = {
         "a sparse tensor": torch.eye(4).to_sparse(),
-        "a tensor with a gradient": torch.zeros(4, requires_grad=True),
+        "requires a gradient": torch.zeros(4, requires_grad=True),
     }
     for words, tensor in special.items():
         with pytest.raises(oc.errors.NotShareable, match=words):

@@ -1,4 +1,4 @@
-"""Convert Arrow times of nanoseconds to microseconds, which the times of Python have, without losing a nanosecond."""
+"""Convert Arrow times from nanoseconds to microseconds, the unit of Python's times, without losing a nanosecond."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def in_microseconds(path: str, batch: Any) -> Any:
-    """Return a batch whose times are in microseconds, as those of Python are; FormatError if they have nanoseconds."""
+    """Return a batch whose times are in microseconds, as in Python; FormatError if they have nanoseconds."""
     for number, field in enumerate(batch.schema):
         kind = _microseconds(field.type)
         if kind != field.type:
@@ -26,7 +26,7 @@ def in_microseconds(path: str, batch: Any) -> Any:
 
 
 def _microseconds(kind: Any) -> Any:
-    """Return an Arrow type with microseconds in the place of nanoseconds, in nested types too."""
+    """Return an Arrow type with microseconds instead of nanoseconds, also in nested types."""
 
     def inner(field: Any) -> Any:
         return field.with_type(_microseconds(field.type))
@@ -46,10 +46,10 @@ def _microseconds(kind: Any) -> Any:
 
 
 def exact(path: str, fine: Any, coarse: Any) -> Any:
-    """Return a batch of microseconds; FormatError if it lost nanoseconds.
+    """Return the batch in microseconds; FormatError if it lost nanoseconds.
 
-    Timestamps of the type INT96 have any day and nanosecond. In nanoseconds they wrap beyond the years 1677 to 2262,
-    and so does the difference, which is what microseconds leave.
+    Timestamps of type INT96 have any day. In nanoseconds they wrap outside of the years 1677 to 2262, and so does the
+    difference, which leaves what microseconds lose.
     """
     for name, *pair in zip(coarse.schema.names, fine.columns, coarse.columns, strict=True):
         for exact, rounded in zip(*map(_leaves, pair), strict=True):
@@ -72,8 +72,8 @@ def _leaves(array: Any) -> Iterator[Any]:
 
 def _nanoseconds(path: str, column: str, what: object) -> FormatError:
     return FormatError(
-        f"column {column!r}: {what}, but Python's times have microseconds: cast it to microseconds or int64 with "
-        "pyarrow, and share the rows of that table",
+        f"column {column!r}: {what}, but Python's times have microseconds: cast the column to microseconds or int64 "
+        "with pyarrow, and share the rows of that table",
         Kind.UNSUPPORTED,
         path=path,
     )

@@ -1,7 +1,7 @@
 """Convert Arrow unions to structs, for libraries without union types, such as datasets and polars.
 
-A value of a union becomes a struct with one field per type of the union, of which only the field of its own type is not
-null. The conversion is lossless; it copies the values.
+A value of a union becomes a struct with one field per type of the union; only the field of its own type is not null.
+The conversion is lossless, and copies the values.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import pyarrow as pa
 def unions_as_structs(table: Any) -> Any:
     """Return a ``pyarrow.Table`` without unions; columns without unions are not copied.
 
-    Examples
-    --------
     >>> import onecopy as oc
     >>> table = oc.share([{"shape": [1, 2]}, {"shape": {"side": 3}}, {"shape": None}]).to_arrow()
     >>> unions_as_structs(table)["shape"].to_pylist()
@@ -37,7 +35,7 @@ def _has_union(kind: Any) -> bool:
 
 
 def _field(field: Any, kind: Any) -> Any:
-    """Return `field` with another type, nullable: null marks the types that a value does not have."""
+    """Return a field with another type, nullable, because null marks the types that a value does not have."""
     return field.with_type(kind).with_nullable(True)
 
 
@@ -51,7 +49,7 @@ def _without_unions(array: Any) -> Any:
         children = [_without_unions(array.field(number)) for number in range(kind.num_fields)]
         fields = [_field(kind.field(number), child.type) for number, child in enumerate(children)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
-    # A copy of the offsets: from_arrays rejects a mask together with the offsets of a slice.
+    # Copy the offsets, because from_arrays rejects a mask together with the offsets of a slice.
     offsets = pa.array(np.array(array.offsets))
     mask = array.is_null() if array.null_count else None
     if pa.types.is_map(kind):
@@ -62,8 +60,7 @@ def _without_unions(array: Any) -> Any:
 
 def _struct_of_union(array: Any) -> Any:
     kind = array.type
-    # Buffers, because the properties type_codes and offsets of a slice start at the first value of its parent
-    # (pyarrow 26).
+    # Read the buffers: in pyarrow 26, the type codes and offsets of a slice start at the first value of its parent.
     _, codes, offsets = (
         None if buffer is None else np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array)]
         for buffer, dtype in zip(array.buffers()[:3], ("u1", "i1", "i4"), strict=True)
@@ -82,7 +79,7 @@ def _struct_of_union(array: Any) -> Any:
 
 
 def _names(children: list[Any]) -> list[str]:
-    """Return a field name per child: its type without the width, which depends on the values; duplicates numbered."""
+    """Return a field name per child: its type without the width, which depends on the values; number duplicates."""
     names: list[str] = []
     for child in children:
         name = re.sub("^(large_|u(?=int))|(?<=int)[0-9]+|[<\\[].*", "", str(child.type)).replace("double", "float")

@@ -1,4 +1,4 @@
-"""`Shuffle`: shuffled indices computed on demand by a pseudo-random permutation, without an array of them.
+"""`Shuffle`: shuffled indices that a pseudo-random permutation computes on demand, without an array of them.
 
 `torch.randperm(n).tolist()`, which the samplers of torch keep, consumes about 40 bytes per index in every rank.
 `Shuffle` consumes less than a kilobyte for any n, and computes its first index immediately. It is a sequence (index,
@@ -11,14 +11,14 @@ and imports no framework.
         order.set_epoch(epoch)
         for batch in loader: ...
 
-**The order** is a function of n, seed and epoch alone, the same on every machine and in every version; the reference
+**The order** depends only on n, seed and epoch, and is the same on every machine and in every version; the reference
 documents the construction. It is for sampling, not for cryptography.
 
 **When not to use it.** For sampling with weights or with replacement. It ignores the page cache: random order over data
 larger than memory causes random reads.
 
-**Threads.** Any thread may index and slice. Iteration, `set_epoch` and `load_state_dict` are for one thread.
-`state_dict` reports the position of the iteration that was started last.
+**Threads.** Any thread may index and slice. Only one thread may iterate and call `set_epoch` and `load_state_dict`.
+`state_dict` reports the position of the iteration that began last.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batches", "Shuffle"]
 
-CHUNK = 4096  # number of indices that are computed at once
+CHUNK = 4096  # number of indices that are computed together
 
 
 class Shuffle(Sequence[int]):
@@ -76,11 +76,11 @@ class Shuffle(Sequence[int]):
         self._n = _unsigned("n", n, 63)
         self._seed = _unsigned("seed", seed)
         self._positions = range(self._n)  # positions in the permutation that belong to this part
-        self._steps = self._positions  # indices of `_positions` modulo its length: padding repeats the first ones
+        self._steps = self._positions  # indices into `_positions`, modulo its length: padding repeats the first ones
         self._set(epoch)
 
     def _set(self, epoch: int, begin: int = 0) -> None:
-        """Set the epoch; its next iteration starts at index `begin`."""
+        """Set the epoch, and the index at which its next iteration starts."""
         self._epoch = _unsigned("epoch", epoch)
         self._order = _core.Permutation(self._n, self._seed, self._epoch)
         self._begin = begin
@@ -115,7 +115,7 @@ class Shuffle(Sequence[int]):
         return any(step in self._steps for step in self._steps_to(value))
 
     def _steps_to(self, value: Any) -> range:
-        """Return all steps, of this part or of another, whose number is `value`."""
+        """Return all steps, in this part or beyond it, with the number `value`."""
         try:
             number = operator.index(value)
         except TypeError:
@@ -132,7 +132,7 @@ class Shuffle(Sequence[int]):
         import numpy as np
 
         if copy is False:
-            raise ValueError("a shuffle is computed on demand: an array needs a copy, but copy is False")
+            raise ValueError("copy must not be False: a shuffle is computed on demand, so an array is always a copy")
         numbers = np.empty(len(self), np.int64)
         self._fill(self._order, self._steps, numbers)
         return numbers if dtype is None else numbers.astype(dtype, copy=False)
@@ -142,7 +142,9 @@ class Shuffle(Sequence[int]):
         at, count = 0, len(self._positions)
         while at < len(steps):
             first = steps[at] % count
-            distance = count - 1 - first if steps.step > 0 else first  # to the last position before steps wrap around
+            distance = (
+                count - 1 - first if steps.step > 0 else first
+            )  # to the last position before the steps wrap around
             end = min(len(steps), at + 1 + distance // abs(steps.step))
             order.fill(self._positions[first], self._positions.step * steps.step, numbers[at:end])
             at = end
@@ -157,20 +159,20 @@ class Shuffle(Sequence[int]):
     def shard(self, rank: int, world_size: int, *, drop_last: bool = False) -> Shuffle:
         """Return the part of one of `world_size` ranks: every `world_size`-th number, from index `rank` on.
 
-        All ranks get the same number of indices, as from DistributedSampler of torch: if the length is no multiple of
-        `world_size`, the first numbers are repeated at the end, or with `drop_last` the last ones are omitted. Shards
-        are independent: `set_epoch` and iteration of one do not affect the others.
+        All ranks get the same number of indices, as from DistributedSampler of torch: if the length is not a multiple
+        of `world_size`, the first numbers are repeated at the end, or with `drop_last` the last ones are omitted.
+        Shards are independent: `set_epoch` and iteration of one do not affect the others.
 
         Raises
         ------
         ValueError
-            `rank` is not below `world_size`; or the shuffle is a padded shard.
+            `rank` is not below `world_size`, or this shuffle is itself a padded shard.
         """
         world, rank = _unsigned("world_size", world_size), _unsigned("rank", rank)
         if rank >= world:
             raise ValueError(f"rank must be from 0 to world_size - 1, not {rank} of {world}")
         if self._steps and max(self._steps[0], self._steps[-1]) >= len(self._positions):
-            raise ValueError(f"cannot divide {self!r}: it is padded: divide the whole shuffle")
+            raise ValueError(f"cannot divide {self!r}, which is a padded shard: divide the whole shuffle")
         share = len(self) // world if drop_last else -(-len(self) // world)
         if not self._steps:
             return self._part(range(0), range(0))
@@ -180,7 +182,7 @@ class Shuffle(Sequence[int]):
 
     @classmethod
     def from_environment(cls, n: int, seed: int = 0, epoch: int = 0, *, drop_last: bool = False) -> Shuffle:
-        """Return the shard of this rank by ``$RANK`` and ``$WORLD_SIZE`` of torchrun; all of it without them."""
+        """Return the shard of this rank, from ``$RANK`` and ``$WORLD_SIZE`` of torchrun; without them, everything."""
         rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         return cls(n, seed, epoch).shard(rank, world, drop_last=drop_last)
 
@@ -191,7 +193,7 @@ class Shuffle(Sequence[int]):
             yield from chunk
 
     def _start(self) -> _Run:
-        """Start an iteration, whose position `state_dict` reports from now on."""
+        """Start an iteration; from now on `state_dict` reports its position."""
         self._run, self._begin = _Run(self, self._begin), 0
         return self._run
 
@@ -210,7 +212,7 @@ class Shuffle(Sequence[int]):
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, and with it the order; a running iteration keeps its order.
+        """Set the epoch, which determines the order; a running iteration keeps its order.
 
         Setting the current epoch has no effect, so that a loop over epochs can resume within one.
         """
@@ -218,13 +220,13 @@ class Shuffle(Sequence[int]):
             self._set(epoch)
 
     def state_dict(self, taken: int | None = None) -> dict[str, int]:
-        """Return the position of the iteration that was started last; any rank of the same job can load it.
+        """Return the position of the iteration that began last; any rank of the same job can load it.
 
         Parameters
         ----------
         taken
-            Number of indices that count as consumed. None: all that the iteration has yielded. A DataLoader with
-            workers fetches batches ahead: pass ``batches_done * batch_size``.
+            Number of consumed indices. None: all that the iteration has yielded. A DataLoader with workers fetches
+            batches ahead: pass ``batches_done * batch_size``.
 
         Raises
         ------
@@ -242,7 +244,7 @@ class Shuffle(Sequence[int]):
         Raises
         ------
         ValueError
-            The state has another n, or another length (another number of ranks); or its position is out of range.
+            The state has another n or another length (from another number of ranks), or its position is out of range.
         """
         if (state["n"], state["length"]) != (self._n, len(self)):
             raise ValueError(f"the state has {state['length']} of {state['n']} indices and does not match {self!r}")
@@ -294,11 +296,11 @@ class _Run:
 
     @property
     def taken(self) -> int:
-        """Number of indices before the iteration and yielded by it."""
+        """Number of indices before this iteration, plus those that it has yielded."""
         return self._end - operator.length_hint(self._left)
 
     def chunks(self, size: int) -> Iterator[Iterator[int]]:
-        """Yield iterators of `size` numbers; each must be exhausted before the next is requested."""
+        """Yield iterators of `size` numbers; exhaust each before requesting the next."""
         for at in range(self._end, len(self._shuffle), size):
             steps = self._shuffle._steps[at : at + size]
             numbers = array("q", bytes(8 * len(steps)))
@@ -308,7 +310,7 @@ class _Run:
 
 
 def _unsigned(name: str, value: SupportsIndex, bits: int = 64) -> int:
-    """Return a number as int; ValueError if it is not an unsigned number of `bits`, TypeError if not an integer."""
+    """Return an int of `bits` unsigned bits; ValueError if the number is out of range, TypeError if not an integer."""
     number = operator.index(value)
     if not 0 <= number < 2**bits:
         raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, not {number}")

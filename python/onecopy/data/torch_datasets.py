@@ -4,21 +4,20 @@
     print(dataset.onecopy_report)
     loader = DataLoader(dataset, num_workers=8)
 
-Large lists, tuples, dicts, numpy arrays and CPU tensors are moved into mapped files. Lists, tuples and dicts are
-replaced by a read-only `List` or `Dict`, arrays and tensors by ones on copy-on-write pages. The call changes the
-dataset in place and returns it. The attribute ``onecopy_report`` has the report; it is pickled to the workers with the
-dataset, and `onecopy_monitor.assert_shared` reads it.
+The call moves large lists, tuples, dicts, numpy arrays and CPU tensors into mapped files. It replaces lists, tuples and
+dicts by a read-only `List` or `Dict`, and arrays and tensors by ones on copy-on-write pages. It changes the dataset in
+place and returns it. The attribute ``onecopy_report`` has the report; it is pickled to the workers with the dataset,
+and `onecopy_monitor.assert_shared` reads it.
 
 **When not to use it.** For a dataset that you write yourself: `onecopy.share` with a function and a key builds the data
 once per machine, while here every rank builds it first.
 
 **Limits.** Attributes are found in ``__dict__`` of the dataset and of datasets in it (`Subset`, `ConcatDataset`, ...).
-Shared lists are read-only: appending raises. Written pages of an array become private to the process that writes, and
-multiprocessing sends a written array as its data. Other pickles of arrays and tensors have their data; those of lists
-are handles.
-``isinstance(x, list)`` is False for a shared list.
+Shared lists are read-only: appending raises, and ``isinstance(x, list)`` is False for them. A process that writes to an
+array gets private copies of the written pages, and multiprocessing then sends the data of the array. All other pickles
+of arrays and tensors contain their data; those of lists are handles.
 
-This module does not import torch; tensors are found if the program has imported it.
+This module does not import torch; it finds tensors if the program has imported torch.
 """
 
 from __future__ import annotations
@@ -66,13 +65,13 @@ class Attribute:
     kind: str
     """Type name before sharing, with the dtype of arrays and tensors."""
     rows: int | None
-    """Length; None for objects without a length."""
+    """Length; None for an object without one."""
     bytes_before: int
-    """Size in bytes before; for lists and dicts with all contents, estimated from a sample."""
+    """Size in bytes before sharing; for lists and dicts including their contents, estimated from a sample."""
     bytes_after: int | None
     """Size in bytes in the mapped file, once per machine; None if the attribute was not shared."""
     done: str
-    """A sentence on what replaced the attribute, or why it was not shared."""
+    """What replaced the attribute, or why it was not shared, as a sentence."""
     shared: Any = field(default=None, repr=False, compare=False)
     """The mapped object that `onecopy.share` returned; None if the attribute was not shared."""
 
@@ -95,17 +94,16 @@ class ShareReport:
         return tuple(attribute.shared for attribute in self.moved)
 
     def __str__(self) -> str:
+        if not self.attributes:
+            return "no attribute of the dataset is large"
         rows = [("attribute", "type", "rows", "before", "after", "")]
-        for a in self.attributes:
-            after = "" if a.bytes_after is None else size(a.bytes_after)
-            rows.append(
-                (a.name, a.kind, "" if a.rows is None else f"{a.rows:,}", f"~{size(a.bytes_before)}", after, a.done)
-            )
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        lines = [
-            "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[5]]) for row in rows
-        ]
-        return "\n".join(line.rstrip() for line in lines) if self.attributes else "no attribute of the dataset is large"
+        for each in self.attributes:
+            count = "" if each.rows is None else f"{each.rows:,}"
+            after = "" if each.bytes_after is None else size(each.bytes_after)
+            rows.append((each.name, each.kind, count, f"~{size(each.bytes_before)}", after, each.done))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
+        return "\n".join(line.rstrip() for line in lines)
 
 
 def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_options: Any) -> DatasetT:
@@ -119,7 +117,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
         Any object with attributes: a map-style or iterable Dataset, `Subset` or `ConcatDataset`, or an object that
         holds the annotations. It is changed in place.
     min_bytes
-        Attributes of fewer bytes, as estimated, are not shared: a number, or text such as "10MB".
+        Attributes with fewer (estimated) bytes are not shared: a number, or text such as "10MB".
     **share_options
         Arguments of `onecopy.share`: `codec`, `store`, ... A `key` must identify everything that the dataset is made
         from; the name of the attribute is added to it.
@@ -134,7 +132,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
     TypeError
         The object has no ``__dict__``.
     OSError
-        The disk or memory of the store is full. Attributes that were shared before stay shared.
+        The disk or memory of the store is full. Attributes that are shared already stay shared.
 
     Examples
     --------
@@ -163,13 +161,13 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
 
 
 class _Mover:
-    """Replaces attributes of datasets; an object with several references is shared once."""
+    """Replaces attributes of datasets, and shares an object with several references once."""
 
     def __init__(self, min_bytes: int, options: dict[str, Any]) -> None:
         self.attributes: list[Attribute] = []
         self._min_bytes, self._options = min_bytes, options
         self._seen: dict[int, tuple[Any, Any]] = {}
-        """By id: the object, which keeps the id its own, and what replaced it."""
+        """By id: the object, so that no other one gets its id, and its replacement."""
 
     def move(self, owner: Any, prefix: str) -> None:
         """Replace the large attributes of an object, and of the datasets among them."""
@@ -185,7 +183,7 @@ class _Mover:
                 vars(owner)[name] = self._moved(value, place)
 
     def _moved(self, value: Any, place: str) -> Any:
-        """Return the replacement of a value: the value itself if it is small or cannot be shared."""
+        """Return the replacement of a value, or the value itself if it is small or cannot be shared."""
         if id(value) in self._seen:
             return self._seen[id(value)][1]
         before = estimated_bytes(value)
@@ -211,7 +209,7 @@ class _Mover:
         return mapped(shared, value.dtype, shape), shared, raw.nbytes
 
     def _options_of(self, place: str) -> dict[str, Any]:
-        """Return the arguments of `share` for one attribute, with its name in the key."""
+        """Return the arguments of `share` for an attribute, whose name is part of the key."""
         key = self._options.get("key")
         return self._options if key is None else {**self._options, "key": f"{key} {place}"}
 
@@ -253,16 +251,14 @@ BREADTHS = (256, 16, 8, 4)  # sampled children by depth; contents below the last
 
 
 def estimated_bytes(value: Any, depth: int = 0) -> int:
-    """Return an estimate of the bytes of an object with all its contents; arrays and tensors are exact.
+    """Estimate the bytes of an object with all its contents; arrays and tensors are exact.
 
-    An object with several references in a container counts once, and so do the keys of dicts in it.
+    An object with several references in a container counts once, and so do the keys of its dicts.
 
-    Examples
-    --------
     >>> estimated_bytes([]), estimated_bytes(["abcdefg" * 100] * 1000) < 10_000
     (56, True)
     """
-    is_of_objects = isinstance(value, np.ndarray) and value.dtype == object  # its own bytes are pointers
+    is_of_objects = isinstance(value, np.ndarray) and value.dtype == object  # whose bytes are pointers
     with contextlib.suppress(RuntimeError):  # sparse tensors have no nbytes
         if not is_of_objects and isinstance(nbytes := getattr(value, "nbytes", None), int):  # arrays, tensors
             return nbytes
@@ -270,12 +266,14 @@ def estimated_bytes(value: Any, depth: int = 0) -> int:
     if depth == len(BREADTHS):
         return own
     if is_of_objects:
-        return own + _of_children(list(_sample(value.ravel(), depth)), value.size, depth)
+        return own + _estimate_children(list(_sample(value.ravel(), depth)), value.size, depth)
     if isinstance(value, dict):
-        keys = 0 if depth else _of_children(list(_sample(value, depth)), len(value), depth)  # records share their keys
-        return own + keys + _of_children([value[key] for key in _sample(value, depth)], len(value), depth)
+        keys = (
+            0 if depth else _estimate_children(list(_sample(value, depth)), len(value), depth)
+        )  # rows share their keys
+        return own + keys + _estimate_children([value[key] for key in _sample(value, depth)], len(value), depth)
     if isinstance(value, list | tuple | set | frozenset):
-        return own + _of_children(list(_sample(value, depth)), len(value), depth)
+        return own + _estimate_children(list(_sample(value, depth)), len(value), depth)
     return own + (estimated_bytes(vars(value), depth + 1) if hasattr(value, "__dict__") else 0)
 
 
@@ -287,8 +285,8 @@ def _sample(container: Any, depth: int) -> islice[Any]:
     return islice(container, BREADTHS[depth])
 
 
-def _of_children(sample: list[Any], count: int, depth: int) -> int:
-    """Return an estimate of the bytes of `count` children from a sample, which keeps them alive, so that ids differ."""
+def _estimate_children(sample: list[Any], count: int, depth: int) -> int:
+    """Estimate the bytes of `count` children from a sample, a list that keeps them alive, so that their ids differ."""
     different = {id(child): child for child in sample}
     total = sum(estimated_bytes(child, depth + 1) for child in different.values())
     few = 2 * len(different) <= len(sample)  # with many references each
@@ -298,8 +296,8 @@ def _of_children(sample: list[Any], count: int, depth: int) -> int:
 # --- arrays and tensors on the bytes of a list of one row -------------------------------------------------------------
 #
 # Their pages are copy-on-write, so that code may write to an item in place: torch has no read-only tensors, and warns
-# about tensors of read-only arrays. Written pages are private to the process. multiprocessing sends them to processes
-# as the handle of the list while they are as they were shared; all else that pickles them pickles their data.
+# about tensors of read-only arrays. While no page was written, multiprocessing sends them as the handle of the list;
+# any other pickle contains their data.
 
 
 class MappedArray(np.ndarray[Any, np.dtype[Any]]):
@@ -325,10 +323,10 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
 
 
 def _sent(value: Any) -> Any:
-    """Reduce a mapped array or tensor for multiprocessing: to its handle, or to its data if that was written to."""
+    """Reduce a mapped array or tensor for multiprocessing: to its handle, or to its data if a page was written."""
     address = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
     if value._rows is not None:
-        with contextlib.suppress(OSError), Pages() as pages:  # without /proc it is not known
+        with contextlib.suppress(OSError), Pages() as pages:  # without /proc, any page may have been written
             if pages.private_bytes(address, value.nbytes) == 0:
                 return mapped, (value._rows, value.dtype, tuple(value.shape))
     return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
@@ -338,7 +336,7 @@ ForkingPickler.register(MappedArray, _sent)
 
 
 def is_mapped(value: Any) -> bool:
-    """Return whether an object is already on a mapped file of onecopy."""
+    """Return whether the memory of an object is a mapped file of onecopy."""
     return isinstance(value, Backed | MappedArray) or hasattr(type(value), "mapped_by_onecopy")
 
 
@@ -353,7 +351,7 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
     import torch
 
     if type(value) is not torch.Tensor or value.requires_grad:
-        raise NotShareable(f"a {type(value).__name__} has more than data: share tensor.detach()")
+        raise NotShareable(f"a {type(value).__name__} has more than its data: share tensor.detach()")
     try:
         contiguous = resolved(value).contiguous()
     except TypeError as error:
@@ -365,7 +363,7 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
 def _why_not(value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, np.memmap):
-        return "already mapped, but it pickles as a copy of its data: open it in each worker, or use oc.Mapping"
+        return "an array on a mapped file pickles as a copy of its data: open it in each worker, or use oc.Mapping"
     if isinstance(value, list | tuple | dict | np.ndarray):
         return f"a {kind} may differ from its base class: convert it to the base class"
     if isinstance(value, set | frozenset):
@@ -376,7 +374,7 @@ def _why_not(value: Any) -> str:
 
 
 def mapped(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array, or a tensor for a dtype of torch, on copy-on-write pages of the row, without reading them."""
+    """Return an array, or a tensor for a dtype of torch, on copy-on-write pages of the row; reads none of them."""
     raw = np.asarray(rows.lazy[0])
     offset = raw.__array_interface__["data"][0] - rows.file.core.address
     memory = Mapping(rows.path, offset, raw.nbytes, private=True).view()
@@ -387,13 +385,13 @@ def mapped(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
         import torch
 
         value = torch.frombuffer(memory, dtype=torch.uint8).view(dtype).reshape(shape).as_subclass(_tensor_class())
-    value._rows = rows  # keeps the file open, and with it the handle valid
+    value._rows = rows  # keeps the file open, and the handle valid
     return value
 
 
 @functools.cache
 def _tensor_class() -> Any:
-    """Return the class of mapped tensors, made when it is first needed, because torch is optional."""
+    """Return the class of mapped tensors, which needs torch."""
     import torch
 
     class MappedTensor(torch.Tensor):  # type: ignore[misc]

@@ -159,7 +159,7 @@ def test_what_cannot_be_moved_stays_and_the_reason_is_reported(kind):
 def test_a_memory_map_stays(tmp_path):
     np.arange(1_000_000.0).tofile(tmp_path / "raw")
     dataset = oc.torch.share_dataset(Bag(raw=np.memmap(tmp_path / "raw", float, "r")))
-    assert "already mapped" in stays(dataset)["raw"]
+    assert "mapped" in stays(dataset)["raw"]
 
 
 def test_writing_to_what_was_shared_raises_with_what_to_do():

@@ -224,7 +224,7 @@ def test_a_shard_of_a_slice_has_only_what_the_slice_has():
     assert sorted(itertools.chain(*(part.shard(rank, 5) for rank in range(5)))) == sorted(part)
     again = Shuffle(100).shard(1, 2).shard(2, 5)
     assert list(again) == list(Shuffle(100))[1::2][2::5]
-    with pytest.raises(ValueError, match="it is padded"):
+    with pytest.raises(ValueError, match="padded"):
         Shuffle(10).shard(2, 3).shard(0, 2)
     with pytest.raises(ValueError, match="not 3 of 3"):
         Shuffle(10).shard(3, 3)
