@@ -1,14 +1,11 @@
-"""The group of verbs, and the mapping of errors to messages and exit statuses.
-
-The module of a verb is imported when the verb runs, so that `onecopy ls` starts fast.
-"""
+"""The verbs of `onecopy`, and the messages and exit statuses of errors."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,17 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS = {
-    "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
+    "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of them is in memory"),
     "convert": ("convert", "write ONNX, GGUF, npz, torch, shards and others as one safetensors file"),
     "import": ("import_", "write the rows of a JSON, CSV or Parquet file as a file of records"),
     "warm": ("warm", "read files into memory"),
-    "hold": ("hold", "keep files in memory, also under names, across restarts of everything else"),
+    "hold": ("hold", "keep files in memory while the processes that read them restart"),
     "evict": ("evict", "drop files from the page cache"),
     "verify": ("verify", "compare every byte of a file with its stored checksums"),
-    "run": ("run", "run an unmodified program: its processes hold what they load once"),
+    "run": ("run", "run an unmodified program whose processes share what they load"),
     "fetch": ("fetch", "fetch files behind URLs into the store of this machine"),
-    "store": ("store", "list and prune what was built once for this machine"),
-    "explain": ("explain", "explain in sentences what the memory of a process consists of, and what is wrong"),
+    "store": ("store", "list and prune the files that were built once for this machine"),
+    "explain": ("explain", "explain what the memory of a process consists of, and what is wrong"),
     "container": ("container", "show how much memory is left before the OOM killer acts"),
 }
 """Module and one-line description of each verb, in the order of the help."""
@@ -44,8 +41,7 @@ PACKAGED = {
     "bench": ("onecopy-bench", "measure in fresh processes, beside rivals"),
 }
 """Distribution and one-line description of each verb that another distribution of this project adds."""
-NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""The error of click >= 8.2 for a group without a command; older versions show the help and exit."""
+
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 """Exit statuses."""
 
@@ -59,11 +55,11 @@ FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 )
 @click.version_option(package_name="onecopy", message="onecopy %(version)s", help="Print the version and exit.")
 def onecopy() -> None:
-    """Big read-only data: opened in milliseconds, held once per machine, its memory shown honestly."""
+    """Open big read-only data in milliseconds, hold it once per machine, and measure the memory it takes."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status; errors are printed unless ONECOPY_TRACEBACK is 1."""
+    """Run the command line, print any error, and return the exit status."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -75,8 +71,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def status_of(error: BaseException) -> int:
-    """Print an error, and return the exit status; the error itself is raised if ONECOPY_TRACEBACK is 1."""
-    if isinstance(error, NO_ARGUMENTS):  # a group without a command: show its help
+    """Print an error and return its exit status; with ONECOPY_TRACEBACK=1, raise it instead."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group without a command
         error.show()
         return USAGE
     if isinstance(error, click.UsageError):
@@ -94,25 +90,16 @@ def status_of(error: BaseException) -> int:
 
 
 def _exit_status(error: BrokenPipeError | SystemExit) -> int:
-    """Return the status of a SystemExit, or of a closed pipe, which click turns into a SystemExit."""
-    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # click exits on it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushing stdout at exit must not fail
         return BROKEN_PIPE
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
-    return _complain(str(error.code), FAILED)  # like the interpreter
+    return _complain(str(error.code), FAILED)  # as the interpreter does
 
 
 def describe(error: Exception) -> str:
-    """Return an error in one line: file and message of an OSError, else the message.
-
-    Examples
-    --------
-    >>> describe(FileNotFoundError(2, "No such file or directory", "a.safetensors"))
-    'a.safetensors: No such file or directory'
-    >>> describe(KeyError("a"))
-    "KeyError: 'a'"
-    """
+    """Return the message of an error in one line, with the file of an OSError, or with the class of other errors."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, OSError | ValueError | RuntimeError | ModuleNotFoundError) and str(error):
@@ -127,5 +114,5 @@ def _complain(message: str, status: int) -> int:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning of the library as one line, without its source location."""
+    """Print a warning as one line, without its source location."""
     _complain(f"warning: {message}", 0)

@@ -1,4 +1,4 @@
-"""`Group`: verbs of modules that are imported when they run, of this distribution and, by entry points, of others."""
+"""`Group`: a group of verbs whose modules are imported when they run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ if TYPE_CHECKING:
 
 
 class Group(click.Group):
-    """A group whose help has full sentences, and imports no verb for them.
+    """A group whose help shows whole descriptions, and imports no verb to do so.
 
-    Parameters
-    ----------
-    modules
-        Verbs that are the `command` of a module: names to the module and a description.
-    entry_points
-        Name of the group of entry points of further verbs; "": there are none.
-    packaged
-        Verbs that other distributions of this project add by entry points: names to the distribution and a description.
+    `modules` maps a verb to the module whose `command` it is, and its description. Distributions add verbs by the
+    entry points named `entry_points`; `packaged` maps the verbs of this project's distributions to the distribution
+    and a description.
     """
 
     def __init__(
@@ -36,7 +31,7 @@ class Group(click.Group):
         self._modules, self._entry_points, self._packaged = modules or {}, entry_points, packaged or {}
 
     def _installed(self) -> dict[str, EntryPoint]:
-        """Return the verbs that installed distributions add, by name."""
+        """Return the entry points of verbs that installed distributions add."""
         from importlib.metadata import entry_points
 
         return {one.name: one for one in entry_points(group=self._entry_points)} if self._entry_points else {}
@@ -48,7 +43,7 @@ class Group(click.Group):
         return [*self._modules, *super().list_commands(ctx), *known, *(name for name in found if name not in known)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a verb; UsageError for one of a distribution of this project that is not installed."""
+        """Return a verb; click.UsageError if its distribution is not installed."""
         if (command := super().get_command(ctx, cmd_name)) is not None:
             return command
         if cmd_name in self._modules:
@@ -63,8 +58,8 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and descriptions of the verbs."""
-        words = {name: one.dist.metadata["Summary"] if one.dist else "" for name, one in self._installed().items()}
-        words |= {name: text for name, (_, text) in (self._packaged | self._modules).items()}
-        words |= {name: command.get_short_help_str(1000) for name, command in self.commands.items()}
+        help_of = {name: one.dist.metadata["Summary"] if one.dist else "" for name, one in self._installed().items()}
+        help_of |= {name: text for name, (_, text) in (self._packaged | self._modules).items()}
+        help_of |= {name: command.get_short_help_str(1000) for name, command in self.commands.items()}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, words[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, help_of[name]) for name in self.list_commands(ctx)])

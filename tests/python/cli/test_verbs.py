@@ -138,7 +138,7 @@ def test_a_file_that_is_in_memory_takes_nothing_of_the_budget_of_warm(onecopy_co
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--interval", "0"), "'0' is not from 1ms to a year"),
+        (("--interval", "0"), "'0' is not between 1ms and a year"),
         (("--pin", "much"), "--pin"),
         (("llm=a", "llm=b"), "a NAME is given twice"),
     ],
