@@ -1,8 +1,8 @@
-"""The command line `onecopy`: one file per verb, over the library. `onecopy --help` lists the verbs.
+"""The command line `onecopy`, with one file per verb.
 
-click and rich are imported by this package alone, and only when a command runs; `onecopy run` needs neither. Errors are
-one line on stderr that starts with "onecopy: "; the exit status is 1, 2 for a wrong command line, 130 after Ctrl-C. Set
-ONECOPY_TRACEBACK=1 for the traceback of an error. Programs import `onecopy` instead.
+Only this package imports click and rich, and only when a command runs; `onecopy run` needs neither. An error is one
+line on stderr that starts with "onecopy: ". The exit status is 1, 2 for a wrong command line, or 130 after Ctrl-C.
+ONECOPY_TRACEBACK=1 shows the traceback of an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status; `arguments` are those of the process if None."""
+    """Run one command and return its exit status; the default of `arguments` is those of the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["run"]:
         from onecopy.cli import runner

@@ -1,6 +1,6 @@
-"""Commands that verbs run: started with the caller's signals, which are forwarded to them until they end.
+"""Start the command of a verb, and forward signals to it until it ends.
 
-Signals are blocked while a command runs: `signal.sigtimedwait` waits for its end and for signals to forward.
+Signals are blocked meanwhile: `signal.sigtimedwait` waits for both the end of the command and signals to forward.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ FORWARDED = {
     signal.SIGALRM,
     signal.SIGWINCH,
 }
-OF_THE_KERNEL = 0x80
+SENT_BY_KERNEL = 0x80
 """si_code of a signal from the terminal, which the kernel sends to all processes of the foreground group."""
-NOT_FOUND, NOT_RUN = 127, 126
-"""Exit statuses of shells for a command that is missing, and for one that cannot be run."""
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""Exit statuses of a shell."""
 
 
 class blocked_signals:  # noqa: N801 - a context manager
-    """Blocks the signals that are forwarded; its value is the mask from before, for `start`."""
+    """Blocks the signals that are forwarded; yields the previous mask, for `start`."""
 
     def __enter__(self) -> set[int]:
         self._before = set[int](signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD}))
@@ -45,36 +45,34 @@ class blocked_signals:  # noqa: N801 - a context manager
 
 
 def start(command: Sequence[str], mask: set[int], environment: Mapping[str, str] = os.environ) -> int:
-    """Start a command with a signal mask; return its PID, or raise the OSError of the system."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if a parent left it ignored, children could not be waited for
-    signals = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these, and no other program does
+    """Start a command with a signal mask and return its PID."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored: children would be reaped
+    signals = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these, other programs do not
     return os.posix_spawnp(command[0], list(command), environment, setsigmask=mask, setsigdef=signals)
 
 
 def refused(command: Sequence[str], error: OSError) -> int:
-    """Print why a command could not be started; return the exit status that a shell has for it."""
-    from onecopy.base.text import escape  # here: most commands can be started
+    """Print why a command could not be started; return the exit status that a shell would return."""
+    from onecopy.base.text import escape  # rarely needed
 
     sys.stderr.write(f"onecopy: {escape(command[0])}: {os.strerror(error.errno or 0)}\n")
-    return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN
+    return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
 
 
 def wait(pid: int, seconds: float | None = None, kept: int | None = None) -> bool:
-    """Wait for a signal, at most a number of seconds, and forward it; return whether it was the signal `kept`.
-
-    `kept` is not forwarded. Signals of the terminal are not either: the command has received them too.
-    """
+    """Wait for a signal and forward it, unless it is `kept`; return whether it was that signal."""
     signals = FORWARDED | {signal.SIGCHLD}
     came = signal.sigwaitinfo(signals) if seconds is None else signal.sigtimedwait(signals, seconds)
     if came is None or came.si_signo == kept:
         return came is not None
-    if came.si_signo in FORWARDED and came.si_code != OF_THE_KERNEL:
-        os.kill(pid, came.si_signo)  # the child was not waited for: the PID is its own, also after its end
+    # Signals from the terminal have reached the command too.
+    if came.si_signo in FORWARDED and came.si_code != SENT_BY_KERNEL:
+        os.kill(pid, came.si_signo)  # the PID cannot have been reused before the child is waited for
     return False
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a command has ended; its status can still be read."""
+    """Return whether a command has ended, without reaping it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 

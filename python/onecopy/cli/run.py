@@ -1,4 +1,4 @@
-"""`onecopy run -- COMMAND...`: its options for click, which parses them for help and errors; `runner` does the rest."""
+"""`onecopy run -- COMMAND...`: its help and options; `runner` runs the command."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from onecopy.cli import runner
     help="Write the report as JSON when COMMAND ends.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
-@click.option("--keep", is_flag=True, help="Keep what is shared in the store, on disk, for the next run.")
+@click.option("--keep", is_flag=True, help="Keep the shared copies in the store, on disk, for the next run.")
 @click.option(
     "--map-writable",
     is_flag=True,
-    help="Map files themselves, without a copy. A write to a file then changes what the processes have loaded, and "
-    "truncating it ends them.",
+    help="Map the files themselves instead of copies. Writing to a file then changes what the processes have loaded, "
+    "and truncating it ends them.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 def command(*, output: str | None, quiet: bool, keep: bool, map_writable: bool, command: tuple[str, ...]) -> int:
-    """Run COMMAND, and have its Python processes hold what they load once for all of them.
+    """Run COMMAND so that its Python processes share what they load.
 
     Model weights and arrays that torch, transformers, safetensors, ONNX Runtime, numpy and joblib load from files
-    become copy-on-write memory of one snapshot, which this process keeps until COMMAND ends: the first process that
-    loads a file copies it, the others map the copy, and the file may be written or replaced meanwhile. The report has
-    what was shared, what was not, and why; it is printed on stderr when COMMAND ends, and when this process receives
+    become copy-on-write memory of one snapshot, which this process keeps until COMMAND ends. The first process that
+    loads a file copies it, and the others map the copy; the file may be written or replaced meanwhile. The report says
+    what was shared, what was not, and why. It is printed on stderr when COMMAND ends, and when this process receives
     SIGUSR2.
 
-    The exit status is that of COMMAND, or 128 + N if signal N ended it; other signals are forwarded to it. onecopy must
-    be installed in the environment of COMMAND. Processes that ignore PYTHONPATH (python -I, -E) share nothing.
+    The exit status is that of COMMAND, or 128 + N if signal N ended it. Other signals are forwarded to COMMAND. onecopy
+    must be installed in its environment. Processes that ignore PYTHONPATH (python -I, -E) share nothing.
     """
     return runner.run(command, output=output, quiet=quiet, keep=keep, map_writable=map_writable)

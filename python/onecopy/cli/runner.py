@@ -1,8 +1,8 @@
-"""What `onecopy run` does. It is the start of each program that it runs, so little is imported before that.
+"""Run a program for `onecopy run`, and report what its processes share.
 
-One thread answers the processes, another one samples them, which may take long or be held up by a process. Each imports
-its modules when the first process asks for something, or after `SAMPLING_SECONDS`. Those of the report are imported if
-there is something to report.
+Every program starts after these imports, so they are few. One thread answers the processes; another one samples them,
+which may take long. Each thread imports its modules when a process first asks for something, or after
+`SAMPLING_SECONDS`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ else:
 
 SAMPLING_SECONDS = 0.25
 MAX_WAIT_SECONDS = 10.0
-"""Seconds that the report waits for a sample that another thread takes."""
+"""Maximum seconds for which the report waits for a sample in progress."""
 _FLAGS = {"-q": "quiet", "--quiet": "quiet", "--keep": "keep", "--map-writable": "map_writable"}
 
 _blocked_early = set[int]()
 
 
 def block_early() -> None:
-    """Block SIGUSR2, which would end this process, until `run` waits for it."""
+    """Block SIGUSR2 until `run` waits for it; by default it would end this process."""
     if hasattr(signal, "pthread_sigmask"):
         _blocked_early.update({signal.SIGUSR2} - signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}))
 
 
 def parsed(words: Sequence[str]) -> dict[str, Any] | None:
-    """Return the arguments of `run` for words of the command line; None if they need click: for help, or an error."""
+    """Parse the command line without click; return the arguments of `run`, or None if click must handle it."""
     options: dict[str, Any] = {}
     rest = list(words)
     while rest and rest[0] in (*_FLAGS, "--report"):
@@ -72,7 +72,7 @@ def run(
     try:
         descriptor = memory_file(RUN_FILE)
     except (OSError, AttributeError) as error:  # only Linux has the function
-        raise RuntimeError(f"memory for the report: {error}; `onecopy run` needs memfd_create") from None
+        raise RuntimeError(f"`onecopy run` needs memfd_create, which failed: {error}") from None
     listening, server = protocol.listen()
     environment = _environment(os.environ, server) | ({} if keep else {KEEPER: server})
     if map_writable:
@@ -98,7 +98,7 @@ def run(
 
 
 class _Processes:
-    """The processes of a run: what keeps their snapshots, and the samples and calls that a report is made of."""
+    """Serves snapshots to the processes of a run, and samples them for the report."""
 
     def __init__(self, run_file: int, root: int) -> None:
         self._run_file, self._root = run_file, root
@@ -106,7 +106,7 @@ class _Processes:
         self._sampler: Sampler | None = None
 
     def start(self, listening: int, server: str) -> None:
-        """Answer processes, and sample them, in threads that end with this process."""
+        """Answer and sample the processes in threads that end with this process."""
 
         def answer() -> None:
             select.select([listening], [], [], SAMPLING_SECONDS)
@@ -122,43 +122,39 @@ class _Processes:
             seconds = SAMPLING_SECONDS
             while True:
                 time.sleep(seconds)
-                seconds = max(SAMPLING_SECONDS, 20 * self._sample())
+                with self._lock:
+                    begin = time.monotonic()
+                    self._sampler_of_run().sample()
+                    seconds = max(SAMPLING_SECONDS, 20 * (time.monotonic() - begin))
 
         _thread.start_new_thread(answer, ())
         _thread.start_new_thread(sample, ())
 
     def have_reported(self) -> bool:
-        """Return whether a report may have more than `NOTHING_LOADED`."""
+        """Return whether there may be something to report."""
         return self._sampler is not None or os.fstat(self._run_file).st_size > 0
 
     def report(self, *, living: bool = False) -> RunReport:
-        """Sample, and return the report of all processes, or of those that are alive."""
-        from onecopy.run.report import Sampler
-
-        # A process may hold up the other thread without an end: then the report has what was sampled before.
-        is_mine = self._lock.acquire(timeout=MAX_WAIT_SECONDS)
+        """Sample, and return the report of all processes, or only of those that are alive."""
+        is_locked = self._lock.acquire(timeout=MAX_WAIT_SECONDS)  # a process may hold up the other thread forever
         try:
-            self._sampler = self._sampler or Sampler(self._run_file, self._root)
-            if is_mine:
-                self._sampler.sample()
-            return self._sampler.report(living=living)
+            sampler = self._sampler_of_run()
+            if is_locked:
+                sampler.sample()
+            return sampler.report(living=living)
         finally:
-            if is_mine:
+            if is_locked:
                 self._lock.release()
 
-    def _sample(self) -> float:
-        """Sample all processes; return how many seconds that took."""
+    def _sampler_of_run(self) -> Sampler:
         from onecopy.run.report import Sampler
 
-        with self._lock:
-            begin = time.monotonic()
-            self._sampler = self._sampler or Sampler(self._run_file, self._root)
-            self._sampler.sample()
-            return time.monotonic() - begin
+        self._sampler = self._sampler or Sampler(self._run_file, self._root)
+        return self._sampler
 
 
 def _environment(given: Mapping[str, str], server: str) -> dict[str, str]:
-    """Return the environment in which every Python process imports `onecopy.auto` when it starts."""
+    """Return the environment in which every Python process imports `onecopy.auto` as it starts."""
     folder = os.path.join(os.path.dirname(str(onecopy.__file__)), "run", "startup")  # noqa: PTH118, PTH120 - text
     paths = given.get("PYTHONPATH", "")
     others = [each for each in paths.split(os.pathsep) if each != folder] if paths else []  # "" is the working folder
