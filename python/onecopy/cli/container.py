@@ -28,7 +28,7 @@ def command(*, pid: int | None, as_json: bool) -> int:
         options.show_json({**asdict(found), "unreclaimable": found.unreclaimable, "left": found.left})
     else:
         console = screen.out()
-        screen.show_heading(console, f"{found.directory} (cgroup v{found.version})")
+        screen.show_line(console, f"{found.directory} (cgroup v{found.version})", "bold")
         for sentence in found.sentences():
             screen.show_line(console, sentence)
     short = found.left is not None and found.limit is not None and found.left < found.limit // 10

@@ -45,7 +45,9 @@ def command(*, pids: tuple[int, ...], interval: float, fail_on: tuple[str, ...] 
     else:
         console = screen.out()
         for one in found:
-            for number, line in enumerate(str(one).splitlines()):
-                (screen.show_line if number else screen.show_heading)(console, line)
+            heading, *lines = str(one).splitlines()
+            screen.show_line(console, heading, "bold")
+            for line in lines:
+                screen.show_line(console, line)
     wrong = [one.bad if fail_on is None else [c for c in one.causes if c.code in fail_on] for one in found]
     return WRONG if any(wrong) else 0

@@ -59,7 +59,7 @@ def heading_of(file: Any) -> str:
 def show(heading: str, grid: screen.Grid, summary: str) -> None:
     """Print a table with a line above and below."""
     console = screen.out()
-    screen.show_heading(console, heading)
+    screen.show_line(console, heading, "bold")
     grid.show(console)
     screen.show_line(console, summary)
 

@@ -1,8 +1,8 @@
-"""Numbers as text, consoles for stdout and stderr, tables that never cut numbers, and progress bars.
+"""Consoles, tables and progress bars.
 
 Results go to stdout, progress and notes to stderr. Without a terminal there are no colours and no bars, and the width
-is 80 columns (COLUMNS changes it). A table whose numbers need more is printed wider than the terminal: a line that a
-terminal folds can be read, a number that was cut cannot. No text is parsed for markup or emoji.
+is 80 columns or COLUMNS. A table never cuts a number: if its numbers need more space, it is wider than the terminal.
+Text is never parsed for markup or emoji.
 """
 
 from __future__ import annotations
@@ -35,22 +35,16 @@ if TYPE_CHECKING:
 
 GAP = 2
 """Spaces between two columns."""
-FOLDED = 16
-"""Minimum width of a column that may fold, if its text is that long."""
+MIN_FOLDED = 16
+"""Minimum width of a column that folds, if its text is that long."""
 SECONDS_BETWEEN_LINES = 30.0
 """Seconds between two lines of progress without a terminal."""
 MAX_CELL, MAX_COLUMN = 500, 20_000_000
-"""Maximum characters of a cell and of a column: a name may have a mebibyte, and pads all rows to its width."""
+"""Maximum characters of a cell and of a column: a name may be a mebibyte long, and pads all rows to its width."""
 
 
 def share(part: int | None, whole: int) -> str:
-    """Return a share in percent; "?" for an unknown part; never 0 % or 100 % by rounding.
-
-    Examples
-    --------
-    >>> share(None, 5), share(0, 5), share(1, 1000), share(999, 1000), share(5, 5)
-    ('?', '0 %', '<1 %', '>99 %', '100 %')
-    """
+    """Return a share in percent, or "?" if it is unknown; 0 % and 100 % are exact."""
     if part is None:
         return "?"
     if part >= whole:
@@ -62,13 +56,7 @@ def share(part: int | None, whole: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the largest unit in which it is at least 2.
-
-    Examples
-    --------
-    >>> [duration(seconds) for seconds in (0.4, 90, 150, 40 * 3600, 30 * 86400)]
-    ['0 s', '90 s', '2 min', '40 h', '4 w']
-    """
+    """Return a duration in the largest unit of which it has at least 2, such as 90 s or 2 min."""
     for unit, length in (("w", 604_800), ("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)} {unit}"
@@ -76,20 +64,20 @@ def duration(seconds: float) -> str:
 
 
 def out() -> Console:
-    """Return the console of results."""
+    """Return the console for results."""
     return Console(markup=False, emoji=False, highlight=False)
 
 
 def err() -> Console:
-    """Return the console of progress and notes."""
+    """Return the console for progress and notes."""
     return Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
 class Grid:
-    """A table of plain text; a line feed in a title or cell starts a new line in it.
+    """A table of plain text, in which a cell may have several lines.
 
-    Titles are a list, or words, in which "_" is a space. ">" before a title aligns its cells to the right; "~" behind
-    it lets them fold into several lines: not for numbers.
+    Titles are a list, or words in which "_" is a space. ">" before a title aligns its column to the right; "~" after
+    it allows the column to fold, which numbers must not.
     """
 
     def __init__(self, titles: str | Sequence[str], rows: Iterable[tuple[str, ...]] = ()) -> None:
@@ -103,19 +91,19 @@ class Grid:
         self.rows.append(tuple(map(escape, cells)))
 
     def needed(self) -> int:
-        """Return the minimum width in characters."""
+        """Return the minimum width."""
         widths = self._widths(self._every(), 0)
         return sum(widths) + GAP * (len(widths) - 1)
 
     def show(self, console: Console) -> None:
-        """Print the table at the width of the console, or at its minimum width if that is larger."""
+        """Print the table as wide as the console, or wider if it must be."""
         title, body = self._texts(console.width)
         console.print(title, soft_wrap=True)
         if self.rows:
-            console.print(Segments([Segment(body), Segment.line()]), soft_wrap=True)  # a Text is wrapped by the letter
+            console.print(Segments([Segment(body), Segment.line()]), soft_wrap=True)  # not a Text: wrapping is slow
 
     def text(self, width: int) -> Text:
-        """Return the table at this width, or at its minimum width if that is larger; titles are bold."""
+        """Return the table at this width, or wider if it must be."""
         title, body = self._texts(width)
         return Text.assemble(title, f"\n{body}") if self.rows else title
 
@@ -134,17 +122,17 @@ class Grid:
         return [titles, *cut]
 
     def _widths(self, rows: list[tuple[str, ...]], width: int) -> list[int]:
-        """Return the widths of the columns; if they exceed `width`, columns that fold shrink, the widest first."""
+        """Return the widths of the columns; columns that fold shrink to fit into `width`, the widest first."""
         columns = zip(*rows, strict=True)
         widths = [max(_length(line) for cell in column for line in cell.split("\n")) for column in columns]
-        least = [min(own, FOLDED) if folds else own for own, folds in zip(widths, self._folds, strict=True)]
+        least = [min(own, MIN_FOLDED) if folds else own for own, folds in zip(widths, self._folds, strict=True)]
         while (excess := sum(widths) + GAP * (len(widths) - 1) - width) > 0 and widths != least:
             at = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
             widths[at] = max(least[at], widths[at] - excess)
         return widths
 
     def _lines(self, row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
-        """Yield the lines of one row, each cell folded into its width and padded to it."""
+        """Yield the lines of one row, with each cell folded and padded to its width."""
         folded = [
             [cell]
             if len(cell) <= width and cell.isascii() and "\n" not in cell
@@ -158,22 +146,16 @@ class Grid:
 
 
 def _length(text: str) -> int:
-    """Return the columns of a terminal that text has; rich looks up each character."""
-    return len(text) if text.isascii() else cell_len(text)
+    return len(text) if text.isascii() else cell_len(text)  # rich looks up each character
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:
-    """Print a paragraph of plain text: folded at words on a terminal, else as one line."""
+    """Print a paragraph of untrusted text: folded at words on a terminal, else as one line."""
     console.print(Text(escape(text), style=style), soft_wrap=not console.is_terminal)
 
 
-def show_heading(console: Console, text: str) -> None:
-    """Print a bold line above a table, without folding."""
-    console.print(Text(escape(text), style="bold"), soft_wrap=True)
-
-
 class RateColumn(ProgressColumn):
-    """The mean rate in GiB/s."""
+    """Shows the mean rate in GiB/s."""
 
     def render(self, task: Task) -> Text:
         """Return the cell."""
@@ -181,12 +163,12 @@ class RateColumn(ProgressColumn):
 
 
 class LogProgress(Progress):
-    """Progress for a log file: one line every 30 s, so that shorter tasks print none."""
+    """Progress for a log file: one line every 30 s; shorter tasks print none."""
 
     _next: float | None = None
 
     def update(self, task_id: TaskID, **fields: Any) -> None:
-        """Update a task, and print a line if 30 s have passed since the last one."""
+        """Update a task, and print a line if the last one is 30 s old."""
         super().update(task_id, **fields)
         now = monotonic()
         if self._next is None:
@@ -199,7 +181,7 @@ class LogProgress(Progress):
 
 
 def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
-    """Return a progress bar that disappears at the end; without a terminal it prints a line every 30 s."""
+    """Return a transient progress bar; without a terminal it prints a line every 30 s."""
     kind = Progress if console.is_terminal else LogProgress
     return kind(
         TextColumn("{task.description}", markup=False),
@@ -214,10 +196,7 @@ def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
 
 @contextmanager
 def progress(what: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr inside the block; yield the function to call with what is done, and the total.
-
-    Default columns: bytes and rate.
-    """
+    """Show progress on stderr, by default bytes and rate; yield a function to call with what is done and the total."""
     with progress_bar(err(), *(columns or (DownloadColumn(), RateColumn()))) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

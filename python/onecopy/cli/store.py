@@ -1,7 +1,4 @@
-"""`onecopy store ls|prune|path`: list, remove and find the artefacts of stores.
-
-Without --folder or --place, the verbs read both default folders, on disk and in memory. They create no folder.
-"""
+"""`onecopy store ls|prune|path`: list, remove and find the artefacts of stores, without creating a store."""
 
 from __future__ import annotations
 
@@ -28,45 +25,35 @@ PLACES: tuple[Place, ...] = ("disk", "memory")
 SOURCES = {None: "-", True: "present", False: "gone or changed"}
 
 
-def which(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that select the stores."""
+def store_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that select stores."""
     place = click.option("--place", type=click.Choice(PLACES), help="Only the default folder on disk, or in memory.")
-    shared = click.option("--shared", is_flag=True, help="FOLDER is shared by users: what this user has built in it.")
+    shared = click.option("--shared", is_flag=True, help="FOLDER is shared by users; select what this user built.")
     return place(options.folder("This folder instead.")(shared(function)))
 
 
-def folders(folder: str | None, place: Place | None) -> list[Path]:
-    """Return the folders that the options select."""
+def selected_folders(folder: str | None, place: Place | None) -> list[Path]:
+    """Return the selected folders; the default is both default folders."""
     if folder is not None and place is not None:
-        raise click.UsageError("--folder and --place exclude each other")
+        raise click.UsageError("--folder and --place cannot be combined")
     if folder is not None:
         return [Path(folder)]
     return [default_folder(one)[0] for one in (PLACES if place is None else (place,))]
 
 
-def stores(meant: Sequence[Path], *, shared: bool) -> list[Store]:
-    """Return the stores of the folders that exist."""
+def existing_stores(folders: Sequence[Path], *, shared: bool) -> list[Store]:
+    """Return the stores in those folders that exist."""
     trust = () if shared else None
-    return [Store(folder, trust=trust) for folder in meant if folder.is_symlink() or folder.exists()]
+    return [Store(folder, trust=trust) for folder in folders if folder.is_symlink() or folder.exists()]
 
 
 def as_dicts(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
-    """Return the attributes of artefacts for JSON."""
+    """Return artefacts for JSON."""
     return [asdict(artefact) | {"path": str(artefact.path)} for artefact in artefacts]
 
 
 def short(key: str) -> str:
-    """Return a key without the size, times, inode or entity tag of the source, with short hashes and file names.
-
-    Examples
-    --------
-    >>> short("/data/a b/slide.ndpi, 58 bytes, written 17, changed 17, inode 22 of 65024, version 1 of level 0")
-    'slide.ndpi, version 1 of level 0'
-    >>> short("no inputs, by rows 391068f9f9a85b2760ddfba27f3f28b9")
-    'no inputs, by rows 391068f9'
-    >>> short('s3://bucket/model.safetensors, etag "1-2", 58 bytes')
-    's3://bucket/model.safetensors'
-    """
+    """Return a key without folders, sizes, times, inodes and entity tags, and with short hashes."""
     if (url := re.match(r'([a-z0-9]+://.*), (?:etag (?:W/)?"[^"]*"|modified [^,]*), \d+ bytes', key)) is not None:
         return url[1]
     key = re.sub(r", \d+ bytes, written \d+(?:, changed \d+)?, inode \d+(?: of \d+)?", "", key)
@@ -75,7 +62,7 @@ def short(key: str) -> str:
 
 
 def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
-    """Print artefacts as a table; an artefact without a key is shown by its file name."""
+    """Print a table of artefacts."""
     now, grid = time.time(), screen.Grid("key~ >size >last_use source place state~")
     for artefact in artefacts:
         grid.add(
@@ -90,29 +77,29 @@ def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
 
 
 def total(artefacts: Sequence[Artefact]) -> str:
-    """Return the number of artefacts and their total size as text."""
+    """Return the number of artefacts and their total size."""
     return f"{counted(len(artefacts), 'artefact')}, {size(sum(artefact.bytes for artefact in artefacts))}"
 
 
 @click.group("store", cls=Group)
 def command() -> None:
-    """List, remove and find what programs built once for this machine in its cache folders."""
+    """List, remove and find the files that programs built once for this machine."""
 
 
 @command.command("ls")
-@which
+@store_options
 @click.option("--long", "whole", is_flag=True, help="Show full keys, as prune --key takes them.")
 @options.as_json()
 def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as_json: bool) -> None:
-    """List artefacts by last use; unfinished builds have a state (building, partial, stale claim).
+    """List artefacts by last use. An unfinished build has a state: building, partial or stale claim.
 
     Keys are shown without folders, sizes, times, inodes and entity tags, and with short hashes; --long shows all.
-    Below the table is the size from which on a build removes the least recently used artefacts: ONECOPY_MAX_BYTES,
-    such as 50GiB, 10% of the file system, or unlimited; the default is 25%.
+    The last line has the size above which a build removes the least recently used artefacts. ONECOPY_MAX_BYTES sets
+    it, such as 50GiB, 10% (of the file system) or unlimited; the default is 25%.
     """
-    meant = folders(folder, place)
-    found = stores(meant, shared=shared)
-    artefacts = [artefact for store in found for artefact in store.ls()]
+    folders = selected_folders(folder, place)
+    stores = existing_stores(folders, shared=shared)
+    artefacts = [artefact for store in stores for artefact in store.ls()]
     if as_json:
         options.show_json(as_dicts(artefacts))
         return
@@ -120,27 +107,29 @@ def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as
         show(artefacts, whole=whole)
     limits = {
         str(store.folder): " (size unlimited)" if store.max_bytes is None else f" (at most {size(store.max_bytes)})"
-        for store in found
+        for store in stores
     }
-    names = [store.folder for store in found] if shared else meant
+    names = [store.folder for store in stores] if shared else folders
     where = (f"{one}{limits.get(str(one), '')}" for one in names)
     screen.show_line(screen.out(), f"{total(artefacts)} in {' and '.join(where)}")
 
 
 @command.command("prune")
-@which
+@store_options
 @click.option(
     "--max-age",
     type=options.TIME,
     is_flag=False,
     flag_value="60d",
     metavar="AGE",
-    help="Remove what was not used for AGE, such as 30d, 12h or 2w; without AGE: 60 days.",
+    help="Remove what was not used for AGE, such as 30d, 12h or 2w; the default of AGE is 60d.",
 )
 @click.option(
-    "--max-bytes", type=options.SIZE, help="Remove the least recently used until each folder has at most SIZE."
+    "--max-bytes",
+    type=options.SIZE,
+    help="Remove the least recently used artefacts until each folder has at most SIZE.",
 )
-@click.option("--missing-source", is_flag=True, help="Remove what was built from a file that is gone or has changed.")
+@click.option("--missing-source", is_flag=True, help="Remove what was built from files that are gone or have changed.")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Remove the artefact of KEY. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="Remove everything.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
@@ -149,21 +138,21 @@ def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as
 def prune(
     *, folder: str | None, place: Place | None, shared: bool, dry_run: bool, yes: bool, as_json: bool, **chosen: Any
 ) -> None:
-    """Remove the artefacts that the options select, and files of abandoned builds.
+    """Remove the selected artefacts, and the files of abandoned builds.
 
-    Without such an option, only files of abandoned builds are removed. Builds that are running are never removed.
-    Processes that have a removed file mapped keep its memory.
+    Without a selection, only the files of abandoned builds are removed. Running builds are never removed. Processes
+    that have mapped a removed file keep its memory.
     """
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json cannot ask for a confirmation: add --yes or --dry-run")
-    found = stores(folders(folder, place), shared=shared)
+    stores = existing_stores(selected_folders(folder, place), shared=shared)
     if not yes:
-        removed = [artefact for store in found for artefact in store.prune(**chosen, dry_run=True).removed]
+        removed = [artefact for store in stores for artefact in store.prune(**chosen, dry_run=True).removed]
         if not as_json and removed:
             show(removed)
         if not dry_run and removed:
             click.confirm(f"Remove {total(removed)}?", abort=True, err=True)
-    reports = [store.prune(**chosen, dry_run=dry_run) for store in found]
+    reports = [store.prune(**chosen, dry_run=dry_run) for store in stores]
     removed = [artefact for report in reports for artefact in report.removed]
     kept = [artefact for report in reports for artefact in report.kept]
     if as_json:
@@ -176,13 +165,13 @@ def prune(
 
 @command.command("path")
 @click.argument("key")
-@which
+@store_options
 def path(*, key: str, folder: str | None, place: Place | None, shared: bool) -> None:
-    """Print the path of the artefact of KEY. If there is none: the path that it would have, with exit status 1."""
-    meant = folders(folder, place)
-    for store in stores(meant, shared=shared):
+    """Print the path of the artefact of KEY; if it does not exist, the path it would have, with exit status 1."""
+    folders = selected_folders(folder, place)
+    for store in existing_stores(folders, shared=shared):
         if (artefact := store.find(key)) is not None:
             click.echo(str(artefact.path))
             return
-    click.echo(str(Store(meant[0], trust=() if shared else None).path(key)))
+    click.echo(str(Store(folders[0], trust=() if shared else None).path(key)))
     raise click.exceptions.Exit(1)

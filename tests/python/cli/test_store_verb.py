@@ -10,6 +10,7 @@ import pytest
 import onecopy as oc
 from onecopy.cli import command_line
 from onecopy.cli.options import parse_duration
+from onecopy.cli.store import short
 
 
 @pytest.fixture
@@ -49,6 +50,21 @@ def test_ls_shows_the_key_of_a_file_by_its_name(store, capsys, tmp_path):
     store.get_or_build(oc.file_key(tmp_path / "source", version="7"), lambda path: path.write_bytes(b"1"))
     assert run("ls") == 0
     assert "source, version 7 " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        (
+            "/data/a b/slide.ndpi, 58 bytes, written 17, changed 17, inode 22 of 65024, version 1 of level 0",
+            "slide.ndpi, version 1 of level 0",
+        ),
+        ("no inputs, by rows 391068f9f9a85b2760ddfba27f3f28b9", "no inputs, by rows 391068f9"),
+        ('s3://bucket/model.safetensors, etag "1-2", 58 bytes', "s3://bucket/model.safetensors"),
+    ],
+)
+def test_ls_shows_a_key_without_what_a_reader_cannot_use(key, shown):
+    assert short(key) == shown
 
 
 def test_ls_is_json_on_request(store, capsys):
@@ -128,7 +144,7 @@ def test_path_reports_where_it_is_or_would_be(store, capsys):
         (["prune", "--max-age", "soon"], "'soon' is not a duration such as 30d"),
         (["prune", "--max-bytes", "much"], "'much' is not a size"),
         (["prune", "--json", "--all"], "add --yes or --dry-run"),
-        (["ls", "--folder", "/tmp"], "exclude each other"),
+        (["ls", "--folder", "/tmp"], "--folder and --place"),
     ],
 )
 def test_wrong_options_are_a_wrong_command_line(store, capsys, arguments, words):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from onecopy.base import text as words
-from onecopy.cli.screen import share
+from onecopy.cli.screen import duration, share
 
 
 @given(st.text())
@@ -45,6 +45,14 @@ def test_a_share_is_0_or_100_percent_only_when_it_is_so(part, whole):
     shown = share(part, whole)
     assert (shown == "0 %") == (part == 0)
     assert (shown == "100 %") == (part >= whole)
+
+
+def test_an_unknown_share_is_a_question_mark():
+    assert share(None, 5) == "?"
+
+
+def test_a_duration_has_at_least_two_of_its_unit():
+    assert [duration(s) for s in (0.4, 90, 150, 40 * 3600, 30 * 86400)] == ["0 s", "90 s", "2 min", "40 h", "4 w"]
 
 
 @pytest.mark.parametrize(
