@@ -1,4 +1,4 @@
-"""`onecopy container [PID]`: the memory left in a container, and why other tools report other numbers."""
+"""`onecopy container [PID]`: show how much memory is left in a container, and what other tools report."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from onecopy.memory import container
 def command(*, pid: int | None, as_json: bool) -> int:
     """Show the memory of the control group (cgroup v1 or v2) of PID, or of this shell.
 
-    Shows the limit and the unreclaimable memory; page cache, clean and dirty; the number that Kubernetes shows, and why
-    it differs; refaults and pressure, which show whether memory is short. The exit status is 3 if less than a tenth of
-    the limit is left.
+    The output has the limit and the unreclaimable memory; clean and dirty page cache; the number that Kubernetes shows,
+    and why it differs; refaults and pressure, which show whether memory is short. The exit status is 3 if less than a
+    tenth of the limit is left.
     """
     found = container(os.getppid() if pid is None else pid)
     if found is None:
-        raise click.ClickException("the memory control group of the process cannot be read")
+        raise click.ClickException("cannot read the memory control group of the process")
     if as_json:
         options.show_json({**asdict(found), "unreclaimable": found.unreclaimable, "left": found.left})
     else:

@@ -1,7 +1,6 @@
 """`onecopy convert SOURCE TARGET`: write the arrays of one or several files as a safetensors file laid out for mapping.
 
-The source is mapped and copied in blocks of at most 16 MiB; one that is larger than half of the available memory passes
-through a window. The target appears complete or not at all.
+A source that is larger than half of the available memory is read through a window.
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Maximum number of omitted entries that are printed; the JSON has all."""
-
-
 UNKNOWN_TYPES = "unknown_types"
-"""The key in the metadata of TARGET for arrays that are written as bytes: JSON, names to dtype and shape."""
+"""Key in the metadata of TARGET: the dtypes and shapes, as JSON by name, of arrays that are written as bytes."""
 
 
 class Chosen(Mapping[str, "NDArray[Any]"]):
-    """Some arrays of an open file as a mapping; a view of an array is made when it is accessed."""
+    """Some arrays of an open file by name, each as a view that is made on access."""
 
     def __init__(self, file: ArrayFile, names: Sequence[str], as_bytes: Container[str]) -> None:
         self._file, self._names, self._as_bytes = file, dict.fromkeys(names), as_bytes
@@ -51,7 +48,7 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
         return self._written(name, self._file[name])
 
     def stream(self, names: Sequence[str], *, order: Literal["file", "names"]) -> Iterator[StreamedPart]:
-        """Give arrays as `ArrayFile.stream` does, for `onecopy.save` of what is larger than memory."""
+        """Yield arrays as `ArrayFile.stream` does; `onecopy.save` calls it for files that are larger than memory."""
         for part in self._file.stream(names, order=order):
             yield part._replace(array=self._written(part.name, part.array))
 
@@ -68,13 +65,9 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
 
 
 def choose(file: ArrayFile, pattern: str, *, as_bytes: bool) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """Return the names of the arrays to write, the types that safetensors lacks, and what cannot be written.
-
-    The last are names with reasons: what the open file leaves out, and arrays of those types unless they are written
-    `as_bytes`. ValueError if no array matches.
-    """
+    """Return the names to write, the names whose types safetensors lacks, and the omitted names with reasons."""
     if file.kind not in ("foreign", "arrays"):
-        raise ValueError(f"{file.path}: cannot convert a {file.kind} of onecopy: arrays alone lose its structure")
+        raise ValueError(f"{file.path}: cannot convert a file of {file.kind}: its arrays alone lose its structure")
     matching = names_matching(file, pattern)
     lacking = not_savable(map(file.entry, matching))
     text = file.metadata.get("left out", "{}") if file.container in ("npz", "onnx", "ort", "torch") else "{}"
@@ -85,21 +78,21 @@ def choose(file: ArrayFile, pattern: str, *, as_bytes: bool) -> tuple[list[str],
 
 
 def expect_all(file: ArrayFile, names: Sequence[str], missing: dict[str, str], *, skip: bool) -> None:
-    """Raise ValueError with names and reasons if something would be missing in the target, or all of it would be."""
+    """Raise ValueError if entries are missing that may not be skipped, or if all of them are."""
     more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
     first = ", ".join(f"{name!r} ({why})" for name, why in list(missing.items())[:SHOWN])
     which = f"{file.path}: {len(missing)} of {len(names) + len(missing)} entries cannot be written: {first}{more}"
     if missing and not names:
-        raise ValueError(f"{which}: --unknown bytes writes types that safetensors does not have")
+        raise ValueError(f"{which}: use --unknown bytes to write types that safetensors does not have")
     if missing and not skip:
         raise ValueError(
-            f"{which}: --skip-unsupported leaves them out and lists them, --names chooses others, --unknown bytes "
-            "writes types that safetensors does not have"
+            f"{which}: use --skip-unsupported to leave them out and list them, --names to choose others, or "
+            "--unknown bytes to write types that safetensors does not have"
         )
 
 
 def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
-    """Return the names of arrays with the same bytes of the file as an earlier array, each with the earlier name."""
+    """Return each name whose array has the same bytes of the file as an earlier array, with the earlier name."""
     first: dict[tuple[Any, ...], str] = {}
     again = {}
     for name in names:
@@ -114,8 +107,8 @@ def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
 def convert(
     source: str, target: str, *, pattern: str, unknown: str, skip: bool, drop_tied: bool, align: int | None
 ) -> dict[str, Any]:
-    """Write the target and return a report for JSON; `skip`: leave out what cannot be written."""
-    onecopy.guard()  # a source that is truncated meanwhile raises DataLost; otherwise zeros would be written
+    """Write the target and return a report for JSON; `skip` leaves out what cannot be written."""
+    onecopy.guard()  # raises DataLost if the source is truncated meanwhile, instead of writing zeros
     start = monotonic()
     with open_arrays(source) as file, screen.progress("convert") as show_progress:
         names, lacking, missing = choose(file, pattern, as_bytes=unknown == "bytes")
@@ -154,20 +147,20 @@ def convert(
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the report, and on stderr what was omitted, written as bytes or written twice."""
+    """Print the report, with notes on stderr about arrays that were omitted, written as bytes or written twice."""
     missing, as_bytes, tied_names = report["left_out"], report["as_bytes"], report["tied"]
     notes = [f"left out: {name} ({why})" for name, why in list(missing.items())[:SHOWN]]
     if as_bytes:
         name, form = next(iter(as_bytes.items()))
-        where = f"written as bytes; dtype and shape are in the metadata, under {UNKNOWN_TYPES!r}"
+        where = f"written as bytes, with dtype and shape in the metadata under {UNKNOWN_TYPES!r}"
         notes.insert(0, f"{name} ({form['dtype']}){_more(as_bytes)}: {where}")
     if len(missing) > SHOWN:
         notes.append(f"left out: {len(missing) - SHOWN} more; --json has them all")
     if tied_names:
         name, first = next(iter(tied_names.items()))
-        done = "written once, and named in the metadata" if report["tied_dropped"] else "written again"
-        advice = "" if report["tied_dropped"] else ": --drop-tied writes it once"
-        words = f"{done} ({size(report['tied_nbytes'])}){advice}"
+        words = f"written again ({size(report['tied_nbytes'])}); use --drop-tied to write it once"
+        if report["tied_dropped"]:
+            words = f"written once, and named in the metadata ({size(report['tied_nbytes'])})"
         notes.append(f"{name} is {first} in the source{_more(tied_names)}: {words}")
     for note in notes:
         screen.show_line(screen.err(), f"onecopy: {note}")
@@ -190,30 +183,30 @@ def _more(names: Sized) -> str:
 @click.option(
     "--align",
     type=options.SIZE,
-    help="Align every array to SIZE, from 64 to 2MiB, by fillers named #0, #1, ... that other readers show. Default: "
-    "no fillers; most arrays are aligned to 64 bytes, all to their item size.",
+    help="Align every array to SIZE, from 64 to 2MiB, with fillers that other readers show as #0, #1, ... Default: no "
+    "fillers; most arrays are aligned to 64 bytes, all to their item size.",
 )
 @click.option(
     "--unknown",
     type=click.Choice(["error", "bytes"]),
     default="error",
     show_default=True,
-    help="Arrays whose type safetensors does not have (quantised blocks, text, ...): an error; or write their bytes as "
-    "U8, with dtype and shape in the metadata.",
+    help="What to do with arrays whose type safetensors does not have (quantised blocks, text, ...): fail, or write "
+    "their bytes as U8, with dtype and shape in the metadata.",
 )
 @click.option(
     "--skip-unsupported",
     "skip",
     is_flag=True,
-    help="Leave out what cannot be written, and list each with the reason: what onecopy cannot map (compressed or "
-    "sparse tensors, numbers that ONNX stores as varints, what a checkpoint has beside its tensors), and arrays of "
-    "unknown types, unless --unknown bytes writes them. Without it, each of them is an error.",
+    help="Leave out what cannot be written, and list it with reasons: what onecopy cannot map (compressed or sparse "
+    "tensors, numbers that ONNX stores as varints, objects in a checkpoint that are not tensors), and arrays of "
+    "unknown types, unless --unknown bytes writes them. By default, each of them is an error.",
 )
 @click.option(
     "--drop-tied",
     is_flag=True,
-    help="Write arrays with the same bytes of SOURCE (tied weights) once, with their names in the metadata, as "
-    "safetensors.torch.save_model does.",
+    help="Write arrays that have the same bytes in SOURCE (tied weights) once, with their other names in the metadata, "
+    "as safetensors.torch.save_model does.",
 )
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @options.as_json()
@@ -231,7 +224,7 @@ def command(
 ) -> None:
     """Write the arrays of SOURCE to TARGET, a safetensors file laid out for mapping, with checksums.
 
-    SOURCE is any file that `onecopy.open` reads: safetensors, ONNX, GGUF, .npy, .npz, torch checkpoints, ... or the
+    SOURCE is any file that `onecopy.open` reads: safetensors, ONNX, GGUF, .npy, .npz, a torch checkpoint, ... or the
     index of a model in shards. TARGET appears complete or not at all; processes that have an older TARGET open keep it.
     """
     if os.path.isdir(target):  # noqa: PTH112 - text

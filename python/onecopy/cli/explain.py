@@ -1,4 +1,4 @@
-"""`onecopy explain PID...`: what the memory of a process consists of, in sentences, with an exit status for scripts."""
+"""`onecopy explain PID...`: explain the memory of processes in sentences, with an exit status for scripts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from onecopy.memory.explaining import Code, explain
 from onecopy.run.report import causes_of_run
 
 WRONG = 3
+"""Exit status if something is wrong."""
 
 
 def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
@@ -28,15 +29,18 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
 @click.argument("pids", nargs=-1, required=True, type=options.PID, metavar="PID...")
 @options.interval("1s", "Time between two samples, which show growth and refaults; 0: one sample.", least="0")
 @click.option(
-    "--fail-on", callback=codes, metavar="CODE,...", help="Codes that make the exit status 3; default: lines marked !."
+    "--fail-on",
+    callback=codes,
+    metavar="CODE,...",
+    help="Codes that set the exit status to 3; default: those of lines marked !.",
 )
 @options.as_json("JSON on stdout: a list with one object per process.")
 def command(*, pids: tuple[int, ...], interval: float, fail_on: tuple[str, ...] | None, as_json: bool) -> int:
     """Explain in sentences what the memory of each PID consists of, and what is wrong.
 
     Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container,
-    copies, run. The exit status is 3 if something is wrong. Reading PSS walks page tables, which may delay the process:
-    6 to 22 ms per GiB. For the code copies, page tables of other processes of the same program are walked too.
+    copies, run. The exit status is 3 if something is wrong. Reading PSS walks page tables, which may delay the process
+    by 6 to 22 ms per GiB; the code copies also walks those of other processes of the same program.
     """
     explained = [(pid, explain(pid, interval=interval)) for pid in pids]
     found = [replace(one, causes=(*one.causes, *causes_of_run(pid))) for pid, one in explained]

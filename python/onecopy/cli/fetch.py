@@ -1,4 +1,4 @@
-"""`onecopy fetch URL...`: fetch files behind URLs into the store, and print their paths."""
+"""`onecopy fetch URL...`: fetch files into the store, and print their paths."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from onecopy import remote
 from onecopy.arrays import open_arrays
 from onecopy.base.arguments import is_url
-from onecopy.base.text import escape, size
+from onecopy.base.text import size
 from onecopy.cli import options, screen
 from onecopy.store import Store
 
@@ -25,7 +25,7 @@ from onecopy.store import Store
     show_default=True,
     help="Maximum number of concurrent requests.",
 )
-@click.option("--verify", is_flag=True, help="Compare each file with the checksums that it contains.")
+@click.option("--verify", is_flag=True, help="Compare each file with the checksums stored in it.")
 @options.as_json()
 def command(
     *,
@@ -39,12 +39,12 @@ def command(
     """Fetch each URL into the store of this machine, unless its current version is there, and print its local path.
 
     URL is s3://, gs://, az:// or https://. If it ends with /, all objects directly below it are fetched. The files that
-    an index or an ONNX model names are fetched too. A fetch that was interrupted is continued. `onecopy.open(URL)` then
-    opens the same files.
+    an index or an ONNX model names are fetched too. An interrupted fetch is continued. `onecopy.open(URL)` opens the
+    same files.
     """
     for url in urls:
         if not is_url(url):
-            raise click.UsageError(f"not a URL that can be fetched: {url}")
+            raise click.UsageError(f"{url} is not a URL with s3://, gs://, az:// or https://")
     store = Store(folder)
     fetched = []
     for url in urls:
@@ -58,7 +58,7 @@ def command(
         nbytes, seconds = sum(file.stat().st_size for file in files), time.monotonic() - start
         fetched.append({"url": remote.shown(url), "path": str(path), "bytes": nbytes, "seconds": seconds})
         if not as_json:
-            screen.show_line(screen.err(), f"{escape(remote.shown(url))}: {size(nbytes)} in {seconds:.3g} s")
+            screen.show_line(screen.err(), f"{remote.shown(url)}: {size(nbytes)} in {seconds:.3g} s")
             click.echo(str(path))
     if as_json:
         options.show_json(fetched)

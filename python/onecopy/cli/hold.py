@@ -1,8 +1,4 @@
-"""`onecopy hold [NAME=]FILE...`: keep files in memory until SIGTERM or Ctrl-C.
-
-Changes are lines on stdout and lost files lines on stderr, flushed at once for the log of a service. On a terminal, a
-status line stands below them.
-"""
+"""`onecopy hold [NAME=]FILE...`: keep files in memory until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
     from onecopy.run.holder import Change
 
 _NAMED = re.compile(r"([^/=]+)=(.+)", re.DOTALL)
-"""NAME=FILE; a path with "=" is written with a "/" before it."""
+"""NAME=FILE; a path that contains "=" needs a "/" before it, as in ./a=b."""
 
 
 @click.command("hold")
@@ -40,25 +36,24 @@ _NAMED = re.compile(r"([^/=]+)=(.+)", re.DOTALL)
 @options.interval("10s", "Time between two checks for evicted pages and replaced files.")
 @options.threads("Number of threads; default: 8.")
 @options.HUGE
-@options.as_json("A line of JSON on stdout for each change.")
+@options.as_json("JSON on stdout: a line for each change.")
 def command(*, files: tuple[str, ...], interval: float, as_json: bool, **settings: Any) -> NoReturn:
-    """Keep files in memory, across restarts of the processes that read them, until SIGTERM or Ctrl-C.
+    """Keep files in memory, while the processes that read them restart, until SIGTERM or Ctrl-C.
 
-    Of FILE, the pages of the page cache are held: evicted pages are read back, and a replaced FILE is held instead of
-    the old one. NAME=FILE holds a copy in memory, which no write to FILE changes: programs of this user open it with
-    oc.open("hold:NAME"). When FILE was replaced or written and two checks found it unchanged, its new contents become
-    the next generation: processes that open the name from then on get it, and the generation before leaves memory with
-    its last user. Each NAME has one holder; a second one is refused.
+    FILE is held as pages of the page cache: evicted pages are read back, and if FILE is replaced, the new file is held
+    instead. NAME=FILE holds a copy in memory, which no write to FILE changes; programs of this user open it with
+    oc.open("hold:NAME"). When two checks in a row find the same new contents of FILE, they become the next generation:
+    processes that open the name from then on get it, and the previous generation leaves memory with its last user. Each
+    NAME has one holder; a second one is refused.
 
-    The default of --max-bytes is half of the available memory, for all FILEs, those with names first; a new generation
-    takes its size in addition while the one before is used. Each change is printed as a line. Names, copies and locks
-    end with this process, however it ends; what processes have opened stays with them. The exit status is 0 after
-    SIGTERM.
+    The default of --max-bytes is half of the available memory. Files with a NAME get their share first; while a
+    previous generation is in use, it counts in addition. Each change is printed as a line. Names, copies and locks end
+    with this process, however it ends, but processes keep what they have opened. The exit status is 0 after SIGTERM.
     """
     matches = {file: _NAMED.fullmatch(file) for file in files}
     pairs = [(match[1], match[2]) for match in matches.values() if match]
     if len(names := dict(pairs)) < len(pairs):
-        raise click.UsageError("a NAME is given twice")
+        raise click.UsageError("each NAME may be given only once")
     paths = [file for file, match in matches.items() if not match]
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
@@ -82,7 +77,7 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
 
 
 def show(change: Change, *, as_json: bool) -> None:
-    """Print one change as a line of JSON or of text."""
+    """Print a change as one line, of JSON or of text; each is flushed, for the log of a service."""
     if as_json:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         click.echo(json.dumps({"time": at, **dataclasses.asdict(change)}))
@@ -93,18 +88,7 @@ def show(change: Change, *, as_json: bool) -> None:
 
 
 def sentence(change: Change) -> str:
-    """Return a change as one line.
-
-    Examples
-    --------
-    >>> from onecopy.run.holder import Change
-    >>> sentence(Change("a.bin", "warmed", "read back", 4_000_000, 4_000_000, 4_000_000, 0, 1_000_000))
-    'a.bin: warmed: 4.00 MB of 4.00 MB in memory, 1.00 MB read'
-    >>> sentence(Change("a.bin", "lost", "truncated from 9 to 5 bytes", 0, 0, 0, 0))
-    'a.bin: truncated from 9 to 5 bytes; released until it stops changing'
-    >>> sentence(Change("a.bin", "kept", "Permission denied", 9, 9, 9, 0, name="model", generation=2))
-    'model=a.bin: Permission denied; generation 2 stays'
-    """
+    """Return a change as one line."""
     label = f"{change.name}={change.path}" if change.name else change.path
     if change.what == "kept":
         return escape(f"{label}: {change.reason}; generation {change.generation} stays")

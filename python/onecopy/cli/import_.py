@@ -32,7 +32,7 @@ IMPORTS: dict[str, Callable[..., Any]] = {
     "parquet": row_files.import_parquet,
 }
 TAKES = {"path": "json", "container": "json", "types": "csv", "delimiter": "csv"}
-"""The format that each option is for."""
+"""The format to which each option applies."""
 
 
 @click.command("import")
@@ -43,7 +43,7 @@ TAKES = {"path": "json", "container": "json", "types": "csv", "delimiter": "csv"
     "form",
     type=click.Choice(["auto", *IMPORTS]),
     default="auto",
-    help="Format of SOURCE; auto: by its suffix.",
+    help="Format of SOURCE; auto uses its suffix.",
 )
 @click.option("--path", metavar="a.b", help="JSON: the member whose items are the rows.")
 @click.option("--dict", "container", flag_value="dict", help="JSON: the members of the object are the rows.")
@@ -58,7 +58,7 @@ def command(*, source: str, target: str, form: str, **given: Any) -> None:
     for name in options:
         if TAKES[name] != form:
             option = "dict" if name == "container" else name
-            raise click.UsageError(f"--{option} is for {TAKES[name]}, and this is {form}")
+            raise click.UsageError(f"--{option} applies to {TAKES[name]}, but SOURCE is {form}")
     if form == "csv" and suffix == ".tsv":
         options.setdefault("delimiter", "\t")
     with screen.progress("import", DownloadColumn()) as watch:

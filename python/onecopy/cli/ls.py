@@ -1,7 +1,4 @@
-"""`onecopy ls FILE`: the arrays in a file, or the types of its records, with sizes and resident shares.
-
-It reads the header alone and queries residency from the kernel; it reads no data, so that it warms nothing.
-"""
+"""`onecopy ls FILE`: list the arrays in a file, or the types of its records, without reading data."""
 
 from __future__ import annotations
 
@@ -29,22 +26,22 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
 
 MAX_ALIGNMENT = 2 << 20
-"""Maximum alignment that is reported in bytes, the size of a huge page; a larger one is a coincidence."""
+"""Maximum alignment that is reported, the size of a huge page; a larger one is a coincidence."""
 
 
 def resident(cached: int | None, nbytes: int) -> str:
-    """Return the resident share as text; "-" of nothing."""
+    """Return the resident share, or "-" of nothing."""
     return share(cached, nbytes) if nbytes else "-"
 
 
 def cached_of(file: Any, entry: Any) -> int | None:
-    """Return the cached bytes of an array, at most its size: the kernel counts whole pages."""
+    """Return the cached bytes of an array."""
     cached = file.residency([entry.name]).cached if entry.nbytes else 0
-    return None if cached is None else min(cached, entry.nbytes)
+    return None if cached is None else min(cached, entry.nbytes)  # the kernel counts whole pages
 
 
 def heading_of(file: Any) -> str:
-    """Return the first line: path, container, kind of a file of onecopy or class of an object, and files of a set."""
+    """Return the line above the table."""
     words = [f"{file.path}: {file.container}"]
     if objects.METADATA in file.metadata:
         with suppress(FormatError):
@@ -57,7 +54,7 @@ def heading_of(file: Any) -> str:
 
 
 def show(heading: str, grid: screen.Grid, summary: str) -> None:
-    """Print a table with a line above and below."""
+    """Print a table with a line above and below it."""
     console = screen.out()
     screen.show_line(console, heading, "bold")
     grid.show(console)
@@ -68,21 +65,16 @@ def show(heading: str, grid: screen.Grid, summary: str) -> None:
 
 
 class Line(NamedTuple):
-    """One array."""
+    """One array; sizes are in bytes, and `cached` is None if it is unknown."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     file: str
-    """Path of the file that has the array."""
     offset: int
-    """Offset in the file in bytes."""
     nbytes: int
-    """Size in bytes."""
     alignment: int
-    """Alignment of the offset in bytes."""
     cached: int | None
-    """Bytes in the page cache; None if unknown."""
 
 
 ORDERS = {
@@ -93,18 +85,12 @@ ORDERS = {
 
 
 def alignment_of(offset: int) -> int:
-    """Return the largest power of two, at most 2 MiB, that divides an offset.
-
-    Examples
-    --------
-    >>> alignment_of(8), alignment_of(4096 * 3), alignment_of(0)
-    (8, 4096, 2097152)
-    """
+    """Return the largest power of two, at most 2 MiB, that divides an offset."""
     return min(offset & -offset, MAX_ALIGNMENT) if offset else MAX_ALIGNMENT
 
 
 def lines_of(file: Any, pattern: str) -> list[Line]:
-    """Return the arrays of an open file whose names match the pattern."""
+    """Return the arrays whose names match a pattern."""
     return [
         Line(
             one.name,
@@ -122,7 +108,7 @@ def lines_of(file: Any, pattern: str) -> list[Line]:
 
 
 def grid_of(lines: Sequence[Line]) -> screen.Grid:
-    """Return the table of the arrays; names and shapes may fold, numbers do not."""
+    """Return the table of arrays."""
     grid = screen.Grid("name~ dtype shape~ >size >align >resident")
     for line in lines:
         shape = "x".join(str(length) for length in line.shape) or "scalar"
@@ -132,7 +118,7 @@ def grid_of(lines: Sequence[Line]) -> screen.Grid:
 
 
 def summary_of(file: Any, lines: Sequence[Line]) -> str:
-    """Return the last line: arrays, bytes, worst alignment, resident share, huge pages."""
+    """Return the line below the table."""
     total = sum(line.nbytes for line in lines)
     words = [f"{len(lines)} of {len(file)} arrays" if len(lines) != len(file) else counted(len(lines), "array")]
     words.append(size(total))
@@ -149,7 +135,7 @@ def summary_of(file: Any, lines: Sequence[Line]) -> str:
 
 
 def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None:
-    """Print the arrays of an open file."""
+    """Print the arrays of a file."""
     lines = sorted(lines_of(file, pattern), key=ORDERS[sort])
     if as_json:
         options.show_json(
@@ -170,40 +156,35 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
 _BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "extension": ("storage",)}
 
 
-class Place(NamedTuple):
-    """A node of the tree of types: the rows, a field of a dict or an item of a tuple."""
+class Node(NamedTuple):
+    """A node of the tree of types: the rows, a field of a dict or an item of a tuple; sizes include the nodes below."""
 
     depth: int
-    """Depth in the tree; 0 for the rows."""
     name: str
-    """Name of the field, or index in the tuple."""
     type: str
-    """Type of the values."""
     nbytes: int
-    """Size in bytes, with all nodes below."""
     cached: int | None
-    """Bytes in the page cache, with all nodes below; None if unknown."""
 
 
-_Held = dict[tuple[str, ...], tuple[int, int | None]]
+_Sizes = dict[tuple[str, ...], tuple[int, int | None]]
 
 
-def _held_by(file: OneFile) -> _Held:
-    """Return sizes and cached bytes of nodes by path. Cached bytes are of whole pages, which neighbours may share."""
-    held: _Held = {}
+def _sizes_of(file: OneFile) -> _Sizes:
+    """Return the bytes, and the cached bytes, of each node by its path."""
+    sizes: _Sizes = {}
     for entry in file.entries:
         if not entry.nbytes:
             continue
         cached = cached_of(file, entry)
         path = tuple(entry.name.removeprefix("records.0.").split(".")[:-1])  # the last part names the buffer
         for depth in range(len(path) + 1):
-            nbytes, known = held.get(path[:depth], (0, 0))
+            nbytes, known = sizes.get(path[:depth], (0, 0))
             both = None if cached is None or known is None else known + cached
-            held[path[:depth]] = nbytes + entry.nbytes, both
-    return held
+            sizes[path[:depth]] = nbytes + entry.nbytes, both
+    return sizes
 
 
-def _places(held: _Held, path: tuple[str, ...], schema: Schema, depth: int) -> Iterator[Place]:
+def _nodes_below(sizes: _Sizes, path: tuple[str, ...], schema: Schema, depth: int) -> Iterator[Node]:
     """Yield the fields of dicts and the items of tuples at any depth below `schema`."""
     named = schema.kind in {"record", "fixed"}
     names = schema.fields if schema.kind == "record" else _BELOW.get(schema.kind, map(str, range(len(schema.children))))
@@ -211,28 +192,28 @@ def _places(held: _Held, path: tuple[str, ...], schema: Schema, depth: int) -> I
         # escaped as in paths: see docs/formats/records.md
         below = (*path, re.sub(r"[%.#\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name))
         if named:
-            yield Place(depth, name, child.line, *held.get(below, (0, 0)))
-        yield from _places(held, below, child, depth + named)
+            yield Node(depth, name, child.line, *sizes.get(below, (0, 0)))
+        yield from _nodes_below(sizes, below, child, depth + named)
 
 
 def show_records(file: OneFile, as_json: bool) -> None:
-    """Print the types of the rows of an open file: an indented line for each field, or one for rows without fields."""
+    """Print the types of rows, with an indented line for each field, or one line for rows without fields."""
     source = _core.open_records(file.compiled, maker_of)
-    rows, container, held = _core.Rows(source), source.container, _held_by(file)
+    rows, container, sizes = _core.Rows(source), source.container, _sizes_of(file)
     schema = schema_of(rows._rows_type)
-    whole = Place(0, container, schema.line, *held.get((), (0, 0)))
-    fields = list(_places(held, (), schema, 1))
+    whole = Node(0, container, schema.line, *sizes.get((), (0, 0)))
+    fields = list(_nodes_below(sizes, (), schema, 1))
     if container == "dict":
         words = {"0": "key", "1": "value"}
-        fields = [place._replace(name=words[place.name]) if place.depth == 1 else place for place in fields]
+        fields = [node._replace(name=words[node.name]) if node.depth == 1 else node for node in fields]
     if as_json:
-        places = [place._asdict() for place in (whole, *fields)]
-        options.show_json({"kind": "records", "container": container, "rows": len(rows), "places": places})
+        nodes = [node._asdict() for node in (whole, *fields)]
+        options.show_json({"kind": "records", "container": container, "rows": len(rows), "places": nodes})
         return
     grid = screen.Grid("rows type~ >size >resident")
-    for place in fields or [whole._replace(depth=1, name="row")]:
-        name = "  " * (place.depth - 1) + place.name
-        grid.add(name, place.type, size(place.nbytes), resident(place.cached, place.nbytes))
+    for node in fields or [whole._replace(depth=1, name="row")]:
+        name = "  " * (node.depth - 1) + node.name
+        grid.add(name, node.type, size(node.nbytes), resident(node.cached, node.nbytes))
     summary = (
         f"{container} of {len(rows):,} rows, {size(whole.nbytes)}, {resident(whole.cached, whole.nbytes)} resident"
     )
@@ -243,7 +224,7 @@ def show_records(file: OneFile, as_json: bool) -> None:
 @click.argument("file", type=click.Path())
 @click.option("--sort", type=click.Choice(list(ORDERS)), help="Order of the arrays; default: offset.")
 @options.names("Only arrays whose names match.")
-@click.option("--arrays", "as_arrays", is_flag=True, help="List the arrays of a file of records, instead of its types.")
+@click.option("--arrays", "as_arrays", is_flag=True, help="List the arrays of a file of records instead of its types.")
 @options.as_json()
 def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool, as_json: bool) -> None:
     """List the arrays of FILE, or the types of its records, with sizes and resident shares.

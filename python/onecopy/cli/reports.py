@@ -1,7 +1,4 @@
-"""Files that are named on the command line, and reports of the library about them as JSON and as sentences.
-
-The JSON has all public attributes of a report, so that new attributes appear without a change here.
-"""
+"""Open the files of a command line, and print the library's reports about them as JSON or sentences."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def names_matching(file: Any, pattern: str) -> list[str]:
-    """Return the names of the arrays that match; ValueError if none does."""
+    """Return the names of the arrays that match a pattern; ValueError if none does."""
     names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
     if not names:
         raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
@@ -30,13 +27,13 @@ def names_matching(file: Any, pattern: str) -> list[str]:
 
 
 def attributes_of(report: object) -> dict[str, Any]:
-    """Return the public attributes of a report that are numbers, text or None."""
+    """Return all public attributes of a report that are numbers, text or None."""
     values = {name: getattr(report, name) for name in dir(report) if not name.startswith("_")}
     return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str | None)}
 
 
 def warm_sentences(name: str, report: Any) -> list[str]:
-    """Return a report of `warm` as sentences: bytes, rate, resident shares, mechanism and reason."""
+    """Return a report of `warm` as sentences."""
     if report.mechanism == "none" and report.complete and not report.filled and report.verified is None:
         return [f"{name}: {size(report.bytes)}, nothing to do.", *_reason(report)]
     rate = f"in {significant(report.seconds)} s ({significant(report.gib_per_s)} GiB/s)"
@@ -46,12 +43,12 @@ def warm_sentences(name: str, report: Any) -> list[str]:
         f"{report.minor_faults} minor and {report.major_faults} major faults; in huge pages: {huge}."
     )
     more = [] if report.complete else ["Not complete."]
-    more += [] if report.verified is None else [f"Checksums agree over {size(report.verified)}."]
+    more += [] if report.verified is None else [f"Checksums match over {size(report.verified)}."]
     return [f"{name}: {size(report.bytes)} {rate}; {_resident(report)}.", second, *more, *_reason(report)]
 
 
 def evict_sentence(name: str, report: Any) -> str:
-    """Return a report of `evict` as a sentence: bytes, resident shares and reason."""
+    """Return a report of `evict` as a sentence."""
     return " ".join([f"{name}: {size(report.bytes)}; {_resident(report)}.", *_reason(report)])
 
 
@@ -64,26 +61,20 @@ def _resident(report: Any) -> str:
 
 
 def _reason(report: Any) -> list[str]:
-    """Return the reason of a report as a list of one sentence; an empty list without a reason."""
     reason = str(report.reason or "").strip()
     return [reason[:1].upper() + reason[1:].rstrip(".") + "."] if reason else []
 
 
 _SUFFIXES = (".safetensors", *READ_SUFFIXES)
-"""Suffixes of the files that are expected to contain arrays."""
 
 
 def opened(path: str) -> ArrayFile | Mapping:
-    """Open any file; with the index of a set, or a model, also the files that it names.
-
-    A file that is no array file is mapped as bytes; if its suffix is that of one, with a warning, because it may be an
-    incomplete download. OSError if a file cannot be opened; SetError if the files of a set do not match.
-    """
+    """Open any file, with the files that an index or a model names; other files are mapped as bytes."""
     try:
         return open_arrays(path)
     except SetError:
         raise
     except FormatError as error:
-        if path.endswith(_SUFFIXES):
+        if path.endswith(_SUFFIXES):  # perhaps an incomplete download
             warnings.warn(f"{error}; mapped as bytes", stacklevel=2)
         return Mapping(path)

@@ -8,12 +8,11 @@ import click
 
 import onecopy
 from onecopy.arrays import open_arrays
-from onecopy.base.text import escape
 from onecopy.cli import options, reports, screen
 
 
 def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any]) -> Any:
-    """Warm all of a file, or the arrays that match, with a progress bar, and return the report."""
+    """Warm a file, or the arrays that match, and return the report."""
     with screen.progress("warm") as watch:
         if pattern is None and not verify:
             with reports.opened(path) as target:
@@ -34,7 +33,7 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
 def command(*, files: tuple[str, ...], as_json: bool, pattern: str | None, verify: bool, **settings: Any) -> None:
     """Read each FILE into memory, with the files that an index or a model names, and report the result.
 
-    The kernel may evict them again; `onecopy hold` keeps files in memory.
+    The kernel may evict it again; `onecopy hold` keeps files in memory.
     """
     warmed = []
     left = settings.pop("max_bytes")
@@ -43,7 +42,7 @@ def command(*, files: tuple[str, ...], as_json: bool, pattern: str | None, verif
         left = None if left is None else max(left - report.filled, 0)
         warmed.append({"file": file, **reports.attributes_of(report)})
         if not as_json:
-            for sentence in reports.warm_sentences(escape(file), report):
+            for sentence in reports.warm_sentences(file, report):
                 screen.show_line(screen.out(), sentence)
     if as_json:
         options.show_json(warmed[0] if len(warmed) == 1 else warmed)

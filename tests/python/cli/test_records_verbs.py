@@ -50,8 +50,8 @@ def test_import_of_tab_separated_values_with_inferred_types(onecopy_command, tmp
     [
         (["--path", "data.row"], 1, "no member 'row' in the object; it has 'rows'"),
         ([], 1, "give --path with one of its members, 'info', 'data'"),
-        (["--types", "infer"], 2, "--types is for csv, and this is json"),
-        (["--format", "jsonl", "--dict"], 2, "--dict is for json, and this is jsonl"),
+        (["--types", "infer"], 2, "--types applies to csv, but SOURCE is json"),
+        (["--format", "jsonl", "--dict"], 2, "--dict applies to json, but SOURCE is jsonl"),
     ],
 )
 def test_import_refuses_in_one_line(onecopy_command, source, tmp_path, arguments, status, message):

@@ -140,7 +140,7 @@ def test_a_file_that_is_in_memory_takes_nothing_of_the_budget_of_warm(onecopy_co
     [
         (("--interval", "0"), "'0' is not between 1ms and a year"),
         (("--pin", "much"), "--pin"),
-        (("llm=a", "llm=b"), "a NAME is given twice"),
+        (("llm=a", "llm=b"), "NAME"),
     ],
 )
 def test_wrong_options_of_hold_are_usage_errors(onecopy_command, model, arguments, message):

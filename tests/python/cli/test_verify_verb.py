@@ -59,7 +59,7 @@ def test_warm_can_verify(onecopy_command, tmp_path: Path) -> None:
     path = saved(tmp_path / "m")
     done = onecopy_command("warm", "--verify", path)
     assert done.returncode == 0
-    assert "Checksums agree over" in " ".join(done.stdout.split())
+    assert "Checksums match over" in " ".join(done.stdout.split())
     done = onecopy_command("warm", "--verify", damaged(path, 5000))
     assert done.returncode == 1
     assert "damaged" in done.stderr
