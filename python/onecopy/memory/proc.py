@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from bisect import bisect_right
 from collections import Counter
 from contextlib import suppress
@@ -30,6 +29,8 @@ from functools import lru_cache
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from onecopy.memory.regions import parse_numbers, parse_region, read_text, split_smaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,12 +43,6 @@ Key: TypeAlias = tuple[int, int]
 """Device and inode of a file, which stay the same when it is renamed or removed."""
 
 _RecordT = TypeVar("_RecordT")
-_NUMBER_LINE = re.compile(r"(?m)^([^:\n]+):[ \t]*([0-9]+)( kB)?$")
-_HEX = "([0-9a-f]+)"
-_DEV = "([0-9a-f]{2,5})"
-_REGION_LINE = re.compile(rf"(?s){_HEX}-{_HEX} ([r-][w-][x-][ps]) {_HEX} {_DEV}:{_DEV} ([0-9]+) *(.*)")
-_REGION_START = re.compile(r"\n(?=[0-9a-f])")  # the names of numbers begin with a capital
-_WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _OWNED = ("vm_rss", "vm_pte", "vm_swap", "vm_lck", "rss_anon", "rss_file", "rss_shmem")
 
 
@@ -194,7 +189,7 @@ def process_text(pid: int, name: str, *, root: Path = PROC) -> str:
     """
     path = f"{root}/{pid}/{name}"
     try:
-        text = _read(path)
+        text = read_text(path)
         if text or not name.startswith(("maps", "smaps")):
             return text
     except PermissionError as error:
@@ -214,7 +209,7 @@ def parse_rollup(text: str) -> Rollup:
     (4096, 8192, None)
     """
     header, _, body = text.partition("\n")
-    return _build(Rollup, "smaps_rollup", _numbers("smaps_rollup", body if "[rollup]" in header else text))
+    return _build(Rollup, "smaps_rollup", parse_numbers("smaps_rollup", body if "[rollup]" in header else text))
 
 
 def rollup(pid: int, *, root: Path = PROC) -> Rollup:
@@ -232,7 +227,7 @@ def parse_maps(text: str) -> list[Region]:
     >>> parse_maps("1000-3000 r--s 00001000 fe:00 7      /a b (deleted)\n")[0].path
     '/a b'
     """
-    return [Region(*_region("maps", line)) for line in text.split("\n") if line]
+    return [Region(*parse_region("maps", line)) for line in text.split("\n") if line]
 
 
 def maps(pid: int, *, root: Path = PROC) -> list[Region]:
@@ -250,7 +245,11 @@ def parse_smaps(text: str) -> list[MappedRegion]:
     >>> parse_smaps("")
     []
     """
-    return [_mapped_region(entry) for entry in _REGION_START.split(text) if entry]
+    found = []
+    for header, numbers, flags in split_smaps(text):
+        memory = _build(Rollup, "smaps", parse_numbers("smaps", numbers))
+        found.append(MappedRegion(*parse_region("smaps", header), memory, tuple(flags.split())))
+    return found
 
 
 def smaps(pid: int, *, root: Path = PROC) -> list[MappedRegion]:
@@ -297,8 +296,8 @@ def parse_status(text: str) -> Status:
         uid, state = int(lines["Uid"].split()[1]), lines["State"].split()[1]
     except (LookupError, ValueError):
         raise ValueError(f"status: cannot read {lines.get('Uid')!r} or {lines.get('State')!r}") from None
-    counts = _numbers("status", "\n".join(lines[name] for name in ("Pid", "PPid", "Threads") if name in lines))
-    sizes = _numbers("status", "\n".join(lines[name] for name in lines if name.startswith(("Vm", "Rss"))))
+    counts = parse_numbers("status", "\n".join(lines[name] for name in ("Pid", "PPid", "Threads") if name in lines))
+    sizes = parse_numbers("status", "\n".join(lines[name] for name in lines if name.startswith(("Vm", "Rss"))))
     sizes = sizes or dict.fromkeys(_OWNED, 0)  # no address space: no memory, and the peaks are lost
     return _build(Status, "status", {**counts, **sizes, "state": state, "uid": uid})
 
@@ -345,7 +344,7 @@ def parse_io(text: str) -> Io:
     >>> parse_io("".join(f"{name}: 4096\n" for name in names)).read_bytes
     4096
     """
-    return _build(Io, "io", _numbers("io", text))
+    return _build(Io, "io", parse_numbers("io", text))
 
 
 def io(pid: int, *, root: Path = PROC) -> Io:
@@ -355,48 +354,6 @@ def io(pid: int, *, root: Path = PROC) -> Io:
     True
     """
     return parse_io(process_text(pid, "io", root=root))
-
-
-def _read(path: str) -> str:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        # Most files are read at once, smaps and maps page by page.
-        data = b"".join(iter(lambda: os.read(fd, 1 << 18), b""))
-    finally:
-        os.close(fd)
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _region(kind: str, line: str) -> tuple[int, int, str, int, int, int, str, bool]:
-    match = _REGION_LINE.fullmatch(line)
-    if match is None:
-        raise ValueError(f"{kind}: cannot read line {line!r}")
-    start, end, perms, offset, major, minor, inode, shown = match.groups()
-    path = shown.removesuffix(" (deleted)")
-    device = os.makedev(int(major, 16), int(minor, 16))
-    place = (int(start, 16), int(end, 16), perms, int(offset, 16), device, int(inode))
-    return (*place, path.replace(r"\012", "\n"), path != shown)
-
-
-def _mapped_region(entry: str) -> MappedRegion:
-    header, _, body = entry.partition("\n")
-    numbers, _, flags = body.partition("VmFlags:")  # the last line, from Linux 3.8
-    memory = _build(Rollup, "smaps", _numbers("smaps", numbers))
-    return MappedRegion(*_region("smaps", header), memory, tuple(flags.split()))
-
-
-def _numbers(kind: str, text: str) -> dict[str, int]:
-    found = _NUMBER_LINE.findall(text)  # one call: twice as fast as line by line
-    lines = text.removesuffix("\n").split("\n") if text else []
-    if len(found) != len(lines):
-        line = next(line for line in lines if not _NUMBER_LINE.fullmatch(line))
-        raise ValueError(f"{kind}: cannot read line {line!r}")
-    return {_snake(name): int(number) << 10 if unit else int(number) for name, number, unit in found}
-
-
-@lru_cache(maxsize=256)
-def _snake(name: str) -> str:
-    return _WORD_START.sub("_", name).lower()
 
 
 def _build(record: Callable[..., _RecordT], kind: str, values: dict[str, Any]) -> _RecordT:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from onecopy.base.run_constants import MIN_BYTES, RUN
+from onecopy.memory.regions import parse_numbers, parse_region, read_text, split_smaps
 from onecopy.store import protocol
 
 if TYPE_CHECKING:
@@ -121,20 +122,14 @@ def _end(pid: int) -> None:
 
 
 def private_bytes(pid: int | str, paths: dict[str, str]) -> dict[str, int]:
-    """Return the private bytes of a process in mappings of files, by `paths`: from the path in its maps to the file's.
-
-    Raises OSError if the process has ended, or belongs to another user.
-    """
+    """Return the private bytes of a process in mappings of files; `paths` is as `_mapped`."""
     found: dict[str, int] = {}
-    path = ""
-    with open(f"/proc/{pid}/smaps", errors="replace") as file:  # noqa: PTH123 - without pathlib
-        lines = file.read().splitlines()
-    for line in lines:
-        words = line.split(maxsplit=5)
-        if "-" in words[0]:
-            path = paths.get(words[5], "") if len(words) == 6 else ""
-        elif path and words[0] == "Anonymous:":
-            found[path] = found.get(path, 0) + (int(words[1]) << 10)
+    for header, numbers, _ in split_smaps(read_text(f"/proc/{pid}/smaps")):
+        *_, place, is_deleted = parse_region("smaps", header)
+        path = paths.get(f"{place} (deleted)" if is_deleted else place)
+        if path is not None:
+            anonymous = parse_numbers("smaps", numbers)["anonymous"]
+            found[path] = found.get(path, 0) + anonymous
     return found
 
 
