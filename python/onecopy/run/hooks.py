@@ -1,7 +1,6 @@
-"""Replaces functions of frameworks right after their import, and imports none itself.
+"""Replace functions of frameworks right after the program imports them.
 
-This module is loaded when a process of `onecopy run` starts: it imports nothing but `io`, `sys`, `os` and
-`importlib`, which the interpreter has loaded already.
+Every process of `onecopy run` loads this module as it starts, so it imports only what the interpreter has loaded.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ FRAMEWORKS = {
     "transformers.modeling_utils": "transformers",
     "usearch.index": "usearch",
 }
-"""Modules whose functions are replaced, and the module of `onecopy.frameworks.hooks` whose `apply` does that."""
+"""Modules whose functions are replaced, and the modules of `onecopy.frameworks.hooks` whose `apply` replaces them."""
 
 SWITCH = "ONECOPY_AUTO"
-"""Environment variable; "0" switches everything off."""
+"""Environment variable; with the value "0", nothing is replaced."""
 
 
 def install() -> None:
-    """Replace functions of the frameworks that are imported, and of others when they are; repeated calls do nothing."""
+    """Replace functions of frameworks, now or when they are imported; repeated calls have no effect."""
     if os.environ.get(SWITCH) == "0" or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _Finder())
@@ -51,20 +50,20 @@ def install() -> None:
 
 
 def _apply(module: ModuleType) -> None:
-    """Replace the functions of one framework; if that fails, the framework stays as it is, and the report has why."""
+    """Replace the functions of a framework, or log why that failed."""
     try:
         import_module(f"onecopy.frameworks.hooks.{FRAMEWORKS[module.__name__]}").apply(module)
-    except Exception as error:  # any: the program must run as without this module
-        _note_failure(f"import {module.__name__}", error)
+    except Exception as error:  # the program must run as without onecopy
+        run.note_failure(f"import {module.__name__}", error)
 
 
 class _Finder:
-    """The first entry of ``sys.meta_path``: finds what the other entries find, and adds a step after the import."""
+    """Finds frameworks through the other entries of ``sys.meta_path``, and adds a step to their import."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a framework, whose loader calls `_apply`; None for any other module."""
+        """Return the spec of a framework, with a loader that calls `_apply`; None for other modules."""
         if name not in FRAMEWORKS:
             return None
         for finder in sys.meta_path:
@@ -78,8 +77,8 @@ class _Finder:
 
 
 def _apply_after_import(name: str, loader: Any) -> None:
-    """Let a loader call `_apply` when it has imported a framework, once; it stays the same object."""
-    if (names := getattr(loader, "frameworks_of_onecopy", None)) is not None:  # of a zip file: one for all its modules
+    """Make a loader call `_apply` once, after it has imported a framework."""
+    if (names := getattr(loader, "frameworks_of_onecopy", None)) is not None:  # a zip file has one loader
         names.add(name)
         return
     names = loader.frameworks_of_onecopy = {name}
@@ -98,28 +97,28 @@ def _apply_after_import(name: str, loader: Any) -> None:
 
 
 def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace a function of a module or class by ``make(function)``, which keeps its name, docstring and signature."""
+    """Replace a function of a module or class by ``make(function)``, with the same name, docstring and signature."""
     from functools import update_wrapper
 
     original = getattr(owner, name)
     if not hasattr(original, "replaced_by_onecopy"):
         made: Any = make(original)
-        if type(original) is type(len):  # a function in C binds to no object, also if a class has it as an attribute
+        if type(original) is type(len):  # functions in C do not become methods of a class
             methods = {"__reduce__": lambda self: self.__name__, "__repr__": lambda _: repr(original)}
             made = type("function", (), {"__call__": staticmethod(made), **methods})()
         function = getattr(made, "__func__", made)  # of a class method
         update_wrapper(function, original)
-        if not hasattr(original, "__module__"):  # a method in C: pickles have the name of the class that has it here
+        if not hasattr(original, "__module__"):  # a method in C: pickles name the class
             function.__module__, function.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
         function.replaced_by_onecopy = True
         setattr(owner, name, made)
 
 
 def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> None:
-    """Replace a function by one that returns what ``shared(...)`` returns; if that is None or fails, by itself.
+    """Replace a function by ``shared``; where that returns None or fails, the original is called.
 
-    A failure of `shared` is reported if the function itself succeeds. Its errors are raised outside of any handler, so
-    that they have the context that they have without onecopy.
+    A failure is logged if the original succeeds. The original runs outside of any handler, so that its errors have no
+    context of onecopy.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,12 +126,12 @@ def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> N
             value, failure = None, None
             try:
                 value = shared(*args, **kwargs)
-            except Exception as error:  # any: the framework reads the file, or raises its own error
+            except Exception as error:  # the framework reads the file, or raises its own error
                 failure = error.with_traceback(None)
             if value is None:
                 value = original(*args, **kwargs)
                 if failure is not None:
-                    _note_failure(f"{owner.__name__}.{name}", failure)
+                    run.note_failure(f"{owner.__name__}.{name}", failure)
             return value
 
         return function
@@ -141,7 +140,7 @@ def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> N
 
 
 def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
-    """Replace a function by one that calls ``step`` with its arguments first, whether that fails or not."""
+    """Make a function call ``step`` with its arguments first, whether that fails or not."""
 
     def shared(*args: Any, **kwargs: Any) -> None:
         step(*args, **kwargs)
@@ -150,22 +149,18 @@ def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
 
 
 def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
-    """Return what a step around a call of the function `name` returns; None if it fails, which is reported."""
+    """Return the result of a step of onecopy in the function `name`; if it fails, log that and return None."""
     try:
         return step(*args)
-    except Exception as error:  # any: the program must run as without this module
-        _note_failure(name, error)
+    except Exception as error:  # the program must run as without onecopy
+        run.note_failure(name, error)
         return None
 
 
-def _note_failure(name: str, error: Exception) -> None:
-    run.note_failure(name, error)
-
-
 def descriptor_of(file: Any) -> int | None:
-    """Return the descriptor of a file that Python's own `open` opened for reading bytes; None for any other object.
+    """Return the descriptor of a file that Python's `open` opened for reading bytes; None for other objects.
 
-    Only these exact types read from their descriptor what is in the file: a subclass or a wrapper may decode it.
+    Subclasses and wrappers may decode the file, so only the exact types count.
     """
     raw = file.raw if type(file) is io.BufferedReader else file
     return raw.fileno() if type(raw) is io.FileIO and not raw.closed and raw.readable() else None

@@ -1,13 +1,13 @@
-"""Processes of `onecopy run` that construct models take turns where memory is scarce.
+"""Processes of `onecopy run` take turns in constructing models where memory is scarce.
 
-A module is constructed with random weights in private memory, and its weights are shared when `load_state_dict` has
-replaced them. If all workers of a server do that at the same time, each needs private memory for a whole model at its
-peak, and in a control group they are killed. So only the process goes on that began first, once a quarter of the memory
-is in use that was left before; when it has loaded its weights, and freed the random ones, the next one does. As soon as
-the size of the model is known, processes go on together for which there is memory.
+A module is constructed with random weights in private memory; `load_state_dict` then replaces them by shared ones. If
+all workers of a server do that at once, each needs private memory for a whole model, and the OOM killer ends them in a
+small control group. So once a quarter of the memory is in use that was available at first, only the process that began
+first continues. When it has loaded its weights and freed the random ones, the next one continues. As soon as the size
+of the model is known, as many processes continue as there is memory for.
 
-A process waits for another one only while that writes its parameters, maps files or copies a snapshot, and at most
-`MAX_SECONDS` in total: one that goes on without loading weights, for example to train, is not waited for.
+A process waits for another one only while that one writes parameters, maps files or copies a snapshot, and for at most
+`MAX_SECONDS` in total: a process that never loads weights, for example because it trains, soon delays no other.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_SECONDS = 300.0
-"""Seconds that a process waits in total."""
+"""Maximum seconds for which a process waits in total."""
 IDLE_SECONDS = 5.0
-"""Seconds after which a process that neither writes parameters nor maps files is not waited for."""
+"""Seconds without progress after which others stop waiting for a process."""
 _STEP = 32 << 20
-"""Bytes of parameters after which the memory is read again."""
+"""Bytes of parameters between two checks of the available memory."""
 _PAUSE = 0.05
 
 
 class _Builder:
-    """The process, while it constructs modules."""
+    """A process that constructs modules, and what it knows about the others."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.nbytes = 0
-        """Bytes of parameters since the memory was read."""
-        self.largest_private = 0
-        """Pages of private memory that the process has when its parameters are written; 0: not announced."""
+        """Bytes of parameters since the last check of the memory."""
+        self.private_pages = 0
+        """Private pages that this process will have written; 0 if it does not construct a module."""
         self.waited = 0.0
-        """Seconds."""
+        """Seconds for which it has waited."""
         self.read = 0
-        """Bytes of the file of `onecopy run` that were read."""
-        self.most_left = 0
-        """Bytes of memory that were left when the first process began."""
-        self.largest = 0
-        """Bytes of the largest model that a process has loaded; 0: not known."""
+        """Bytes of the log of the run that were read."""
+        self.available_at_first = 0
+        """Bytes of memory that were available when the first process began."""
+        self.model_bytes = 0
+        """Bytes of the largest model that a process has loaded; 0 if unknown."""
         self.builders: dict[int, int] = {}
-        """`largest_private` of processes that construct modules, in the order in which they began."""
+        """`private_pages` of the processes that construct modules, in the order in which they began."""
         self.copying: set[int] = set()
-        """Those of them that copy a file into a snapshot."""
+        """The processes that copy a file into a snapshot."""
 
     def registered(self, nbytes: int) -> None:
         self.nbytes += nbytes
         if self.nbytes < _STEP or self.waited >= MAX_SECONDS:
             return
-        self.largest_private = (self.largest_private or _pages(self.pid)[0]) + self.nbytes // PAGESIZE
+        self.private_pages = (self.private_pages or _pages(self.pid)[0]) + self.nbytes // PAGESIZE
         self.nbytes = 0
-        number = call_log.append({"building": True, "left": _left(), "pages": self.largest_private})
-        if number == self.pid:  # in another PID namespace, the other processes cannot be seen
+        number = call_log.append({"building": True, "left": _left(), "pages": self.private_pages})
+        if number == self.pid:  # otherwise /proc of this PID namespace lacks the other processes
             self._wait_while_scarce()
 
     def finished(self) -> None:
         self.nbytes = 0
-        if self.largest_private:
-            self.largest_private = 0
+        if self.private_pages:
+            self.private_pages = 0
             call_log.append({"built": True})
 
     def _wait_while_scarce(self) -> None:
@@ -91,8 +91,8 @@ class _Builder:
             self.waited += _PAUSE
 
     def _needed(self) -> float:
-        """Return how many bytes must be left for a process that is not the first one."""
-        return 1.5 * self.largest if self.largest else 0.75 * self.most_left
+        """Return how many bytes must be available for a process that is not the first one."""
+        return 1.5 * self.model_bytes if self.model_bytes else 0.75 * self.available_at_first
 
     def _read(self) -> None:
         with suppress(OSError, ValueError):
@@ -106,27 +106,27 @@ class _Builder:
                 pid = int(fields["pid"])
                 if "building" in fields:
                     self.builders[pid] = int(fields["pages"])
-                    self.most_left = max(self.most_left, int(fields["left"]))
+                    self.available_at_first = max(self.available_at_first, int(fields["left"]))
                 elif "copying" in fields:
                     self.copying ^= {pid}
                 elif "built" in fields:
                     self.builders.pop(pid, None)
                 elif fields.get("function") == call_log.LOAD_STATE_DICT:
-                    self.largest = max(self.largest, int(fields["shared"]))
+                    self.model_bytes = max(self.model_bytes, int(fields["shared"]))
 
 
 _builder = _Builder()
 
 
 def registered(nbytes: int) -> None:
-    """Wait for other processes if memory is scarce; call it for each parameter before its memory is written."""
+    """Wait for other processes if memory is scarce; called for each parameter before its memory is written."""
     _of_process().registered(nbytes)
 
 
 @contextmanager
 def copying() -> Iterator[None]:
-    """Say to other processes, while a snapshot is taken, that this one is at work."""
-    is_building = bool(_of_process().largest_private)
+    """Announce to other processes that this one copies a snapshot."""
+    is_building = bool(_of_process().private_pages)
     if is_building:
         call_log.append({"copying": True})
     try:
@@ -137,13 +137,13 @@ def copying() -> Iterator[None]:
 
 
 def finished() -> None:
-    """Let the next process go on: the weights of this one were loaded."""
+    """Let the next process continue, after the weights of this one were loaded."""
     _of_process().finished()
 
 
 def _of_process() -> _Builder:
     global _builder  # noqa: PLW0603
-    if _builder.pid != os.getpid():  # a child of the process that imported torch
+    if _builder.pid != os.getpid():  # forked from the process that imported torch
         _builder = _Builder()
     return _builder
 
@@ -154,7 +154,7 @@ def _left() -> int:
 
 
 def _pages(pid: int) -> tuple[int, int]:
-    """Return the private and the mapped resident pages of a process; 0 if it has ended."""
+    """Return the private and the mapped resident pages of a process; (0, 0) if it has ended."""
     try:
         resident, mapped = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Objects of C++ libraries that view a snapshot, until the program does more than read them.
+"""Native objects of C++ libraries that view a snapshot, until the program does more than read them.
 
-A view cannot be changed, while what a library has read into memory of its own can. So the Python object of such a view
-does not hold the native object. `__getattr__` of its class (`defer`) returns it: to functions that only read, the view;
-to all others a native object that is read from the same snapshot first, which everything uses from then on.
+A view cannot be changed; an object that a library has read into its own memory can. So the Python object does not hold
+the native object. Instead, `defer` adds a `__getattr__` to its class: functions that only read get the view. For any
+other function, an object is read from the same snapshot first, and replaces the view from then on.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class View:
 
     def __init__(self, native: Any, read: Callable[[], Any], source: Source | None = None) -> None:
         self.native = native
-        self._view = native, read  # these stay, with the memory: other threads may be in functions of the view
+        self._view = native, read  # keeps the memory: other threads may be in functions of the view
         self.read: Callable[[], Any] | None = read
-        """Returns the native object that owns its memory; None if that is `native` already."""
+        """Reads a native object that owns its memory; None if `native` owns it already."""
         self._note = (source.function, source.path, source.nbytes) if source is not None else None
         self._lock = threading.RLock()
 
@@ -38,12 +38,12 @@ class View:
         return self.native
 
     def take_from(self, owner: Any, handle: str) -> None:
-        """Take the native object out of the attribute `handle` of its Python object, which has this view instead."""
+        """Replace the native object, the attribute `handle` of a Python object, by this view."""
         owner.__dict__[_KEY] = self
         del owner.__dict__[handle]
 
     def own(self, reason: str) -> Any:
-        """Return the native object that owns its memory; it is read when this is called first."""
+        """Return a native object that owns its memory; the first call reads it."""
         with self._lock:
             if self.read is not None:
                 if self._note is not None:
@@ -53,7 +53,7 @@ class View:
         return self.native
 
     def keep(self) -> None:
-        """Use the native object as it is from now on: nothing is read."""
+        """Keep the native object as it is; nothing is read from now on."""
         self.read = None
 
     def __reduce__(self) -> Any:
@@ -66,15 +66,12 @@ _OURS = {_HERE, os.path.join(os.path.dirname(_HERE), "frameworks", "hooks")}  # 
 
 
 def view_of(owner: Any) -> View | None:
-    """Return the view of a Python object; None if it has none."""
+    """Return the view of a Python object, if it has one."""
     return getattr(owner, "__dict__", {}).get(_KEY)
 
 
 def defer(owner: Any, handle: str, names: Collection[str], module: Any) -> None:
-    """Let a class return the native object `handle` of a view.
-
-    Functions of the folder of `module` that have one of the names, and those of `onecopy.frameworks.hooks`, only read.
-    """
+    """Make a class return native objects by the attribute `handle`; functions of `module` with `names` only read."""
     theirs = os.path.dirname(module.__file__)  # noqa: PTH120 - text
 
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807

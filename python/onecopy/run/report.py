@@ -18,7 +18,7 @@ from onecopy import memory
 from onecopy.base.run_constants import NOTHING_LOADED, RUN
 from onecopy.base.text import counted, escape, size
 from onecopy.memory import proc
-from onecopy.run.call_log import LARGEST_RUN, call_of, parse_calls, parse_lines, private_bytes, read_run
+from onecopy.run.call_log import MAX_LOG_BYTES, call_of, parse_calls, parse_lines, private_bytes, read_run
 from onecopy.store.snapshots import MEMORY_NAME
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Sampler:
         return replace(report, stored=stored, in_memory=len(stored) < len(copies))
 
     def _read_calls(self) -> None:
-        data = os.pread(self._run_file, max(LARGEST_RUN - self._read, 0), self._read)
+        data = os.pread(self._run_file, max(MAX_LOG_BYTES - self._read, 0), self._read)
         end = data.rfind(b"\n") + 1 or (len(data) if len(data) > _MAX_UNENDED else 0)
         self._read += end
         for fields in parse_lines(data[:end]):
