@@ -2,22 +2,22 @@
 
 The limit of a container is the tightest limit of its memory cgroup and of all groups above it. `container` finds them
 on cgroup v1, v2 and machines that mount both, from ``/proc/PID/cgroup`` and the mount points in
-``/proc/self/mountinfo``. A control group is also charged for page cache, of the files that its processes were the first
+``/proc/self/mountinfo``. A control group is also charged for the page cache of files that its processes were the first
 to read; most of it can be dropped at any time. Anonymous memory, shared memory and kernel memory cannot be dropped.
 Kubernetes and ``docker stats`` show the *working set*, usage minus inactive file pages, which includes files that are
-read repeatedly. `pressure` reports the time that tasks lost waiting for memory (PSI): Linux reports it from version
-4.20, of groups with cgroup v2 only; it may be disabled unless booted with ``psi=1``.
+read repeatedly. `pressure` reports the time that tasks lost waiting for memory (PSI), from Linux 4.20 on, and for
+groups with cgroup v2 only; some kernels report it only if they are booted with ``psi=1``.
 
 **Units and None** are those of `onecopy.memory.proc`: bytes, and None where the kernel does not report a number or
 hides it from this container.
 
-**When not to use it.** To measure one process.
+**When not to use it.** To measure a single process.
 
 **Errors.** ``parse_x`` raises ValueError with the kind of file and the line; functions of a process raise the errors of
 `onecopy.memory.proc`.
 
 **Ownership and threads.** Results are immutable, no file stays open, and any thread may call any function. The files of
-a group are read one after the other, so its numbers may be slightly inconsistent. `root` is the root of the file
+a group are read one after the other, so their numbers may be slightly inconsistent. `root` is the root of the file
 system: ``/``, or a recorded copy with ``proc`` and ``sys``.
 """
 
@@ -50,7 +50,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PRESENT, _OF_FILE, _FRAME = 1 << 63, 1 << 61, (1 << 55) - 1
 """Bits of an entry of pagemap."""
-_SAMPLED = 1024
+_MAX_SAMPLED = 1024
 _STAT_LINE = re.compile(r"([^ ]+) ([0-9]+)")
 _UNLIMITED = 2**63 - 2**16  # v1 prints the last multiple of the page size, and pages have up to 64 KiB
 _REFAULTS = "workingset_refault_file"
@@ -63,7 +63,7 @@ _V2_NAMES = {
     "workingset_refault": _REFAULTS,  # before Linux 5.9 also in v2
 }
 _KERNEL = ("slab_reclaimable", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "sock")
-"""The parts of kernel memory, whose total v2 reports from Linux 5.18."""
+"""The parts of kernel memory; v2 reports the total from Linux 5.18 on."""
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes"),
     2: ("memory.max", "memory.current", "memory.peak"),
@@ -105,7 +105,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The memory of a control group in bytes; None if unlimited or not reported. Printed, it is sentences."""
+    """The memory of a control group in bytes; None if unlimited or not reported. Printed, it consists of sentences."""
 
     version: int
     """Version of control groups: 1 or 2."""
@@ -134,11 +134,11 @@ class Container:
     file_dirty: int
     """Bytes of page cache that must be written before they can be dropped."""
     working_set: int | None
-    """The number shown by Kubernetes, cAdvisor and ``docker stats``: `usage` minus inactive file pages."""
+    """The number that Kubernetes, cAdvisor and ``docker stats`` show: `usage` minus inactive file pages."""
     active_file: int | None
     """Bytes of page cache that the working set includes although they can be dropped."""
     refaults: int | None
-    """Bytes read again after they had been dropped, so far: a sign of memory shortage."""
+    """Bytes so far that were read again after they had been dropped: a sign of memory shortage."""
     kills: int | None
     """Number of processes of the group that the OOM killer has killed."""
     pressure: Pressure | None
@@ -174,22 +174,22 @@ class Container:
             yield f"the OOM killer has killed {self.kills} processes of this group so far"
         yield (
             f"page cache: {size(self.file_clean)} clean, which the kernel drops when memory is short; "
-            f"{size(self.file_dirty)} dirty, which must be written first. It is charged to the group whose process "
-            "read a file first"
+            f"{size(self.file_dirty)} dirty, which must be written first. A file is charged to the group whose process "
+            "read it first"
         )
         if self.working_set is not None and self.usage is not None:
             yield (
                 f"Kubernetes and docker stats show {size(self.working_set)}: the usage ({size(self.usage)}) minus "
-                f"inactive file pages; {size(self.active_file or 0)} of it are active file pages, which can be dropped "
+                f"inactive file pages. {size(self.active_file or 0)} of it are active file pages, which can be dropped "
                 "too"
             )
         if self.refaults:
-            yield f"{size(self.refaults)} were read again after they had been dropped, so far"
+            yield f"so far, {size(self.refaults)} were read again after they had been dropped"
         if self.pressure is not None and self.pressure.some.avg60 > 0:
             some, full = (significant(100 * stall.avg60) for stall in (self.pressure.some, self.pressure.full))
             yield (
-                f"in the last minute, tasks of this {self.pressure_of} waited for memory {some} % of the time, and "
-                f"all tasks at once {full} %"
+                f"in the last minute, tasks of this {self.pressure_of} waited for memory {some} % of the time, and all "
+                f"of them at once {full} % of the time"
             )
 
 
@@ -273,7 +273,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def kind_of(key: Key, path: str) -> Literal["file", "shmem"]:
-    """Return "shmem" for files of tmpfs and similar file systems in memory, else "file".
+    """Return "shmem" for files of tmpfs and other file systems in memory, else "file".
 
     >>> kind_of((0, 1), "/memfd:numbers")
     'shmem'
@@ -290,7 +290,7 @@ def _memory_devices() -> frozenset[int]:
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    r"""Parse the text of ``/proc/PID/cgroup``: paths of groups by controller; that of v2 has the key "".
+    r"""Parse the text of ``/proc/PID/cgroup``: paths of groups by controller; the path of v2 has the key "".
 
     >>> parse_membership("4:memory:/a\n2:cpu,cpuacct:/b\n0::/c\n")
     {'memory': '/a', 'cpu': '/b', 'cpuacct': '/b', '': '/c'}
@@ -329,7 +329,7 @@ def parse_memory_stat(text: str) -> dict[str, int]:
         match = _STAT_LINE.fullmatch(line)
         if match is None:
             raise ValueError(f"memory.stat: cannot read line {line!r}")
-        name = match[1].removeprefix("total_")  # v1 only: lines that include descendants come last, and are used
+        name = match[1].removeprefix("total_")  # v1 only: these lines include descendants, and come last
         numbers[_V2_NAMES.get(name, name)] = int(match[2])
     if missing := {"anon", "file"} - numbers.keys():
         raise ValueError(f"memory.stat: no line for {min(missing)!r}")
@@ -394,10 +394,10 @@ def kills(group: Path) -> int | None:
 
 
 def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] | None:
-    """Return the control groups that pay for the pages of files that a process maps, and the share of each.
+    """Return the control groups that are charged for the file pages that a process maps, and the share of each.
 
-    A page of a file is charged to the group of the process that read it first, even if other groups map it. Up
-    to 1,024 pages of each range are looked up in ``/proc/kpagecgroup``.
+    A page of a file is charged to the group of the process that read it first, even if other groups map it. Up to
+    1,024 pages of each range are looked up in ``/proc/kpagecgroup``.
 
     Parameters
     ----------
@@ -409,8 +409,8 @@ def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] 
     Returns
     -------
     dict or None
-        Shares (0 to 1) by the directory of the group; "" is a group that was removed, or lies outside of this
-        container. Empty if none of the pages is mapped in. None where the kernel does not tell: without root.
+        Shares (0 to 1) by the directory of the group; "" stands for groups that were removed or are outside of this
+        container. Empty if none of the pages is mapped in. None if the kernel does not report it: without root.
 
     Examples
     --------
@@ -426,12 +426,12 @@ def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] 
         ):
             for address, length in ranges:
                 first, last = address // _PAGE, (address + length - 1) // _PAGE
-                for page in range(first, last + 1, max((last - first) // _SAMPLED, 1)):
+                for page in range(first, last + 1, max((last - first) // _MAX_SAMPLED, 1)):
                     entry = int.from_bytes(os.pread(pagemap.fileno(), 8, page * 8), "little")
                     if not entry & _PRESENT or not entry & _OF_FILE:
                         continue
                     if not (frame := entry & _FRAME):
-                        return None  # the kernel hides the numbers of frames
+                        return None  # the kernel hides frame numbers
                     found[int.from_bytes(os.pread(groups.fileno(), 8, frame * 8), "little")] += 1
     except OSError:
         return None
@@ -443,7 +443,7 @@ def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] 
 
 
 def _directories(inodes: set[int]) -> dict[int, str]:
-    """Return the directories of memory groups by their inodes."""
+    """Return the directories of memory groups by inode."""
     names: dict[int, str] = {}
     version = 1 if "memory" in parse_membership(process_text(os.getpid(), "cgroup")) else 2
     for mount in parse_mountinfo(process_text(os.getpid(), "mountinfo")):
@@ -483,7 +483,7 @@ def _levels(group: str | None, version: int, mounts: list[Mount], root: Path) ->
         if group is None or not _has_memory(mount, version) or not PurePosixPath(group).is_relative_to(mount.root):
             continue
         below = PurePosixPath(group).relative_to(mount.root)
-        if ".." not in below.parts:  # "..": outside of the cgroup namespace, with unknown names
+        if ".." not in below.parts:  # "..": outside of the cgroup namespace
             return [Path(root, mount.mount_point.lstrip("/"), part) for part in (below, *below.parents)]
     return []
 
@@ -507,7 +507,7 @@ def _text(path: Path) -> str | None:
         return path.read_text()
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.EOPNOTSUPP):
-            return None  # not on this kernel, or the group was removed
+            return None  # this kernel does not have it, or the group was removed
         raise
 
 

@@ -6,11 +6,11 @@
     print(oc.explain(model))        # a torch module
     print(oc.explain(file))         # what `oc.open` or `oc.open_records` returned, or a numpy array
 
-The numbers are measured: addresses are searched in ``/proc/self/maps``, and pages that were copied on write are counted
-in ``/proc/self/pagemap``, or in the smaps of another process.
+The numbers are measured: addresses are looked up in ``/proc/self/maps``, and pages that were copied on write are
+counted in ``/proc/self/pagemap``, or in the smaps of another process.
 
-**When not to use it.** In loops: `explain` of a process walks its page tables under a lock, 6 to 22 ms per GiB;
-`onecopy_monitor.Sampler` is made for loops.
+**When not to use it.** In loops: to explain a process, its page tables are walked under a lock, which takes 6 to 22 ms
+per GiB. Use `onecopy_monitor.Sampler`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from onecopy.base.run_constants import RUN
 from onecopy.base.tensor_values import has_memory
 from onecopy.base.text import counted, escape, size
 from onecopy.files.page_cache import lost_since_warm
@@ -60,30 +61,29 @@ Code: TypeAlias = Literal[
 Kind: TypeAlias = Literal["shared", "written", "private", "heap", "device"]
 
 _MIN_BYTES = 1 << 20
-"""Smallest amount that is reported; files of a process must also reach a hundredth of its RSS."""
-_COPIED = 16 << 20
-"""Inherited memory copied since the fork beyond which that is reported as wrong."""
-_GROWS = 1 << 20
-"""Bytes per second of growth, or of pages read again, beyond which that is reported as wrong."""
+"""Smallest amount that is reported; for files of a process, also a hundredth of its RSS."""
+_BAD_COPIED = 16 << 20
+"""Inherited bytes that a process may copy before that is a problem."""
+_BAD_RATE = 1 << 20
+"""Bytes per second of growth, or of refaults, from which on they are a problem."""
 _SHOWN = 12
-"""Number of findings that are printed."""
+"""Maximum number of findings that are printed."""
 _MAX_FILES = 6
-"""Number of files that are reported."""
+"""Maximum number of files that are reported."""
 FRAMEWORKS = {
     "libtorch_cpu.so": "torch",
     "onnxruntime_pybind11_state": "onnxruntime",
     "_safetensors_rust": "safetensors",
     "_multiarray_umath": "numpy",
 }
-"""By a part of the name of a shared object that is mapped: the frameworks whose calls `onecopy run` shares."""
+"""Frameworks whose calls `onecopy run` shares, by a part of the names of their shared objects."""
 DATA = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npy", ".npz", ".onnx", ".joblib", ".gguf")
 """Suffixes of files that such calls load."""
 MIN_PRIVATE = 256 << 20
-"""Anonymous memory of a process below which it is not counted: an interpreter with torch takes 150 MB."""
+"""Bytes of anonymous memory from which on a process may have copies; an interpreter with torch takes 150 MB."""
 MAX_PROCESSES = 64
-"""Processes whose page tables are walked."""
+"""Maximum number of processes whose page tables are walked."""
 _SHOWN_FILES = 3
-_RUN = b"ONECOPY_RUN="
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Cause:
     bytes: int
     """The amount of memory in bytes; bytes per second for "growing" and "refaults"."""
     bad: bool = False
-    """Whether the cause is a problem that should be fixed."""
+    """Whether the cause is a problem to fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Finding:
     reason: str = ""
     """Why it is private, or how it is shared, as text."""
     advice: str = ""
-    """What to change; empty where there is nothing to change."""
+    """What to change; empty if nothing needs to change."""
 
     @property
     def amount(self) -> str:
@@ -145,17 +145,17 @@ class Explanation:
 
     @property
     def bad(self) -> tuple[Cause, ...]:
-        """The causes that should be acted on; empty where nothing is wrong."""
+        """The causes that are problems; empty if nothing is wrong."""
         return tuple(one for one in self.causes if one.bad)
 
     @property
     def private(self) -> int:
-        """Private bytes in total, which every further process of this kind would hold again."""
+        """Private bytes in total, which each additional process of this kind would hold again."""
         return sum(one.private for one in self.findings)
 
     @property
     def shared(self) -> int:
-        """Bytes of address ranges that lie on pages of files, in total."""
+        """Total bytes of address ranges on pages of files."""
         return sum(one.bytes - one.private for one in self.findings if one.kind in ("shared", "written"))
 
     @property
@@ -232,7 +232,7 @@ def explain(target: Any = None, *, interval: float = 0.0) -> Explanation:
 
 
 def files_under(tensors: Iterable[Any]) -> list[str]:
-    """Return the paths of the files whose pages hold tensors of this process."""
+    """Return the paths of the files on whose pages tensors of this process lie."""
     regions = Regions()
     places = [regions.at(tensor.data_ptr()) for tensor in tensors if tensor.device.type == "cpu" and tensor.numel()]
     return list(dict.fromkeys(region.path for region in places if region is not None and region.inode))
@@ -261,18 +261,20 @@ def _of_session(session: Any) -> Explanation:
     return Explanation(f"session {report.path} ({report.mode})", _sorted(findings))
 
 
+# Not 'auto', which does not prepack small models.
 _PREPACK = (
     "oc.onnxruntime.session(path, 'prepacked', wait=True): prepacked once per machine, one copy for all processes"
 )
-"""Not 'auto', which does not prepack small models."""
 
 
 def _of_copied_weights(report: Any, grown: int | None) -> Finding:
-    """Return a session's private weights that could be prepacked, where the process grew by `grown` bytes."""
+    """Estimate the private weights of a session that could be prepacked, given the growth of the process."""
     why = f"{report.mode!r}: ONNX Runtime copies weights to its heap, and prepacks matrices into another copy"
     mapped = sum(file.bytes for file in report.mapped)
     if grown is None:
-        in_file = _size_of(report.path) if report.weights is None else report.weights
+        in_file = report.weights
+        if in_file is None:
+            in_file = os.path.getsize(report.path) if os.path.exists(report.path) else 0  # noqa: PTH110, PTH202 - text
         private = max(in_file - mapped, 0)
         why += f"; the growth of the process is unknown: at least the {size(private)} of the file"
     elif report.weights is None:
@@ -288,13 +290,6 @@ def _of_copied_weights(report: Any, grown: int | None) -> Finding:
     return Finding("weights", private, private, "private", "", why, _PREPACK)
 
 
-def _size_of(path: str) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 - text
-    except OSError:  # removed since
-        return 0
-
-
 # --- an opened file ---------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +303,6 @@ def _of_records(rows: Any) -> Explanation:
 
 
 def _of_arrays(file: Any) -> Finding:
-    """Return a finding about the arrays of one file: a private copy, or pages of the file, some of them written to."""
     report = file.residency()
     if file.mode == "copy":
         why = "read into private memory of this process"
@@ -325,7 +319,7 @@ def _of_mapped(file: Any) -> Finding:
     cached, mapped = ("?" if nbytes is None else size(nbytes) for nbytes in (report.cached, report.mapped))
     why = f"{cached} of it are in memory, once for all processes; {mapped} in the page tables of this process"
     if (core := getattr(file, "core", None)) is not None:
-        core = getattr(core, "mapping", core)  # rows have the file of the compiled module
+        core = getattr(core, "mapping", core)  # rows have the file of the extension
         if lost := lost_since_warm(core, report.cached):
             why += (
                 f"; {size(lost)} ({100 * lost / report.bytes:.0f} %) were dropped since this process warmed it: "
@@ -336,12 +330,12 @@ def _of_mapped(file: Any) -> Finding:
 
 
 def _payers(pid: int, ranges: list[tuple[int, int]]) -> str:
-    """Return a sentence about the control groups that pages of a file are charged to."""
+    """Return words about the control groups that pages of a file are charged to."""
     shares = charged_to(pid, ranges)
     if shares is None:
-        return "which control group pays for it is not known without root: the one whose process read it first"
+        return "the control group whose process read it first pays for it; which one is not known without root"
     if not shares:
-        return "which control group pays for it is not known: none of its pages are mapped in"
+        return "none of its pages are mapped in, so it is not known which control group pays for it"
     found, names = container(pid), list[str]()
     for directory, share in shares.items():
         name = directory or "a control group that was removed or is outside of this container"
@@ -365,7 +359,7 @@ def _of_module(module: Any) -> Explanation:
     regions, findings, seen = Regions(), [], set()
     with Pages() as pages:
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if tensor.device.type == "cpu" and not has_memory(tensor):  # sparse, empty or not initialized
+            if tensor.device.type == "cpu" and not has_memory(tensor):  # sparse, empty or uninitialized
                 continue
             storage = tensor.untyped_storage()
             nbytes = storage.nbytes()
@@ -383,68 +377,80 @@ def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None,
     if region is None or not region.inode:
         why = "anonymous memory: computed here, cast to another dtype, or read instead of mapped"
         advice = "oc.torch.load_into(module, path) maps it; with dtype= and cast='store' also in another dtype"
-        if nbytes < _MIN_BYTES:
-            advice = ""
-        return Finding(name, nbytes, nbytes, "heap", "", why, advice)
+        return Finding(name, nbytes, nbytes, "heap", "", why, advice if nbytes >= _MIN_BYTES else "")
     written = pages.private_bytes(address, nbytes)
     if not written:
         return Finding(name, nbytes, 0, "shared", region.path)
     why = "pages that were written to in place, and so copied"
-    advice = "make the change before the weights are saved, or on a copy of what is small"
+    advice = "make the change before the weights are saved, or on a copy if they are small"
     return Finding(name, nbytes, written, "written", region.path, why, advice)
 
 
 # --- a process --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What changes over time."""
+
+    seconds: float
+    status: proc.Status
+    group: Container | None
+
+
+def _now(pid: int) -> _Moment:
+    return _Moment(time.monotonic(), proc.status(pid), container(pid))
+
+
 def _of_process(pid: int, interval: float) -> Explanation:
-    before = _counters(pid)
-    time.sleep(interval)
-    after = _counters(pid) if interval else before
+    before = after = _now(pid)
+    if interval:
+        time.sleep(interval)
+        after = _now(pid)
     regions, memory = proc.smaps(pid), proc.rollup(pid)  # read together: one is subtracted from the other
-    files: dict[str, list[proc.MappedRegion]] = {}
-    others: dict[str, int] = {}
+    files: defaultdict[Key, list[proc.MappedRegion]] = defaultdict(list)
+    others: Counter[str] = Counter()
     for region in regions:
         if region.inode:
-            files.setdefault(region.path, []).append(region)
+            files[region.dev, region.inode].append(region)
         else:
-            name = region.path or "anonymous memory"
-            others[name] = others.get(name, 0) + region.memory.anonymous
-    findings = [_of_file(path, parts) for path, parts in files.items()]
+            others[region.path or "anonymous memory"] += region.memory.anonymous
+    findings = [_of_file(parts) for parts in files.values()]
     for name, nbytes in others.items():
         if nbytes >= _MIN_BYTES or name == "[heap]":
             findings.append(Finding(name, nbytes, nbytes, "heap", "", "anonymous memory: objects, buffers, arenas"))
-    shared, (_, status, group) = shared_anonymous(regions), after
     causes = [
-        *_of_files(pid, regions, memory),
-        *_of_heap(memory, shared, own=pid == os.getpid()),
-        *_of_fork(pid, status.ppid, regions, memory),
-        *_of_status(status, memory),
+        *_of_files(pid, files, memory),
+        *_of_heap(memory, shared_anonymous(regions), own=pid == os.getpid()),
+        *_of_fork(pid, after.status.ppid, regions, memory),
+        *_of_status(after.status, memory),
         *_over_time(before, after),
-        *_of_container(group),
+        *_of_container(after.group),
         *_of_copies(pid, regions),
     ]
     causes.sort(key=lambda one: (not one.bad, -one.bytes))
     target = f"process {pid} ({proc.label_of(pid, proc.stat(pid).comm)})"
-    own = memory.anonymous - shared + sum(_alone_in_memory(parts) for parts in files.values())
+    own = _private(regions) + sum(_alone_in_memory(parts) for parts in files.values())
     return Explanation(target, _sorted(findings), tuple(causes), pid, memory.rss, own)
 
 
-def _counters(pid: int) -> tuple[float, proc.Status, Container | None]:
-    """Return what changes over time, and the time."""
-    return time.monotonic(), proc.status(pid), container(pid)
-
-
-def _of_file(path: str, regions: list[proc.MappedRegion]) -> Finding:
+def _of_file(regions: list[proc.MappedRegion]) -> Finding:
+    path = regions[0].path
     nbytes = sum(region.end - region.start for region in regions)
     written = sum(region.memory.anonymous for region in regions)
-    code = any("x" in region.perms for region in regions)
     if not written:
         return Finding(path, nbytes, 0, "shared", path)
-    if code:
+    if _has_code(regions):
         return Finding(path, nbytes, written, "written", path, "variables of a library and its relocated addresses")
     why = "pages of a private mapping that were written to, and so copied"
-    return Finding(path, nbytes, written, "written", path, why, "find the code that writes in place to mapped data")
+    return Finding(path, nbytes, written, "written", path, why, _FIND_WRITES)
+
+
+_FIND_WRITES = "find the code that writes in place to mapped data"
+
+
+def _has_code(regions: list[proc.MappedRegion]) -> bool:
+    return any("x" in region.perms for region in regions)
 
 
 def _alone_in_memory(regions: list[proc.MappedRegion]) -> int:
@@ -462,25 +468,20 @@ def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _of_files(pid: int, regions: list[proc.MappedRegion], memory: proc.Rollup) -> Iterator[Cause]:
-    files: defaultdict[Key, list[proc.MappedRegion]] = defaultdict(list)
-    for region in regions:
-        if region.inode:
-            files[region.dev, region.inode].append(region)
-    worth = max(_MIN_BYTES, memory.rss // 100)
-    found = sorted(files.items(), key=lambda pair: -sum(one.memory.rss for one in pair[1]))
-    for key, parts in [pair for pair in found if sum(one.memory.rss for one in pair[1]) >= worth][:_MAX_FILES]:
-        yield from _causes_of_file(pid, key, parts)
+def _of_files(pid: int, files: dict[Key, list[proc.MappedRegion]], memory: proc.Rollup) -> Iterator[Cause]:
+    least = max(_MIN_BYTES, memory.rss // 100)
+    resident = {key: sum(one.memory.rss for one in parts) for key, parts in files.items()}
+    largest = sorted((key for key in files if resident[key] >= least), key=lambda key: -resident[key])
+    for key in largest[:_MAX_FILES]:
+        yield from _causes_of_file(pid, key, files[key])
     for parts in files.values():
         copied = sum(one.memory.anonymous for one in parts)
-        if copied >= worth and not any("x" in one.perms for one in parts):
-            yield Cause(
-                "written",
+        if copied >= least and not _has_code(parts):
+            text = (
                 f"{size(copied)} of {parts[0].path} were written to through a private mapping and are now this "
-                "process's own copies: find the code that writes in place to mapped data",
-                copied,
-                bad=True,
+                f"process's own copies: {_FIND_WRITES}"
             )
+            yield Cause("written", text, copied, bad=True)
 
 
 def _causes_of_file(pid: int, key: Key, parts: list[proc.MappedRegion]) -> Iterator[Cause]:
@@ -489,7 +490,7 @@ def _causes_of_file(pid: int, key: Key, parts: list[proc.MappedRegion]) -> Itera
     dirty = min(sum(one.shared_dirty + one.private_dirty - one.anonymous for one in memories), inside)
     if kind_of(key, path) == "shmem":
         if inside >= _MIN_BYTES:
-            text = f"{size(inside)} is {path}: memory, not a disk; it stays until the file is deleted and unmapped"
+            text = f"{size(inside)} is {path}: a file in memory, which stays until it is deleted and unmapped"
             alone = _alone_in_memory(parts)
             yield Cause("shmem", text + (f"; {size(alone)} of it only this process maps" if alone else ""), inside)
         return
@@ -527,14 +528,11 @@ def _of_heap(memory: proc.Rollup, shared: int, *, own: bool) -> Iterator[Cause]:
         yield Cause("kept", text, lazy)
     kept = _kept_by_malloc() if own else None
     if kept is not None and kept >= _MIN_BYTES:
-        yield Cause(
-            "kept",
-            f"{size(kept)} are freed but kept by the allocator (malloc_trim(0) of glibc returns what it can)",
-            kept,
-        )
+        text = f"{size(kept)} are freed but kept by the allocator (malloc_trim(0) of glibc returns what it can)"
+        yield Cause("kept", text, kept)
     if kept is None and held >= 64 * _MIN_BYTES:
         where = "this C library does not report it" if own else "call oc.explain() in the process itself"
-        yield Cause("kept", f"unknown how much of that is freed but kept by the allocator: {where}", 0)
+        yield Cause("kept", f"it is unknown how much of that is freed but kept by the allocator: {where}", 0)
 
 
 class _Mallinfo(ctypes.Structure):
@@ -564,20 +562,17 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
     if inherited < shared // 2:  # it called exec since its parent forked it
         children = len(proc.children_of(pid))
         sharers = f"its {counted(children, 'child', 'children')}" if children else "other processes of its tree"
-        yield Cause(
-            "forked", f"{size(shared)} are shared with {sharers} since a fork; writing to a page copies it", shared
-        )
+        text = f"{size(shared)} are shared with {sharers} since a fork; writing to a page copies it"
+        yield Cause("forked", text, shared)
         return
     copied = sum(max(min(one.memory.anonymous, its.memory.anonymous) - shared_of(one.memory), 0) for one, its in alike)
     inherited += copied
-    yield Cause(
-        "forked",
+    text = (
         f"it has copied {size(copied)} of the {size(inherited)} that it inherited from process {parent}: reading "
         f"Python objects writes their reference counts, up to about {size(memory.anonymous)}. oc.share() keeps one "
-        "copy of such data",
-        copied,
-        bad=copied >= max(_COPIED, inherited // 20),
+        "copy of such data"
     )
+    yield Cause("forked", text, copied, bad=copied >= max(_BAD_COPIED, inherited // 20))
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------------
@@ -585,36 +580,32 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
 
 def _of_status(status: proc.Status, memory: proc.Rollup) -> Iterator[Cause]:
     if memory.swap >= _MIN_BYTES:
-        yield Cause(
-            "swap", f"{size(memory.swap)} are swapped out: using them again waits for the disk", memory.swap, bad=True
-        )
+        text = f"{size(memory.swap)} are swapped out: using them again waits for the disk"
+        yield Cause("swap", text, memory.swap, bad=True)
     tables = status.vm_pte or 0
     if tables >= max(_MIN_BYTES, memory.rss // 200):
-        yield Cause(
-            "page-tables",
-            f"{size(tables)} of page tables in addition: 8 bytes for each mapped page of 4 KiB",
-            tables,
-        )
+        text = f"{size(tables)} of page tables in addition: 8 bytes for each mapped page of 4 KiB"
+        yield Cause("page-tables", text, tables)
     above = (status.vm_hwm or 0) - memory.rss
     if above >= max(_MIN_BYTES, memory.rss // 10):
         yield Cause("peak", f"its peak RSS was {size(status.vm_hwm or 0)} (VmHWM), {size(above)} more than now", above)
 
 
-def _over_time(
-    before: tuple[float, proc.Status, Container | None], after: tuple[float, proc.Status, Container | None]
-) -> Iterator[Cause]:
-    (begin, status, group), (end, status_after, group_after) = before, after
-    if end <= begin:
+def _over_time(before: _Moment, after: _Moment) -> Iterator[Cause]:
+    seconds = after.seconds - before.seconds
+    if seconds <= 0:
         return
-    grown = int(((status_after.rss_anon or 0) - (status.rss_anon or 0)) / (end - begin))
-    if grown >= _GROWS // 10:
-        yield Cause("growing", f"anonymous memory grew by {size(grown)}/s during the sample", grown, grown >= _GROWS)
-    if group is None or group_after is None or group.refaults is None or group_after.refaults is None:
+    grown = int(((after.status.rss_anon or 0) - (before.status.rss_anon or 0)) / seconds)
+    if grown >= _BAD_RATE // 10:
+        text = f"anonymous memory grew by {size(grown)}/s during the sample"
+        yield Cause("growing", text, grown, grown >= _BAD_RATE)
+    refaults = [None if moment.group is None else moment.group.refaults for moment in (before, after)]
+    if refaults[0] is None or refaults[1] is None:
         return
-    again = int((group_after.refaults - group.refaults) / (end - begin))
-    if again >= _GROWS // 10:
+    again = int((refaults[1] - refaults[0]) / seconds)
+    if again >= _BAD_RATE // 10:
         text = f"its control group is short of memory: {size(again)}/s of dropped pages are read again"
-        yield Cause("refaults", text, again, again >= _GROWS)
+        yield Cause("refaults", text, again, again >= _BAD_RATE)
 
 
 def _of_container(found: Container | None) -> Iterator[Cause]:
@@ -629,16 +620,12 @@ def _of_container(found: Container | None) -> Iterator[Cause]:
 
 # --- copies -----------------------------------------------------------------------------------------------------------
 
-# /proc does not show what anonymous memory contains. It does show that several processes run the same program, how much
-# memory each has for itself, and which frameworks and files of data it has loaded or open.
+# /proc does not show what anonymous memory contains. It does show which processes run the same program, how much
+# private memory each has, and which frameworks and data files it has loaded or opened.
 
 
 def _of_copies(pid: int, regions: Sequence[proc.MappedRegion]) -> Iterator[Cause]:
-    """Yield what the processes of the program of `pid` hold each, if that may be copies.
-
-    Processes that run the same program have the same executable, script and parent; or they are children of `pid`.
-    Nothing for a program that uses onecopy, and for processes of other users. It walks page tables.
-    """
+    """Report that processes of the same program may hold copies of the same files."""
     if _uses_onecopy(pid, regions):
         return
     found = [(_private(each), each, files) for each, files in _of_program(pid, regions)]
@@ -675,7 +662,7 @@ def _private(regions: Sequence[proc.MappedRegion]) -> int:
 
 
 def _of_program(pid: int, regions: Sequence[proc.MappedRegion]) -> list[tuple[Sequence[proc.MappedRegion], set[str]]]:
-    """Return the regions, and the paths of files of data, of each process that runs the program of `pid`."""
+    """Return the regions and data files of each process that runs the program of `pid`: its siblings or children."""
     program = _program(pid)
     siblings = [one for one in proc.children_of(proc.stat(pid).ppid) if one != pid and _program(one) == program]
     others = siblings or [one for one in proc.children_of(pid) if _program(one) == program]
@@ -688,14 +675,14 @@ def _of_program(pid: int, regions: Sequence[proc.MappedRegion]) -> list[tuple[Se
 
 
 def _program(pid: int) -> tuple[str, str] | None:
-    """Return the executable and the script of a process; None if they cannot be read."""
+    """Return the executable and the script of a process, or None if they cannot be read."""
     try:
         executable = os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - text
         words = proc.process_text(pid, "cmdline").rstrip("\0").split("\0")
     except OSError:
         return None
     option, script = proc.script_of(words)
-    # multiprocessing: the arguments of the call differ
+    # multiprocessing calls a function by -c, with other arguments in each process
     return executable, script.partition("(")[0] if option == "-c" else script or words[0]
 
 
@@ -717,5 +704,5 @@ def _uses_onecopy(pid: int, regions: Sequence[proc.MappedRegion]) -> bool:
     if any("/onecopy/_core." in region.path for region in regions):
         return True
     with suppress(OSError):
-        return any(one.startswith(_RUN) for one in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        return any(one.startswith(f"{RUN}=") for one in proc.process_text(pid, "environ").split("\0"))
     return False

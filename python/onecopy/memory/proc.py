@@ -1,10 +1,10 @@
-"""Parsers of the files that Linux has about a process in ``/proc``.
+"""Parsers of the files in ``/proc`` that describe a process.
 
 ``parse_x(text)`` parses the text of a file; ``x(pid)`` reads the file of a process and parses it. Readers of cgroups
 and of the machine are in `onecopy.memory.cgroup`.
 
-**Units.** Bytes and seconds, never kB or ticks. Names are those of the kernel in snake_case. None: the kernel does not
-report the number; a missing line is 0 only if the number must be 0. Unknown numbers are skipped.
+**Units.** Bytes and seconds, never kB or ticks. Names are those of the kernel in snake_case. None means that the kernel
+does not report the number; a missing line is 0 only if the number must be 0. Unknown numbers are skipped.
 
 **When not to use it.** `rollup`, `smaps` and `regions_of` walk page tables under a lock of the *observed* process: 6 ms
 per GiB of mapped files, 22 ms per GiB of anonymous memory, each time. `status` takes 15 us.
@@ -14,7 +14,7 @@ process has ended, or is a zombie or kernel thread without memory), PermissionEr
 does not have the file).
 
 **Ownership and threads.** Results are immutable, no file stays open, and any thread may call any function. Two calls
-read two moments. `root` is the mount point of ``/proc``, or a recorded copy.
+observe two moments. `root` is the mount point of ``/proc``, or a recorded copy.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class Status:
 class Stat:
     """Faults, CPU seconds and start time of a process, with all its threads.
 
-    `majflt` faults waited for a disk, `minflt` did not. `comm` may hold any byte. `starttime` is in seconds
-    after boot; the pair of `pid` and `starttime` identifies a process uniquely.
+    `majflt` faults waited for a disk, `minflt` did not. `comm` may contain any byte. `starttime` is in seconds after
+    boot; `pid` and `starttime` together identify a process.
     """
 
     pid: int
@@ -182,7 +182,7 @@ class Io:
 
 
 def process_text(pid: int, name: str, *, root: Path = PROC) -> str:
-    r"""Read ``/proc/PID/NAME``; undecodable bytes become surrogates; errors are those of ``x(pid)`` of this module.
+    r"""Read ``/proc/PID/NAME``; undecodable bytes become surrogates, and errors are those of ``x(pid)``.
 
     >>> process_text(os.getpid(), "comm").endswith("\n")
     True
@@ -298,7 +298,7 @@ def parse_status(text: str) -> Status:
         raise ValueError(f"status: cannot read {lines.get('Uid')!r} or {lines.get('State')!r}") from None
     counts = parse_numbers("status", "\n".join(lines[name] for name in ("Pid", "PPid", "Threads") if name in lines))
     sizes = parse_numbers("status", "\n".join(lines[name] for name in lines if name.startswith(("Vm", "Rss"))))
-    sizes = sizes or dict.fromkeys(_OWNED, 0)  # no address space: no memory, and the peaks are lost
+    sizes = sizes or dict.fromkeys(_OWNED, 0)  # without an address space there is no memory, and no peak
     return _build(Status, "status", {**counts, **sizes, "state": state, "uid": uid})
 
 
@@ -392,7 +392,7 @@ _INTERPRETERS = ("python", "pypy", "node", "java", "ruby", "perl", "bash", "sh",
 def label_of(pid: int, name: str) -> str:
     """Return a short name of a process, given its name in the kernel; the result may contain any character.
 
-    That of an interpreter has the name of the script or module that it runs.
+    The name of an interpreter is followed by the script or module that it runs.
 
     >>> label_of(0, "postgres")
     'postgres'
@@ -420,7 +420,7 @@ def label_from(words: list[str], name: str) -> str:
 
 
 def script_of(words: list[str]) -> tuple[str, str]:
-    """Return what an interpreter runs, given the words of its command line: "-m", "-c" or "", and the word behind that.
+    """Return what an interpreter runs, given the words of its command line: "-m", "-c" or "", and its value.
 
     >>> script_of(["python", "-X", "dev", "-m", "this"]), script_of(["python", "a.py", "-c"]), script_of(["python"])
     (('-m', 'this'), ('', 'a.py'), ('', ''))
@@ -461,7 +461,7 @@ class Regions:
 
 
 class Pages:
-    """The pagemap of this process; an unprivileged process can read the flags, but not the page numbers.
+    """The pagemap of this process. An unprivileged process can read its flags, but not the page numbers.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """What a container has left, and the readers under it: recorded and hand-made machines, and the one we run on."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -251,7 +252,7 @@ def test_kills_and_pressure_are_reported(tmp_path):
     assert (found.kills, found.pressure_of) == (2, "group")
     assert found.pressure.some == cgroup.Stall(0.0125, 0.1, 0.005, 3.0)
     assert "killed 2 processes of this group" in str(found)
-    assert "tasks of this group waited for memory 10.0 % of the time, and all tasks at once 2.50 %" in str(found)
+    assert re.search(r"tasks of this group .* 10\.0 % .* all of them .* 2\.50 %", str(found))
 
 
 def test_v1_counts_kills_in_another_file(tmp_path):
