@@ -41,6 +41,7 @@ class ArrayFileHandle {
 // expected one.
 std::shared_ptr<const ArrayFile> open_file(const std::filesystem::path& path, const MappingOptions& options,
                                            const std::optional<IdentityTuple>& expected,
-                                           const std::optional<Shared<const FileHandle>>& handle);
+                                           const std::optional<Shared<const FileHandle>>& handle,
+                                           ShardIndex index = ShardIndex::refuse);
 
 }  // namespace onecopy::bindings

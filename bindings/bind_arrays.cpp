@@ -74,10 +74,11 @@ void translate_checksum_error(const std::exception_ptr& pointer, void* /*unused*
 // The file with what Python needs at once: its container, its kind, whether its header is damaged.
 std::tuple<std::unique_ptr<ArrayFileHandle>, std::string_view, std::string_view, bool> open_arrays(
     const std::filesystem::path& path, bool copy, bool private_pages, unsigned threads,
-    const std::optional<IdentityTuple>& expected, const std::optional<Shared<const FileHandle>>& handle) {
+    const std::optional<IdentityTuple>& expected, const std::optional<Shared<const FileHandle>>& handle,
+    bool accept_index) {
   const auto file =
       open_file(path, {.mode = copy ? Mode::copy : Mode::map, .private_pages = private_pages, .threads = threads},
-                expected, handle);
+                expected, handle, accept_index ? ShardIndex::accept : ShardIndex::refuse);
   const Index& index = file->index();
   return {std::make_unique<ArrayFileHandle>(file), index.container(), to_string(index.kind()),
           index.header_check() == HeaderCheck::mismatch};
@@ -189,11 +190,11 @@ nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
 
 std::shared_ptr<const ArrayFile> open_file(const std::filesystem::path& path, const MappingOptions& options,
                                            const std::optional<IdentityTuple>& expected,
-                                           const std::optional<Shared<const FileHandle>>& handle) {
+                                           const std::optional<Shared<const FileHandle>>& handle, ShardIndex index) {
   const auto given = handle ? handle->pin() : Pin<const FileHandle>();
   const ReleaseGil release;
-  auto file =
-      handle ? ArrayFile::from_descriptor(given->descriptor(), path.string(), options) : ArrayFile::open(path, options);
+  auto file = handle ? ArrayFile::from_descriptor(given->descriptor(), path.string(), options, index)
+                     : ArrayFile::open(path, options, index);
   if (!handle) mark_if_artefact(file.mapping()->descriptor());
   if (expected) expect_identity(*file.mapping(), to_identity(*expected));
   return std::make_shared<const ArrayFile>(std::move(file));
@@ -243,9 +244,9 @@ void bind_arrays(nb::module_& module) {
       });
   module.def("open_arrays", &open_arrays, nb::arg("path"), nb::kw_only(), nb::arg("copy") = false,
              nb::arg("private_pages") = false, nb::arg("threads") = 0, nb::arg("expected") = nb::none(),
-             nb::arg("handle") = nb::none(),
+             nb::arg("handle") = nb::none(), nb::arg("accept_index") = false,
              "(file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which the "
-             "path then only names.");
+             "path then only names. `accept_index`: open the JSON index of a sharded model as a \"shard index\".");
 
   nb::class_<ArrayWriter>(module, "ArrayWriter", "Writes a file of named arrays in one stream.")
       .def("write", &write, nb::arg("buffer"), nb::sig("def write(self, buffer: object) -> None"))

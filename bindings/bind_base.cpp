@@ -45,6 +45,7 @@ nb::object format_error(const char* name, const FormatError& error) {
   value.attr("kind") = type.attr("Kind")(to_string(error.kind()));
   if (!error.path().empty()) value.attr("path") = text_of(error.path());
   if (error.offset()) value.attr("offset") = *error.offset();
+  if (!error.found().empty()) value.attr("found") = error.found();
   return value;
 }
 

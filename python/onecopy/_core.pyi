@@ -521,9 +521,10 @@ def open_arrays(
     threads: int = 0,
     expected: tuple[int, int, int, int] | None = None,
     handle: FileHandle | None = None,
+    accept_index: bool = False,
 ) -> tuple[ArrayFile, str, str, bool]:
     """
-    (file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which the path then only names.
+    (file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which the path then only names. `accept_index`: open the JSON index of a sharded model as a "shard index".
     """
 
 class ArrayWriter:

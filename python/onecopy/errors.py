@@ -41,8 +41,8 @@ class Error(Exception):
 class FormatError(Error, ValueError):
     """The contents of a file are invalid for its format, or a value cannot be stored in a format.
 
-    The message names the file, the array or the byte offset, the expected value and the value found. ``kind``, ``path``
-    and ``offset`` are for programs.
+    The message names the file, the array or the byte offset, the expected value and the value found. Programs use
+    ``kind``, ``path``, ``offset`` and ``found``.
     """
 
     class Kind(Enum):
@@ -69,9 +69,17 @@ class FormatError(Error, ValueError):
     """Path or URL of the file; None if unknown."""
     offset: int | None = None
     """Position of the error in the file, in bytes; None if unknown."""
+    found: str | None = None
+    """What the file is instead ("PNG image", "pickle", "SQLite database"); None if unknown."""
 
     def __init__(
-        self, message: str = "", kind: Kind | None = None, *, path: str | None = None, offset: int | None = None
+        self,
+        message: str = "",
+        kind: Kind | None = None,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        found: str | None = None,
     ) -> None:
         super().__init__(message if path is None else f"{path}: {message}")
         if kind is not None:
@@ -80,6 +88,8 @@ class FormatError(Error, ValueError):
             self.path = path
         if offset is not None:
             self.offset = offset
+        if found is not None:
+            self.found = found
 
 
 Kind = FormatError.Kind
@@ -87,7 +97,7 @@ _E = TypeVar("_E", bound=FormatError)
 
 
 def retyped(error: FormatError, into: type[_E], message: str) -> _E:
-    """Return an error of another type and message, with kind, path and offset of this one."""
+    """Return an error of another type and message, with the other fields of this one."""
     made = into(message)
     made.__dict__.update(error.__dict__)
     return made

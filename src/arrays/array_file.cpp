@@ -11,10 +11,10 @@ namespace onecopy {
 ArrayFile::ArrayFile(std::shared_ptr<const Mapping> mapping, Index index)
     : mapping_(std::move(mapping)), index_(std::make_shared<const Index>(std::move(index))) {}
 
-ArrayFile ArrayFile::of(Mapping opened) {
+ArrayFile ArrayFile::of(Mapping opened, ShardIndex index) {
   const auto mapping = std::make_shared<const Mapping>(std::move(opened));
   try {
-    return {mapping, read_index(*mapping)};
+    return {mapping, read_index(*mapping, index)};
   } catch (const FormatError& error) {
     throw error.with_path(mapping->path());
   }
@@ -29,14 +29,14 @@ void expect_whole(const std::string& name, const MappingOptions& options) {
 
 }  // namespace
 
-ArrayFile ArrayFile::open(const std::filesystem::path& path, const MappingOptions& options) {
+ArrayFile ArrayFile::open(const std::filesystem::path& path, const MappingOptions& options, ShardIndex index) {
   expect_whole(path.string(), options);
-  return of(Mapping::open(path, options));
+  return of(Mapping::open(path, options), index);
 }
 
-ArrayFile ArrayFile::from_descriptor(int fd, std::string name, const MappingOptions& options) {
+ArrayFile ArrayFile::from_descriptor(int fd, std::string name, const MappingOptions& options, ShardIndex index) {
   expect_whole(name, options);
-  return of(Mapping::from_descriptor(fd, std::move(name), options));
+  return of(Mapping::from_descriptor(fd, std::move(name), options), index);
 }
 
 Bytes ArrayFile::bytes(const Entry& entry) const& noexcept {

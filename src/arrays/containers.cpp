@@ -61,13 +61,32 @@ bool is_text(Bytes first) noexcept {
          });
 }
 
+// The JSON object of an index of shards. A safetensors file has a zero byte in its first eight, the length of the
+// header.
+bool begins_as_json(Bytes file) noexcept {
+  constexpr std::string_view spaces = " \t\n\r\f\v";
+  const auto first = file.first(std::min<std::size_t>(file.size(), 64));
+  const std::string_view text(reinterpret_cast<const char*>(first.data()), first.size());
+  const auto brace = text.find_first_not_of(spaces);
+  if (brace == std::string_view::npos || text[brace] != '{' || text.find('\0') != std::string_view::npos) return false;
+  const auto next = text.find_first_not_of(spaces, brace + 1);
+  return next != std::string_view::npos && (text[next] == '"' || text[next] == '}');
+}
+
+// `article`: before the name of what was found, with a space.
+[[noreturn]] void refuse(std::string_view article, std::string_view found, std::string_view advice) {
+  std::string message = "expected a file of arrays, found " + std::string(article) + std::string(found);
+  if (!advice.empty()) message += ": " + std::string(advice);
+  throw FormatError(FormatError::not_this_format, message, {}, std::string(found));
+}
+
 void refuse_other_formats(Bytes first) {
-  for (const auto& other : signatures::other_formats)
-    if (other.signature.is_in(first))
-      reject(FormatError::not_this_format, "not an array file: this is " + std::string(other.what));
-  if (is_text(first))
-    reject(FormatError::not_this_format,
-           "not an array file: this is text ('onecopy import' reads rows of JSON and CSV)");
+  for (const auto& other : signatures::other_formats) {
+    if (!other.signature.is_in(first)) continue;
+    const auto end_of_article = other.name.find(' ') + 1;
+    refuse(other.name.substr(0, end_of_article), other.name.substr(end_of_article), other.advice);
+  }
+  if (is_text(first)) refuse("", "text", "'onecopy import' reads rows of JSON and CSV");
 }
 
 void refuse_prepacked(const Mapping& mapping) {
@@ -76,9 +95,8 @@ void refuse_prepacked(const Mapping& mapping) {
   if (size < end.size()) return;
   mapping.read(size - end.size(), std::as_writable_bytes(std::span(end)));
   if (std::string_view(end.data(), end.size()) == onnx::prepacked_end)
-    reject(FormatError::not_this_format,
-           "not an array file: these are weights that were prepacked for ONNX Runtime, without checksums, and only an "
-           "ONNX Runtime session reads them");
+    refuse("", "weights that were prepacked for ONNX Runtime",
+           "they have no checksums, and only an ONNX Runtime session reads them");
 }
 
 Index read_safetensors(const Mapping& mapping, Bytes begin) {
@@ -94,10 +112,11 @@ Index read_safetensors(const Mapping& mapping, Bytes begin) {
 
 }  // namespace
 
-Index read_index(const Mapping& mapping) {
+Index read_index(const Mapping& mapping, ShardIndex index) {
   std::array<std::byte, first_read> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled at once
   const auto begin = std::span(first).first(std::min<std::uint64_t>(mapping.bytes().size(), first.size()));
   mapping.read(0, begin);
+  if (index == ShardIndex::accept && begins_as_json(begin)) return Index({.container = "shard index"});
   if (!is_safetensors(begin) && may_be_another_format(begin))
     for (const Format& format : formats)
       if (format.recognise(mapping.bytes())) return format.read(mapping.bytes());

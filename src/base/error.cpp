@@ -24,7 +24,11 @@ OsError::OsError(std::string operation, std::string path, int code, std::string 
       reason_(reason_of(code, std::move(detail))),
       code_(code) {}
 
-FormatError FormatError::with_path(std::string path) const { return {kind_, std::move(path), what(), offset_}; }
+FormatError FormatError::with_path(std::string path) const {
+  FormatError error(kind_, std::move(path), what(), offset_);
+  error.found_ = found_;
+  return error;
+}
 
 FormatError FormatError::moved_by(std::uint64_t begin) const {
   auto moved = *this;

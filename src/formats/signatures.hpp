@@ -34,11 +34,15 @@ inline constexpr Signature executorch_data{"FT", identifier_at};
 
 inline constexpr std::array recognised{gguf, npy, zip, legacy_torch, ort, executorch_program, executorch_data};
 
-// What is opened by mistake.
+// A format that is opened by mistake.
 struct OtherFormat {
   Signature signature;
-  std::string_view what;
+  std::string_view name;  // with its article
+  std::string_view advice = {};
 };
+
+inline constexpr std::string_view never_read = "it is never read, because it could execute code";
+inline constexpr std::string_view failed_download = "a failed download often leaves such a file";
 
 inline constexpr std::array other_formats{
     OtherFormat{{"\x89PNG"}, "a PNG image"},
@@ -49,25 +53,26 @@ inline constexpr std::array other_formats{
     OtherFormat{{"\x89HDF"}, "an HDF5 file"},
     OtherFormat{{"PAR1"}, "a Parquet file"},
     OtherFormat{{"ARROW1"}, "an Arrow file"},
-    OtherFormat{{"\x1F\x8B"}, "a file compressed by gzip: decompress it first"},
-    OtherFormat{{"\x28\xB5\x2F\xFD"}, "a file compressed by zstd: decompress it first"},
-    OtherFormat{{"\x80\x02"}, "a pickle, which is never read because it could execute code"},
-    OtherFormat{{"\x80\x03"}, "a pickle, which is never read because it could execute code"},
-    OtherFormat{{"\x80\x04"}, "a pickle, which is never read because it could execute code"},
-    OtherFormat{{"\x80\x05"}, "a pickle, which is never read because it could execute code"},
-    OtherFormat{{"PK\3\4"},
-                "a zip archive of neither torch.save nor numpy.savez: of a program of torch.export (.pt2), save the "
-                "state_dict"},
+    OtherFormat{{"\x1F\x8B"}, "a gzip file", "decompress it first"},
+    OtherFormat{{"\x28\xB5\x2F\xFD"}, "a zstd file", "decompress it first"},
+    OtherFormat{{"\x80\x02"}, "a pickle", never_read},
+    OtherFormat{{"\x80\x03"}, "a pickle", never_read},
+    OtherFormat{{"\x80\x04"}, "a pickle", never_read},
+    OtherFormat{{"\x80\x05"}, "a pickle", never_read},
+    OtherFormat{
+        {"PK\3\4"},
+        "a zip archive",
+        "neither torch.save nor numpy.savez wrote it; of a program of torch.export (.pt2), save the state_dict"},
     OtherFormat{{"SQLite format 3"}, "an SQLite database"},
     OtherFormat{{"\x7F"
                  "ELF"},
                 "a program or library"},
     OtherFormat{{"%PDF"}, "a PDF document"},
-    OtherFormat{{"version https://git-lfs"}, "a pointer of git-lfs: 'git lfs pull' fetches the file"},
-    OtherFormat{{"<!DOCTYPE"}, "an HTML page, as a failed download leaves it"},
-    OtherFormat{{"<!doctype"}, "an HTML page, as a failed download leaves it"},
-    OtherFormat{{"<html"}, "an HTML page, as a failed download leaves it"},
-    OtherFormat{{"<?xml"}, "an XML document, as a failed download leaves it"},
+    OtherFormat{{"version https://git-lfs"}, "a git-lfs pointer", "'git lfs pull' fetches the file"},
+    OtherFormat{{"<!DOCTYPE"}, "an HTML page", failed_download},
+    OtherFormat{{"<!doctype"}, "an HTML page", failed_download},
+    OtherFormat{{"<html"}, "an HTML page", failed_download},
+    OtherFormat{{"<?xml"}, "an XML document", failed_download},
 };
 
 }  // namespace onecopy::signatures

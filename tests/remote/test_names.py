@@ -207,7 +207,8 @@ def test_of_an_array_in_fortran_order_no_rows_are_selected(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("scalar", "an array without axes has no rows"), ("packed", "rows of packed elements")]
+    ("name", "words"),
+    [("scalar", "cannot select rows of an array without axes"), ("packed", "rows of packed elements")],
 )
 def test_what_has_no_rows_of_whole_bytes_is_refused(write_tensors, objects, name, words):
     path = write_tensors({"scalar": ("F32", [], b"0000"), "packed": ("F4", [4, 2], b"0000")})

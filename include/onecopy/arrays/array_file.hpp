@@ -8,6 +8,7 @@
 // any.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -21,14 +22,20 @@
 
 namespace onecopy {
 
+// What happens to the JSON index of a sharded model: it is refused, as text, or opened as a file without arrays whose
+// container is "shard index", for a caller that opens the shards.
+enum class ShardIndex : std::uint8_t { refuse, accept };
+
 class ArrayFile {
  public:
   // Throws OsError, or FormatError with the path; EINVAL where `options` name a part of the file.
-  static ArrayFile open(const std::filesystem::path& path, const MappingOptions& options = {});
+  static ArrayFile open(const std::filesystem::path& path, const MappingOptions& options = {},
+                        ShardIndex index = ShardIndex::refuse);
 
   // The same of an open descriptor, such as a memory file's; it is duplicated, the caller keeps its own. `name` stands
   // for the path in errors.
-  static ArrayFile from_descriptor(int fd, std::string name, const MappingOptions& options = {});
+  static ArrayFile from_descriptor(int fd, std::string name, const MappingOptions& options = {},
+                                   ShardIndex index = ShardIndex::refuse);
 
   const Index& index() const& noexcept ONECOPY_LIFETIMEBOUND { return *index_; }
   const Index& index() const&& = delete;
@@ -54,7 +61,7 @@ class ArrayFile {
 
  private:
   ArrayFile(std::shared_ptr<const Mapping> mapping, Index index);
-  static ArrayFile of(Mapping opened);
+  static ArrayFile of(Mapping opened, ShardIndex index);
 
   std::shared_ptr<const Mapping> mapping_;
   std::shared_ptr<const Index> index_;

@@ -54,7 +54,7 @@ class FileChanged : public OsError {
 };
 
 // The bytes are wrong, or a value cannot be stored in the format. The message says what was expected, what was found
-// and where; `kind`, `path` and `offset` are for programs.
+// and where; `kind`, `path`, `offset` and `found` are for programs.
 class FormatError : public std::runtime_error {
  public:
   // Not an enum class: FormatError::truncated is a kind.
@@ -68,9 +68,9 @@ class FormatError : public std::runtime_error {
     too_costly,       // beyond a limit that keeps a small file from taking much memory or time
   };
 
-  // `offset`: where in the file the error is, in bytes; empty: unknown.
-  FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset = {})
-      : std::runtime_error(message), offset_(offset), kind_(kind) {}
+  // `offset`: where in the file the error is, in bytes; empty: unknown. `found`: see below.
+  FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset = {}, std::string found = {})
+      : std::runtime_error(message), found_(std::move(found)), offset_(offset), kind_(kind) {}
 
   // The same error of a file; the path is put before the message.
   FormatError with_path(std::string path) const;
@@ -80,6 +80,8 @@ class FormatError : public std::runtime_error {
   Kind kind() const noexcept { return kind_; }
   const std::string& path() const noexcept { return path_; }  // empty: unknown
   std::optional<std::uint64_t> offset() const noexcept { return offset_; }
+  // What the file is instead, in a few words ("PNG image"); empty: unknown.
+  const std::string& found() const noexcept { return found_; }
 
  protected:
   FormatError(Kind kind, std::string path, const std::string& message, std::optional<std::uint64_t> offset)
@@ -87,6 +89,7 @@ class FormatError : public std::runtime_error {
 
  private:
   std::string path_;
+  std::string found_;
   std::optional<std::uint64_t> offset_;
   Kind kind_;
 };

@@ -1,7 +1,4 @@
-"""`ArrayFile`, the class that `onecopy.open` returns, for arrays in one or several files; `OneFile` for one.
-
-Subclasses know names, entries and bytes; what needs only these is here: slicing, warming, verifying.
-"""
+"""`ArrayFile`, the class of the objects that `onecopy.open` returns, and its subclass `OneFile` for a single file."""
 
 from __future__ import annotations
 
@@ -56,33 +53,33 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" for other tools."""
 
     _owner: OpenFile | ArrayFile
-    """The file that was opened: it names the others, or it is the only one."""
+    """The file that was opened and names the others."""
 
     # --- arrays ---------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def _names(self) -> Collection[str]:
-        """Return the names of the arrays, in order."""
+        """Return the names of the arrays in order."""
 
     @abc.abstractmethod
     def _found(self, name: str) -> Entry | None:
-        """Return the entry of one array; None if there is no array of that name."""
+        """Return the entry of an array, or None."""
 
     @abc.abstractmethod
     def _file_of(self, name: str) -> Member:
-        """Return the file that contains an array of this name."""
+        """Return the file that contains an existing array."""
 
     @abc.abstractmethod
     def _memory(self, name: str) -> Memory | None:
-        """Return the bytes of one array; None if there is no array of that name."""
+        """Return the bytes of an array, or None."""
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         memory = self.memory_of(name)
         try:
             return array_of(memory)
-        except ValueError as error:  # 65 axes, or an extent beyond 63 bits in an empty array: valid in the file
-            reason = f"numpy cannot represent its shape: {error}"
-            raise FormatError(f"{name!r}: {reason}", Kind.UNSUPPORTED, path=self.path_of(name)) from None
+        except ValueError as error:  # 65 axes, or an empty array with an extent of 2**63: valid in the file
+            reason = f"{name!r}: numpy cannot represent its shape: {error}"
+            raise FormatError(reason, Kind.UNSUPPORTED, path=self.path_of(name)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
@@ -130,9 +127,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         """The open files that contain the arrays: this file, or each shard, or the model and its external data."""
 
     def portions(self, names: Iterable[Part] | None = None, *, verify: bool = False) -> list[Portion]:
-        """Return the mappings of some arrays, or of all, each with ranges, for `onecopy.files.page_cache`.
+        """Return the mappings of all or some arrays with their ranges, as targets of `onecopy.files.page_cache`.
 
-        With `verify`, in whole blocks and with inspectors that compare their checksums; NoChecksum if there are none.
+        With `verify`, the ranges are whole blocks, whose checksums inspectors compare; NoChecksum if there are none.
         """
         if isinstance(names, str):
             raise TypeError(f"names must be a list of names: [{names!r}]")
@@ -152,12 +149,12 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         return self._owner.identity
 
     def changed(self) -> bool:
-        """Return whether a path now refers to another file, or a file was modified since it was opened."""
+        """Return whether a file was modified or replaced since it was opened."""
         return self._owner.changed() or any(file.changed() for file in self.files)
 
     @property
     def views(self) -> int:
-        """The number of views (arrays, memoryviews) in use; they keep the memory mapped after `close`."""
+        """The number of views (arrays, memoryviews) that are in use; they keep the memory mapped after `close`."""
         return sum(file.views for file in self.files)
 
     @property
@@ -348,28 +345,28 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
         order: Literal["file", "names"] = "file",
         window: int | str = "512 MiB",
     ) -> Iterator[StreamedPart]:
-        """Give arrays one after another, read ahead of the caller and released behind it: for files beyond memory.
+        """Yield arrays one after another, read ahead and released after use, for files that are larger than memory.
 
-        The page cache has no more of the file than `window`, give or take what the kernel reads ahead, and so the cache
-        of other files stays. Parts that were in memory before stay there, too.
+        The page cache contains about `window` bytes of the file, so other files stay cached. Parts of the file that
+        were cached before stay cached, too.
 
         Parameters
         ----------
         names
             Names of arrays, or (name, slice of rows); None: all arrays.
         order
-            "file": as they lie in the file, which a disk reads fastest; "names": as in `names`.
+            "file": the order in the file, which a disk reads fastest; "names": the order of `names`.
         window
-            Bytes of the file that may be in memory at a time, as a number or text; at least 8 MiB, and no more than
-            a quarter of the available memory is used. A quarter of it is in use while the rest is being read. Larger arrays are
-            given in parts, whole rows each. A part by itself, of whatever size, is a row that does not fit, an array of
-            packed elements, and one that is not in C order.
+            Maximum bytes of the file in memory, as a number or text: at least 8 MiB, and limited to a quarter of the
+            available memory. A quarter of the window is in use while the rest is being read. Larger arrays are split
+            into parts of whole rows. Rows that are larger, arrays of packed elements, and arrays that are not in C
+            order are not split.
 
         Yields
         ------
         StreamedPart
-            (name, rows, array): a view without a copy. It stays valid; once the next one is taken, its pages may have
-            to be read again.
+            (name, rows, array): a view without a copy. It stays valid, but its pages may have to be read again once
+            the next part has been requested.
 
         Raises
         ------
@@ -419,20 +416,20 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
-        return self is other  # comparing the arrays would read both files
+        return self is other  # comparing arrays would read both files
 
 
 def key_of(file: ArrayFile, version: str) -> str:
-    """Return a key for a `Store` that changes when any of the files does, like `onecopy.file_key` for one file.
+    """Return a key for a `Store` that changes with any of the files, like `onecopy.file_key` for one file.
 
-    FileChanged if one of the files was modified or replaced since it was opened.
+    Raises FileChanged if a file was modified or replaced since it was opened.
     """
     paths = dict.fromkeys(map(file.path_of, file))
     others = [store.file_key(path) for path in paths if path != file.path]
-    if others:  # a digest: listing a hundred shards would make the key unreadable
+    if others:  # a digest, because the list of a hundred shards would be unreadable
         version += f", with {len(others)} files {store.digest_of(others, 'the files')}"
     key = store.file_key(file.path, version)
-    expect_unchanged(file)  # else data made from the old file would be stored under the key of the new one
+    expect_unchanged(file)  # otherwise the key of the new file could name data of the old one
     return key
 
 
@@ -443,7 +440,7 @@ def expect_unchanged(file: ArrayFile) -> None:
 
 
 def _no_array(name: object, file: ArrayFile) -> KeyError:
-    """Return a KeyError for a missing name, with a note that lists names in the file."""
+    """Return a KeyError for a missing array, with a note that lists names in the file."""
     error = KeyError(name)
     first = ", ".join(repr(each) for each in itertools.islice(file, 4))
     count = counted(len(file), "array")
@@ -452,18 +449,29 @@ def _no_array(name: object, file: ArrayFile) -> KeyError:
 
 
 _LARGE = 16 << 20
-"""Bytes of a file from which on the available memory is compared with it."""
+"""Smaller files are not compared with the available memory."""
 
 
 class OneFile(OpenFile, ArrayFile):
-    """The arrays of one mapped file; `handle` is the open file of an artefact, which the path then only names."""
+    """The arrays of one mapped file.
 
-    def __init__(self, path: str, how: OpenMode | None = None, handle: _core.FileHandle | None = None) -> None:
+    `handle` is the open file, if there is one. With `accept_index`, the JSON index of a sharded model opens as a file
+    without arrays; its container is "shard index".
+    """
+
+    def __init__(
+        self,
+        path: str,
+        how: OpenMode | None = None,
+        handle: _core.FileHandle | None = None,
+        *,
+        accept_index: bool = False,
+    ) -> None:
         how, huge = OpenMode() if how is None else how, False
         if how.mode not in ("map", "copy"):
-            how, huge = how.decided(path)
+            how, huge = how.decided_for(path)
             if handle is None:
-                how, handle = how.taken(path)
+                how, handle = how.with_snapshot(path)
         core, container, kind, damaged = _core.open_arrays(
             path,
             copy=how.mode == "copy",
@@ -471,6 +479,7 @@ class OneFile(OpenFile, ArrayFile):
             threads=0 if how.threads is None else thread_count(how.threads),
             expected=how.expected[0] if how.expected else None,
             handle=handle,
+            accept_index=accept_index,
         )
         self._set(core, container, kind, path, how)
         if damaged:
@@ -479,31 +488,31 @@ class OneFile(OpenFile, ArrayFile):
             warnings.warn(
                 f"{path}: the checksum of the header does not match: the file is damaged, or another tool rewrote it "
                 "and kept the metadata of onecopy. It is opened as a file of another tool, without checksums.",
-                stacklevel=4,  # of `open`
+                stacklevel=4,  # the caller of `open`
             )
         if how.private and how.mode == "map":
-            self._limit_of_writes(core.mapping.nbytes)
+            self._note_write_limit(core.mapping.nbytes)
         if huge:
             self.warm(mechanism="advise")
 
-    def _limit_of_writes(self, nbytes: int) -> None:
-        """Add to `mode_reason` how much of a large file can be written to, where that is not all of it."""
+    def _note_write_limit(self, nbytes: int) -> None:
+        """Note in `mode_reason` how much of a large file can be written, if that is not all of it."""
         left = _core.available_memory() if nbytes >= _LARGE else None
         if left is not None and left[0] < nbytes:
             self.mode_reason += (
-                f"; writes to more than {left[0]} of its {nbytes} bytes end the process (limited by {left[1]}): "
-                "onecopy.files.page_cache.expect_memory raises MemoryError before"
+                f"; writing to more than {left[0]} of its {nbytes} bytes ends the process (limited by {left[1]}): "
+                "onecopy.files.page_cache.expect_memory raises MemoryError instead"
             )
 
     def _set(self, core: _core.ArrayFile, container: str, kind: str, path: str, how: OpenMode) -> None:
         self._core, self.container, self.kind = core, container, kind
         self._path, self._absolute, self._how = path, absolute(path), how
-        self.mode, self.mode_reason = how.mode, how.reason  # type: ignore[assignment]  # "auto" was decided
+        self.mode, self.mode_reason = how.mode, how.reason  # type: ignore[assignment]  # not "auto"
         self._all: list[str] | None = None
 
     @classmethod
     def of_compiled(cls, core: _core.ArrayFile, path: str) -> OneFile:
-        """Wrap a mapped file of the compiled module; for modules that open files without `onecopy.open`."""
+        """Wrap a file that the compiled module has opened."""
         self = cls.__new__(cls)
         self._set(core, core.container, core.kind, path, OpenMode())
         return self

@@ -1,4 +1,4 @@
-"""How files are opened: mapped, from a snapshot, or copied."""
+"""`OpenMode`: how a file is opened (mapped, from a snapshot, or copied), and what "auto" chooses."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ AS_REQUESTED = "as requested"
 
 
 class OpenMode(NamedTuple):
-    """How files are opened, and the identities they must have when unpickled."""
+    """How files are opened, and the identities that they must have when they are unpickled."""
 
     mode: ArraysMode | Literal["auto"] = "map"
     private: bool = False
     threads: int | None = None
     reason: str = AS_REQUESTED
     expected: tuple[Identity, ...] = ()
-    """Identities of the index or model, and of the other files in order; empty: any file is accepted."""
+    """Identities of the index or model, then of the files with arrays in order; empty: any file is accepted."""
 
-    def decided(self, path: str, others: Sequence[str] = ()) -> tuple[OpenMode, bool]:
-        """Choose the mode for "auto", by the total size of files; return whether to request 2 MiB pages too."""
+    def decided_for(self, path: str, others: Sequence[str] = ()) -> tuple[OpenMode, bool]:
+        """Return the mode that replaces "auto", by the total size of all files, and whether to request 2 MiB pages."""
         if self.mode in ("map", "copy", "snapshot"):
             return self, False
         if self.mode != "auto":
             raise ValueError(f"mode must be 'map', 'copy', 'snapshot' or 'auto', not {self.mode!r}")
-        # A missing file is reported when it is opened.
+        # Opening a missing file raises the error.
         whole = sum(os.stat(other).st_size for other in others if os.path.exists(other))  # noqa: PTH110, PTH116
         copied, huge, reason = _core.choose_mode(path, whole=whole)
         return self._replace(mode="snapshot" if copied else "map", reason=reason), huge and not self.private
 
-    def taken(self, path: str) -> tuple[OpenMode, _core.FileHandle | None]:
-        """Return the snapshot of a file if the mode is "snapshot"; without one the mode is "copy"."""
+    def with_snapshot(self, path: str) -> tuple[OpenMode, _core.FileHandle | None]:
+        """Take a snapshot of a file if the mode is "snapshot"; if that fails, the mode becomes "copy"."""
         if self.mode != "snapshot":
             return self, None
-
         handle, place = store.handle_of(path)
         reason = place if self.reason == AS_REQUESTED else f"{self.reason}; {place}"
         return self._replace(mode="copy" if handle is None else "snapshot", reason=reason), handle

@@ -1,11 +1,13 @@
 """`open`: open a file of arrays of any supported format, together with the other files that it names.
 
-Opening reads headers and no data: a 4 GB model opens in the time of a few system calls. Its arrays are pages of the
-page cache, so N processes share one copy. numpy is loaded with the first array.
+A path takes three steps: `resolve` finds the local file, `OneFile` detects its format and opens it, and the functions
+of `several_files` open the files that it names.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING, Literal
 
 from onecopy import arrays, files, store
@@ -43,64 +45,64 @@ def open(  # noqa: A001 - as `onecopy.open`
 ) -> ArrayFile:
     """Open a file of arrays as a mapping from names to read-only arrays, without reading the data.
 
-    The format is detected from the contents: safetensors, and arrays of other formats that are stored as they are laid
-    out in memory (docs/formats/other.md). The index of a sharded model (``model.safetensors.index.json``) and an ONNX
-    model with external data are opened together with all files that they name (`ArrayFile.files`). They must be in
-    its folder or below it, where symbolic links are followed (docs/formats/other.md). `onecopy.open_records` opens
-    files of records.
+    The format is detected from the contents: safetensors, and other formats that store arrays as they are laid out in
+    memory (docs/formats/other.md). The index of a sharded model (``model.safetensors.index.json``) and an ONNX model
+    with external data are opened together with all files that they name (`ArrayFile.files`), which must be in the same
+    folder or below it; symbolic links are followed (docs/formats/other.md). `onecopy.open_records` opens files of
+    records.
 
     Parameters
     ----------
     path
         Path of a file, or of the folder of a model: its ``model.safetensors``, index or ``model.onnx`` is opened, else
-        the only such file of another name. Or an `Artefact` of a `Store`, which is opened even if its path was removed
-        or replaced since. Or a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is fetched once per machine
+        the only such file with another name. Or an `Artefact` of a `Store`, which is opened even if its path has been
+        removed or replaced. Or a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is fetched once per machine
         into the default store, with all files that it names (`onecopy.remote.fetch`; needs ``pip install
-        'onecopy[remote]'``); one that ends with "/" is a folder. Or "hold:NAME": the newest generation of what a
-        process of this user has in memory (``onecopy hold NAME=FILE``); `ArrayFile.changed` says when there is a newer
-        one, or that process has ended.
+        'onecopy[remote]'``); a URL that ends with "/" is a folder. Or "hold:NAME": the newest generation of a file that
+        a process of this user holds in memory (``onecopy hold NAME=FILE``); `ArrayFile.changed` reports that there is a
+        newer one, or that the process has ended.
     mode
         "map": arrays are pages of the page cache, shared by all processes and read from disk when first accessed.
-        "snapshot": the contents that the file has now, which no later write changes, copied once per machine: into
+        "snapshot": the current contents of the file, which later writes do not change, copied once per machine into
         the default store, or under ``onecopy run`` into its memory. Processes that open the same contents share the
-        copy. A file that cannot be written where it is (read-only mount, flags immutable or verity) is mapped itself.
-        Without a snapshot (tmpfs; no space; a file that is being written) it is "copy".
+        copy. A file that nobody can write (read-only file system, flags immutable or verity) is mapped directly. If no
+        snapshot can be taken (tmpfs; no space; a file that is being written), the mode becomes "copy".
         "copy": the whole file is read now, into private memory in huge pages, by several threads.
-        "auto": "snapshot" for a file on a network or user-space file system that is at most a quarter of the available
-        memory, because accessing a mapping may fail or wait there; else "map", with 2 MiB pages where the readahead of
-        the device is at least as large. `ArrayFile.mode_reason` gives the reason.
+        "auto": "snapshot" for a file on a network or user-space file system, where access to a mapping may fail or
+        wait, if the file is at most a quarter of the available memory; otherwise "map", with 2 MiB pages if the
+        readahead of the device is at least as large. `ArrayFile.mode_reason` gives the reason.
     warm
         Whether to read the whole file into memory before returning (see `ArrayFile.warm`).
     verify
-        Whether to compare the data with the checksums before returning (see `ArrayFile.verify`); with `warm` in the
-        same pass.
+        Whether to compare the data with the checksums before returning (see `ArrayFile.verify`); together with `warm`
+        the data is read once.
     private
         Whether arrays are writable, on copy-on-write pages, for consumers that write in place. The file never changes;
-        each page that is written becomes private memory of this process, which Linux grants without asking: with more
-        than is available, it ends the process at the write. Where the file is larger than the available memory,
-        `ArrayFile.mode_reason` says so, with the numbers; before large writes, call
-        `onecopy.files.page_cache.expect_memory`.
+        each written page becomes private memory of this process. Linux does not limit it in advance: a write that
+        needs more than the available memory ends the process. `ArrayFile.mode_reason` has the numbers if the file is
+        larger than the available memory; before large writes, call `onecopy.files.page_cache.expect_memory`.
     pinned
         Whether to read the whole file, as with `warm`, and register its pages with the NVIDIA driver as pinned host
-        memory. They stay in memory until they are unmapped, one copy for all processes, and a GPU copies from them by
-        itself: ``torch.from_numpy(array).to("cuda", non_blocking=True)``. Uses the CUDA context of this thread, else
-        that of the first device: call ``torch.cuda.set_device`` before. The file must not be truncated meanwhile: the
-        GPU would read the old bytes. Tried on ext4 and in memory; a driver is said to wait without end for a file on
-        xfs, of which ``mode="copy"`` can be pinned. Pickled, the file is opened without it. Not with `private`, which
-        would copy each page.
+        memory. They stay in memory until they are unmapped, one copy for all processes, and the GPU copies from them
+        directly: ``torch.from_numpy(array).to("cuda", non_blocking=True)``. Uses the CUDA context of this thread, or
+        that of the first device: call ``torch.cuda.set_device`` first. The file must not be truncated while it is open:
+        the GPU would read the old bytes. Tested on ext4 and in memory; some drivers reportedly hang with a file on xfs,
+        so use ``mode="copy"`` there. A pickle does not contain this option. Cannot be combined with `private`, because
+        pinning would copy each page.
     threads
         Number of threads that read for ``mode="copy"``; None: 8.
     align
         Alignment of every array in bytes, a power of two up to 2 MiB. If an array of the file is not aligned, an
         aligned copy is opened instead. The first process of the machine makes it in the default store
-        (`onecopy.Store`), and others use it; it is made again when the file changes. `ArrayFile.mode_reason` and
-        `ArrayFile.path` show which file was opened. None: the file as it is.
+        (`onecopy.Store`), and other processes use it; it is made again when the file changes. `ArrayFile.mode_reason`
+        and `ArrayFile.path` show which file was opened. None: open the file as it is.
     names
-        Only these arrays: names, or (name, slice of rows), for which the array consists of these rows. Of a safetensors
-        file or index behind a URL, only their bytes are fetched; a later call adds what is missing. Not with `align`.
+        Only these arrays: names, or (name, slice of rows) for an array that consists of these rows. From a URL of a
+        safetensors file or index, only their bytes are fetched; a later call adds missing ones. Cannot be combined with
+        `align`.
     nodes
-        Nodes with which a URL is fetched, so that its server sends the file once, not once per node: "torchrun" or
-        "ray", as that of `onecopy.remote.fetch`. Not with `names`. None: this node fetches alone.
+        "torchrun" or "ray": fetch a URL together with the other nodes of the job, so that its server sends the file
+        once; see `onecopy.remote.fetch`. Cannot be combined with `names`. None: this node fetches alone.
 
     Raises
     ------
@@ -108,14 +110,15 @@ def open(  # noqa: A001 - as `onecopy.open`
         There is no array of one of `names`.
     OSError
         FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``. With `pinned`:
-        ENODEV, there is no GPU or no driver; EOPNOTSUPP, they cannot register read-only memory.
+        ENODEV if there is no GPU or no driver, EOPNOTSUPP if they cannot register read-only memory.
     FormatError
-        The file is invalid for its format (the message names the array or the byte offset), or it is a file of records;
-        a named file does not match its index or is outside its folder; with `align`, an array cannot be copied.
+        The file is invalid for its format (the message names the array or the byte offset), or has another format
+        (``found`` names it); a shard does not match the index or is outside its folder; with `align`, an array cannot
+        be copied.
     ChecksumError, NoChecksum
-        With `verify`: the data does not match the checksums, or there are none.
+        With `verify`: the data does not match the checksums, or the file has none.
     ValueError
-        `pinned` with `private`, or an argument has an invalid value.
+        `pinned` and `private` are combined, or an argument has an invalid value.
 
     Examples
     --------
@@ -130,18 +133,21 @@ def open(  # noqa: A001 - as `onecopy.open`
     array([0., 1., 2.])
     """
     if pinned and private:
-        raise ValueError("pinned and private exclude each other: each copy-on-write page would be copied")
+        raise ValueError("`pinned` and `private` cannot be combined: pinning would copy each copy-on-write page")
     how = OpenMode(mode, private, threads)
     if names is not None:
-        file = _some_arrays(path, how, align, nodes, names, verify=verify)
+        file = _open_some_arrays(path, how, align, nodes, names, verify=verify)
     elif align is not None:
-        file = _aligned(*resolve(path, nodes=nodes), how, align)
+        file = _open_aligned(*resolve(path, nodes=nodes), how, align)
     else:
-        file = _opened(*resolve(path, nodes=nodes), how)
+        file = _open_local(*resolve(path, nodes=nodes), how)
     try:
         if file.kind == "records":
             raise FormatError(
-                "not a file of arrays: it holds records, use onecopy.open_records", Kind.NOT_THIS_FORMAT, path=file.path
+                "expected a file of arrays, found a file of records: open it with onecopy.open_records",
+                Kind.NOT_THIS_FORMAT,
+                path=file.path,
+                found="file of records",
             )
         if warm or pinned:
             file.warm(verify=verify)
@@ -163,7 +169,7 @@ def open_arrays(
     private: bool = False,
     threads: int | None = None,
 ) -> ArrayFile:
-    """Open a file like `open`, and files of records too, as the arrays that they consist of.
+    """Open a file like `open`, and also a file of records, as the arrays that it consists of.
 
     Examples
     --------
@@ -174,58 +180,52 @@ def open_arrays(
     >>> open_arrays(path).kind
     'records'
     """
-    return _opened(*resolve(path), OpenMode(mode, private, threads))
-
-
-def _opened(path: str, handle: FileHandle | None, how: OpenMode) -> ArrayFile:
-    try:
-        file = OneFile(path, how, handle)
-    except (IsADirectoryError, ValueError) as error:
-        if (other := _opened_otherwise(path, how, error)) is None:
-            raise
-        return other
-    if file.container != "onnx" or "elsewhere" not in file.metadata:
-        return file
-
-    return arrays.of_model(file, how)
+    return _open_local(*resolve(path), OpenMode(mode, private, threads))
 
 
 _ADVICE = {
-    "image": "open it with onecopy.images.open",
-    "a Parquet file": "import it with onecopy.records.import_parquet",
+    "PNG image": "open it with onecopy.images.open",
+    "JPEG image": "open it with onecopy.images.open",
+    "TIFF image": "open it with onecopy.images.open",
+    "BigTIFF image": "open it with onecopy.images.open",
+    "Parquet file": "import it with onecopy.records.import_parquet",
 }
-"""What to do with a file of another format, by the end of the error that names the format."""
+"""What to do with a file of another format, by `FormatError.found`."""
 
 
-def _opened_otherwise(path: str, how: OpenMode, error: Exception) -> ArrayFile | None:
-    """Open the folder of a model, or an index of shards; None for other files, or an error with advice."""
-    if isinstance(error, IsADirectoryError):
-        return _opened(in_folder(path), None, how)
-    if not isinstance(error, FormatError):
-        return None
-    if files.begins_as_json(path):
+def _open_local(path: str, handle: FileHandle | None, how: OpenMode) -> ArrayFile:
+    """Open a local file, and the files that it names; a folder stands for the model in it."""
+    if handle is None and stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - loads pathlib
+        path = in_folder(path)
+    try:
+        file = OneFile(path, how, handle, accept_index=True)
+    except FormatError as error:
+        if (advice := _ADVICE.get(error.found or "")) is None:
+            raise
+        raise retyped(error, type(error), f"{error}: {advice}") from None
+    if file.container == "shard index":
+        file.close()
         return arrays.of_index(path, how)
-    for end, advice in _ADVICE.items():
-        if str(error).endswith(end):
-            raise retyped(error, type(error), f"{error}: {advice}") from None
-    return None
+    if file.container == "onnx" and "elsewhere" in file.metadata:
+        return arrays.of_model(file, how)
+    return file
 
 
-def _some_arrays(
+def _open_some_arrays(
     path: Location, how: OpenMode, align: int | None, nodes: Nodes, names: Iterable[Part], *, verify: bool
 ) -> ArrayFile:
     if align is not None:
-        raise ValueError("names and align exclude each other")
+        raise ValueError("`names` and `align` cannot be combined")
+    if nodes is not None:
+        raise ValueError("`names` and `nodes` cannot be combined: nodes fetch whole files")
     if isinstance(names, str):
         raise TypeError(f"names must be a list of names: [{names!r}]")
-    if nodes is not None:
-        raise ValueError("nodes is for URLs that are opened whole: without names")
     parts = tuple(names)
     if url := url_of(path):
         if how.mode == "copy":
             raise ValueError("mode must be 'map' or 'auto' for some arrays of a URL, not 'copy'")
         return arrays.of_url(url, parts, private=how.private, verify=verify)
-    file = _opened(*resolve(path), how)
+    file = _open_local(*resolve(path), how)
     try:
         return arrays.selected(file, parts)
     except BaseException:
@@ -235,9 +235,9 @@ def _some_arrays(
 
 # --- aligned copies ---------------------------------------------------------------------------------------------------
 #
-# In protobuf files, zip archives and files of other writers an array can begin at any byte offset; some consumers
-# reject such memory, and others are slow with it. The aligned copy is a safetensors file in the store. Its key is the
-# identity of all files that it was made from.
+# In protobuf files, zip archives and files of other writers, an array can begin at any byte offset; some consumers
+# reject such memory, and others are slow with it. The aligned copy is a safetensors file in the store. Its key
+# identifies all files that it was made from.
 
 _VERSION = "1"
 """Version of the aligned copies; a change invalidates all existing ones."""
@@ -245,35 +245,31 @@ _MIN_ALIGN, _MAX_ALIGN = 64, 2 << 20
 """Smallest and largest alignment of `save`, in bytes."""
 
 
-def _aligned(path: str, handle: FileHandle | None, how: OpenMode, align: int) -> ArrayFile:
+def _open_aligned(path: str, handle: FileHandle | None, how: OpenMode, align: int) -> ArrayFile:
     if not 1 <= align <= _MAX_ALIGN or align & (align - 1):
         raise ValueError(f"align must be a power of two from 1 to {_MAX_ALIGN}, not {align}")
-    with _opened(path, handle, OpenMode()) as file:
+    with _open_local(path, handle, OpenMode()) as file:
         count = sum(bool(entry.nbytes and entry.offset % align) for entry in file.entries)
         reason = f"every array is aligned to {align} bytes"
         if count:
-            if file.kind not in ("foreign", "arrays"):
-                raise FormatError(
-                    f"cannot make an aligned copy of a file of kind {file.kind!r}", Kind.UNSUPPORTED, path=file.path
-                )
             path, handle = resolve(_aligned_copy(file, align))
             which = f"{count} of {len(file)} arrays of {file.path} are not aligned to {align} bytes"
             reason = f"an aligned copy, because {which}"
-    opened = _opened(path, handle, how)
+    opened = _open_local(path, handle, how)
     opened.mode_reason += f"; {reason}"
     return opened
 
 
 def _aligned_copy(file: ArrayFile, align: int) -> Artefact:
-    """Return an aligned copy from the default store, made by this call if it does not exist."""
+    """Return the aligned copy in the default store; the first call makes it."""
+    failure = "cannot make an aligned copy"
+    if file.kind not in ("foreign", "arrays"):
+        raise FormatError(f"{failure} of a file of kind {file.kind!r}", Kind.UNSUPPORTED, path=file.path)
     if lacking := arrays.not_savable(file.entries):
         name, dtype = next(iter(lacking.items()))
         more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise FormatError(
-            f"cannot make an aligned copy: safetensors has no element type for {name!r}, which is {dtype}{more}",
-            Kind.UNSUPPORTED,
-            path=file.path,
-        )
+        reason = f"safetensors has no element type for {name!r}, which is {dtype}{more}"
+        raise FormatError(f"{failure}: {reason}", Kind.UNSUPPORTED, path=file.path)
 
     def build(target: Path) -> None:
         arrays.save(target, file, metadata=file.metadata, align=max(align, _MIN_ALIGN))

@@ -1,4 +1,4 @@
-"""`ArrayFile` for several files (the shards of a model, a model with external data), and for some arrays of a file."""
+"""`ArrayFile` for several files (the shards of a model, a model with its external data), or some arrays of a file."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 class DataFile(Mapping):
-    """A file of raw bytes in which a model has arrays at given offsets."""
+    """A file of raw bytes with arrays of a model, at offsets that the model names."""
 
     def __init__(self, path: str, how: OpenMode) -> None:
-        how, handle = how.taken(path)
+        how, handle = how.with_snapshot(path)
         mode: Mode = "copy" if how.mode == "copy" else "map"
         fd = None if handle is None else handle.fileno()
         self._set(path, (0, None, mode, how.private, thread_count(how.threads)), fd=fd)
         self._entries: dict[str, Entry] = {}
 
     def add(self, entry: Entry, model: str) -> None:
-        """Add an array; SetError if the file is too short for it."""
+        """Add an array; SetError if the file is too short."""
         if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
             raise SetError(
                 f"{entry.name!r}: {model} places it at bytes [{entry.offset}, "
@@ -49,11 +49,11 @@ class DataFile(Mapping):
         self._entries[entry.name] = entry
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of one array; KeyError if this file has no array of that name."""
+        """Return the entry of one array; KeyError if there is no array of that name."""
         return self._entries[name]
 
     def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape."""
+        """Return the bytes of one array with type and shape; KeyError if there is no array of that name."""
         entry = self._entries[name]
         return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
 
@@ -64,23 +64,20 @@ class DataFile(Mapping):
 
 
 Member: TypeAlias = OneFile | DataFile
-"""One of the open files that contain arrays."""
+"""An open file that contains arrays."""
 T = TypeVar("T", bound=Member)
 Reopen: TypeAlias = "tuple[Callable[..., ArrayFile], tuple[object, ...]]"
 """What a pickle contains: a function that opens the same arrays again, and its arguments."""
 
 
 class SeveralFiles(ArrayFile):
-    """The arrays of several mapped files, or some arrays of an open file; operations apply to all files of the arrays.
-
-    An array of which rows were selected consists of these rows.
-    """
+    """The arrays of several mapped files, or selected arrays of an open file, which may consist of selected rows."""
 
     kind = "foreign"  # onecopy writes only single files
     _parts: dict[str, Part] | None = None
     """The selected parts of arrays, by name; None: all arrays of all files."""
     _is_verifiable = True
-    """Whether all bytes of the blocks of these arrays are there."""
+    """Whether the blocks of these arrays are complete."""
 
     def __init__(
         self,
@@ -92,7 +89,7 @@ class SeveralFiles(ArrayFile):
         metadata: dict[str, str],
         reopen: Reopen,
     ) -> None:
-        """Take ownership of open files, and of `owner`; `places` has the number of the file of each array."""
+        """Take ownership of `owner` and `files`; `places` has the number of the file of each array."""
         self._owner, self._files, self._places, self._reopen = owner, tuple(files), places, reopen
         self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
         self.container, self._metadata = container, metadata
@@ -125,7 +122,7 @@ class SeveralFiles(ArrayFile):
         return name if self._parts is None else self._parts[name]
 
     def _of_file(self, part: Part) -> Part:
-        """Return a part of this object as a part of its file."""
+        """Return a part of these arrays as a part of its file."""
         entry, rows = self.entry(name_of(part)), self._part(name_of(part))
         if isinstance(rows, str) or not entry.shape:
             return part
@@ -152,7 +149,7 @@ class SeveralFiles(ArrayFile):
         return self._files
 
     def changed(self) -> bool:
-        """Return whether a path now refers to another file, or a file was modified; False for parts of URLs."""
+        """Return whether a file was modified or replaced since it was opened; False for parts of URLs."""
         return self._reopen[0] is not of_url and super().changed()
 
     @property
@@ -170,13 +167,13 @@ class SeveralFiles(ArrayFile):
 
 
 def selected(file: ArrayFile, parts: Iterable[Part]) -> SeveralFiles:
-    """Return some arrays, or rows of them, of an open file, which the result owns."""
+    """Return some arrays of an open file, or rows of them; the result owns the file."""
     by_name: dict[str, Part] = {}
     for part in parts:
         name = name_of(part)
         if name in by_name:
             raise ValueError(f"{name!r} is selected twice")
-        _selected(file.entry(name), part)  # raises an error for a part that cannot be selected
+        _selected(file.entry(name), part)  # raises an error if the part cannot be selected
         by_name[name] = part
     places = {name: file.files.index(file._file_of(name)) for name in by_name}
     how, reopen = OpenMode(file.mode, reason=file.mode_reason), (selected, (file, tuple(by_name.values())))
@@ -185,38 +182,26 @@ def selected(file: ArrayFile, parts: Iterable[Part]) -> SeveralFiles:
     return opened
 
 
-def _expect(file: OpenFile, how: OpenMode, number: int) -> None:
-    """Raise FileChanged if a file is not the one that was pickled."""
-    if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
-        raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
+def _selected(entry: Entry, part: Part) -> Entry:
+    """Return the entry of a part of an array."""
+    if isinstance(part, str):
+        return entry
+    if not entry.shape:
+        raise ValueError(f"{entry.name!r}: cannot select rows of an array without axes")
+    if is_raw(entry.dtype):
+        raise ValueError(f"{entry.name!r}: cannot select rows of packed elements")
+    offset, nbytes = range_of(entry, part)
+    rows = len(range(*part[1].indices(entry.shape[0])))
+    return Entry(entry.name, entry.dtype, (rows, *entry.shape[1:]), offset, nbytes)
 
 
-def _named(
-    stack: contextlib.ExitStack,
-    owner: str,
-    paths: list[str],
-    how: OpenMode,
-    kind: Callable[[str, OpenMode], T],
-    first: int,
-) -> list[T]:
-    """Open the files that `owner` names; an OSError names it. `first`: number of the first in the expected ones."""
-    files = []
-    for number, path in enumerate(paths, first):
-        try:
-            file = kind(path, how._replace(expected=()))
-        except OSError as error:
-            raise type(error)(error.errno, f"{error.strerror} (named by {owner})", error.filename) from None
-        stack.enter_context(file)
-        _expect(file, how, number)
-        files.append(file)
-    return files
+# --- files that another file names ------------------------------------------------------------------------------------
 
 
 def of_index(path: str, how: OpenMode) -> SeveralFiles:
-    """Open the shards that an index names; `onecopy.open` calls this for a file that begins like JSON.
+    """Open the shards that an index names; FileChanged for other files than those that were pickled.
 
-    FormatError or its subclass SetError, with the path and the reason, if the index or a shard is damaged, lacks an
-    array or is outside the folder; FileChanged for other files than those that were pickled; OSError with ``filename``.
+    FormatError or SetError if the index or a shard is invalid, lacks an array, or is outside the folder.
     """
     with contextlib.ExitStack() as stack:
         index = stack.enter_context(Mapping(path))
@@ -224,37 +209,74 @@ def of_index(path: str, how: OpenMode) -> SeveralFiles:
         weight_map, metadata = parse_index(path, index_text(index))
         numbers: dict[str, int] = {}
         places = {name: numbers.setdefault(file, len(numbers)) for name, file in weight_map.items()}
-        paths = paths_of(path, numbers)
-        how, huge = how.decided(path, paths)
-        opened = of_shards(index, _named(stack, path, paths, how, OneFile, 1), places, metadata, how)
-        if huge:
-            page_cache.warm(opened, mechanism="advise")
+        shards, how = _open_named(stack, index, numbers, how, OneFile, 1)
+        opened = _of_shards(index, shards, places, metadata, how)
         stack.pop_all()
     return opened
 
 
-def of_shards(
-    index: Mapping, shards: list[OneFile], places: dict[str, int], metadata: dict[str, str], how: OpenMode
-) -> SeveralFiles:
-    """Return open shards as one file; SetError if a shard lacks an array, or the shards have two formats."""
-    for name, at in places.items():
-        if name not in shards[at]:
-            raise SetError(
-                f"{name!r} is missing in {shards[at].path}, which the index names for it",
-                Kind.INCONSISTENT,
-                path=index.path,
-            )
-    container = shards[0].container if shards else "safetensors"
-    for shard in shards:
-        if shard.container != container:
-            raise SetError(
-                f"shards of two formats: {shards[0].path} is {container}, {shard.path} {shard.container}",
-                Kind.INCONSISTENT,
-                path=index.path,
-            )
-    return SeveralFiles(
-        index, shards, places, how, f"{container} set", metadata, _reopened_by(of_index, index, shards, how)
-    )
+def of_model(model: OneFile, how: OpenMode) -> SeveralFiles:
+    """Open the external data of an ONNX model, which the result owns; an error closes the model.
+
+    SetError if a file is too short or outside the folder; FileChanged for other files than those that were pickled.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(model)
+        _expect(model, how, 0)
+        outside = _outside(model)
+        numbers: dict[str, int] = {}
+        places = dict.fromkeys(model, 0)
+        for location, entry in outside:
+            places[entry.name] = numbers.setdefault(location, len(numbers) + 1)
+        data, how = _open_named(stack, model, numbers, how, DataFile, 2, beside=[model])
+        for location, entry in outside:
+            data[numbers[location] - 1].add(entry, model.path)
+        metadata = {key: text for key, text in model.metadata.items() if key != "elsewhere" or not data}
+        files: list[Member] = [model, *data]
+        reopen = _reopened_by(reopened_model, model, files, how)
+        opened = SeveralFiles(model, files, places, how, model.container, metadata, reopen)
+        stack.pop_all()
+    return opened
+
+
+def reopened_model(path: str, how: OpenMode) -> SeveralFiles:
+    """Open an ONNX model that was pickled; FileChanged if a file was modified or replaced since."""
+    return of_model(OneFile(path, how), how)
+
+
+def _open_named(
+    stack: contextlib.ExitStack,
+    owner: OpenFile,
+    names: Iterable[str],
+    how: OpenMode,
+    kind: Callable[[str, OpenMode], T],
+    first: int,
+    beside: Sequence[OpenFile] = (),
+) -> tuple[list[T], OpenMode]:
+    """Open the files that `owner` names, in the mode that suits their size and that of the open files `beside`.
+
+    `first` is the number of the first file in `how.expected`. An OSError names `owner`.
+    """
+    paths = paths_of(owner.path, names)
+    how, huge = how.decided_for(owner.path, [*(file.path for file in beside), *paths])
+    opened = []
+    for number, path in enumerate(paths, first):
+        try:
+            file = kind(path, how._replace(expected=()))
+        except OSError as error:
+            raise type(error)(error.errno, f"{error.strerror} (named by {owner.path})", error.filename) from None
+        stack.enter_context(file)
+        _expect(file, how, number)
+        opened.append(file)
+    if huge:
+        page_cache.warm([*beside, *opened], mechanism="advise")
+    return opened, how
+
+
+def _expect(file: OpenFile, how: OpenMode, number: int) -> None:
+    """Raise FileChanged if a file is not the one that was pickled."""
+    if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
+        raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
 
 
 def _reopened_by(
@@ -264,34 +286,23 @@ def _reopened_by(
     return function, (absolute(owner.path), how._replace(expected=identities))
 
 
-def of_model(model: OneFile, how: OpenMode) -> SeveralFiles:
-    """Open the files of external data that an open ONNX model names; called by `onecopy.open`.
-
-    The returned object owns the model, which is closed if an error is raised: SetError with both paths if a file is too
-    short or outside the folder; FileChanged for other files than were pickled; OSError, which names the model.
-    """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(model)
-        _expect(model, how, 0)
-        _expect(model, how, 1)
-        outside = _outside(model)
-        numbers: dict[str, int] = {}
-        places = dict.fromkeys(model, 0)
-        for location, entry in outside:
-            places[entry.name] = numbers.setdefault(location, len(numbers) + 1)
-        paths = paths_of(model.path, numbers)
-        how, huge = how.decided(model.path, [model.path, *paths])
-        data = _named(stack, model.path, paths, how, DataFile, 2)
-        for location, entry in outside:
-            data[numbers[location] - 1].add(entry, model.path)
-        metadata = {key: text for key, text in model.metadata.items() if key != "elsewhere" or not data}
-        files: list[Member] = [model, *data]
-        reopen = _reopened_by(reopened_model, model, files, how)
-        opened = SeveralFiles(model, files, places, how, model.container, metadata, reopen)
-        if huge:
-            page_cache.warm(opened, mechanism="advise")
-        stack.pop_all()
-    return opened
+def _of_shards(
+    index: Mapping, shards: list[OneFile], places: dict[str, int], metadata: dict[str, str], how: OpenMode
+) -> SeveralFiles:
+    """Return open shards as one file; SetError if a shard lacks an array, or two shards have different formats."""
+    for name, at in places.items():
+        if name not in shards[at]:
+            reason = f"{name!r} is missing in {shards[at].path}, where the index places it"
+            raise SetError(reason, Kind.INCONSISTENT, path=index.path)
+    container = shards[0].container if shards else "safetensors"
+    for shard in shards:
+        if shard.container != container:
+            reason = (
+                f"the shards have different formats: {shards[0].path} is {container}, {shard.path} {shard.container}"
+            )
+            raise SetError(reason, Kind.INCONSISTENT, path=index.path)
+    reopen = _reopened_by(of_index, index, shards, how)
+    return SeveralFiles(index, shards, places, how, f"{container} set", metadata, reopen)
 
 
 def _outside(model: OneFile) -> list[tuple[str, Entry]]:
@@ -311,22 +322,7 @@ def _outside(model: OneFile) -> list[tuple[str, Entry]]:
     return outside
 
 
-def reopened_model(path: str, how: OpenMode) -> SeveralFiles:
-    """Open files that were pickled in another process; FileChanged if one was modified or replaced since."""
-    return of_model(OneFile(path, how), how)
-
-
-def _selected(entry: Entry, part: Part) -> Entry:
-    """Return the entry of the rows of an array."""
-    if isinstance(part, str):
-        return entry
-    if not entry.shape:
-        raise ValueError(f"{entry.name!r}: an array without axes has no rows")
-    if is_raw(entry.dtype):
-        raise ValueError(f"{entry.name!r}: rows of packed elements cannot be selected")
-    offset, nbytes = range_of(entry, part)
-    rows = len(range(*part[1].indices(entry.shape[0])))
-    return Entry(entry.name, entry.dtype, (rows, *entry.shape[1:]), offset, nbytes)
+# --- arrays behind a URL ----------------------------------------------------------------------------------------------
 
 
 def of_url(
@@ -336,10 +332,9 @@ def of_url(
     verify: bool = False,
     versions: dict[str, remote.Version] | None = None,
 ) -> ArrayFile:
-    """Open some arrays behind a URL: of a safetensors file or an index of such, only their bytes are fetched.
+    """Open some arrays of a safetensors file or index behind a URL, of which only their bytes are fetched.
 
-    `versions`: those of the index and its shards by name, which a pickle of the result contains; None: the current
-    ones. Errors are those of `onecopy.open` and `onecopy.remote.fetch`; KeyError for a missing name.
+    `versions` has the versions of the index and its shards by name; None: the current ones.
     """
     source = _Source(remote.Origin(url), {} if versions is None else dict(versions), private, verify)
     file = source.of_index(parts) if is_index(url) else source.of_one(source.origin.name, source.origin, parts)
@@ -353,7 +348,7 @@ def of_url(
 
 
 class _Source(NamedTuple):
-    """A file or index behind a URL, with the versions of the files that were opened."""
+    """A file or index behind a URL, and the versions of the files that were opened."""
 
     origin: remote.Origin
     versions: dict[str, remote.Version]
@@ -368,11 +363,11 @@ class _Source(NamedTuple):
     def of_one(self, name: str, origin: remote.Origin, parts: Sequence[Part]) -> OneFile:
         def ranges(path: Path) -> list[Range]:
             with OneFile(os.fspath(path)) as file:
-                for part in parts:
-                    _selected(file.entry(name_of(part)), part)  # raises an error before anything is fetched
-                wanted = [range_of(file.entry(name_of(part)), part) for part in parts]
+                # An invalid part raises an error before anything is fetched.
+                chosen = [_selected(file.entry(name_of(part)), part) for part in parts]
+                wanted = [(entry.offset, entry.nbytes) for entry in chosen]
                 if self.verify:
-                    with contextlib.suppress(FormatError):  # without checksums; raised again when they are compared
+                    with contextlib.suppress(FormatError):  # no checksums: `verify` raises the error again
                         return [*file.compiled.ranges_to_verify(wanted)]
                 return wanted
 
@@ -389,14 +384,13 @@ class _Source(NamedTuple):
             files, metadata = parse_index(path, index_text(index))
             by_shard: dict[str, list[Part]] = {}
             for part in parts:
-                if name_of(part) not in files:
-                    raise KeyError(name_of(part))
                 by_shard.setdefault(files[name_of(part)], []).append(part)
-            shards = []
-            for shard, wanted in by_shard.items():
-                shards.append(stack.enter_context(self.of_one(shard, self.origin.beside(shard), wanted)))
+            shards = [
+                stack.enter_context(self.of_one(shard, self.origin.beside(shard), wanted))
+                for shard, wanted in by_shard.items()
+            ]
             numbers = {shard: number for number, shard in enumerate(by_shard)}
             places = {name: numbers[files[name]] for name in map(name_of, parts)}
-            opened = of_shards(index, shards, places, metadata, OpenMode("map", self.private))
+            opened = _of_shards(index, shards, places, metadata, OpenMode("map", self.private))
             stack.pop_all()
         return opened

@@ -5,12 +5,7 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy.files.companions import (
-        SetError as SetError,
-        begins_as_json as begins_as_json,
-        names_in as names_in,
-        paths_of as paths_of,
-    )
+    from onecopy.files.companions import SetError as SetError, names_in as names_in, paths_of as paths_of
     from onecopy.files.page_cache import (
         Portion as Portion,
         evict as evict,
@@ -24,7 +19,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "page_cache": ("Portion", "evict", "expect_memory", "pin", "register_with_cuda", "residency", "unpin", "warm"),
-    "companions": ("SetError", "begins_as_json", "names_in", "paths_of"),
+    "companions": ("SetError", "names_in", "paths_of"),
 }
 
 if not TYPE_CHECKING:  # a type checker would accept every name

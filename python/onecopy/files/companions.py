@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import stat
 from typing import TYPE_CHECKING, Any, cast
 
@@ -74,13 +73,6 @@ def is_index(name: str) -> bool:
     """
     last = name.partition("?")[0].rpartition("/")[2]
     return last.endswith(".json") and ".index." in last
-
-
-def begins_as_json(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins like the JSON index of shards; a safetensors file has a zero byte there."""
-    # The buffer of Python 3.14 brings 128 KiB into memory, and more ahead.
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - loads pathlib
-        return re.fullmatch(rb"\s*\{\s*[\"}][^\0]*", file.read(64)) is not None
 
 
 def names_of_index(path: str | os.PathLike[str]) -> list[str]:

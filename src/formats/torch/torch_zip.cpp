@@ -152,9 +152,11 @@ class Walk {
 
 void check_kind(const Archive& archive) {
   if (archive.find("constants.pkl") != nullptr || archive.has_folder("code/"))
-    reject(FormatError::not_this_format,
-           "torch: this is a TorchScript archive, code for torch.jit.load; save the module's state_dict() with "
-           "torch.save");
+    throw FormatError(
+        FormatError::not_this_format,
+        "torch: this is a TorchScript archive, code for torch.jit.load; save the module's state_dict() with "
+        "torch.save",
+        {}, "TorchScript archive");
   const zip::Member* order = archive.find("byteorder");
   if (order == nullptr) return;  // written before torch 2.1, in the unrecorded byte order of its machine
   if (order->method != zip::Method::stored)

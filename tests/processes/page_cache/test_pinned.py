@@ -170,7 +170,7 @@ def test_without_a_driver_the_error_says_what_is_missing(path):
 
 
 def test_copy_on_write_pages_cannot_be_pinned(path):
-    with pytest.raises(ValueError, match="pinned and private exclude each other"):
+    with pytest.raises(ValueError, match="`pinned` and `private` cannot be combined"):
         oc.open(path, pinned=True, private=True)
 
 

@@ -36,8 +36,8 @@ def path(tmp_path):
     return str(tmp_path / "model.safetensors")
 
 
-def test_opening_a_file_runs_at_most_ten_functions(frames, path):
-    assert len(frames(lambda: oc.open(path))) <= 10
+def test_opening_a_file_runs_at_most_eight_functions(frames, path):
+    assert len(frames(lambda: oc.open(path))) <= 8
 
 
 def test_warming_a_file_runs_at_most_eight_functions(frames, path):

@@ -43,11 +43,13 @@ def test_kinds_are_those_of_the_compiled_module(tmp_path):
 
 
 def test_an_error_made_in_python_has_a_kind_a_path_and_a_place():
-    error = oc.FormatError("cut off", Kind.TRUNCATED, path="a.bin", offset=7)
+    error = oc.FormatError("cut off", Kind.TRUNCATED, path="a.bin", offset=7, found="pickle")
     assert (str(error), error.kind, error.path, error.offset) == ("a.bin: cut off", Kind.TRUNCATED, "a.bin", 7)
+    assert error.found == "pickle"
     assert str(pickle.loads(pickle.dumps(error))) == "a.bin: cut off"
     plain = oc.FormatError("wrong")
     assert (str(plain), plain.kind, plain.path, plain.offset) == ("wrong", Kind.MALFORMED, None, None)
+    assert plain.found is None
     other = retyped(error, oc.ChecksumError, "a.bin: other words")
     assert (type(other), str(other), vars(other)) == (oc.ChecksumError, "a.bin: other words", vars(error))
 
