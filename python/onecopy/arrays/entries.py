@@ -1,4 +1,4 @@
-"""The entry of an array: its description in the header, its bytes and their numpy array; names of element types."""
+"""Descriptions of arrays (`Entry`), their bytes (`Memory`) as numpy arrays, and the names of element types."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Memory(NamedTuple):
 
 
 def name_of(part: Part) -> str:
-    """Return the name of the array of a part."""
+    """Return the name of the array that a part belongs to."""
     return part if isinstance(part, str) else part[0]
 
 
 def range_of(entry: Entry, part: Part) -> Range:
-    """Return the range of an array, or of rows of it, in its file: (offset, length) in bytes."""
+    """Return the byte range of an array, or of rows of it, in its file."""
     name, rows = (part, slice(None)) if isinstance(part, str) else part
     if not entry.shape or entry.nbytes == 0:
         return entry.offset, entry.nbytes
@@ -69,7 +69,7 @@ def range_of(entry: Entry, part: Part) -> Range:
 
 
 def array_of(memory: Memory) -> NDArray[Any]:
-    """Return a numpy array on the bytes of an array without a copy; ValueError if numpy has no such shape."""
+    """Return the bytes of an array as a numpy array without a copy; ValueError if numpy cannot represent its shape."""
     import numpy as np
 
     view, dtype_name, shape, strides = memory
@@ -102,30 +102,24 @@ TYPES: dict[str, tuple[str | None, str | None, tuple[int, int]]] = {
     "I64": ("<i8", None, (0, 64)),
     "U64": ("<u8", None, (1, 64)),
 }
-"""By the name in safetensors files: dtype of numpy (little-endian), else name in ml_dtypes; (code, bits) in DLPack."""
+"""Types by their names in safetensors files: little-endian numpy dtype, or name in ml_dtypes; DLPack (code, bits)."""
 PACKED = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
-"""Types with elements smaller than a byte, which are given as raw bytes, with their bits."""
+"""Types whose elements are smaller than a byte, with their bits; their arrays are given as raw bytes."""
 
-_NUMPY_ORDERS = tuple("<>|=")  # byte orders, with which a numpy type string begins
+_NUMPY_ORDERS = tuple("<>|=")  # a type string of numpy begins with a byte order
 
 _BY_NUMPY = {(numpy or ml_dtypes or "").lstrip("<"): name for name, (numpy, ml_dtypes, _) in TYPES.items()}
 BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
-"""By the code and the bits of a DLPack type: its name in safetensors files."""
 
 
 def is_raw(name: str) -> bool:
-    """Return whether elements are given as raw bytes: packed types, and types that only one format has."""
+    """Return whether arrays of a type are given as raw bytes: packed types, and types of a single format."""
     return name not in TYPES and name[:1] not in _NUMPY_ORDERS
 
 
 @functools.cache
 def to_numpy(name: str) -> np.dtype[Any]:
-    """Return the numpy dtype for the name of an element type.
-
-    Types that numpy does not have (BF16, F8) are dtypes of ml_dtypes. Types with elements smaller than a byte, and
-    types that only one format has, are uint8 with the name of the type in ``dtype.metadata["onecopy"]``. Type strings
-    of numpy ("<U5"), as in .npy files, are converted by numpy.
-    """
+    """Return the dtype of an element type, of ml_dtypes if numpy lacks it; raw types are uint8 with metadata."""
     import numpy as np
 
     if name[:1] in _NUMPY_ORDERS:
@@ -142,7 +136,7 @@ def to_numpy(name: str) -> np.dtype[Any]:
 
 
 def of_numpy(dtype: np.dtype[Any]) -> str | None:
-    """Return the safetensors name of a numpy dtype of any byte order; None if safetensors has no such type."""
+    """Return the safetensors name of a numpy dtype of any byte order; None if safetensors lacks the type."""
     marked: Any = dtype.metadata
     if marked and "onecopy" in marked:
         return str(marked["onecopy"])
@@ -150,19 +144,13 @@ def of_numpy(dtype: np.dtype[Any]) -> str | None:
 
 
 def in_safetensors(name: str) -> bool:
-    """Return whether `save` can write elements of a type, given its name in a file of any format.
-
-    Examples
-    --------
-    >>> [name for name in ("F32", ">f4", "<U5", "Q4_K", "INT4", "COMPLEX128", "F4") if in_safetensors(name)]
-    ['F32', '>f4']
-    """
+    """Return whether `save` can write elements of a type, by its name in a file of any format."""
     return not is_raw(name) and of_numpy(to_numpy(name)) is not None
 
 
 @functools.cache
 def of_torch(dtype: Any) -> str | None:
-    """Return the safetensors name of a dtype of torch, which has pairs of F4; None if there is no such type."""
+    """Return the safetensors name of a torch dtype, F4 for pairs of F4; None if safetensors lacks the type."""
     import numpy as np
 
     name = str(dtype).removeprefix("torch.")

@@ -1,1 +1,1 @@
-"""What all other folders use: sizes as text, checked arguments, names of environment variables, reports of a load."""
+"""Code that all other folders use: sizes as text, checks of arguments, names of environment variables, load reports."""

@@ -1,4 +1,4 @@
-"""Checks of arguments: paths, sizes, numbers of threads; and the number of CPUs."""
+"""Checks of arguments (paths, sizes, numbers of threads), and the number of CPUs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,12 @@ SCHEMES = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "
 
 
 def is_url(path: object) -> TypeGuard[str]:
-    """Return whether `path` is text that begins with the scheme of a URL that can be fetched.
-
-    Examples
-    --------
-    >>> is_url("s3://bucket/model.safetensors"), is_url("/data/model.safetensors"), is_url("C://x")
-    (True, False, False)
-    """
+    """Return whether `path` is text that begins with one of the `SCHEMES`."""
     return isinstance(path, str) and "://" in path and path.split("://", 1)[0].lower() in SCHEMES
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """Return a path as text.
-
-    ValueError if it contains a NUL byte, as the built-in `open` raises, or is a URL with a user: its password must not
-    reach a message.
-    """
+    """Return a path as text; ValueError for a NUL byte, and for a URL with a password, which no message may show."""
     try:
         text = path if type(path) is str else os.fsdecode(path)
     except TypeError:
@@ -41,7 +31,7 @@ def path_text(path: str | os.PathLike[str]) -> str:
     if "\0" in text:
         raise ValueError("embedded null byte")
     if ":/" in text and "@" in text.partition(":/")[2].lstrip("/").partition("/")[0]:
-        raise ValueError(f"not a path, but a URL of the protocol {text.partition(':')[0]!r}, which is not supported")
+        raise ValueError(f"expected a path, found a URL of the unsupported protocol {text.partition(':')[0]!r}")
     return text
 
 
@@ -57,7 +47,7 @@ def is_text(name: object) -> TypeGuard[str]:
 
 
 def non_negative(name: str, number: int | None) -> int:
-    """Return `number`, at most 2**64 - 1, or 0 for None; ValueError, which names the argument, if it is negative."""
+    """Return `number`, limited to 2**64 - 1, or 0 for None; ValueError, which names the argument, if it is negative."""
     if number is not None and number < 0:
         raise ValueError(f"{name} must not be negative, but is {number}")
     return min(number or 0, 2**64 - 1)

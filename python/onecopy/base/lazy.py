@@ -1,4 +1,4 @@
-"""Names that are loaded on first use, and names that modules had in earlier versions."""
+"""Names that are loaded on first use, and modules that earlier versions had under other names."""
 
 import sys
 from importlib import import_module
@@ -22,13 +22,13 @@ OTHER_NAMES = {
     "onecopy.shuffle": "onecopy.data.shuffle",
     "onecopy.sources": "onecopy.arrays.open_mode",
 }
-"""Modules that pickles of earlier versions name, and what they are called today."""
+"""Modules that pickles of earlier versions name, with their names of today."""
 
 
 def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[str], object]":
-    """Return a ``__getattr__`` that imports the module of a name when the name is first used.
+    """Return a ``__getattr__`` that imports the module of a name on first use.
 
-    `homes`: names by module, below the package or, if it begins with "onecopy.", with its whole name.
+    `homes` has the names by module: its name in the package, or its full name, which begins with "onecopy.".
     """
     modules = {
         name: module if module.startswith("onecopy.") else f"{package}.{module}"
@@ -47,7 +47,7 @@ def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[
 
 
 class _OtherNames:
-    """Finds modules by the names that they had, before the finder of files, which would load some a second time."""
+    """Finds modules by their old names, before the finder of files, which would load some of them a second time."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":  # noqa: ARG002
         if not name.startswith("onecopy.") or not _module_of(name):
@@ -57,20 +57,20 @@ class _OtherNames:
         return ModuleSpec(name, self)  # type: ignore[arg-type] # importlib.abc.Loader takes 20 ms to import
 
     def create_module(self, spec: "ModuleSpec") -> None:
-        """Leave it to the importer to create a module, which `exec_module` replaces."""
+        """Let the import system create a module, which `exec_module` replaces."""
 
     def exec_module(self, module: "ModuleType") -> None:
         sys.modules[module.__name__] = import_module(_module_of(module.__name__))
 
 
 def _module_of(name: str) -> str:
-    """Return the name that a module has today; "" if that is its name."""
+    """Return the current name of a module that has been renamed; "" for other modules."""
     if name.startswith("onecopy.images."):
         return name.replace("onecopy.images", "onecopy_images", 1)
     return OTHER_NAMES.get(name, "")
 
 
 def install() -> None:
-    """Let programs and pickles import modules by the names that they had."""
+    """Let programs and pickles import modules by their old names."""
     if not any(isinstance(finder, _OtherNames) for finder in sys.meta_path):
         sys.meta_path.insert(0, _OtherNames())

@@ -1,4 +1,4 @@
-"""`LoadReport`: what was loaded from a file, how much of it is pages of the file, and what is private memory."""
+"""`LoadReport`: how much of the loaded data is pages of the file, and what was copied into private memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SHOWN = 5
 
 
 class Copied(NamedTuple):
-    """Data of a file that is not used in its mapping: a copy in private memory of this process."""
+    """Data of a file that was copied into private memory of this process instead of being mapped."""
 
     name: str
-    """Name of the weight or array; "object.pickle" for what is no array of an object."""
+    """Name of the weight or array; "object.pickle" for the parts of an object that are not arrays."""
     bytes: int
     """Size of the copy in bytes."""
     reason: str
@@ -33,7 +33,7 @@ class LoadReport:
     mapped: int
     """Bytes that are used in the mapping: pages of the file, one copy per machine."""
     copied: tuple[Copied, ...]
-    """What was copied into private memory of this process."""
+    """Data that was copied into private memory of this process."""
     tied: tuple[tuple[str, ...], ...] = ()
     """Groups of names that share one weight in the module."""
     missing: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class LoadReport:
     unexpected: tuple[str, ...] = ()
     """Names in the file that the module does not have; they were not read."""
     unused: tuple[str, ...] = ()
-    """Names in both whose bytes are not used: tied to a later name with other bytes, or computed by the module."""
+    """Names in both whose bytes are not used: the module ties them to another weight, or computes them."""
     on_meta: tuple[str, ...] = ()
     """Names of parameters and buffers that are still on the meta device, without data."""
     warming: WarmJob | None = None
@@ -67,6 +67,6 @@ class LoadReport:
 
 
 def lines_of(copied: tuple[Copied, ...]) -> list[str]:
-    """Return the first copies as indented lines, and how many more there are."""
+    """Return the first copies as indented lines, and the number of the others."""
     lines = [f"  {one.name}, {size(one.bytes)}: {one.reason}" for one in copied[:_SHOWN]]
     return [*lines, f"  and {len(copied) - _SHOWN} more"] if len(copied) > _SHOWN else lines

@@ -1,30 +1,30 @@
-"""What is imported before the processes of `onecopy run` start: names, texts, and `memory_file`."""
+"""Names and texts of `onecopy run`, and `memory_file`; imported before its processes start."""
 
 import os
 
 RUN = "ONECOPY_RUN"
-"""What a process needs to know to ask `onecopy run` (`onecopy.store.protocol`), to which it reports its calls."""
+"""Environment variable with the address of `onecopy run` (`onecopy.store.protocol`), which collects reports."""
 KEEPER = "ONECOPY_SNAPSHOTS"
-"""The same, if `onecopy run` keeps snapshots in memory; without it they are in the store."""
+"""Environment variable with the address of the process that keeps snapshots in memory; unset: the store has them."""
 MAP_WRITABLE = "ONECOPY_MAP_WRITABLE"
-"""With the value "1", each file is mapped itself, as if it could not be written."""
+"""Environment variable; with the value "1", files are mapped directly, as if nobody could write them."""
 
 RUN_FILE = "onecopy-run"
-"""Name of the file of calls, which is in memory and belongs to `onecopy run`: nothing is left when that is killed."""
+"""Name of the memory file in which `onecopy run` collects reports; the kernel frees it with the process."""
 MIN_BYTES = 1 << 20
-"""Smaller files are read as always, and their calls are not kept: a copy takes less than what a mapping costs."""
+"""Smaller files are read without onecopy, and not reported: copying them costs less than mapping them."""
 NOTHING_LOADED = (
     "no Python process loaded a file of 1 MB or more with a function that onecopy shares; "
     "files that safetensors maps itself (safetensors.torch.load_file) are in memory once without it"
 )
-"""The report if no call was logged."""
+"""The report of a run without reported calls."""
 _NOEXEC_SEAL = 0x8  # MFD_NOEXEC_SEAL, which Python has from 3.14 on
 
 
 def memory_file(name: str) -> int:
-    """Return the descriptor of a new file in memory that can be sealed; OSError or AttributeError where there is none.
+    """Create a memory file that can be sealed; OSError or AttributeError if the system does not support it.
 
-    It cannot be executed, without which the kernel refuses it where the administrator has set ``vm.memfd_noexec=2``.
+    It is not executable, because kernels with ``vm.memfd_noexec=2`` refuse other memory files.
     """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:

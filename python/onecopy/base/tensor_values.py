@@ -1,8 +1,8 @@
-"""Tensors of torch as memory: the one place that decides whether the bytes of a tensor are its values.
+"""Tensors of torch as memory: whether the bytes of a tensor are its values.
 
-Flags beside its bytes can conjugate or negate a tensor, or say that all of it is zero. Sparse, quantised and nested
-tensors consist of several parts, and tensors on the meta device, or around other tensors, have no bytes. A module that
-takes the memory of a tensor calls `expect_memory` or `resolved` first. torch is not imported before it is there.
+A flag can conjugate, negate or zero a tensor without changing its bytes. Sparse, quantised and nested tensors consist
+of several parts. Tensors on the meta device, and those that wrap other tensors, have no bytes. Modules that use the
+memory of a tensor first call `expect_memory` or `resolved`. No function imports torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def why_not_dense(tensor: Any) -> str:
-    """Return what a tensor is that one block of elements cannot hold, and what to use instead; else an empty text."""
+    """Describe a tensor that is not one block of elements, with what to use instead; "" for other tensors."""
     if tensor.is_nested:
         return "a nested tensor: use the tensors of its unbind()"
     if tensor.layout is not sys.modules["torch"].strided:
@@ -26,7 +26,7 @@ def why_not_dense(tensor: Any) -> str:
     if tensor.is_quantized:
         return "a quantised tensor, with scales beside its elements: use its dequantize(), or int_repr() and the scales"
     if tensor.numel() and not (tensor.is_meta or tensor._is_zerotensor() or has_memory(tensor)):
-        return f"a {type(tensor).__name__} without memory of its own: use the tensors that it is made of"
+        return f"a {type(tensor).__name__} without memory of its own: use the tensors that it wraps"
     return ""
 
 
@@ -34,7 +34,7 @@ def has_memory(tensor: Any) -> bool:
     """Return whether a tensor has a storage with bytes, on any device."""
     try:
         return bool(tensor.untyped_storage().data_ptr())
-    except (RuntimeError, ValueError):  # around others, sparse, zero by a flag; a parameter that is not initialized
+    except (RuntimeError, ValueError):  # a wrapper, sparse, zero by a flag; an uninitialized parameter
         return False
 
 
@@ -55,7 +55,7 @@ def expect_memory(tensor: Any) -> None:
 
 
 def resolved(tensor: Any) -> Any:
-    """Return a tensor without a gradient whose bytes are its values: itself, or a copy if it is lazy; TypeError."""
+    """Return a detached tensor whose bytes are its values, a copy if `is_lazy`; errors are those of `expect_memory`."""
     expect_memory(tensor)
     if tensor._is_zerotensor():
         return sys.modules["torch"].zeros_like(tensor)

@@ -1,7 +1,6 @@
-"""Text for output: formatting and parsing of sizes, and escaping of control characters in untrusted text.
+"""Text for output: sizes in decimal units, as on disks and model cards, and names that are safe to print.
 
-Sizes are printed in decimal units (1 MB = 10**6 bytes), as on disks and model cards. A name read from a file or a
-process may contain terminal escape sequences: `escape` makes it safe to print.
+A name from a file or a process may contain escape sequences of terminals: `escape` makes it safe to print.
 """
 
 from __future__ import annotations
@@ -22,13 +21,7 @@ _SUFFIXES = {"": 1, "b": 1} | {
 
 
 def significant(value: float) -> str:
-    """Return a number with three significant digits, or more where it has more digits before the decimal point.
-
-    Examples
-    --------
-    >>> [significant(value) for value in (0, 0.1234, 1.234, 12.34, 123.4, 12345.6)]
-    ['0', '0.123', '1.23', '12.3', '123', '12346']
-    """
+    """Return a number with three significant digits, and with all digits before the decimal point."""
     if value == 0:
         return "0"
     size = abs(value)
@@ -37,13 +30,7 @@ def significant(value: float) -> str:
 
 
 def size(nbytes: int) -> str:
-    """Return a number of bytes as text with a decimal unit.
-
-    Examples
-    --------
-    >>> size(999), size(90_868_376), size(2**31)
-    ('999 B', '90.9 MB', '2.15 GB')
-    """
+    """Return a number of bytes as text with a decimal unit: "90.9 MB"."""
     value = float(nbytes)
     for unit in _UNITS:
         if value < 999.5 or unit == _UNITS[-1]:
@@ -53,40 +40,17 @@ def size(nbytes: int) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a count with its noun; without `many`, the plural ends in "s".
-
-    Examples
-    --------
-    >>> counted(1, "array"), counted(20_000, "array"), counted(2, "process", "processes")
-    ('1 array', '20000 arrays', '2 processes')
-    """
+    """Return a count with its noun; without `many`, the plural ends in "s"."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def parse_size(text: str) -> int:
-    """Return the number of bytes of a size given as text: "2GiB", "500 MB", "4096"; units are decimal or binary.
-
-    Raises
-    ------
-    ValueError
-        The text is not a number followed by a unit.
-
-    Examples
-    --------
-    >>> parse_size("2GiB"), parse_size("1.5 kB"), parse_size("7")
-    (2147483648, 1500, 7)
-    """
+    """Return the bytes of a size such as "2GiB", "500 MB" or "4096"; ValueError if the text is not a size."""
     return int(parse_quantity(text, _SUFFIXES, "a size such as 500MB or 2GiB"))
 
 
 def parse_quantity(text: str, units: Mapping[str, float], what: str) -> float:
-    """Return the value of text such as "1.5 h", with one of `units` in lower case; ValueError names `what` it is not.
-
-    Examples
-    --------
-    >>> parse_quantity("1.5 H", {"h": 3600}, "a time such as 3h")
-    5400.0
-    """
+    """Return the value of text such as "1.5 h"; the keys of `units` are in lower case, `what` is for the ValueError."""
     import re  # here, because opening a file does not need it
 
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
@@ -96,13 +60,7 @@ def parse_quantity(text: str, units: Mapping[str, float], what: str) -> float:
 
 
 def escape(text: str) -> str:
-    r"""Return text in which control, invisible and undecodable characters are replaced by backslash escapes.
-
-    Examples
-    --------
-    >>> escape("a\x1b[31mb\nc")
-    'a\\x1b[31mb\\nc'
-    """
+    """Return text with backslash escapes for control, invisible and undecodable characters."""
     if text.isascii() and text.isprintable():
         return text
     import unicodedata  # here, because opening a file does not need it

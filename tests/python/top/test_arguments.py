@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from onecopy.base.arguments import byte_count, is_text, is_url, non_negative, path_text, thread_count
+from onecopy.base.text import counted, escape, parse_quantity, parse_size, significant, size
 
 
 @pytest.mark.parametrize("path", ["/data/a@b.bin", "a@b", "host:8000/a@b", "C:/a/b@c", "s3://bucket/a@b", "x:/", ""])
@@ -18,7 +19,7 @@ def test_a_path_is_text_and_may_have_any_character_but_nul(path):
 
 @pytest.mark.parametrize("url", ["ftp://me:secret@host/x", "sftp:///me:secret@host", "ssh:/me:secret@host/x"])
 def test_a_password_in_a_url_reaches_no_message(url):
-    with pytest.raises(ValueError, match=f"a URL of the protocol '{url.partition(':')[0]}'") as error:
+    with pytest.raises(ValueError, match=f"a URL of the unsupported protocol '{url.partition(':')[0]}'") as error:
         path_text(url)
     assert "secret" not in str(error.value)
 
@@ -47,3 +48,15 @@ def test_only_known_schemes_are_urls_and_names_have_no_unpaired_surrogates():
         False
     ] * 4
     assert [is_text(one) for one in ("", "é", "\ud800", b"a", None)] == [True, True, False, False, False]
+
+
+def test_numbers_and_sizes_as_text_and_back():
+    assert [significant(number) for number in (0, 0.1234, 1.234, 12.34)] == ["0", "0.123", "1.23", "12.3"]
+    assert [significant(number) for number in (123.4, 12345.6)] == ["123", "12346"]
+    assert [size(999), size(90_868_376), size(2**31)] == ["999 B", "90.9 MB", "2.15 GB"]
+    assert [parse_size("2GiB"), parse_size("1.5 kB"), parse_size("7")] == [2**31, 1500, 7]
+    assert parse_quantity("1.5 H", {"h": 3600}, "a time such as 3h") == 5400
+    with pytest.raises(ValueError, match="'3 d' is not a time such as 3h"):
+        parse_quantity("3 d", {"h": 3600}, "a time such as 3h")
+    assert [counted(1, "array"), counted(2, "process", "processes")] == ["1 array", "2 processes"]
+    assert escape("a\x1b[31mb\nc") == "a\\x1b[31mb\\nc"
