@@ -16,7 +16,7 @@ from onecopy.arrays.open_mode import AS_REQUESTED, OpenMode
 from onecopy.base.arguments import byte_count, is_text, thread_count
 from onecopy.base.text import counted, size
 from onecopy.errors import FileChanged, FormatError, Kind
-from onecopy.files.mapping import ArraysMode, Closeable, Identity, OpenFile, absolute
+from onecopy.files.mapping import ArraysMode, OpenFile, absolute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from onecopy.files.page_cache import EvictReport, PinReport, Portion, Residency, WarmJob, WarmOptions, WarmReport
 
 
-class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
+class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     """A read-only mapping from names to arrays, which are views of one or several mapped files.
 
     `onecopy.open` creates it for one file, for the shards that an index names, or for a model and its external data;
@@ -51,9 +51,6 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
     """The format: "safetensors", "onnx", ..., or "safetensors set" for shards."""
     kind: str
     """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" for other tools."""
-
-    _owner: OpenFile | ArrayFile
-    """The file that was opened and names the others."""
 
     # --- arrays ---------------------------------------------------------------------------------------------------
 
@@ -137,35 +134,6 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], Closeable, abc.ABC):
 
     @abc.abstractmethod
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]: ...
-
-    @property
-    def path(self) -> str:
-        """The path that was given to `onecopy.open`: of the file, the index or the model."""
-        return self._owner.path
-
-    @property
-    def identity(self) -> Identity:
-        """The identity of the opened file at `path`: (device, inode, size in bytes, time of the last write in ns)."""
-        return self._owner.identity
-
-    def changed(self) -> bool:
-        """Return whether a file was modified or replaced since it was opened."""
-        return self._owner.changed() or any(file.changed() for file in self.files)
-
-    @property
-    def views(self) -> int:
-        """The number of views (arrays, memoryviews) that are in use; they keep the memory mapped after `close`."""
-        return sum(file.views for file in self.files)
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._owner.closed
-
-    def close(self) -> None:
-        """Release the mappings; the memory is unmapped when the last view is gone. Further calls do nothing."""
-        for file in (self._owner, *self.files):
-            file.close()
 
     @property
     @abc.abstractmethod
@@ -452,7 +420,7 @@ _LARGE = 16 << 20
 """Smaller files are not compared with the available memory."""
 
 
-class OneFile(OpenFile, ArrayFile):
+class OneFile(ArrayFile):
     """The arrays of one mapped file.
 
     `handle` is the open file, if there is one. With `accept_index`, the JSON index of a sharded model opens as a file
@@ -517,6 +485,13 @@ class OneFile(OpenFile, ArrayFile):
         self._set(core, core.container, core.kind, path, OpenMode())
         return self
 
+    def close(self) -> None:
+        """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
+        self._core.close()
+
+    def _mappings(self) -> tuple[_core.Mapping]:
+        return (self.core,)
+
     def _names(self) -> list[str]:
         if self._all is None:
             self._all = self._core.names()
@@ -563,10 +538,6 @@ class OneFile(OpenFile, ArrayFile):
     def metadata(self) -> dict[str, str]:
         """Metadata of the file, without the entry of onecopy."""
         return {key: value for key, value in self._core.metadata().items() if key != "onecopy"}
-
-    def close(self) -> None:
-        """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""
-        self._core.close()
 
     def __reduce__(self) -> tuple[object, ...]:  # FileChanged if the file was modified or replaced since
         return OneFile, (self._absolute, self._how._replace(expected=(self.identity,), reason=AS_REQUESTED))

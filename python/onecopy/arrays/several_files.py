@@ -81,7 +81,7 @@ class SeveralFiles(ArrayFile):
 
     def __init__(
         self,
-        owner: OpenFile | ArrayFile,
+        owner: OpenFile,
         files: Sequence[Member],
         places: dict[str, int],
         how: OpenMode,
@@ -91,8 +91,12 @@ class SeveralFiles(ArrayFile):
     ) -> None:
         """Take ownership of `owner` and `files`; `places` has the number of the file of each array."""
         self._owner, self._files, self._places, self._reopen = owner, tuple(files), places, reopen
+        self._path = owner.path
         self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
         self.container, self._metadata = container, metadata
+
+    def _mappings(self) -> list[_core.Mapping]:
+        return list(dict.fromkeys([*self._owner._mappings(), *(file.core for file in self._files)]))
 
     def _names(self) -> KeysView[str]:
         return self._places.keys()
@@ -147,6 +151,11 @@ class SeveralFiles(ArrayFile):
     def files(self) -> tuple[Member, ...]:
         """The open files that contain the arrays."""
         return self._files
+
+    def close(self) -> None:
+        """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
+        for file in (self._owner, *self._files):
+            file.close()
 
     def changed(self) -> bool:
         """Return whether a file was modified or replaced since it was opened; False for parts of URLs."""
@@ -251,7 +260,7 @@ def _open_named(
     how: OpenMode,
     kind: Callable[[str, OpenMode], T],
     first: int,
-    beside: Sequence[OpenFile] = (),
+    beside: Sequence[Member] = (),
 ) -> tuple[list[T], OpenMode]:
     """Open the files that `owner` names, in the mode that suits their size and that of the open files `beside`.
 

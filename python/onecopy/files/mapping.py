@@ -22,6 +22,7 @@ from onecopy import _core
 from onecopy.base.arguments import non_negative, path_text, thread_count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
@@ -127,34 +128,33 @@ class OpenFile(Closeable, abc.ABC):
 
     _path: str
 
-    @property
     @abc.abstractmethod
-    def core(self) -> _core.Mapping:
-        """The mapping of the compiled module, for `onecopy.files.page_cache`."""
+    def _mappings(self) -> Sequence[_core.Mapping]:
+        """Return the mappings of all files; the first one is that of `path`."""
 
     @property
     def path(self) -> str:
-        """The path that was given when the file was opened."""
+        """The path that was given when the file was opened; of several files, that of the index or the model."""
         return self._path
 
     @property
     def identity(self) -> Identity:
-        """The identity of the file when it was opened: (device, inode, size in bytes, time of the last write in ns)."""
-        return self.core.identity
+        """The identity of the file at `path` when it was opened: device, inode, size in bytes, last write in ns."""
+        return self._mappings()[0].identity
 
     def changed(self) -> bool:
-        """Return whether the path now refers to another file, or the file was modified since it was opened."""
-        return self.core.changed()
+        """Return whether a file was modified or replaced since it was opened."""
+        return any(mapping.changed() for mapping in self._mappings())
 
     @property
     def views(self) -> int:
-        """The number of views (arrays, memoryviews) in use; they keep the memory mapped after `close`."""
-        return self.core.views
+        """The number of views (arrays, memoryviews) that are in use; they keep the memory mapped after `close`."""
+        return sum(mapping.views for mapping in self._mappings())
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self.core.closed
+        return self._mappings()[0].closed
 
 
 class Mapping(OpenFile):
@@ -267,8 +267,11 @@ class Mapping(OpenFile):
         return self._core.fileno()
 
     def close(self) -> None:
-        """Release the mapping; the memory is unmapped when the last view is gone. Further calls do nothing."""
+        """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
         self._core.close()
+
+    def _mappings(self) -> tuple[_core.Mapping]:
+        return (self._core,)
 
     @property
     def core(self) -> _core.Mapping:

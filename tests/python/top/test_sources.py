@@ -72,5 +72,5 @@ def test_a_source_is_a_path_an_open_artefact_or_a_url_that_was_not_fetched(tmp_p
     with pytest.raises(ValueError, match="nodes is for URLs"):
         oc.open(path, nodes="torchrun")
     for wrong in ("a\0b", "ftp://user:secret@host/x"):
-        with pytest.raises(ValueError, match="null byte|unsupported protocol"):
+        with pytest.raises(ValueError, match=r"null byte|unsupported protocol"):
             resolve(wrong)
