@@ -1,7 +1,4 @@
-"""`save`, and the conversion of its inputs (numpy arrays, DLPack tensors, buffers) to contiguous little-endian bytes.
-
-`onecopy.arrays` re-exports `save`. numpy is imported inside the functions, because opening a file does not need it.
-"""
+"""`save`, and the conversion of numpy arrays, DLPack tensors and buffers to contiguous little-endian bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
     from onecopy.arrays.entries import Entry
 
-CHUNK = 16 << 20  # bytes; arrays that are not contiguous are copied in chunks of this size
+CHUNK = 16 << 20  # bytes that are copied at a time
 
 Spec = tuple[str, str, tuple[int, ...]]
 """(name, element type in the file, shape)"""
@@ -38,7 +35,7 @@ class VerifyReport(NamedTuple):
     gib_per_s: float
     """Speed in units of 2**30 bytes per second."""
     threads: int
-    """Number of threads that were used."""
+    """Number of threads."""
 
 
 def save(
@@ -53,9 +50,9 @@ def save(
 ) -> None:
     """Write arrays to a safetensors file that is laid out for mapping.
 
-    The file appears complete or not at all: it is written to a temporary file in the folder of the target, flushed to
-    disk and renamed. Processes that have a replaced file open keep it. The permissions follow the umask; a symbolic
-    link at `path` is followed. At most 16 MiB are copied at a time, whatever the size of the arrays.
+    The file appears complete or not at all: `save` writes a temporary file in the same folder, flushes it to disk and
+    renames it. Processes that have the replaced file open keep its contents. The permissions follow the umask; a
+    symbolic link at `path` is followed. At most 16 MiB are copied at a time, whatever the size of the arrays.
 
     Parameters
     ----------
@@ -63,10 +60,9 @@ def save(
         Path of the file; an existing file is replaced.
     arrays
         A mapping from names to numpy arrays (also with dtypes of ml_dtypes), CPU tensors of any framework (DLPack), or
-        objects with the buffer protocol. Tensors of torch that are conjugated, negated or zero by a flag are written
-        with the values that they have. Each value is looked up twice: for its type and shape, and for its data. An
-        open `ArrayFile` can be given; one that is larger than half of the available memory is read by its method
-        `stream`, and what is written of it leaves the page cache.
+        objects with the buffer protocol. Tensors of torch that a flag conjugates, negates or zeroes are written with
+        these values. Each value is looked up twice: for its type and shape, and for its data. If an `ArrayFile` is
+        larger than half of the available memory, `ArrayFile.stream` reads it, and its pages leave the page cache.
     metadata
         Text keys and values to store. "format" is set to "pt" if it is missing, because some readers require it.
     align
@@ -76,23 +72,22 @@ def save(
     checksum
         Whether to store CRC-32C checksums of every 2 MiB and of the header.
     durable
-        Whether to wait until the file is on disk. False: all processes see the complete file immediately, but a power
-        failure or a crash of the system within the next minute may leave it empty or with zeros, and the file that it
-        replaced is lost as well. Use False for data that can be made again; it takes as long as other tools, which do
-        not wait.
+        Whether to wait until the file is on disk. False: all processes see the complete file immediately, but after a
+        power failure or a crash of the system within the next minute it may be empty or contain zeros, and the file
+        that it replaced is lost. Use False for data that can be made again; other tools do not wait either.
     progress
-        Called after every 16 MiB, and after each array, with (bytes done, bytes in total). An exception that it raises
-        stops the work and is passed on; the target stays as it was.
+        Called after every 16 MiB, and after each array, with (bytes done, bytes in total). If it raises an exception,
+        `save` stops and passes it on; the target does not change.
 
     Raises
     ------
     OSError
-        The folder does not exist, permission is missing, or the disk is full; that is detected before anything is
+        The folder does not exist, permission is missing, or the disk is full, which is detected before anything is
         written if the file system can reserve space.
     FormatError, TypeError, ValueError
-        A name is reserved or duplicate, safetensors has no such element type, a value has no memory that is its values
-        (sparse, quantised, nested and meta tensors, masked arrays), or the path ends in the suffix of another format
-        (".npy", ".pt", ".gguf").
+        A name is reserved or duplicate, safetensors lacks the element type, a value is not one block of memory (sparse,
+        quantised, nested and meta tensors, masked arrays), or the path has the suffix of another format (".npy", ".pt",
+        ".gguf").
 
     Examples
     --------
@@ -122,7 +117,7 @@ def save(
 
 
 def _in_order(arrays: Mapping[str, Any], specs: list[Spec], total: int) -> Iterator[tuple[str, Any]]:
-    """Give the values to write; those of an open file that is larger than memory in parts, released behind."""
+    """Yield the values to write, those of an open file that is larger than memory in parts."""
     if hasattr(arrays, "stream") and is_larger_than_memory(total):
         for name, _, part in arrays.stream([name for name, *_ in specs], order="names"):
             yield name, part
@@ -144,7 +139,7 @@ _OTHER_SUFFIXES = (*READ_SUFFIXES, ".pkl", ".h5", ".hdf5", ".parquet", ".arrow",
 
 
 def _check_target(path: str, arrays: object) -> None:
-    """Raise ValueError for a suffix of another format, TypeError if `arrays` is not a mapping."""
+    """Raise ValueError for the suffix of another format, TypeError if `arrays` is not a mapping."""
     if path.lower().endswith(_OTHER_SUFFIXES):
         raise ValueError(f"{path}: wrong suffix: save writes safetensors files, use .safetensors or .oc")
     if not hasattr(arrays, "keys"):
@@ -155,40 +150,40 @@ def _check_target(path: str, arrays: object) -> None:
 
 def check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
     """Raise TypeError for a name, or a key or value of the metadata, that is not text."""
-    for what, text in [("a name", name) for name in names] + [
-        ("metadata", t) for kv in (metadata or {}).items() for t in kv
-    ]:
-        if not isinstance(text, str):
-            raise TypeError(f"{what} must be text, not {text!r}")
+    texts = [text for item in (metadata or {}).items() for text in item]
+    for what, found in (("a name", names), ("metadata", texts)):
+        for text in found:
+            if not isinstance(text, str):
+                raise TypeError(f"{what} must be text, not {text!r}")
 
 
 def describe(name: str, value: Any) -> Spec:
-    """Return name, element type and shape of a value; TypeError with the reason if the format cannot hold it."""
+    """Return name, element type and shape of a value; TypeError if safetensors cannot store it."""
     if is_tensor(value):
         return _spec_of_tensor(name, value)
     dtype, array = _as_array(name, value)
     if dtype in PACKED:
-        raise TypeError(f"{name!r}: cannot save packed {dtype} elements: as bytes they have lost their shape")
+        raise TypeError(f"{name!r}: cannot save packed {dtype} elements that are given as bytes, without their shape")
     return name, dtype, array.shape
 
 
 def _spec_of_tensor(name: str, tensor: Any) -> Spec:
     try:
         expect_memory(tensor)
-    except (TypeError, ValueError) as error:  # ValueError: of torch, for a parameter that has no shape yet
+    except (TypeError, ValueError) as error:  # torch raises ValueError for a parameter without a shape
         raise TypeError(f"{name!r}: {error}") from None
     dtype, shape = of_torch(tensor.dtype), tuple(tensor.shape)
     if dtype is None or (dtype in PACKED and not shape):
-        raise TypeError(f"{name!r}: safetensors has no element type for {tensor.dtype}, of the shape {list(shape)}")
+        raise TypeError(f"{name!r}: safetensors has no element type for {tensor.dtype} of shape {list(shape)}")
     return name, dtype, (*shape[:-1], 2 * shape[-1]) if dtype in PACKED else shape  # torch counts pairs
 
 
 def chunks(name: str, value: Any) -> Iterator[NDArray[np.uint8]]:
-    """Yield the bytes of a value in C order, little-endian; contiguous values are not copied, lazy tensors are."""
+    """Yield the little-endian bytes of a value in C order; contiguous values are not copied, lazy tensors are."""
     if is_tensor(value):
         import torch
 
-        tensor = resolved(value)  # as integers of the same size, because numpy lacks some types of torch
+        tensor = resolved(value)  # viewed as integers, because numpy lacks some types of torch
         array = tensor.view(getattr(torch, {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}[tensor.itemsize])).numpy()
     else:
         _, array = _as_array(name, value)
@@ -213,7 +208,7 @@ def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
     else:
         rows = max(1, CHUNK * len(array) // array.nbytes)
         for start in range(0, len(array), rows):
-            # A single row that is still too large is split along its first axis.
+            # Splits a row that is too large along its first axis.
             yield from _chunks(array[start] if rows == 1 else array[start : start + rows])
 
 
@@ -221,7 +216,7 @@ def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
     import numpy as np
 
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name!r}: a masked array is more than its elements: save its filled(), and its mask")
+        raise TypeError(f"{name!r}: cannot save a masked array: save its filled() and its mask")
     if isinstance(value, np.ndarray | np.generic):
         return _of_numpy(name, np.asarray(value))
     if hasattr(value, "__dlpack__"):
@@ -255,16 +250,16 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
     if dtype is None:
         raise TypeError(f"{name!r}: safetensors has no element type for DLPack type code {code} of {bits} bits")
     item = bits // 8
-    # Only the bytes are needed: any dtype of the same size gives the layout.
+    # Any dtype of the same size has the same layout.
     array = np.ndarray(shape, f"<V{item}" if item > 8 else f"<u{item}", memory, first, [item * s for s in strides])
     return dtype, array
 
 
 def _why_not_in_place(value: Any) -> object:
-    """Return why the compiled module cannot import a DLPack tensor: its device, or the error of its framework."""
+    """Return why the compiled module cannot import a DLPack tensor: its device, or an error of its framework."""
     try:
         device, _ = value.__dlpack_device__()
         value.__dlpack__()
-    except Exception as error:  # any: of a framework
+    except Exception as error:  # frameworks raise various errors
         return error
     return f"it is on the DLPack device type {device}, and only CPU tensors can be saved"

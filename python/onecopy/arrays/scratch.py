@@ -7,16 +7,16 @@
     image = canvas.seal()                   # read-only; other processes map it without a copy
     canvas.save("mosaic.safetensors")       # links the file to a name, without a copy
 
-The array is page cache: if memory is short, the kernel writes its pages to disk and evicts them without swap, which it
-cannot do with heap memory. The file has no name, so that a killed process leaves nothing behind. `alloc` chooses
-between heap and scratch file by size.
+The array is page cache: if memory is short, the kernel writes its pages to disk and evicts them without swap, unlike
+heap memory. The file has no name, so a killed process leaves nothing behind. `alloc` chooses between heap and scratch
+file by size.
 
-**When not to use it.** For arrays of a few megabytes, and for random writes to an array much larger than memory: each
-write waits for the disk. In containers whose only writable file system is tmpfs it saves nothing.
+**When not to use it.** For arrays of a few megabytes, and for random writes to an array much larger than memory, where
+each write waits for the disk. It saves no memory in containers whose only writable file system is tmpfs.
 
-**Two ways to write.** `Scratch.write` uses system calls: it keeps to ``max_resident``, and raises OSError if the disk
+**Two ways to write.** `Scratch.write` uses system calls: it respects ``max_resident``, and raises OSError if the disk
 fails; `Scratch.write_direct` leaves no pages in memory. `Scratch.array` is a numpy array on a mapping: it has no limit,
-and a failing disk ends the process (SIGBUS). A full disk cannot, because the space is reserved.
+and a failing disk ends the process (SIGBUS). A full disk does not, because the space is reserved.
 
 **Threads.** Any number of threads may write to different regions.
 """
@@ -69,7 +69,7 @@ class ScratchMemory:
     clean: int | None
     """Resident bytes that are on disk; the kernel evicts them when memory is short."""
     shared: int | None
-    """Resident bytes that this process and another mapping have mapped."""
+    """Resident bytes that both this process and another mapping map."""
     cap: int | None
     """``max_resident`` in bytes; None without a cap."""
     over: int | None
@@ -90,7 +90,7 @@ class Saved:
     copied: bool
     """False if the scratch file itself was linked to the path; True if the array was copied."""
     reason: str
-    """A sentence on why it was copied or not."""
+    """The reason why it was copied or not, as a sentence."""
 
 
 def _in_words(nbytes: int | None) -> str:
@@ -98,10 +98,7 @@ def _in_words(nbytes: int | None) -> str:
 
 
 def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ...], str, int]:
-    """Return the shape, the name of the element type in files, and the size in bytes of an array.
-
-    ValueError for a negative extent or a big-endian dtype, TypeError for another one that safetensors does not have.
-    """
+    """Return shape, element type in files, and bytes of an array; ValueError or TypeError for unsupported ones."""
     import numpy as np
 
     extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
@@ -117,7 +114,7 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ..
 
 
 class ArrayProtocol(Closeable):
-    """Base class of arrays whose `array` is a numpy array on their memory."""
+    """Base class of objects with a numpy array on their memory."""
 
     _core: _core.Mapping | _core.ScratchFile
 
@@ -133,9 +130,9 @@ class ArrayProtocol(Closeable):
 
     @property
     def array(self) -> NDArray[Any]:
-        """The array in C order, which keeps the memory alive after `close`. ValueError if closed.
+        """The array in C order, which keeps the memory alive after `close`; ValueError if closed.
 
-        That of a `Scratch` is writable until `seal`, that of a `SealedArray` read-only.
+        It is writable in a `Scratch` until `seal`, and read-only in a `SealedArray`.
         """
         if self.closed:
             raise ValueError("the array is closed")
@@ -148,7 +145,7 @@ class ArrayProtocol(Closeable):
         return self._array
 
     def close(self) -> None:
-        """Release the memory; it is freed with the last view. Closing twice has no effect."""
+        """Release the memory, which is freed with the last view; further calls do nothing."""
         self._array = None
         self._core.close()
 
@@ -185,8 +182,8 @@ class ArrayProtocol(Closeable):
 class SealedArray(ArrayProtocol):
     """A read-only scratch array. `Scratch.seal` returns it.
 
-    It pickles as a handle of about a hundred bytes. Unpickling in another process of the same user maps the same pages
-    without a copy, as long as some process has the array open; otherwise it raises FileNotFoundError. `onecopy.warm`,
+    Its pickle is a handle of about a hundred bytes. Unpickling it in another process of the same user maps the same
+    pages without a copy while any process has the array open, and raises FileNotFoundError afterwards. `onecopy.warm`,
     `evict` and `residency` accept it.
 
     Examples
@@ -241,11 +238,11 @@ def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[in
 
 
 _NEEDS_A_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EOVERFLOW)
-"""Errors of linking: another file system; unnamed files cannot be linked; the header does not fit before the data."""
+"""Errors of linking: another file system; no links to unnamed files; a header that does not fit before the data."""
 
 
 def as_bytes(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the bytes of the values in C order, as a view if they are contiguous, else as a copy."""
+    """Return the bytes of the values in C order, as a view if they are contiguous, otherwise as a copy."""
     import numpy as np
 
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
@@ -263,8 +260,8 @@ def scratch(
 ) -> Scratch:
     """Make a writable array of zeros in an unnamed file; the array may be larger than memory.
 
-    The kernel frees the file when the last process that has it open ends, also when that is killed. Written pages are
-    dirty page cache: the kernel writes them to disk and evicts them without swap.
+    The kernel frees the file when the last process that has it open ends or is killed. Written pages are dirty page
+    cache: the kernel writes them to disk and evicts them without swap.
 
     Parameters
     ----------
@@ -273,16 +270,16 @@ def scratch(
     dtype
         A little-endian element type of safetensors, including the types of ml_dtypes.
     dir
-        A folder on a local disk. None: ``$ONECOPY_SCRATCH``; if that is not set, the folder for temporary files if it
-        is on a local disk, else ``/var/tmp``.
+        A folder on a local disk. None: ``$ONECOPY_SCRATCH``; if it is not set, the folder for temporary files if it is
+        on a local disk, otherwise ``/var/tmp``.
     reserve
-        True reserves the disk space now: a full disk raises OSError here and cannot fail later. False makes a sparse
-        file: if the disk is full when a new page of `Scratch.array` is touched, the kernel **ends the process**
-        (SIGBUS); `Scratch.write` raises OSError instead.
+        True reserves the disk space now: a full disk raises OSError here, and no later write fails for lack of space.
+        False makes a sparse file: if the disk is full when a new page of `Scratch.array` is touched, the kernel **ends
+        the process** (SIGBUS); `Scratch.write` raises OSError instead.
     max_resident
         Maximum bytes that `Scratch.write` leaves in memory, as a number or text such as "512 MiB", at least 1 MiB. The
-        oldest written pages are written to disk and evicted. Writes to `Scratch.array` are not limited:
-        `Scratch.memory` reports the excess, which the next `Scratch.write` evicts. None: no limit.
+        oldest pages are written to disk and evicted. Writes to `Scratch.array` are not limited: `Scratch.memory`
+        reports the excess, which the next `Scratch.write` evicts. None: no limit.
     anywhere
         Also allow tmpfs, where the file consumes memory, and network and user-space file systems.
     name
@@ -292,10 +289,9 @@ def scratch(
     ------
     OSError
         ENOSPC or EDQUOT: the disk is full; the message has the needed and free bytes. EOPNOTSUPP: the file system is
-        in memory, on a network or in user space, or cannot reserve space. Other errors of the folder. Nothing is left
-        behind.
+        in memory, on a network or in user space, or cannot reserve space. Other errors of the folder. No file remains.
     TypeError, ValueError
-        safetensors does not have the dtype, or the shape, `dir` or `max_resident` is not valid.
+        safetensors lacks the dtype, or the shape, `dir` or `max_resident` is invalid.
 
     Examples
     --------
@@ -312,7 +308,7 @@ def scratch(
     folder = "" if dir is None else path_text(dir)
     try:
         head = _core.scratch_head(kind, list(extents))
-    except (FormatError, TypeError):  # too large for a safetensors header, but a sparse file may hold it
+    except (FormatError, TypeError):  # too large for a safetensors header, but not for a sparse file
         head = 0
     size = non_negative("the size", max(nbytes, 1))
     core = _core.create_scratch(
@@ -324,9 +320,9 @@ def scratch(
 class Scratch(ArrayProtocol):
     """A writable array in an unnamed file. `scratch` returns it.
 
-    Threads: any number of threads may write to different regions. A forked child shares the array: both processes see
-    each other's writes, and each applies `max_resident` to its own. Fork while no thread is in a call. It cannot be
-    pickled; the result of `seal` can.
+    Any number of threads may write to different regions. A forked child shares the array: both processes see each
+    other's writes, and each limits its own to `max_resident`. Fork while no thread is in a call. The array cannot be
+    pickled, but the result of `seal` can.
     """
 
     def __init__(self, core: _core.ScratchFile, shape: tuple[int, ...], name: str) -> None:
@@ -337,14 +333,14 @@ class Scratch(ArrayProtocol):
     # --- writing and eviction -------------------------------------------------------------------------------------
 
     def write(self, index: Region, values: ArrayLike) -> None:
-        """Write values into a part of the array with at most `max_resident` bytes of it in memory.
+        """Write values into a part of the array, and keep at most `max_resident` bytes of the array in memory.
 
         Parameters
         ----------
         index
             Integers and slices without steps on the leading axes; None or ``...`` is the whole array.
         values
-            Values as for ``array[index] = values`` in numpy: of the shape of the part, or broadcast to it. They are
+            Values as for ``array[index] = values`` in numpy: with the shape of the part, or broadcast to it. They are
             converted in blocks of 16 MiB.
 
         Raises
@@ -354,7 +350,7 @@ class Scratch(ArrayProtocol):
         PermissionError
             The array is sealed.
         IndexError, ValueError, TypeError
-            The index is out of range; it has a step, or the values have another shape; it is not an index.
+            The index is out of range, has a step, or is not an index; or the values have another shape.
 
         Examples
         --------
@@ -374,7 +370,7 @@ class Scratch(ArrayProtocol):
         self._write(first, 0, given, strides, run_axis(box.lengths, self.shape))
 
     def _write(self, offset: int, axis: int, values: NDArray[Any], strides: tuple[int, ...], run: int) -> None:
-        """Write `values`, whose first axis is `axis`, at a byte offset, in blocks of 16 MiB; contiguous from `run`."""
+        """Write `values`, which begin at axis `axis` and are contiguous from axis `run` on, in blocks of 16 MiB."""
         if values.size == 0:
             return
         size = values.size * self.dtype.itemsize
@@ -398,9 +394,9 @@ class Scratch(ArrayProtocol):
     def write_direct(self, offset: int, values: NDArray[Any]) -> None:
         """Write values to disk without leaving pages in memory, for arrays larger than memory written in order.
 
-        Whole pages bypass the page cache (``O_DIRECT``) if the file system supports it and the address of `values` and
-        `offset` have the same remainder by 4096. Otherwise they are written through the page cache and evicted, which
-        costs two to three times the CPU time. Each call waits for the disk: write megabytes per call, in two threads.
+        Whole pages bypass the page cache (``O_DIRECT``) if the file system supports it, and if the address of `values`
+        and `offset` are equal modulo 4096. Otherwise they are written through the page cache and evicted, which takes
+        two to three times the CPU time. Each call waits for the disk: write megabytes per call, in two threads.
 
         Parameters
         ----------
@@ -412,7 +408,7 @@ class Scratch(ArrayProtocol):
         Raises
         ------
         OSError
-            The disk failed, or is full and the space was not reserved; EINVAL: the bytes end after the array.
+            The disk failed, or is full and the space was not reserved; EINVAL: the bytes extend beyond the array.
         PermissionError
             The array is sealed.
         ValueError
@@ -431,8 +427,8 @@ class Scratch(ArrayProtocol):
     def release(self, region: Region = None) -> ReleaseReport:
         """Write a part to disk and evict its pages, rounded outwards to whole pages.
 
-        Regions of more than 16384 separate ranges include the bytes between them. Pages that the kernel does not evict
-        raise no error: the report has their bytes and the reason. Write errors of the disk are raised by `flush`.
+        If a region has more than 16384 separate ranges, the bytes between them are included. Pages that the kernel does
+        not evict raise no error: the report has their bytes and the reason. `flush` raises write errors of the disk.
 
         Examples
         --------
@@ -444,7 +440,7 @@ class Scratch(ArrayProtocol):
         """
         ranges = ranges_of(region, self.shape, self.dtype.itemsize)
         if self._sealed is not None and not self._sealed.closed:
-            _core.evict(self._sealed.core, ranges)  # pages that this mapping references would stay in memory
+            _core.evict(self._sealed.core, ranges)  # pages that this mapping references would not be evicted
         return self._core.release(ranges)
 
     def prefetch(self, region: Region = None) -> WarmReport:
@@ -452,11 +448,11 @@ class Scratch(ArrayProtocol):
         return self._core.prefetch(ranges_of(region, self.shape, self.dtype.itemsize))
 
     def flush(self) -> None:
-        """Write all dirty pages to disk. OSError (EIO, ENOSPC) if this or an earlier write-back lost bytes."""
+        """Write all dirty pages to disk; OSError (EIO, ENOSPC) if this or an earlier write-back lost bytes."""
         self._core.flush()
 
     def memory(self) -> ScratchMemory:
-        """Return the memory of the array; numbers that the kernel does not report are None."""
+        """Return the memory of the array; None for numbers that the kernel does not report."""
         found = self._core.memory()
         return ScratchMemory(found.resident, found.dirty, found.clean, found.shared, found.cap, found.over)
 
@@ -465,7 +461,7 @@ class Scratch(ArrayProtocol):
     def seal(self) -> SealedArray:
         """Make the array read-only, and return it as a `SealedArray` that other processes can map.
 
-        Afterwards `write` raises PermissionError and `array` is read-only. Views taken from `array` before keep numpy's
+        Afterwards `write` raises PermissionError, and `array` is read-only. Earlier views of `array` keep numpy's
         writable flag, but their pages are read-only: writing to such a view ends the process (SIGSEGV). Each call
         returns the same object.
 
@@ -492,10 +488,10 @@ class Scratch(ArrayProtocol):
     ) -> Saved:
         """Seal the array and link its file to `path`, as a safetensors file of one array, without a copy.
 
-        The file appears complete or not at all. It is flushed first; with ``durable=False`` it is not, and may have any
-        content after a power failure (for files that are rebuilt then, as those of a `Store`). Checksums read the data
-        once. The array is copied if `path` is on another file system, if the file system cannot link unnamed files, or
-        if name and metadata do not fit before the data (4 KiB always fit).
+        The file appears complete or not at all. It is flushed to disk first. With ``durable=False`` it is not, and may
+        have any contents after a power failure, which suits files that can be rebuilt, such as those of a `Store`.
+        Computing the checksums reads the data once. The array is copied if `path` is on another file system, if the
+        file system cannot link unnamed files, or if name and metadata do not fit before the data (4 KiB always fit).
 
         Returns
         -------
@@ -507,9 +503,9 @@ class Scratch(ArrayProtocol):
         OSError
             The file cannot be written, as for `onecopy.save`.
         FileExistsError
-            The array was saved without a copy before.
+            The array has already been saved without a copy.
         FormatError
-            The format does not allow the name or the metadata.
+            The name or the metadata is invalid.
 
         Examples
         --------
@@ -564,7 +560,7 @@ class Scratch(ArrayProtocol):
 
     @property
     def reason(self) -> str:
-        """A sentence on why the file is in this folder."""
+        """The reason for the choice of the folder, as a sentence."""
         return self._core.reason
 
     @property
@@ -573,12 +569,12 @@ class Scratch(ArrayProtocol):
         return self._core.sealed
 
     def close(self) -> None:
-        """Release the file; its space is freed with the last view and sealed array. Closing twice has no effect."""
+        """Release the file; its space is freed with the last view and sealed array. Further calls do nothing."""
         self._sealed = None
         super().close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("cannot pickle a writable scratch array: pass the result of seal() to other processes")
+        raise TypeError("cannot pickle a writable scratch array: send the result of seal() to other processes")
 
     def __repr__(self) -> str:
         if self.closed:
@@ -599,27 +595,27 @@ def alloc(
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - as `scratch` has it
     max_resident: int | str | None = None,
 ) -> Scratch:
-    """Make a writable array of zeros: small ones on the heap, large ones in a scratch file.
+    """Make a writable array of zeros: a small one on the heap, a large one in a scratch file.
 
     Parameters
     ----------
     shape, dtype
         As for `scratch`.
     heap_below
-        Arrays of fewer bytes are on the heap: a number, or text such as "64 MiB". None is ``$ONECOPY_HEAP_BELOW``, or
-        64 MiB if that is not set. With 0, no array is on the heap.
+        Smaller arrays are on the heap: a number of bytes, or text such as "64 MiB". None: ``$ONECOPY_HEAP_BELOW``, or
+        64 MiB if it is not set. 0: no array is on the heap.
     dir, max_resident
-        Arguments of `scratch` for arrays in scratch files.
+        As for `scratch`, for arrays in scratch files.
 
     Returns
     -------
     Scratch or HeapArray
-        Both have the same methods; reports of a `HeapArray` have the reason that it is on the heap.
+        Both have the same methods; reports of a `HeapArray` say that it is on the heap.
 
     Raises
     ------
     NotEnoughMemory
-        On the heap, it would have more than the available memory.
+        An array on the heap would be larger than the available memory.
     OSError
         The scratch file cannot be made; see `scratch`.
     ValueError
@@ -637,7 +633,7 @@ def alloc(
     if nbytes < byte_count("heap_below", below):
         import numpy as np
 
-        files.expect_memory(nbytes, "allocate", instead="a lower heap_below makes a file on a disk")
+        files.expect_memory(nbytes, "allocate", instead="a lower heap_below makes a file on disk")
         return HeapArray(np.zeros(extents, to_numpy(kind)))  # numpy itself requests huge pages from 4 MiB
     return scratch(extents, dtype, dir, max_resident=max_resident)
 
@@ -690,8 +686,8 @@ class _Heap:
 class HeapArray(Scratch):
     """A writable array on the heap with the methods of `Scratch`. `alloc` returns it.
 
-    Until `seal`, `release`, `prefetch` and `flush` do nothing, and reports have the reason instead of numbers. `save`
-    always copies and flushes. Unlike a `Scratch`, it can be pickled.
+    Before `seal`, the methods `release`, `prefetch` and `flush` do nothing, and reports have a reason instead of
+    numbers. `save` always copies and flushes. Unlike a `Scratch`, it can be pickled.
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
@@ -699,7 +695,7 @@ class HeapArray(Scratch):
         super().__init__(cast("_core.ScratchFile", _Heap(values)), shape, name)
 
     def seal(self) -> SealedArray:
-        """Copy the array into a scratch file, and return it as a read-only array for other processes."""
+        """Copy the array into a scratch file, and return a read-only array that other processes can map."""
         if not self.sealed:
             file = scratch(self.shape, self.dtype)
             file.write(None, self.array)
