@@ -1,4 +1,4 @@
-"""Files of this machine: mappings, what identifies contents, what is in the page cache, which files a file names."""
+"""Local files: mappings, identities of contents, the page cache, and the files that a file names."""
 
 from onecopy.base import lazy
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_INDEX = 100 << 20
 """Maximum size of an index in bytes: that of a safetensors header."""
 _MAX_FILES, _MAX_DEPTH, _MAX_NAME = 10_000, 32, 255
-"""Largest numbers of the files that a file names, of their folders, and of the bytes of a name in a folder."""
+"""Maximum number of files that a file names, of parts of their paths, and of bytes of each part."""
 
 
 class SetError(FormatError):
@@ -27,10 +27,10 @@ class SetError(FormatError):
 
 
 def names_in(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the files that an index or an ONNX model names, relative to its folder; [] for other files.
+    """Return the paths that an index ("*.index*.json") or an ONNX model ("*.onnx") names, relative to its folder.
 
-    An index ("*.index*.json") and a model ("*.onnx") are recognized by their names: other JSON may be large, and ONNX
-    has no signature. Errors are those of `parse_index`; FormatError for a damaged model.
+    The name decides, because other JSON may be large, and ONNX has no signature; [] for other names. FormatError or
+    SetError for an invalid file.
     """
     name = path_text(path)
     if is_index(name):
@@ -42,41 +42,37 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _checked(path: str, names: Iterable[str]) -> list[str]:
-    """Return different names in their shortest form; SetError if not all of them can be files of one folder."""
+    """Return distinct names in their shortest form; SetError if they cannot be files of one folder."""
     found: dict[str, None] = {}
     folders: set[str] = set()
     distinct = dict.fromkeys(names)
     if len(distinct) > _MAX_FILES:
-        raise SetError(f"it names {len(distinct)} files, at most {_MAX_FILES} are opened", Kind.TOO_COSTLY, path=path)
+        reason = f"it names {len(distinct)} files, but at most {_MAX_FILES} are opened"
+        raise SetError(reason, Kind.TOO_COSTLY, path=path)
     for name in distinct:
         parts = os.path.normpath(name).split("/")
         if not is_inside(name) or name.endswith(("/", "/.", "/..")) or len(parts) > _MAX_DEPTH:
-            raise SetError(
-                f"invalid file {name[:200]!r}: not the path of a file inside its folder", Kind.OUT_OF_BOUNDS, path=path
-            )
+            reason = f"invalid file {name[:200]!r}: it is not the path of a file inside the folder"
+            raise SetError(reason, Kind.OUT_OF_BOUNDS, path=path)
         if any(len(part.encode()) > _MAX_NAME or not part.isprintable() for part in parts):
-            raise SetError(f"invalid file {name[:200]!r}: not printable, or longer than {_MAX_NAME} bytes", path=path)
+            reason = f"invalid file {name[:200]!r}: it is not printable, or longer than {_MAX_NAME} bytes"
+            raise SetError(reason, path=path)
         found["/".join(parts)] = None
         folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
     if both := folders.intersection(found):
-        raise SetError(f"invalid file {min(both)!r}: it is the folder of another one", Kind.INCONSISTENT, path=path)
+        reason = f"invalid file {min(both)!r}: it is the folder of another file"
+        raise SetError(reason, Kind.INCONSISTENT, path=path)
     return list(found)
 
 
 def is_index(name: str) -> bool:
-    """Return whether a path or URL has the name of an index of shards.
-
-    Examples
-    --------
-    >>> is_index("https://host/model.safetensors.index.json?x=1"), is_index("/data/config.json")
-    (True, False)
-    """
+    """Return whether a path or URL has the name of an index of shards."""
     last = name.partition("?")[0].rpartition("/")[2]
     return last.endswith(".json") and ".index." in last
 
 
 def names_of_index(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the files that an index names, relative to its folder; errors are those of `of_index`."""
+    """Return the paths of the files that an index names, relative to its folder; errors are those of `of_index`."""
     text = path_text(path)
     with Mapping(text) as index:
         weight_map, _ = parse_index(text, index_text(index))
@@ -84,42 +80,36 @@ def names_of_index(path: str | os.PathLike[str]) -> list[str]:
 
 
 def index_text(index: Mapping) -> bytes:
-    """Return the text of an index, read with pread: another program may truncate the mapped file."""
+    """Read the text of an index with pread, because another program may truncate the mapped file."""
     if index.nbytes > _MAX_INDEX:
-        raise FormatError(
-            f"index of shards too large: {index.nbytes} bytes, at most {_MAX_INDEX}", Kind.TOO_COSTLY, path=index.path
-        )
+        reason = f"the index of shards is too large: {index.nbytes} bytes, at most {_MAX_INDEX} are read"
+        raise FormatError(reason, Kind.TOO_COSTLY, path=index.path)
     return os.pread(index.fileno(), index.nbytes, 0)
 
 
 def parse_index(path: str, text: bytes) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the file of each name, and the metadata with values as text."""
+    """Return the file of each array, and the metadata with values as text."""
     import json  # here, because opening one file does not need it
 
     try:
         found = json.loads(text.decode(), object_pairs_hook=_distinct)
         weight_map, metadata = found.get("weight_map"), found.get("metadata") or {}
         if not isinstance(weight_map, dict) or not isinstance(metadata, dict):
-            raise ValueError("no 'weight_map' from names to files")  # noqa: TRY004 - one error for all of them
+            raise ValueError("no 'weight_map' from names to files")  # noqa: TRY004 - reported as invalid JSON is
         texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in metadata.items()}
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise FormatError(
-            f"not the index of a sharded model, although it begins like JSON: {reason}", Kind.NOT_THIS_FORMAT, path=path
-        ) from None
+        detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        reason = f"expected a file of arrays or the index of a sharded model, found other JSON: {detail}"
+        raise FormatError(reason, Kind.NOT_THIS_FORMAT, path=path, found="JSON") from None
     if not weight_map:
         raise SetError("the 'weight_map' is empty: there are no shards", path=path)
-    for name in weight_map:
+    inside: set[str] = set()  # files that were checked, because a shard has many arrays
+    for name, file in weight_map.items():
         if not is_text(name):
             raise SetError(f"invalid name {name!r}: it contains an unpaired surrogate", path=path)
-    inside: set[str] = set()  # checked before: a shard has many arrays
-    for name, file in weight_map.items():
         if not isinstance(file, str) or not (file in inside or is_inside(file)):
-            raise SetError(
-                f"invalid file {file!r} for {name!r}: not a path inside the folder of the index",
-                Kind.OUT_OF_BOUNDS,
-                path=path,
-            )
+            reason = f"invalid file {file!r} for {name!r}: it is not a path inside the folder of the index"
+            raise SetError(reason, Kind.OUT_OF_BOUNDS, path=path)
         inside.add(file)
     return weight_map, texts
 
@@ -132,17 +122,16 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_inside(location: object) -> bool:
-    """Return whether `location` is a relative path that stays inside its folder, apart from symbolic links."""
+    """Return whether `location` is a relative path that stays inside the folder, apart from symbolic links."""
     if not is_text(location) or not location or location[0] == "/" or {"\0", "\\"} & set(location):
         return False
     return os.path.normpath(location).partition("/")[0] not in (".", "..")
 
 
 def paths_of(owner: str, locations: Iterable[str]) -> list[str]:
-    """Return the paths of the files that `owner` names; SetError for links that are not followed.
+    """Return the paths of the files that `owner` names; SetError for a link that is not followed.
 
-    A link counts as a part of the folder, as the bytes of a file do. One that another user made, who is not root, is
-    followed only to a file that its owner can read too.
+    A link of this user or root may lead anywhere. A link of another user is followed only to files that they can read.
     """
     folder = os.path.dirname(owner)  # noqa: PTH120 - as given
     paths = []
@@ -150,27 +139,27 @@ def paths_of(owner: str, locations: Iterable[str]) -> list[str]:
         path, parts = folder, location.split("/")
         for at, part in enumerate(parts):
             path = os.path.join(path, part)  # noqa: PTH118
-            with contextlib.suppress(OSError):  # raised again when the file is opened
+            with contextlib.suppress(OSError):  # opening the file raises the error again
                 link = os.lstat(path)
                 if stat.S_ISLNK(link.st_mode) and (reason := _why_not_followed(link, path, parts[at + 1 :])):
-                    raise SetError(f"{location!r} is not opened: {reason}", Kind.OUT_OF_BOUNDS, path=owner)
+                    raise SetError(f"cannot open {location!r}: {reason}", Kind.OUT_OF_BOUNDS, path=owner)
         paths.append(path)
     return paths
 
 
 def _why_not_followed(link: os.stat_result, path: str, rest: list[str]) -> str:
-    """Return why a link is not followed, of a path that goes on with `rest`; "" if it is followed."""
+    """Return why a link in a path is not followed, or ""; `rest` is the path below the link."""
     if ".." in rest:
-        return f"{path} is a symbolic link, and '..' follows it"
+        return f"'..' follows the symbolic link {path}"
     real = os.path.realpath(os.path.join(path, *rest))  # noqa: PTH118
     owner = _core.owner_at(path)
     if owner in (os.geteuid(), 0) or _may_read(owner, link.st_gid, real):
         return ""
-    return f"{path} is a symbolic link of user {link.st_uid}, who cannot read {real}: replace the link by the file"
+    return f"{path} is a symbolic link of user {link.st_uid}, who cannot read {real}: replace the link with the file"
 
 
 def _may_read(owner: int | None, group: int, path: str) -> bool:
-    """Return whether the permissions let the owner and the group of a link read a file; None: any user at all."""
+    """Return whether the owner and the group of a link may read a file; an `owner` of None is any user."""
 
     def has(path: str, bits: int) -> bool:
         found = os.stat(path)  # noqa: PTH116

@@ -1,8 +1,7 @@
 """Files mapped as read-only memory, whole or in part.
 
-A `Mapping` owns the mapped memory together with the views (memoryviews, arrays) made from it: the memory is unmapped
-after `close`, when the last view is gone. The mapped pages are those of the page cache, so all processes of the machine
-share one copy.
+A `Mapping` and its views (memoryviews, arrays) own the mapped memory, which is unmapped after `close` when the last
+view is gone. The mapped pages are those of the page cache, so all processes of the machine share one copy.
 
 **When not to use it.** For files that other programs edit in place. Reading a part of a mapped file that was truncated
 ends the process (SIGBUS); ``mode="copy"`` avoids this, and `guard` turns it into an error.
@@ -38,12 +37,12 @@ _Options: TypeAlias = tuple[int, int | None, Mode, bool, int]
 
 
 def absolute(path: str) -> str:
-    """Return `path` as an absolute path, for processes with another working folder; symbolic links are not resolved."""
+    """Return an absolute path, for processes with another working folder, without resolving symbolic links."""
     return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - 10 us less
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Open a regular file for reading; OSError (ENODEV) for a socket, a device, or a FIFO, on which `open` waits."""
+    """Open a regular file for reading; OSError (ENODEV) for a device, and for a FIFO, on which `open` would block."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -57,15 +56,15 @@ def guard() -> None:
     Without it, reading a mapped page ends the process (SIGBUS) if another program has truncated the file, the disk
     fails, or the network file system is unreachable. With it, the page (after a truncation: all pages from there to the
     end) reads as zeros in this process, and the next call on the file raises `DataLost`. Results computed between the
-    fault and the error are wrong: call `check` before using them. The handler stays installed until the process ends;
-    calling `guard` again does no harm.
+    fault and the error are wrong: call `check` before you use them. The handler stays installed until the process ends;
+    further calls do nothing.
 
     Only mappings of onecopy are guarded. Any other SIGBUS goes to the handler that was installed before, such as
     Python's faulthandler; a faulthandler enabled after the guard prints its report once, and the program continues. A
-    handler that is installed later and does not call the previous one disables the guard: call `guard` again after
-    installing it. The first SIGBUS that a program sends to itself (``signal.raise_signal``) is indistinguishable from
-    one that faulthandler passes on, and is ignored. A system call on a lost page (``file.write(view)``) fails with
-    EFAULT, with or without the guard.
+    handler that is installed later and does not call the previous one disables the guard until `guard` is called again.
+    The first SIGBUS that a program sends to itself (``signal.raise_signal``) is indistinguishable from one that
+    faulthandler passes on, and is ignored. A system call on a lost page (``file.write(view)``) fails with EFAULT, with
+    or without the guard.
 
     Raises
     ------
@@ -94,7 +93,7 @@ def guard() -> None:
 def check() -> None:
     """Raise if any mapping of this process has lost bytes, in which case data read from it may be zeros.
 
-    The loss of an open file is raised by every call, that of a closed file by one call. Files that became shorter are
+    Every call raises the loss of an open file, and one call that of a closed file. Files that became shorter are
     detected even if no lost page was read, and without `guard`. Costs one system call per open mapping.
 
     Raises
@@ -106,7 +105,7 @@ def check() -> None:
 
 
 class Closeable:
-    """Base class of objects that hold a resource of the system and release it in `close` or at the end of ``with``."""
+    """Base class of objects that own a resource of the system until `close` or the end of ``with``."""
 
     __slots__ = ()
 
@@ -165,7 +164,7 @@ class Mapping(OpenFile):
     path
         A regular file; symbolic links are followed.
     offset, length
-        The range in bytes; it need not start or end at a page boundary. ``length=None``: to the end of the file.
+        The range in bytes, at any boundaries. ``length=None``: to the end of the file.
     mode
         "map": the pages of the page cache, shared with all processes. "copy": the bytes are read into private memory,
         in huge pages, by `threads` threads.
@@ -237,8 +236,8 @@ class Mapping(OpenFile):
     ) -> Self:
         """Map the file of an open descriptor, such as a memfd or an unlinked file.
 
-        The descriptor is duplicated, so the caller still owns and closes its own. `name` is shown instead of a path in
-        errors. The mapping cannot be pickled. The other parameters and the errors are those of `Mapping`.
+        The descriptor is duplicated: the caller still owns the original. Errors show `name` instead of a path. The
+        mapping cannot be pickled. The other parameters and the errors are those of `Mapping`.
 
         Examples
         --------
@@ -254,16 +253,16 @@ class Mapping(OpenFile):
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Return a range of the mapping, in bytes, as a memoryview without a copy; writable with ``private=True``.
+        """Return a range of bytes of the mapping as a memoryview without a copy; writable with ``private=True``.
 
-        The view keeps the memory mapped, also after `close`. IndexError if the range is beyond the end of the mapping.
+        The view keeps the memory mapped after `close`. IndexError if the range is beyond the end of the mapping.
         """
         offset = non_negative("offset", offset)
         rest = max(self.nbytes - offset, 0) if length is None else non_negative("length", length)
         return self._core.view(offset, rest)
 
     def fileno(self) -> int:
-        """Return the file descriptor, which the mapping owns: callers must not close it."""
+        """Return the file descriptor, which the mapping owns: do not close it."""
         return self._core.fileno()
 
     def close(self) -> None:
@@ -285,7 +284,7 @@ class Mapping(OpenFile):
 
     @property
     def address(self) -> int:
-        """Address of the first byte, congruent to its file offset modulo 2 MiB; 64 bytes after the end are readable."""
+        """Address of the first byte, equal to its file offset modulo 2 MiB; 64 bytes after the end are readable."""
         return self._core.address
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
 """Query and control which parts of files are in the page cache: `residency`, `warm`, `evict`, `pin`.
 
 The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return a report of what the
-kernel did. A hint that the kernel refused is noted in the report and not raised; a number that the kernel does not
-report is None, never zero. A file that was truncated while mapped raises `onecopy.DataLost`.
+kernel did. If the kernel refuses a hint, the report says so, and no error is raised; a number that the kernel does not
+report is None, never zero. A file that was truncated while it was mapped raises `onecopy.DataLost`.
 
 All processes of the machine share the page cache, so a file that one process has warmed is warm for all of them.
 Private copies (``mode="copy"``) are not affected. Every function releases the GIL and may be called from any thread.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
             """Return the portions, one or more per file."""
 
     class WarmOptions(TypedDict, total=False):
-        """The options of `warm` that say how to read; they are documented there."""
+        """The options of `warm` that control how it reads; see there."""
 
         threads: int | None
         huge: bool | None
@@ -74,19 +74,19 @@ Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
 
 
 class Portion(NamedTuple):
-    """Ranges of one mapping, as a target; `onecopy.ArrayFile.portions` returns those of some arrays."""
+    """Ranges of one mapping as a target; `onecopy.ArrayFile.portions` returns those of arrays."""
 
     mapping: _core.Mapping
     """The mapping of the compiled module."""
     ranges: Sequence[Range] | None = None
     """None: the whole mapping; an empty list: no bytes."""
     inspector: _core.Inspector | None = None
-    """Checks the bytes while they are read; None: they are not checked."""
+    """Checks the bytes while they are read; None: no check."""
 
 
 Opened: TypeAlias = "Mapped | Several | Portion"
 Target: TypeAlias = "Opened | str | os.PathLike[str] | Sequence[Opened | str | os.PathLike[str]]"
-"""An open file, a path, or a list of these, which are treated as one."""
+"""An open file, a path, or a list of these, which is treated as one file."""
 
 
 def _portions(
@@ -96,10 +96,7 @@ def _portions(
     *,
     maps_paths: bool = True,
 ) -> list[Portion]:
-    """Return the mappings of a target, each with its ranges; a path is mapped by this call with `maps_paths`.
-
-    TypeError if `target` is not an open file, or if `ranges` are given for several files.
-    """
+    """Return the mappings of a target with their ranges; maps a path only with `maps_paths`."""
     core = getattr(target, "core", None)
     if core is None and maps_paths and not isinstance(target, list) and isinstance(target, str | bytes | os.PathLike):
         core = _core.open_mapping(path_text(target))
@@ -118,15 +115,15 @@ def _portions(
     else:
         raise TypeError(f"expected an open onecopy file, not {target!r}: onecopy.Mapping(path) opens any file")
     if ranges is not None or inspector is not None:
-        raise TypeError("ranges cannot be given for several files: give names of arrays instead, file.warm([...])")
+        raise TypeError("ranges cannot apply to several files: use names of arrays instead, file.warm([...])")
     return parts
 
 
 def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
-    """Unmap the pages of a file from this process, and drop them from the page cache where no other process maps them.
+    """Unmap the pages of a file from this process, and drop those from the page cache that no other process maps.
 
-    Pages that other processes map, or that are locked, stay in memory, and the report gives the reason. Pages of
-    ``private=True`` mappings stay as well, because they may contain changes. Dirty pages are written to disk first.
+    Locked pages, and pages that other processes map, stay in memory, and the report gives the reason. Pages of
+    ``private=True`` mappings stay as well, because they may contain changes. Dirty pages are first written to disk.
 
     Examples
     --------
@@ -142,8 +139,8 @@ def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
 def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
     """Report how much of a file is in the page cache and in the page tables of this process.
 
-    Takes about 0.1 ms per GiB where cachestat can be used (Linux 6.5; files that this process owns or may write), else
-    up to 4 ms per GiB.
+    Takes about 0.1 ms per GiB if cachestat can be used (Linux 6.5; files that this process owns or may write),
+    otherwise up to 4 ms per GiB.
 
     Examples
     --------
@@ -157,7 +154,7 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
 
 
 def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
-    """Report how much of an open file is in the page cache, whichever process read it; takes 0.1 ms per GiB.
+    """Report how much of an open file is in the page cache, no matter which process read it; takes 0.1 ms per GiB.
 
     Parameters
     ----------
@@ -169,9 +166,9 @@ def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
     Raises
     ------
     OSError
-        EPERM: this process neither owns the file nor may write to it, or its container forbids the call. ENOSYS: before
-        Linux 6.5. EOPNOTSUPP: a file on hugetlbfs, or nothing was found and its pages may belong to a file of another
-        file system (overlayfs, FUSE). `residency` uses other interfaces in these cases.
+        EPERM: this process neither owns the file nor may write to it, or its container forbids the call. ENOSYS: the
+        kernel is older than 6.5. EOPNOTSUPP: the file is on hugetlbfs, or no pages were found and they may belong to a
+        file of another file system (overlayfs, FUSE). `residency` uses other interfaces in these cases.
 
     Examples
     --------
@@ -188,15 +185,15 @@ def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
 def register_with_cuda(portions: Sequence[Portion], *, only_tried: bool = False) -> None:
     """Register pages of open files with the NVIDIA driver as pinned host memory, until they are unmapped.
 
-    They stay in memory, one copy for all processes, and a GPU copies from them by itself. Uses the CUDA context of this
-    thread, else that of the first device.
+    They stay in memory, one copy for all processes, and a GPU copies from them directly. Uses the CUDA context of this
+    thread, or that of the first device.
 
     Raises
     ------
     OSError
-        ENODEV: there is no GPU or no driver. EOPNOTSUPP: they cannot register read-only memory; with `only_tried`, also
-        for a file that is neither on ext4 nor in memory. EINVAL: copy-on-write pages. EBUSY: some of the pages are
-        registered already.
+        ENODEV: there is no GPU or no driver. EOPNOTSUPP: they cannot register read-only memory, or, with `only_tried`,
+        the file is neither on ext4 nor in memory. EINVAL: copy-on-write pages. EBUSY: some pages are already
+        registered.
     """
     for mapping, ranges, _ in portions:
         _core.register_with_cuda(mapping, ranges, only_tried=only_tried)
@@ -217,7 +214,8 @@ def mapped_in(pid: int, address: int, length: int) -> MappedPages:
     Raises
     ------
     OSError
-        ENOENT or ESRCH: the process has ended. EACCES or EPERM: it belongs to another user. ENOTTY: before Linux 6.7.
+        ENOENT or ESRCH: the process has ended. EACCES or EPERM: it belongs to another user. ENOTTY: the kernel is older
+        than 6.7.
 
     Examples
     --------
@@ -235,8 +233,8 @@ def mapped_in(pid: int, address: int, length: int) -> MappedPages:
 def pin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = None) -> PinReport:
     """Lock the pages of an open file into memory until `unpin` is called or the mapping is released.
 
-    Pages that are not in memory are read. RLIMIT_MEMLOCK (often 8 MiB) limits how much can be locked; the report has
-    the number of locked bytes.
+    Missing pages are read. RLIMIT_MEMLOCK (often 8 MiB) limits the locked memory; the report has the number of locked
+    bytes.
 
     Examples
     --------
@@ -247,7 +245,7 @@ def pin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = None
     ...     oc.pin(mapping).bytes
     65536
     """
-    portions = _portions(target, ranges, maps_paths=False)  # its mapping, and so the lock, would end with this call
+    portions = _portions(target, ranges, maps_paths=False)  # the mapping of a path would end with this call
     return _core.total_pinned([_core.pin(core, part) for core, part, _ in portions])
 
 
@@ -258,11 +256,11 @@ def unpin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = No
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that this process can still allocate: the minimum over the machine and its cgroups.
+    """Return the bytes that this process can still allocate: the minimum over the machine and its control groups.
 
-    For a control group and each group above it, this is its limit minus the charged memory that cannot be reclaimed.
-    Memory of other processes in the group is charged too. Files in ``/dev/shm`` and other shared memory cannot be
-    reclaimed; page cache can. None where the system does not report it (macOS).
+    For the control group and each group above it, this is the limit minus the memory that cannot be reclaimed, which
+    includes the memory of other processes in the group. Page cache can be reclaimed; files in ``/dev/shm`` and other
+    shared memory cannot. None if the system does not report it (macOS).
 
     Examples
     --------
@@ -276,21 +274,21 @@ def available_memory() -> int | None:
 def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *, instead: str = "") -> None:
     """Raise an error if this process cannot get `nbytes` of memory, and up to 32 MiB to work with.
 
-    Linux grants more memory than there is, and ends a process when it uses it. Call this before large amounts are
-    written: to arrays of a file opened with ``private=True``, whose written pages become memory of this process, or to
-    new arrays. It reads a few files of the kernel; nothing is reserved: what other processes take meanwhile is missing.
+    Linux grants more memory than is available, and ends a process that uses too much. Call this function before you
+    write large amounts to new arrays, or to arrays of a file opened with ``private=True``, whose written pages become
+    memory of this process. It reserves nothing: other processes may take the memory later.
 
     Parameters
     ----------
     nbytes
         Number of bytes, or text such as "2 GB".
     doing, path, instead
-        The failed operation, its file and what to do instead, for the message.
+        The operation, its file and the alternative, for the message.
 
     Raises
     ------
     NotEnoughMemory
-        A MemoryError and OSError (ENOMEM): `available_memory` is less; the message has the numbers and the limit.
+        A MemoryError and OSError (ENOMEM): `available_memory` is less than `nbytes`; the message has both numbers.
 
     Examples
     --------
@@ -301,21 +299,18 @@ def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *,
 
 
 _warmed: dict[tuple[int, ...], int] = {}
-"""Files that this process has read into memory completely, the last 64: bytes by identity."""
+"""The last 64 files that this process has completely read into memory: bytes by identity."""
 _MAX_WARMED = 64
 
 
 def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
-    """Return the bytes of a mapping that this process has warmed completely and that are not cached any more.
-
-    0 for a file that was not warmed, of which only a part is mapped, or whose `cached` bytes are not known.
-    """
+    """Return the bytes of a completely warmed file that are no longer cached; 0 for other files, or if unknown."""
     expected = _warmed.get(tuple(mapping.identity))
     return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
 
 
 def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> None:
-    """Note the files that a warming has filled."""
+    """Remember the files that a `warm` has read completely."""
     for core, part, _ in portions if report.complete and report.filled else ():
         if part is None:
             _warmed[tuple(core.identity)] = core.nbytes
@@ -324,7 +319,7 @@ def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> None:
 
 
 class WarmJob:
-    """A `warm` that runs in threads in the background.
+    """A `warm` that runs in background threads.
 
     It shares ownership of the mapping, so the file may be closed while it runs. After a fork it belongs to the parent:
     `wait` in the child raises OSError (ECHILD).
@@ -348,10 +343,10 @@ class WarmJob:
         Parameters
         ----------
         timeout
-            Seconds to wait; None: without a limit. The job continues after a timeout.
+            Seconds to wait; None: no limit. The job continues after a timeout.
         progress
-            Called about 20 times per second with (bytes done, bytes in total). An exception that it raises cancels the
-            job and is passed on.
+            Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, the job is
+            cancelled, and the exception passed on.
 
         Raises
         ------
@@ -363,7 +358,7 @@ class WarmJob:
             Ctrl-C was pressed; the job is cancelled.
         """
         deadline = None if timeout is None else monotonic() + timeout
-        pause = 0.05  # seconds between two checks of progress and signals
+        pause = 0.05  # seconds between two checks for progress and signals
         try:
             if progress is not None:
                 progress(*self._core.progress)
@@ -382,10 +377,10 @@ class WarmJob:
         except BaseException:
             self._core.cancel()
             raise
-        raise TimeoutError(f"warming has read {done} of {total} bytes after {timeout} s, and continues")
+        raise TimeoutError(f"warm has read {done} of {total} bytes after {timeout} s, and continues")
 
     def cancel(self) -> None:
-        """Stop after the pieces that are being read; `wait` then reports what was done."""
+        """Stop after the pieces that are being read; `wait` then returns a report of what was read."""
         self._core.cancel()
 
     @property
@@ -395,7 +390,7 @@ class WarmJob:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """(bytes done, bytes in total); bytes that were in memory before count as done."""
+        """(bytes done, bytes in total); bytes that were already in memory count as done."""
         return self._core.progress
 
     def __repr__(self) -> str:
@@ -461,32 +456,32 @@ def warm(
         gaps between them. True: for those ranges as well.
     max_bytes
         Maximum number of bytes to read, as a number or text such as "2 GiB"; None: the available memory. The kernel may
-        read a few MiB ahead.
+        read a few MiB ahead of it.
     mechanism
-        "auto", or "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only request huge pages), "none".
+        "auto", "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only request huge pages) or "none".
     in_order
-        Whether the caller reads the whole file from front to back next. On devices with a readahead of 4 MiB or more
-        that is as fast as warming, so only huge pages are requested.
+        Whether the caller will next read the whole file from front to back. On devices with a readahead of 4 MiB or
+        more, that is as fast as `warm`, so only huge pages are requested.
     inspector
         Checks the bytes while they are read; see the parameter ``verify`` of `ArrayFile.warm`.
     wait
         False: return a `WarmJob` immediately.
     progress
-        Called about 20 times per second with (bytes done, bytes in total). An exception that it raises cancels the work
-        and is passed on.
+        Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, the work is
+        cancelled, and the exception passed on.
 
     Returns
     -------
     WarmReport or WarmJob
-        The report has the bytes, how many were cached before and after, the share of huge pages, page faults, GiB/s,
-        the mechanism and the reason for it.
+        The report has the bytes, the bytes cached before and after, the share of huge pages, page faults, GiB/s, the
+        mechanism and its reason.
 
     Raises
     ------
     DataLost
         The file was truncated while it was mapped, or the device failed.
     OSError
-        The path cannot be opened, or reading failed otherwise, such as with ENOMEM in a control group.
+        The path cannot be opened, or a read failed, for example with ENOMEM in a control group.
 
     Examples
     --------
@@ -498,7 +493,7 @@ def warm(
     (1048576, True)
     """
     if progress is not None and not wait:
-        raise ValueError("progress cannot be given with wait=False: give it to the wait() of the job")
+        raise ValueError("`progress` cannot be combined with wait=False: pass it to the wait() of the job")
     portions = _portions(target, ranges, inspector)
     core = _core.start_warm(
         portions,
