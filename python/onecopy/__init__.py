@@ -1,13 +1,13 @@
-"""Open big read-only data in milliseconds and hold it once per machine, however many processes use it.
+"""Open big read-only data in milliseconds, with one copy per machine for any number of processes.
 
     import onecopy as oc
 
-    model = oc.open("model.safetensors")     # maps the file, reads nothing but its header
+    model = oc.open("model.safetensors")     # maps the file, and reads only its header
     weights = model["encoder.weight"]        # a read-only numpy view of the page cache
     print(model.warm())                      # reads the rest at the speed of the device, and reports how
 
-Importing this package loads no other module: each name is loaded on first use, numpy with the first array, and a
-framework only by the subpackage of its name. Names that are not listed here are imported from their modules:
+Importing this package loads no other module. Each name is loaded on first use, numpy with the first array, and a
+framework only by the subpackage of its name. Other names are imported from their modules:
 `onecopy.run.holder.Holder`, `onecopy.data.shuffle.Shuffle`, `onecopy.frameworks.workers.preload`,
 `onecopy.arrays.scratch.alloc`, `onecopy.memory.container`.
 """
@@ -35,12 +35,9 @@ if TYPE_CHECKING:
     __version__: str
 
 _SUBPACKAGES = ("arrays", "errors", "files", "images", "memory", "records", "remote", "store")
-"""Imported when they are named.
-
-`images` is not in `__all__`: ``from onecopy import *`` works without the distribution onecopy-images.
-"""
+"""Subpackages that are imported on first use; `images`, which needs onecopy-images, is not in `__all__`."""
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
-"""Subpackages named after frameworks. Not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
+"""Subpackages named after frameworks, not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _HOMES = {
     "arrays.file": ("ArrayFile",),
     "arrays.opening": ("open",),
@@ -57,7 +54,7 @@ _HOMES = {
     "store.store": ("Store",),
     "store.keys": ("file_key",),
 }
-"""Names by the module that has them."""
+"""Names by their modules."""
 
 __all__ = [
     "ArrayFile",
@@ -100,7 +97,7 @@ lazy.install()
 if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> object:
-        if name == "__version__":  # of the compiled module: an interrupted installation could leave an older one
+        if name == "__version__":  # that of the compiled module, which an interrupted installation may leave older
             from onecopy._core import version
 
             globals()[name] = version()

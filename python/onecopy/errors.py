@@ -1,8 +1,7 @@
-"""The exceptions of onecopy: all derive from `Error`, and from a built-in exception that says the same.
+"""The exceptions of onecopy: all derive from `Error`, and from the matching built-in exception.
 
-Failed system calls raise OSError or one of its built-in subclasses, such as FileNotFoundError; what onecopy has to say
-about a file or a value is one of these. `Error`, `FormatError`, `ChecksumError` and `DataLost` are also names of
-`onecopy`.
+Failed system calls raise OSError or one of its built-in subclasses, such as FileNotFoundError; onecopy's own errors
+about a file or a value are these. `Error`, `FormatError`, `ChecksumError` and `DataLost` are also names of `onecopy`.
 
 Examples
 --------
@@ -46,25 +45,25 @@ class FormatError(Error, ValueError):
     """
 
     class Kind(Enum):
-        """What is wrong: see the members."""
+        """The kinds of format errors."""
 
         NOT_THIS_FORMAT = "not_this_format"
-        """A file of another format, or of other contents than the call asks for."""
+        """The file has another format, or other contents than the call expects."""
         UNSUPPORTED = "unsupported"
-        """A version, encoding or type that onecopy does not read, or that the format cannot hold."""
+        """onecopy does not read this version, encoding or type, or the format cannot store it."""
         TRUNCATED = "truncated"
-        """The data ends before what it declares."""
+        """The data is shorter than it declares."""
         OUT_OF_BOUNDS = "out_of_bounds"
-        """An offset, a size or a number refers to what is not there."""
+        """An offset, a size or an index refers to something that does not exist."""
         MALFORMED = "malformed"
         """The bytes break a rule of the format, such as its grammar."""
         INCONSISTENT = "inconsistent"
-        """Two parts contradict each other: a name that occurs twice, overlaps, a checksum."""
+        """Two parts contradict each other: a duplicate name, an overlap, a checksum."""
         TOO_COSTLY = "too_costly"
-        """Beyond a limit that keeps a small file from taking much memory or time."""
+        """A limit is exceeded that keeps a small file from taking much memory or time."""
 
     kind: Kind = Kind.MALFORMED
-    """What is wrong."""
+    """The kind of error."""
     path: str | None = None
     """Path or URL of the file; None if unknown."""
     offset: int | None = None
@@ -82,14 +81,8 @@ class FormatError(Error, ValueError):
         found: str | None = None,
     ) -> None:
         super().__init__(message if path is None else f"{path}: {message}")
-        if kind is not None:
-            self.kind = kind
-        if path is not None:
-            self.path = path
-        if offset is not None:
-            self.offset = offset
-        if found is not None:
-            self.found = found
+        given = {"kind": kind, "path": path, "offset": offset, "found": found}
+        vars(self).update({name: value for name, value in given.items() if value is not None})
 
 
 Kind = FormatError.Kind
@@ -97,7 +90,7 @@ _E = TypeVar("_E", bound=FormatError)
 
 
 def retyped(error: FormatError, into: type[_E], message: str) -> _E:
-    """Return an error of another type and message, with the other fields of this one."""
+    """Return an error of another type with another message and the same fields."""
     made = into(message)
     made.__dict__.update(error.__dict__)
     return made
@@ -117,7 +110,7 @@ class BadBlock(NamedTuple):
     found: int
     """CRC-32C of the bytes that were read."""
     names: tuple[str, ...]
-    """Names of all arrays that have bytes in the block; any of them may be damaged."""
+    """Names of all arrays with bytes in the block; any of them may be damaged."""
 
 
 class ChecksumError(FormatError):
@@ -132,16 +125,16 @@ class ChecksumError(FormatError):
 
 
 class NoChecksum(FormatError):
-    """A file cannot be verified, because it has no checksums: written by another tool, or with ``checksum=False``."""
+    """A file has no checksums to verify: another tool wrote it, or `save` with ``checksum=False``."""
 
     kind = FormatError.Kind.UNSUPPORTED
 
 
 class NotEnoughMemory(Error, OSError, MemoryError):
-    """An operation needs more memory than this process may use. Without this error, the kernel would end the process.
+    """An operation needs more memory than this process may use, so the kernel would end the process.
 
-    The message has the bytes that are needed, those that may be used, the control group or machine that limits them,
-    and what to do instead. ``errno`` is ENOMEM, ``filename`` is the path, if there is one.
+    The message has the needed and the available bytes, the control group or machine that limits them, and what to do
+    instead. ``errno`` is ENOMEM; ``filename`` is the path, if there is one.
 
     Examples
     --------
@@ -157,7 +150,7 @@ class NotEnoughMemory(Error, OSError, MemoryError):
 class DataLost(Error, OSError):
     """A mapped file lost bytes: another program truncated it, or the device failed.
 
-    ``filename`` is the path, ``errno`` is EIO. Raised instead of the SIGBUS that would end the process.
+    ``filename`` is the path, ``errno`` is EIO. It replaces the SIGBUS that would end the process.
     """
 
     offset: int | None = None
@@ -165,15 +158,15 @@ class DataLost(Error, OSError):
 
 
 class FileChanged(Error, OSError):
-    """A path refers to another file than when it was opened or pickled, or the file was modified since then.
+    """A path refers to another file than when it was opened or pickled, or the file has been modified since.
 
     ``filename`` is the path, ``errno`` is ESTALE.
     """
 
 
 class NotShareable(Error, TypeError):
-    """A value cannot be stored in a records file; the message begins with its path in it: ``[12].bbox[3]: ...``."""
+    """A value cannot be stored in a records file; the message begins with its place: ``[12].bbox[3]: ...``."""
 
 
 for _error in (ChecksumError, DataLost, Error, FormatError):
-    _error.__module__ = "onecopy"  # what users import, catch and read in a traceback
+    _error.__module__ = "onecopy"  # the name that users import, catch and read in a traceback

@@ -1,10 +1,10 @@
 """Python data in mapped files: lists, dicts and tables of Python values, with one copy per machine.
 
 `share` builds the data once and maps it in all processes; `save` and `open_records` write and read files; `Writer`
-writes row by row; `import_json`, `import_jsonl`, `import_csv` and `import_parquet` convert files of other formats. The
-operations of a List are in `onecopy.data.rows`, the supported types of values in `onecopy.data.types`.
+writes row by row; `import_json`, `import_jsonl`, `import_csv` and `import_parquet` convert files of other formats.
+`onecopy.data.rows` describes the operations of a List, `onecopy.data.types` the supported types of values.
 
-Importing this package loads none of its modules, so that a worker that receives a List loads only the reading modules.
+Each name is loaded on first use, so a worker that receives a List loads only the modules that read it.
 """
 
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ _HOMES = {
 }
 
 __path__: list[str] = []
-"""Modules that were below this one are found by `onecopy.base.lazy.OTHER_NAMES`."""
+"""`onecopy.base.lazy.OTHER_NAMES` has the modules that this package had in earlier versions."""
 __all__ = [
     "Chain",
     "Dict",

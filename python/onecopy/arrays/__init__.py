@@ -1,7 +1,4 @@
-"""Files of named arrays, opened by mapping: one file, the shards of an index, or a model with external data.
-
-numpy is loaded with the first array, and what writes files with the first `save`.
-"""
+"""Files of named arrays, opened by mapping: one file, the shards of an index, or a model with external data."""
 
 from onecopy.base import lazy
 

@@ -35,22 +35,22 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     `onecopy.open` creates it for one file, for the shards that an index names, or for a model and its external data;
     `files` lists them. Getting an array by name takes about a microsecond and reads no data. A pickle contains the path
-    and the identity of each file, so that another process (fork, spawn or forkserver) maps the same pages; unpickling
-    raises `FileChanged` if a file was modified or replaced since.
+    and the identity of each file, so another process (fork, spawn or forkserver) maps the same pages; unpickling raises
+    `FileChanged` if a file has been modified or replaced.
 
-    Arrays are read-only views that keep the memory mapped, also after `close`. Element types that numpy does not have
-    (BF16, F8) are dtypes of `ml_dtypes`. Elements smaller than a byte (F4, F6) are given as uint8 bytes, with the name
-    of the type in ``dtype.metadata["onecopy"]``.
+    Arrays are read-only views that keep the memory mapped after `close`. Element types that numpy lacks (BF16, F8) are
+    dtypes of `ml_dtypes`. Elements smaller than a byte (F4, F6) are given as uint8 bytes, with the name of the type in
+    ``dtype.metadata["onecopy"]``.
     """
 
     mode: ArraysMode
     """The mode in which the files were opened: "map", "copy" or "snapshot"."""
     mode_reason: str
-    """The reason for `mode`: a sentence for ``mode="auto"``, else "as requested"; then the result of ``align``."""
+    """The reason for `mode`: "as requested", or a sentence for ``mode="auto"``; then the result of ``align``."""
     container: str
     """The format: "safetensors", "onnx", ..., or "safetensors set" for shards."""
     kind: str
-    """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" for other tools."""
+    """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" of other tools."""
 
     # --- arrays ---------------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         >>> oc.open(path).slice("w", slice(1, 3), 0)
         array([2, 4])
         """
-        part: NDArray[Any] = self[name][(*index, ...)]  # with the ellipsis a single element is a view too
+        part: NDArray[Any] = self[name][(*index, ...)]  # the ellipsis makes a single element a view
         return part
 
     def shard(self, name: str, rank: int, world_size: int, *, axis: int = 0) -> NDArray[Any]:
@@ -166,7 +166,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         rank, world_size
             Index of the part, and number of parts: 0 <= rank < world_size.
         axis
-            The axis that is split. Along axis 0 the part is contiguous, and other pages are not read.
+            The axis to split. A part of axis 0 is contiguous, so other pages are not read.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         """
         array = self[name]
         if is_raw(self.entry(name).dtype):
-            raise ValueError(f"{name!r}: cannot split an array of packed elements along an axis: it is given as bytes")
+            raise ValueError(f"{name!r}: cannot split packed elements along an axis, because they are given as bytes")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to {world_size - 1}, not {rank}")
         extent = array.shape[axis]
@@ -228,10 +228,10 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         Parameters
         ----------
         names
-            Names of arrays, or (name, slice of rows); None: all of all files.
+            Names of arrays, or (name, slice of rows); None: all arrays of all files.
         verify
-            Whether to compare the bytes with their checksums in the same pass, including bytes that were in memory
-            before, in whole blocks of 2 MiB. ``verified`` in the report is the number of bytes compared.
+            Whether to compare the bytes with their checksums in the same pass, including bytes that were already in
+            memory, in whole blocks of 2 MiB. ``verified`` in the report is the number of compared bytes.
 
         Raises
         ------
@@ -240,7 +240,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         DataLost
             The file was truncated, or the device failed.
         ChecksumError, NoChecksum
-            With ``verify=True``, as raised by the method `verify`.
+            With ``verify=True``, as for the method `verify`.
 
         Examples
         --------
@@ -263,9 +263,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     ) -> VerifyReport:
         """Compare the bytes with the checksums that `save` stored: CRC-32C of every 2 MiB, and of the header.
 
-        A mapped file is read with pread, so that truncation by another program raises an error and does not end the
-        process; with ``mode="copy"`` the copy itself is checked. Checksums detect accidental damage (disks, memory,
-        transfers, programs that edit in place), not attacks: a program that can write the file can replace them.
+        A mapped file is read with pread, so truncation by another program raises an error and does not end the process;
+        with ``mode="copy"`` the copy itself is checked. Checksums detect accidental damage (disks, memory, transfers,
+        programs that edit in place), but not attacks: a program that can write the file can replace them.
 
         Parameters
         ----------
@@ -275,13 +275,13 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         threads
             Number of threads that read; None: 8.
         progress
-            Called about 20 times per second with (bytes done, bytes in total). An exception that it raises stops the
-            work and is passed on.
+            Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, the work is
+            stopped, and the exception passed on.
 
         Raises
         ------
         ChecksumError
-            Bytes do not match; the message names the block, its range and its arrays, ``blocks`` lists all such blocks.
+            Bytes do not match; the message names the block, its range and its arrays; ``blocks`` lists all of them.
         NoChecksum
             The file has no checksums.
         DataLost
@@ -303,7 +303,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         """
         done = self.warm(names, verify=True, mechanism="none", threads=threads, progress=progress)
         verified = done.verified or 0
-        speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # no arrays take no time
+        speed = verified / 2**30 / done.seconds if done.seconds else 0.0  # without arrays, 0 seconds
         return arrays.VerifyReport(verified, done.seconds, speed, done.threads)
 
     def stream(
