@@ -260,12 +260,15 @@ print(len(os.listdir("/proc/self/fd")))
 
 CASTS = """
 llama().save_pretrained("m")
-ways = {}, {"dtype": torch.bfloat16}, {"dtype": "bfloat16", "output_loading_info": True}, {"dtype": torch.float32}
+ways = {}, {"dtype": torch.bfloat16}, {"dtype": "float64", "output_loading_info": True}, {"dtype": torch.float32}
 for kwargs in ways:
     found = AutoModelForCausalLM.from_pretrained("m", **kwargs)
     model = found[0] if isinstance(found, tuple) else found
     print(model.dtype, out(model))
     assert not IS_SHARED or oc.explain(model).private < 1 << 20, oc.explain(model)
+if IS_SHARED:
+    import onecopy.auto
+    assert len({call.shared for call in onecopy.auto.calls()}) == 2, onecopy.auto.calls()
 """
 
 NAMES = """

@@ -33,11 +33,12 @@ import os, sys
 import numpy as np
 arrays = [np.load(path) for path in sys.argv[1:] if path.endswith("npy")]
 archives = [np.load(path)["a"] for path in sys.argv[1:] if path.endswith("npz")]
-child = os.fork()
-if child == 0:
+if os.fork() == 0:
+    if "FREE" in os.environ:
+        arrays.clear()
+    os.write(1, f"{os.getpid()}\\n".encode())
     os.read(0, 1)  # until the parent of all ends
     os._exit(0)
-os.write(1, f"{child}\\n".encode())
 os.read(0, 1)
 os.wait()
 """
@@ -137,6 +138,12 @@ def test_a_process_that_loaded_nothing_and_one_without_onecopy_run():
     assert cause.text.startswith("it was started by `onecopy run`, and has loaded nothing")
     with run(command=()) as (process, _, _):
         assert causes_of_run(process.pid) == []
+
+
+@needs_memory_files
+def test_what_a_child_does_not_map_any_more_it_does_not_share(files):
+    with run(files[0], FREE="1") as (_, program, child):
+        assert [one.bytes for pid in (program, child) for one in causes_of_run(pid)] == [1 << 21, 0]
 
 
 @needs_memory_files

@@ -149,12 +149,16 @@ def test_a_link_of_another_user_leads_to_files_that_this_user_can_read_alone(sha
         expect_refusal(shared)
 
 
-def test_a_link_of_another_user_leads_into_no_folder_that_is_closed_to_them(shared):
-    (shared / "closed").mkdir(mode=0o700)
-    (shared / "target").rename(shared / "closed" / "target")
-    (shared / "closed" / "target").chmod(0o644)
-    (shared / "model" / "shard").symlink_to(shared / "closed" / "target")
+@pytest.mark.parametrize("closed", ["outer", "outer/inner"])
+def test_a_link_of_another_user_leads_into_no_folder_that_is_closed_to_them(shared, closed):
+    (shared / "outer" / "inner").mkdir(parents=True)
+    target = (shared / "target").rename(shared / "outer" / "inner" / "target")
+    (shared / "model" / "shard").symlink_to(target)
     os.chown(shared / "model" / "shard", ALICE, ALICE, follow_symlinks=False)
+    for path, mode in ((target, 0o644), (target.parent, 0o755), (target.parent.parent, 0o755)):
+        path.chmod(mode)
+    assert oc.open(shared / "model")["layer.0"].shape == (20, 30)
+    (shared / closed).chmod(0o700)
     expect_refusal(shared)
 
 

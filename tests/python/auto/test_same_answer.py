@@ -399,6 +399,13 @@ def test_a_file_that_cannot_be_written_is_mapped_itself(tmp_path):
     a = np.load("x.npy")
     a[0] = 7
     print(described(a), described(np.load("x.npy")))
+    with open("x.npy", "ab", buffering=0) as file:
+        file.seek(0)
+        try:
+            print(described(np.fromfile(file)))
+        except Exception as error:
+            print(type(error).__name__, error)
     """
     outcome = same_answer(code, tmp_path, options=("--map-writable",))
     assert outcome.shared == {"x.npy": np.arange(1 << 18).nbytes}
+    assert not outcome.reasons

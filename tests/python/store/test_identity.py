@@ -656,7 +656,7 @@ def test_no_write_leaves_a_time_that_is_before_now():
     ("changed", "settled"), [(7_000_000_000, 2_000_000_000), (7_000_000_001, 20_000_000), (7_500_000_000, 20_000_000)]
 )
 def test_a_file_system_that_dates_in_whole_seconds_is_given_two_of_them(monkeypatch, changed, settled):
-    found = FileIdentity(1, 1, 1, changed, changed)
+    found = FileIdentity(1, 1, 1, 7_000_000, changed)  # programs can set the time of the last write
     for passed, is_recent in ((0, True), (settled - 1, True), (settled, False)):
         monkeypatch.setattr("onecopy.files.identity._now_of_files", lambda now=changed + passed: now)
         assert found.is_recent() == is_recent
