@@ -57,6 +57,15 @@ TEST_CASE("pages behind the end of a truncated file are zeros, reported until it
   CHECK_FALSE(later.loss());
   CHECK_FALSE(last.loss());
   CHECK_FALSE(lost_from());
+  constexpr std::uint64_t whole_pages = 131'072;
+  {
+    const auto cut = Mapping::open(folder.write("cut", content));
+    std::filesystem::resize_file(cut.path(), whole_pages);
+    CHECK(cut.bytes()[whole_pages] == std::byte{0});
+    REQUIRE(cut.loss());
+    CHECK(cut.loss()->truncated);
+  }
+  CHECK(lost_from() == whole_pages);
 }
 
 TEST_CASE("mappings come and go in many threads while pages are lost") {

@@ -73,6 +73,11 @@ TEST_CASE("an old artefact is flushed by the next who asks, and counts for good"
     CHECK(store.find("a"));  // another thread has claimed it: it is unchanged
     CHECK(store::read_about(files_in(store, "a").about) == before);
   }
+  auto replaced = before;
+  ++replaced.created_ns;
+  const auto artefact = store::open_as_built(before, files_in(store, "a").artefact);
+  CHECK(store::settle_if_old(files_in(store, "a"), replaced, artefact));  // it has been built again meanwhile
+  CHECK(store::read_about(files_in(store, "a").about) == before);
   CHECK(store.find("a"));
   auto expected = before;
   expected.boot.clear();

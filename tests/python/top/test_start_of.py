@@ -1,12 +1,13 @@
-"""What identifies a process; the identity of files: tests/python/store/test_identity.py."""
+"""What identifies a process and a run of the kernel; the identity of files: tests/python/store/test_identity.py."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
-from onecopy.files.identity import start_of
+from onecopy.files.identity import boot_identity, start_of
 
 RENAMED = """
 import ctypes, os, sys
@@ -27,3 +28,13 @@ def test_a_process_has_its_start_time_whatever_its_name(name):
         process.communicate()
     assert abs(ticks - began) < 1
     assert start_of(process.pid) == ""
+
+
+def test_a_run_of_the_kernel_has_the_identity_that_the_kernel_gives_it(monkeypatch):
+    assert boot_identity() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    def refuse(*_, **__):
+        raise PermissionError
+
+    monkeypatch.setattr("builtins.open", refuse)
+    assert (boot_identity(), start_of(1)) == ("", "")
