@@ -71,6 +71,7 @@ TEST_CASE("an old artefact is flushed by the next who asks, and counts for good"
   {
     const auto claim = store::Claim::take(files_in(store, "a").claim, "a");
     CHECK(store.find("a"));  // another thread has claimed it: it is unchanged
+    CHECK(store.list().front().state == ArtefactState::ready);
     CHECK(store::read_about(files_in(store, "a").about) == before);
   }
   auto replaced = before;

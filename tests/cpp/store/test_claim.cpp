@@ -1,9 +1,11 @@
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <span>
 #include <string>
 #include <thread>
@@ -219,25 +221,44 @@ TEST_CASE("a forked child does not take the claim of a third one for its parent'
   for (const int fd : {go[0], go[1], answer[0], answer[1]}) ::close(fd);
 }
 
-TEST_CASE("of many threads that take and release one claim, one has it at a time") {
+TEST_CASE("of many processes and threads that take and release one claim, one has it at a time") {
+  struct Seen {
+    std::atomic<int> inside;  // the claim is its lock
+    std::atomic<int> taken;
+    std::atomic<int> together;
+  };
+  void* const memory = ::mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto* const seen = new (memory) Seen{};  // NOLINT(cppcoreguidelines-owning-memory): unmapped below
   const testing::ScratchFolder folder;
   const auto file = file_in(folder, "a.claim");
-  int inside = 0;  // the claim is its lock
-  int taken = 0;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i)
-    threads.emplace_back([&] {
-      for (int round = 0; round < 300; ++round) {
-        const auto claim = Claim::take(file, "a");
-        if (!claim) continue;
-        CHECK(++inside == 1);
-        ++taken;
-        CHECK(--inside == 0);
-      }
-    });
-  for (auto& thread : threads) thread.join();
-  CHECK(taken > 0);
+  const auto work = [&]() noexcept {
+    for (int round = 0; round < 300; ++round) {
+      const auto claim = Claim::take(file, "a");
+      if (!claim) continue;
+      if (++seen->inside != 1) ++seen->together;
+      ++seen->taken;
+      --seen->inside;
+    }
+  };
+  std::array<pid_t, 3> children{};
+  for (pid_t& child : children) {
+    child = ::fork();
+    if (child != 0) continue;
+    std::thread other(work);
+    work();
+    other.join();
+    ::_exit(0);
+  }
+  for (const pid_t child : children) {
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  CHECK(seen->together == 0);
+  CHECK(seen->taken > 0);
   CHECK(folder.file_count() == 0);
+  ::munmap(memory, sizeof(Seen));
 }
 
 }  // namespace onecopy::store

@@ -9,6 +9,7 @@
 #include "scratch_folder.hpp"
 #include "store/claim.hpp"
 #include "store/names.hpp"
+#include "store/removal.hpp"
 
 namespace onecopy {
 namespace {
@@ -51,6 +52,10 @@ TEST_CASE("a file that was fetched in part is removed with the list of its piece
   for (const bool has_file : {true, false}) {
     if (has_file) write_text(store.folder() / (digest + ".partial"), "half");
     write_text(store.folder() / (digest + ".pieces"), has_file ? "a url\nboot\n" : "");
+    auto seen_before = store.list().at(0);
+    --seen_before.last_used_ns;
+    const auto opened = store::Folder::open(store.folder());
+    if (has_file) CHECK(store::remove(opened, seen_before) == "it was used or built meanwhile");
     PruneOptions options;
     options.everything = true;
     CHECK(prune(store, options).removed.size() == 1);

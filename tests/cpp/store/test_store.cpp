@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <fstream>
@@ -61,6 +62,34 @@ TEST_CASE("of many threads one builds, and the others see how far it is") {
   for (int i = 0; i < 4; ++i) threads.emplace_back(count);
   for (auto& thread : threads) thread.join();
   CHECK(builds == 1);
+}
+
+TEST_CASE("of processes that ask for many keys at the same time, one builds each") {
+  constexpr std::size_t keys = 100;
+  const ScratchFolder folder;
+  const auto store = Store::open(folder / "store");
+  const auto counted = [&](const fs::path& path) {
+    std::ofstream(folder / "builds", std::ios::app) << 'x';
+    write_text(path, "content");
+  };
+  const auto ask = [&]() noexcept {
+    BuildOptions options;
+    options.durable = false;
+    for (std::size_t key = 0; key < keys; ++key) (void)store.get_or_build(std::to_string(key), counted, options);
+  };
+  std::array<pid_t, 3> children{};
+  for (pid_t& child : children) {
+    child = ::fork();
+    if (child != 0) continue;
+    ask();
+    ::_exit(0);
+  }
+  for (const pid_t child : children) {
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  CHECK(fs::file_size(folder / "builds") == keys);
 }
 
 TEST_CASE("a shared folder and what is built in it can be read by others and not written") {
