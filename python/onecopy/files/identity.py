@@ -82,8 +82,7 @@ def identify_open(descriptor: int, expected: FileIdentity | None = None) -> tupl
     """Return the identity of an open file, and the reason if a later write might not change it, otherwise "".
 
     Waits until the next write would have a different time than the last one: up to 20 ms after a write, 2.1 s at most,
-    and only while the identity is the `expected` one. Writes dirty pages back if writers cannot be detected. Moves the
-    position of the descriptor.
+    and only while the identity is the `expected` one. Writes dirty pages back if writers cannot be detected.
     """
     deadline, is_remote = time.monotonic() + 2.1, _core.is_remote(descriptor)
     while True:
@@ -137,5 +136,4 @@ def contents_of(path: str | os.PathLike[str]) -> Contents:
         identity, why = identify_open(descriptor)
         if not why:
             return Contents(identity)
-        file.seek(0)
         return Contents(identity, hashlib.file_digest(file, "sha256").hexdigest())

@@ -95,6 +95,8 @@ def test_a_file_key_is_another_one_when_the_file_or_the_version_is(tmp_path):
     assert len(keys) == 6
     (tmp_path / "link").symlink_to(path)
     assert oc.file_key(tmp_path / "link") == oc.file_key(path) == oc.file_key(os.fsencode(path).decode())
+    (tmp_path / "name").hardlink_to(path)
+    assert oc.file_key(tmp_path / "name") != oc.file_key(path)
     with pytest.raises(FileNotFoundError):
         oc.file_key(tmp_path / "nothing")
 
