@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from tests.support.shards import ARRAYS, INDEX, shard_of, write_set
 
 import onecopy as oc
+from onecopy.files import names_in
 
 
 @pytest.fixture
@@ -290,6 +291,14 @@ def test_what_is_no_array_file_is_no_shard(index):
     with pytest.raises(OSError, match="named by"):
         oc.open(index)
     assert INDEX in refused(index, {"a": INDEX})
+
+
+@pytest.mark.parametrize("name", ["config.json", "vectors.index.bin", "model.index.d/config.json"])
+def test_a_file_with_another_name_than_an_index_or_a_model_names_no_files(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"weight_map": {"layer.0": shard_of(0)}}))
+    assert names_in(path) == []
 
 
 def test_shards_of_two_formats_are_refused(index):
