@@ -40,3 +40,14 @@ def save_photos(folder: Path, shapes: list[tuple[int, int]]) -> list[Path]:
     for number, (path, shape) in enumerate(zip(paths, shapes, strict=True)):
         photo(number, shape).save(path, quality=90)
     return paths
+
+
+def decoded_by(library: str, path: Path, **options: Any) -> np.ndarray:
+    """Return the pixels of a file as one of the libraries decodes them."""
+    from onecopy_images import codecs
+
+    codec = next(one for one in codecs.each_for(path) if one.name == library)
+    facts = codecs.facts_of(codec, path, 0)
+    pixels = np.empty(facts.shape, facts.dtype)
+    codecs.fill(codec, path, facts, pixels, **options)
+    return pixels

@@ -1,6 +1,5 @@
 """Libraries that decode into given memory, judged by what the same libraries make by themselves."""
 
-import importlib
 import os
 import re
 import struct
@@ -11,23 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.images import noise
-from tests.support.places import SLIDE, needs
+from tests.support.images import decoded_by, noise
 
 import onecopy as oc
 from onecopy_images import CodecError, codecs
 
 tifffile = pytest.importorskip("tifffile")
-pytest.importorskip("imagecodecs")
+imagecodecs = pytest.importorskip("imagecodecs")
 pictures = pytest.importorskip("PIL.Image")
 
-slide = needs(SLIDE)
 
-
-def decoded(path: Path, level: int = 0, **options) -> np.ndarray:
-    facts = codecs.read_facts(path, level)
+def decoded(path: Path) -> np.ndarray:
+    facts = codecs.read_facts(path)
     pixels = np.empty(facts.shape, facts.dtype)
-    codecs.decode(path, pixels, level, **options)
+    codecs.decode(path, pixels)
     return pixels
 
 
@@ -55,10 +51,7 @@ def test_tiff_files_of_every_layout_are_what_tifffile_reads(tmp_path, shape, dty
     assert np.array_equal(decoded(path), image)
     facts = codecs.read_facts(path)
     assert (facts.shape, np.dtype(facts.dtype), facts.nbytes) == (shape, np.dtype(dtype), image.nbytes)
-    assert (
-        facts.codec
-        == f"tifffile {tifffile.__version__}, imagecodecs {importlib.import_module('imagecodecs').__version__}"
-    )
+    assert facts.codec == f"tifffile {tifffile.__version__}, imagecodecs {imagecodecs.__version__}"
 
 
 MODES = ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "I;16", "I", "F"]
@@ -81,150 +74,109 @@ def test_other_files_are_what_pillow_reads(tmp_path, suffix, mode):
     image = pictures.fromarray(noise((50, 40), "u1")).convert("L")
     image = image.convert(mode) if mode != "I;16" else pictures.fromarray(noise((50, 40), "u2"))
     image.save(path)
-    codec = next(one for one in codecs.each_for(path) if one.name == "pillow")
-    facts = codecs.facts_of(codec, path, 0)
-    pixels = np.empty(facts.shape, facts.dtype)
-    codecs.fill(codec, path, facts, pixels)
     with pictures.open(path) as judge:
-        assert np.array_equal(pixels, np.asarray(judge))
+        assert np.array_equal(decoded_by("pillow", path), np.asarray(judge))
 
 
-@pytest.mark.parametrize("samples", [1, 3])
-def test_libvips_reads_what_pillow_does(tmp_path, samples):
+@pytest.mark.parametrize(("shape", "dtype"), [((3000, 500), "u2"), ((3000, 500, 3), "u1")])
+def test_libvips_reads_what_pillow_does(tmp_path, shape, dtype):
     pytest.importorskip("pyvips")
-    path = tmp_path / "a.png"
-    image = noise((3000, 500, 3), "u1") if samples == 3 else noise((3000, 500), "u2")
-    pictures.fromarray(image).save(path)
-    codec = next(one for one in codecs.each_for(path) if one.name == "pyvips")
-    facts = codecs.facts_of(codec, path, 0)
-    pixels, seen = np.empty(facts.shape, facts.dtype), []
-    codecs.fill(codec, path, facts, pixels, progress=lambda done, total: seen.append((done, total)))
+    image, seen = noise(shape, dtype), []
+    pictures.fromarray(image).save(tmp_path / "a.png")
+    pixels = decoded_by("pyvips", tmp_path / "a.png", progress=lambda *done: seen.append(done))
     assert np.array_equal(pixels, image)
     assert seen[-1] == (image.nbytes, image.nbytes)
 
 
-@slide
-@pytest.mark.parametrize("level", range(4))
-def test_each_level_of_a_slide_is_what_tifffile_reads(level):
-    facts = codecs.read_facts(SLIDE, level)
-    assert facts.levels == ((4864, 3968, 3), (2432, 1984, 3), (1216, 992, 3), (608, 496, 3))
-    assert np.array_equal(decoded(SLIDE, level), tifffile.imread(SLIDE, level=level))
+@pytest.mark.parametrize(("level", "words"), [(1, "no level 1: the image has one level, 0"), (-1, "negative")])
+@pytest.mark.parametrize("name", ["a.tif", "a.png"])
+def test_a_missing_level_is_an_error(tmp_path, name, level, words):
+    pictures.fromarray(noise((9, 9), "u1")).save(tmp_path / name)
+    with pytest.raises(ValueError, match=words):
+        codecs.read_facts(tmp_path / name, level)
 
 
-def test_a_missing_level_is_an_error(tmp_path):
-    tifffile.imwrite(tmp_path / "a.tif", noise((9, 9), "u1"))
-    pictures.fromarray(noise((9, 9), "u1")).save(tmp_path / "a.png")
-    for name in ("a.tif", "a.png"):
-        with pytest.raises(ValueError, match=r"no level 1: the image has one level, 0"):
-            codecs.read_facts(tmp_path / name, 1)
-        with pytest.raises(ValueError, match="negative"):
-            codecs.read_facts(tmp_path / name, -1)
-
-
-def test_a_part_of_another_array_is_filled_and_nothing_beside_it(tmp_path):
+@pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"tile": (32, 32), "compression": "zlib"}], ids=str)
+def test_a_part_of_another_array_is_filled_and_nothing_beside_it(tmp_path, options):
     path, image = tmp_path / "a.tif", noise((90, 70), "u2")
-    for options in ({}, {"compression": "zlib"}, {"tile": (32, 32), "compression": "zlib"}):
-        tifffile.imwrite(path, image, **options)
-        canvas = np.full((100, 100), 60000, np.uint16)
-        codecs.decode(path, canvas[5:95, 20:90])
-        assert np.array_equal(canvas[5:95, 20:90], image)
-        assert (np.delete(canvas[5:95], np.s_[20:90], 1) == 60000).all()
+    tifffile.imwrite(path, image, **options)
+    canvas = np.full((100, 100), 60000, np.uint16)
+    codecs.decode(path, canvas[5:95, 20:90])
+    assert np.array_equal(canvas[5:95, 20:90], image)
+    assert (np.delete(canvas[5:95], np.s_[20:90], 1) == 60000).all()
 
 
 @pytest.mark.parametrize("array", [np.empty((9, 8)), np.empty((9, 9, 1)), np.broadcast_to(np.uint8(0), (9, 9))])
 def test_an_array_of_another_shape_or_a_read_only_one_is_refused(tmp_path, array):
     tifffile.imwrite(tmp_path / "a.tif", noise((9, 9), "u1"), compression="zlib")
-    with pytest.raises(ValueError, match=r"must be a writable array of 9 x 9 elements"):
+    with pytest.raises(ValueError, match="9 x 9"):
         codecs.decode(tmp_path / "a.tif", array)
 
 
-class StopError(Exception):
-    """Of the test."""
-
-
-@pytest.mark.parametrize("suffix", ["tif", "png"])
-def test_what_progress_raises_ends_the_work_and_is_passed_on(tmp_path, suffix):
-    path = tmp_path / f"a.{suffix}"
-    image = noise((3000, 900), "u2")
-    if suffix == "tif":
-        tifffile.imwrite(path, image, compression="zlib", rowsperstrip=100)
-    else:
-        pictures.fromarray(image).save(path)
+@pytest.mark.parametrize("options", [{"compression": "tiff_adobe_deflate"}, {"format": "png"}], ids=str)
+def test_what_progress_raises_ends_the_work_and_is_passed_on(tmp_path, options):
+    path, image = tmp_path / "image", noise((3000, 900), "u2")
+    pictures.fromarray(image).save(path, **{"format": "tiff", **options})
 
     def stop(done: int, total: int) -> None:
         assert total == image.nbytes
-        raise StopError(done)
+        raise StopAsyncIteration  # which no library raises
 
-    with pytest.raises(StopError):
+    with pytest.raises(StopAsyncIteration):
         codecs.decode(path, np.empty(image.shape, image.dtype), progress=stop)
 
 
-def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    for name in names:
-        monkeypatch.setitem(sys.modules, name, None)
-
-
-def test_without_a_library_the_error_names_what_to_install(tmp_path, monkeypatch):
-    hide(monkeypatch, "tifffile", "PIL", "pyvips")
-    tifffile.imwrite(tmp_path / "a.tif", noise((9, 9), "u1"))
-    with pytest.raises(CodecError) as raised:
-        codecs.read_facts(tmp_path / "a.tif")
-    assert str(raised.value) == (
-        f"{tmp_path / 'a.tif'}: cannot be read: neither tifffile nor pillow nor pyvips is installed: "
-        "pip install 'onecopy[images]'"
-    )
-
-
-def test_the_next_library_is_tried_if_one_is_missing(tmp_path, monkeypatch):
-    image = noise((30, 20), "u1")
-    tifffile.imwrite(tmp_path / "a.tif", image, compression="zlib")
-    hide(monkeypatch, "tifffile")
-    assert codecs.read_facts(tmp_path / "a.tif").codec.startswith("pillow ")
-    assert np.array_equal(decoded(tmp_path / "a.tif"), image)
+def test_the_next_library_is_tried_if_one_is_missing_and_without_any_the_error_names_what_to_install(
+    tmp_path, monkeypatch
+):
+    path, image = tmp_path / "a.tif", noise((30, 20), "u1")
+    tifffile.imwrite(path, image, compression="zlib")
+    monkeypatch.setitem(sys.modules, "tifffile", None)
+    assert codecs.read_facts(path).codec.startswith("pillow ")
+    assert np.array_equal(decoded(path), image)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "pyvips", None)
+    with pytest.raises(CodecError, match=r"tifffile nor pillow nor pyvips .* 'onecopy\[images\]'$") as raised:
+        codecs.read_facts(path)
+    assert raised.value.path == str(path)
 
 
 def test_the_error_has_the_message_of_each_library(tmp_path):
     pytest.importorskip("pyvips")
     (tmp_path / "a.txt").write_text("no image at all")
-    with pytest.raises(
-        CodecError, match=r"a\.txt: no installed library can read it: pillow .*cannot identify.*; pyvips"
-    ):
+    with pytest.raises(CodecError, match=r"a\.txt: .*: pillow .*cannot identify.*; pyvips"):
         codecs.read_facts(tmp_path / "a.txt")
 
 
 def test_paths_that_are_no_file_are_errors_of_the_system(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        codecs.read_facts(tmp_path / "none.tif")
-    with pytest.raises(IsADirectoryError):
-        codecs.read_facts(tmp_path)
     (tmp_path / "empty").touch()
-    with pytest.raises(CodecError, match="the file is empty"):
-        codecs.read_facts(tmp_path / "empty")
+    for name, error in (("none.tif", FileNotFoundError), (".", IsADirectoryError), ("empty", CodecError)):
+        with pytest.raises(error, match="the file is empty" if name == "empty" else name):
+            codecs.read_facts(tmp_path / name)
 
 
 # --- hostile files ----------------------------------------------------------------------------------------------------
 
 
-def bomb(path: Path, width: int, height: int) -> Path:
-    """Write a TIFF file of some hundred bytes that claims to be huge, in one strip that is in the file."""
-    tifffile.imwrite(path, np.zeros((16, 16), np.uint8), compression="zlib")
+def claim(path: Path, **tags: int) -> Path:
+    """Replace numbers in the header of a TIFF file."""
     data = bytearray(path.read_bytes())
     with tifffile.TiffFile(path) as file:
-        tags = file.pages[0].tags
-        for code, value in ((256, width), (257, height), (278, height)):
-            tag = tags[code]
-            struct.pack_into("<HHII", data, tag.offset, code, 4, 1, value)
+        for name, value in tags.items():
+            tag = file.pages[0].tags[name]
+            struct.pack_into("<HHII", data, tag.offset, tag.code, 4, 1, value)
     path.write_bytes(data)
     return path
 
 
 def test_a_header_that_claims_a_terabyte_is_refused_before_anything_is_reserved(tmp_path):
-    path = bomb(tmp_path / "bomb.tif", 1 << 20, 1 << 20)
-    with pytest.raises(CodecError, match=r"claims 1048576 x 1048576 .*1\.10 TB, more than the limit of 268 MB"):
-        codecs.check_size(str(path), codecs.read_facts(path), None)
-    with pytest.raises(CodecError, match=r"1\.10 TB, more than the limit of 1\.00 MB .* give a larger max_bytes"):
-        codecs.check_size(str(path), codecs.read_facts(path), "1 MB")
-    codecs.check_size(str(path), codecs.read_facts(path), 1 << 41)
+    tifffile.imwrite(tmp_path / "bomb.tif", np.zeros((16, 16), np.uint8), compression="zlib")
+    path = claim(tmp_path / "bomb.tif", ImageWidth=1 << 20, ImageLength=1 << 20, RowsPerStrip=1 << 20)
+    facts = codecs.read_facts(path)
+    for limit, words in ((None, r"1048576 x 1048576 .*1\.10 TB.*268 MB"), ("1 MB", r"1\.10 TB.*1\.00 MB.*max_bytes")):
+        with pytest.raises(CodecError, match=words):
+            codecs.check_size(str(path), facts, limit)
+    codecs.check_size(str(path), facts, 1 << 41)
 
 
 def padded(path: Path, count: int) -> Path:
@@ -245,66 +197,56 @@ def test_tiles_that_lie_outside_the_image_count_as_what_is_decoded(tmp_path):
     facts = codecs.read_facts(path)
     assert facts.nbytes < 5_000_000
     for limit in (None, "1 GB"):
-        with pytest.raises(CodecError, match=r"strips or tiles takes 16\.8 GB, more than .* give a larger max_bytes"):
+        with pytest.raises(CodecError, match=r"strips or tiles takes 16\.8 GB, more than .* max_bytes"):
             codecs.check_size(str(path), facts, limit)
     codecs.check_size(str(path), facts, "20 GB")
 
 
-@pytest.mark.parametrize("layout", [{"tile": (16, 16)}, {"rowsperstrip": 1}])
+@pytest.mark.parametrize(("layout", "tag"), [({"tile": (16, 16)}, "ImageWidth"), ({"rowsperstrip": 1}, "ImageLength")])
 @pytest.mark.parametrize("compression", ["zlib", None])
-def test_more_segments_than_the_file_lists_are_refused_before_one_is_decoded(tmp_path, layout, compression):
-    path = tmp_path / "a.tif"
-    tifffile.imwrite(path, np.zeros((64, 64), np.uint8), compression=compression, **layout)
-    data, code = bytearray(path.read_bytes()), 256 if "tile" in layout else 257
-    with tifffile.TiffFile(path) as file:
-        struct.pack_into("<HHII", data, file.pages[0].tags[code].offset, code, 4, 1, 1 << 22)
-    path.write_bytes(data)
-    with pytest.raises(codecs.DamagedError, match=r"the image has \d+ segments, but the file lists \d+$"):
-        codecs.read_facts(path)
+def test_more_segments_than_the_file_lists_are_refused_before_one_is_decoded(tmp_path, layout, tag, compression):
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((64, 64), np.uint8), compression=compression, **layout)
+    with pytest.raises(codecs.DamagedError, match=r"\d+ segments, but the file lists \d+$"):
+        codecs.read_facts(claim(tmp_path / "a.tif", **{tag: 1 << 22}))
+
+
+UNREADABLE = "no installed library can read it"
 
 
 def kind_of_refusal(path: Path, error: CodecError) -> str:
-    """Check the whole message of a CodecError about an image file; return "truncated" or "unreadable"."""
-    reason = str(error).removeprefix(f"{path}: ")
-    assert str(error) == f"{path}: {reason}"
+    """Check that a CodecError names an image file, and all libraries if none can read it; return its first words."""
+    name, first, rest = str(error).split(": ", 2)
+    assert name == str(path)
     if isinstance(error, codecs.DamagedError):
-        if found := re.fullmatch(r"damaged: the image has (\d+) segments, but the file lists (\d+)", reason):
-            assert int(found[1]) > int(found[2])
-            return "damaged"
-        missing = r"truncated: (segment \d+ ends|the pixels end) at byte (\d+), but the file has (\d+) bytes"
-        found = re.fullmatch(missing, reason)
-        assert found is not None, reason
-        assert int(found[2]) > int(found[3]) == path.stat().st_size
-        return "truncated"
+        claimed, there = map(int, re.findall(r"\d+", rest)[-2:])
+        assert claimed > there
+        assert first == "damaged" or there == path.stat().st_size
+        return first
     assert type(error) is CodecError
-    versions = [codec.version for codec in codecs.each_for(path)]
-    each = "; ".join(f"{re.escape(version)}: .{{1,500}}?" for version in versions)
-    assert re.fullmatch(f"no installed library can read it: {each}", reason), reason
-    return "unreadable"
+    assert all(f"{codec.version}: " in rest for codec in codecs.each_for(path))
+    return first
 
 
-@pytest.mark.parametrize("compression", [None, "zlib", "lzw", "jpeg"])
-@pytest.mark.parametrize("part", [0.999, 0.5, 0.1])
-def test_a_file_that_is_cut_off_is_an_error_and_no_image(tmp_path, compression, part):
-    path = tmp_path / "a.tif"
-    tifffile.imwrite(path, noise((200, 160), "u1"), compression=compression, rowsperstrip=20)
+CUT_OFF = [
+    *(("tif", compression, part) for compression in (None, "zlib", "lzw", "jpeg") for part in (0.999, 0.5, 0.1)),
+    *((suffix, None, part) for suffix in ("png", "jpg", "webp", "bmp") for part in (0.9, 0.5, 0.1)),
+]
+
+
+@pytest.mark.parametrize(("suffix", "compression", "part"), CUT_OFF)
+def test_a_file_that_is_cut_off_is_an_error_and_no_image(tmp_path, suffix, compression, part):
+    path, image, wanted = tmp_path / f"a.{suffix}", noise((200, 160, 3), "u1"), UNREADABLE
+    if suffix == "tif":
+        wanted = "truncated"
+        tifffile.imwrite(path, image, compression=compression, rowsperstrip=20)
+    else:
+        pictures.fromarray(image).save(path)
     os.truncate(path, int(part * path.stat().st_size))
-    with pytest.raises(CodecError) as raised:
-        decoded(path)
-    assert kind_of_refusal(path, raised.value) == "truncated"
-
-
-@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "bmp"])
-@pytest.mark.parametrize("part", [0.9, 0.5, 0.1])
-def test_other_files_that_are_cut_off_are_errors(tmp_path, suffix, part):
-    path = tmp_path / f"a.{suffix}"
-    pictures.fromarray(noise((200, 160, 3), "u1")).save(path)
-    os.truncate(path, int(part * path.stat().st_size))
-    if len(list(codecs.each_for(path))) < 2:
+    if suffix != "tif" and len(list(codecs.each_for(path))) < 2:
         pytest.skip("pyvips is not installed: the error of one library alone is its own")
     with pytest.raises(CodecError) as raised:
         decoded(path)
-    assert kind_of_refusal(path, raised.value) == "unreadable"
+    assert kind_of_refusal(path, raised.value) == wanted
 
 
 def check_decoded(path: Path) -> None:
@@ -337,24 +279,20 @@ def test_flipped_bytes_are_an_exact_error_or_the_image_that_the_library_reads(tm
             seen["decoded"] += 1
         except CodecError as error:
             seen[kind_of_refusal(path, error)] += 1
-        except Exception as error:
-            error.add_note(f"seed {seed}, compression {compression}")
-            raise
-    assert seen.keys() == {"decoded", "truncated", "damaged", "unreadable"}
-    assert seen.total() == 60
+    assert seen.keys() == {"decoded", "truncated", "damaged", UNREADABLE}
 
 
 @pytest.mark.parametrize("how", ["replaced", "written", "removed"])
 def test_a_file_that_changes_while_it_is_decoded_is_an_error(tmp_path, how):
-    path = tmp_path / "a.tif"
+    path, other = tmp_path / "a.tif", tmp_path / "b.tif"
     tifffile.imwrite(path, noise((200, 160), "u2"), compression="zlib", rowsperstrip=20)
-    tifffile.imwrite(tmp_path / "b.tif", noise((200, 160), "u2") + 1, compression="zlib", rowsperstrip=20)
+    tifffile.imwrite(other, noise((200, 160), "u2") + 1, compression="zlib", rowsperstrip=20)
 
     def change(done: int, total: int) -> None:
-        if how == "replaced" and (tmp_path / "b.tif").exists():
-            (tmp_path / "b.tif").replace(path)
+        if how == "replaced" and other.exists():
+            other.replace(path)
         elif how == "written":
-            path.write_bytes((tmp_path / "b.tif").read_bytes())
+            path.write_bytes(other.read_bytes())
         else:
             path.unlink(missing_ok=True)
 
@@ -368,5 +306,5 @@ def test_tables_that_libvips_reads_are_no_images(tmp_path, name, text):
     pytest.importorskip("pyvips")
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(CodecError, match=rf"{name}: .*not an image: libvips would read it as a"):
+    with pytest.raises(CodecError, match=rf"{name}: .*not an image: libvips"):
         codecs.read_facts(path)
