@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.images import noise, photo
+from tests.support.images import decoded_by, noise, photo
 
 import onecopy as oc
 from onecopy_images import CodecError, codecs
@@ -40,19 +40,16 @@ def test_each_orientation_is_applied_once_by_every_library_or_not_at_all(tmp_pat
     with pictures.open(path) as image:
         upright = ops.exif_transpose(image)
         stored = np.asarray(image) if path.suffix != ".tif" else tifffile.imread(path)
-    assert np.array_equal(oc.images.share([path], upright=True)[0], np.asarray(upright))
-    assert np.array_equal(oc.images.share([path], upright=True, color=None)[0], np.asarray(upright))
-    small = upright.convert("L").resize((20, 24), pictures.Resampling.BILINEAR)
-    got = oc.images.share([path], upright=True, color="L", size=(24, 20))[0]
-    assert np.abs(got.astype(int) - np.asarray(small)).max() <= (3 if name == "a.jpg" else 0)
     for color in ("RGB", None):
         assert np.array_equal(oc.images.share([path], color=color)[0], stored)
+        assert np.array_equal(oc.images.share([path], upright=True, color=color)[0], np.asarray(upright))
+    tolerance = 3 if name == "a.jpg" else 0
+    for color, size, sides in (("L", (24, 20), (20, 24)), ("RGB", 30, (30, 20) if orientation < 5 else (20, 30))):
+        small = np.asarray(upright.convert(color).resize(sides, pictures.Resampling.BILINEAR))
+        got = oc.images.share([path], upright=True, color=color, size=size)[0]
+        assert np.abs(got.astype(int) - small).max() <= tolerance
     assert np.array_equal(oc.images.open(path).array, stored)
-    pillow = codecs.pillow(str(path))
-    facts = codecs.facts_of(pillow, path, 0)
-    pixels = np.empty(facts.shape, facts.dtype)
-    codecs.fill(pillow, path, facts, pixels)
-    assert np.array_equal(pixels, stored)
+    assert np.array_equal(decoded_by("pillow", path), stored)
 
 
 def saved_png(pixels: np.ndarray) -> bytes:
@@ -163,6 +160,16 @@ def test_a_codestream_that_begins_inside_of_its_grid_has_the_pixels_of_its_image
     sizes[[0, 1, 2, 3, 6, 7]] += 1 << 15
     path.write_bytes(data)
     assert np.array_equal(oc.images.open(path).array, pixels)
+
+
+def test_upright_images_of_several_shapes_and_orientations_are_shared_together(tmp_path):
+    paths = [tmp_path / f"{orientation}.png" for orientation in range(1, 9)]
+    for orientation, path in enumerate(paths, 1):
+        exif = pictures.Exif()
+        exif[0x0112] = orientation
+        photo(orientation, (30 + orientation, 60)).save(path, exif=exif)
+    for image, path in zip(oc.images.share(paths, upright=True), paths, strict=True):
+        assert np.array_equal(image, np.asarray(ops.exif_transpose(pictures.open(path))))
 
 
 @pytest.mark.parametrize("kind", ["jp2", "j2k"])

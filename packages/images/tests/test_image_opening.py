@@ -48,8 +48,8 @@ def test_the_first_decodes_and_the_second_attaches(tmp_path, cache):
 
 
 @slide
-@pytest.mark.parametrize("level", [0, 3])
-def test_a_slide_is_what_tifffile_reads(level):
+@pytest.mark.parametrize("level", range(4))
+def test_each_level_of_a_slide_is_what_tifffile_reads(level):
     seen = []
     image = oc.images.open(SLIDE, level, progress=lambda done, total: seen.append((done, total)))
     assert np.array_equal(image.array, tifffile.imread(SLIDE, level=level))
@@ -88,15 +88,15 @@ def test_an_uncompressed_tiff_is_mapped_where_it_lies(tmp_path, cache, byteorder
 
 
 def test_plain_pixels_that_are_misaligned_are_copied_through_the_store(tmp_path):
-    image = noise((30, 20))
-    tifffile.imwrite(tmp_path / "a.tif", image)
-    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+    path, image = tmp_path / "a.tif", noise((30, 20))
+    tifffile.imwrite(path, image)
+    with tifffile.TiffFile(path) as file:
         offset, place = file.pages[0].dataoffsets[0], file.pages[0].tags[273].valueoffset
-    data = bytearray((tmp_path / "a.tif").read_bytes())
+    data = bytearray(path.read_bytes())
     data[offset:offset] = b"\0"
     data[place : place + 4] = (offset + 1).to_bytes(4, "little")
-    (tmp_path / "a.tif").write_bytes(data)
-    opened = oc.images.open(tmp_path / "a.tif")
+    path.write_bytes(data)
+    opened = oc.images.open(path)
     assert np.array_equal(opened.array, image)
     assert opened.artefact is not None
     assert opened.array.flags.aligned
@@ -164,47 +164,43 @@ def test_a_file_that_was_written_anew_is_decoded_anew(tmp_path):
     assert [one.source_present for one in oc.Store().ls()].count(False) == 1
 
 
-def test_a_source_that_is_replaced_while_it_is_decoded_leaves_nothing(tmp_path, cache):
-    path = write(tmp_path / "a.tif", noise((300, 200)))
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_a_source_that_is_replaced_leaves_nothing(tmp_path, cache, monkeypatch, moment):
+    path, reserved = write(tmp_path / "a.tif", noise((300, 200))), opening._reserved
     write(tmp_path / "b.tif", noise((300, 200)) + 1)
 
-    def replace(done: int, total: int) -> None:
+    def replace(*_: object) -> None:
         if (tmp_path / "b.tif").exists():
             (tmp_path / "b.tif").replace(path)
 
+    def replaced(*arguments: object) -> object:
+        replace()
+        return reserved(*arguments)
+
+    if moment == "before":
+        monkeypatch.setattr(opening, "_reserved", replaced)
     with pytest.raises(oc.errors.FileChanged):
         oc.images.open(path, progress=replace)
     assert list(cache.iterdir()) == []
     assert np.array_equal(oc.images.open(path).array, noise((300, 200)) + 1)
 
 
-def test_a_source_that_is_replaced_before_it_is_decoded_leaves_nothing(tmp_path, cache, monkeypatch):
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def test_what_raises_in_progress_leaves_nothing(tmp_path, cache, error):
+    def fail(*_: int) -> None:
+        raise error
+
     path = write(tmp_path / "a.tif", noise((300, 200)))
-    reserved = opening._reserved
-
-    def replaced(*arguments: object) -> object:
-        write(path, noise((300, 200)) + 1)
-        return reserved(*arguments)
-
-    monkeypatch.setattr(opening, "_reserved", replaced)
-    with pytest.raises(oc.errors.FileChanged, match="replaced or written while it was being decoded"):
-        oc.images.open(path)
+    with pytest.raises(error):
+        oc.images.open(path, progress=fail)
     assert list(cache.iterdir()) == []
-
-
-def test_what_raises_in_progress_leaves_nothing(tmp_path, cache):
-    path = write(tmp_path / "a.tif", noise((300, 200)))
-    for error in (KeyError, KeyboardInterrupt):
-        with pytest.raises(error):
-            oc.images.open(path, progress=lambda *_, error=error: (_ for _ in ()).throw(error))
-        assert list(cache.iterdir()) == []
 
 
 def test_a_damaged_file_leaves_nothing_and_is_not_remembered(tmp_path, cache):
     path = write(tmp_path / "a.tif", noise((300, 200)))
     whole = path.read_bytes()
     os.truncate(path, len(whole) // 2)
-    with pytest.raises(CodecError, match=r"a\.tif: truncated: segment 7 ends at byte \d+, but the file has \d+ bytes$"):
+    with pytest.raises(CodecError, match=r"a\.tif: truncated: segment 7 "):
         oc.images.open(path)
     assert list(cache.iterdir()) == []
     path.write_bytes(whole)
@@ -221,20 +217,14 @@ def test_an_artefact_that_was_pruned_is_decoded_again(tmp_path):
 
 def test_more_than_is_allowed_is_refused_before_anything_is_made(tmp_path, cache):
     path = write(tmp_path / "a.tif", noise((300, 200)))
-    with pytest.raises(CodecError, match=r"120 kB, more than the limit of 100 kB"):
-        oc.images.open(path, max_bytes="100 kB")
-    with pytest.raises(CodecError, match=r"120 kB, more than the limit of 0 B"):
-        oc.images.decode(path, max_bytes=0)
+    for use, limit, words in ((oc.images.open, "100 kB", "100 kB"), (oc.images.decode, 0, "0 B")):
+        with pytest.raises(CodecError, match=f"120 kB, more than the limit of {words}"):
+            use(path, max_bytes=limit)
     assert list(cache.iterdir()) == []
 
 
-def one_strip(path: Path, rows: int, columns: int) -> Path:
-    """Write a TIFF file of zeros whose only strip is compressed."""
-    return write(path, np.zeros((rows, columns), np.uint8), compression="lzma", rowsperstrip=rows)
-
-
 def test_what_is_decoded_at_once_is_counted(tmp_path, cache, monkeypatch):
-    path = one_strip(tmp_path / "a.tif", 2048, 2048)
+    path = write(tmp_path / "a.tif", np.zeros((2048, 2048), np.uint8), compression="lzma", rowsperstrip=2048)
     with pytest.raises(CodecError, match=r"strip or tile takes.* 4\.19 MB.*limit of 3\.81 MB"):
         oc.images.open(path, max_bytes="8 MB")
     row = tmp_path / "row.tif"
@@ -255,12 +245,12 @@ def test_a_header_that_claims_more_memory_than_there_is_is_damaged(reserving, tm
         raise MemoryError("Unable to allocate 12.0 TiB")
 
     reader = next(oc.images.codecs.each_for(path)).reader()
-    monkeypatch.setattr(reader, "facts", claim)
-    with pytest.raises(CodecError, match=r"a\.tif: .*damaged: Unable to allocate"):
-        oc.images.open(path)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "facts", claim)
+        with pytest.raises(CodecError, match=r"a\.tif: .*damaged: Unable to allocate"):
+            oc.images.open(path)
     monkeypatch.setattr(reader, "fill", claim)
-    with pytest.raises(CodecError, match=r"a\.tif: .*Unable to allocate .*more memory is needed than 120 kB"):
+    with pytest.raises(CodecError, match=r"a\.tif: .*Unable to allocate .*damaged: .*120 kB"):
         oc.images.decode(path)
     monkeypatch.setattr(oc.images.codecs, "available_memory", lambda: 400_000)
     with pytest.raises(MemoryError, match=r"a\.tif: .*Unable to allocate"):
@@ -268,9 +258,8 @@ def test_a_header_that_claims_more_memory_than_there_is_is_damaged(reserving, tm
 
 
 def test_a_decoded_image_may_be_written(reserving, tmp_path):
-    pixels = noise((300, 200))
+    pixels, seen = noise((300, 200)), []
     path = write(tmp_path / "a.tif", pixels)
-    seen = []
     with oc.images.decode(path, folder=tmp_path, progress=lambda *done: seen.append(done)) as canvas:
         assert np.array_equal(canvas.array, pixels)
         canvas.array[0] = 7

@@ -167,24 +167,6 @@ def test_images_as_they_are_must_be_alike(tmp_path):
         oc.images.share(tmp_path / "*.png", color=None)
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_are_turned_as_their_exif_data_says_if_that_is_requested(tmp_path, orientation):
-    ops = pytest.importorskip("PIL.ImageOps")
-    paths = [tmp_path / name for name in ("a.png", "b.jpg", "c.png")]
-    for path, shape in zip(paths, [(40, 60), (40, 60), (33, 21)], strict=True):
-        exif = pictures.Exif()
-        exif[0x0112] = orientation
-        photo(orientation, shape).save(path, exif=exif)
-    upright = [ops.exif_transpose(pictures.open(path)).convert("RGB") for path in paths]
-    for image, whole in zip(oc.images.share(paths, upright=True), upright, strict=True):
-        assert np.array_equal(image, np.asarray(whole))
-    for image, whole in zip(oc.images.share(paths, size=(30, 24), upright=True), upright, strict=True):
-        assert np.array_equal(image, np.asarray(whole.resize((24, 30), pictures.Resampling.BILINEAR)))
-    longer = oc.images.share(paths, size=10, color="L", upright=True)
-    assert [max(image.shape) for image in longer] == [10] * 3
-    assert [i.shape[0] > i.shape[1] for i in longer] == [whole.height > whole.width for whole in upright]
-    for image, path in zip(oc.images.share(paths), paths, strict=True):  # the default: as they lie in the file
-        assert np.array_equal(image, expected(path))
 
 
 def as_floats(image: np.ndarray) -> np.ndarray:
