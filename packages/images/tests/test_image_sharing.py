@@ -49,12 +49,10 @@ def test_images_of_different_shapes_are_each_as_pillow_reads_them(tmp_path):
         assert np.shares_memory(images[number], images.file["pixels"])
     assert images.shapes.tolist() == [[40, 60, 3], [33, 21, 3], [40, 60, 3], [7, 90, 3]]
     assert images.nbytes == images.shapes.prod(axis=1).sum()
-    with pytest.raises(ValueError, match="different shapes: share them with a size"):
+    with pytest.raises(ValueError, match="share them with a size"):
         _ = images.array
-    with pytest.raises(TypeError, match="indexed by one number, not by slice"):
-        images[:2]
-    for wrong in (4, -5):
-        with pytest.raises(IndexError, match=f"image index {wrong} is out of range: there are 4 images"):
+    for wrong, error in ((slice(2), TypeError), (4, IndexError), (-5, IndexError)):
+        with pytest.raises(error, match="slice" if error is TypeError else f"{wrong} .* 4 images"):
             images[wrong]
 
 
@@ -161,12 +159,8 @@ def test_values_of_16_bits_are_kept_and_never_cut_to_8(tmp_path):
 def test_images_as_they_are_must_be_alike(tmp_path):
     photo(1, (20, 30)).save(tmp_path / "a.png")
     photo(1, (20, 30)).convert("L").save(tmp_path / "b.png")
-    with pytest.raises(
-        ValueError, match=r"a\.png has uint8 of shape \(20, 30, 3\) and .*b\.png has .*\(20, 30\): give c"
-    ):
+    with pytest.raises(ValueError, match=r"a\.png has uint8 of shape \(20, 30, 3\) and .*b\.png has .*\(20, 30\)"):
         oc.images.share(tmp_path / "*.png", color=None)
-
-
 
 
 def as_floats(image: np.ndarray) -> np.ndarray:
@@ -214,25 +208,17 @@ def fails(image: np.ndarray) -> np.ndarray:
     return image
 
 
-def crops(image: np.ndarray) -> np.ndarray:
-    return image[: image[0, 0, 0]]
-
-
-def as_text(image: np.ndarray) -> np.ndarray:
-    return image.astype(str)
-
-
 def test_errors_of_a_transform_are_passed_on_with_the_path(tmp_path, cache):
     paths = save_photos(tmp_path, [(40, 60), (33, 21)])
     with pytest.raises(KeyError, match="no label") as caught:
         oc.images.share(paths, transform=fails)
     assert f"raised by the transform of {paths[1]}" in caught.value.__notes__
     with pytest.raises(TypeError, match="no element type for the numpy dtype <U"):
-        oc.images.share(paths, transform=as_text)
+        oc.images.share(paths, transform=lambda image: image.astype(str))
     for number, grey in enumerate((30, 20)):
         pictures.new("RGB", (8, 40), (grey,) * 3).save(tmp_path / f"{number}.png")
-    with pytest.raises(ValueError, match=r"1\.png: decoded as uint8 of shape \(20, 8, 3\), but .* \(30, 8, 3\)"):
-        oc.images.share(tmp_path / "*.png", transform=crops)
+    with pytest.raises(ValueError, match=r"1\.png: .* \(20, 8, 3\), but .* \(30, 8, 3\)"):
+        oc.images.share(tmp_path / "*.png", transform=lambda image: image[: image[0, 0, 0]])
     assert suffixes(oc.Store(cache)) == []  # a corrected function has another key
 
 
@@ -260,9 +246,9 @@ def test_private_arrays_can_be_written_and_the_file_stays(tmp_path):
         ({"size": (3, -1)}, "size must be"),
         ({"size": (3, 4, 5)}, "size must be"),
         ({"size": 2.5}, "size must be"),
-        ({"color": "CMYK"}, "color must be one of 'L', 'RGB', 'RGBA' or None, not 'CMYK'"),
-        ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip'"),
-        ({"threads": -1}, "threads must not be negative"),
+        ({"color": "CMYK"}, "color must be .*'CMYK'"),
+        ({"on_error": "ignore"}, "on_error must be"),
+        ({"threads": -1}, "threads"),
     ],
 )
 def test_invalid_options_are_refused(tmp_path, options, message):
@@ -292,8 +278,10 @@ def test_a_pickle_is_small_and_maps_the_same_file(tmp_path, shapes):
     assert all(np.array_equal(one, other) for one, other in zip(again, images, strict=True))  # what is mapped stays
 
 
-def test_closed_images_say_so_and_their_arrays_stay(tmp_path):
+def test_images_can_be_warmed_and_closed_and_their_arrays_stay(tmp_path):
     images = oc.images.share(save_photos(tmp_path, [(40, 60)] * 2))
+    assert images.warm().complete
+    assert oc.residency(images.file).share == 1
     first = images[0]
     assert "2 images 40 x 60 x 3, uint8" in repr(images)
     images.close()
@@ -305,29 +293,24 @@ def test_closed_images_say_so_and_their_arrays_stay(tmp_path):
         images[0]
 
 
-def test_warm_brings_the_file_into_memory(tmp_path):
-    images = oc.images.share(save_photos(tmp_path, [(40, 60)] * 2))
-    assert images.warm().complete
-    assert oc.residency(images.file).share == 1
+DATASET = {
+    "offsets": np.array([0, 6, 18]),
+    "shapes": np.array([[2, 3], [3, 4]]),
+    "paths": np.frombuffer(b"a\0b", np.uint8),
+    "pixels": np.zeros(18, np.uint8),
+}
 
 
-@pytest.mark.parametrize("damage", ["offsets", "shapes", "errors", "none"])
-def test_a_file_that_is_no_dataset_or_lies_about_its_shapes_is_refused(tmp_path, damage):
-    arrays = {
-        "offsets": np.array([0, 6, 18]),
-        "shapes": np.array([[2, 3], [3, 4]]),
-        "paths": np.frombuffer(b"a\0b", np.uint8),
-        "pixels": np.zeros(18, np.uint8),
-    }
-    if damage == "none":
-        oc.save(tmp_path / "a.oc", {"data": np.zeros(3)})
-        with pytest.raises(oc.FormatError, match="not a dataset of images"):
-            Images(oc.open(tmp_path / "a.oc"))
-        return
-    if damage == "errors":
-        arrays["errors"] = np.frombuffer(b"{", np.uint8)
-    else:
-        arrays[damage] = arrays[damage] + 1
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"data": np.zeros(3)}, "not a dataset of images"),
+        (DATASET | {"offsets": DATASET["offsets"] + 1}, "do not agree"),
+        (DATASET | {"shapes": DATASET["shapes"] + 1}, "do not agree"),
+        (DATASET | {"errors": np.frombuffer(b"{", np.uint8)}, "list of damaged images"),
+    ],
+)
+def test_a_file_that_is_no_dataset_or_lies_about_its_shapes_is_refused(tmp_path, arrays, words):
     oc.save(tmp_path / "a.oc", arrays)
-    with pytest.raises(oc.FormatError, match="do not agree" if damage != "errors" else "list of damaged images"):
+    with pytest.raises(oc.FormatError, match=words):
         _ = Images(oc.open(tmp_path / "a.oc")).errors

@@ -12,7 +12,7 @@ from tests.support.images import expected, photo, save_photos
 from tests.support.store_processes import suffixes
 
 import onecopy as oc
-from onecopy_images import CodecError
+from onecopy_images import CodecError, Images, _pillow, codecs
 
 pictures = pytest.importorskip("PIL.Image")
 
@@ -22,38 +22,43 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 50)
 
 
+def share_until(paths: list[Path], most: int) -> None:
+    """Share images, in a build that is stopped when so many are decoded."""
+
+    def stop(done: int, _: int) -> None:
+        if done == most:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        oc.images.share(paths, threads=1, progress=stop)
+
+
+def assert_decoded(images: Images, paths: list[Path]) -> None:
+    for number, path in enumerate(paths):
+        assert np.array_equal(images[number], expected(path))
+
+
 # --- what cannot be decoded -------------------------------------------------------------------------------------------
 
 
-def test_no_images_are_an_error(tmp_path):
-    with pytest.raises(ValueError, match="needs 1 image or more"):
-        oc.images.share([])
-    with pytest.raises(ValueError, match="no file matches this pattern"):
-        oc.images.share(tmp_path / "*.jpg")
-    with pytest.raises(ValueError, match=r"a folder: give a pattern of images in it, such as .*/\*\*/\*\.jpg"):
-        oc.images.share(tmp_path)
-    with pytest.raises(FileNotFoundError, match="missing"):
-        oc.images.share([tmp_path / "missing.jpg"])
-
-
-def test_what_is_no_regular_file_is_an_error_and_is_not_opened(tmp_path):
+@pytest.mark.parametrize(
+    ("names", "error", "number", "words"),
+    [
+        ([], ValueError, None, "needs 1 image or more"),
+        ("*.jpg", ValueError, None, "no file matches this pattern"),
+        ("folder", ValueError, None, r"a folder: .*/\*\*/\*\.jpg"),
+        (["missing.jpg"], FileNotFoundError, errno.ENOENT, "missing"),
+        (["folder"], IsADirectoryError, errno.EISDIR, "a folder"),
+        (["fifo"], OSError, errno.ENODEV, "not a regular file"),
+    ],
+)
+def test_what_is_no_list_of_images_is_an_error_and_is_not_opened(tmp_path, names, error, number, words):
     os.mkfifo(tmp_path / "fifo")
-    for path in (tmp_path / "fifo", tmp_path):
-        with pytest.raises(OSError, match="not a regular file" if path.is_fifo() else "a folder") as caught:
-            oc.images.share([path])
-        assert (caught.value.errno, caught.value.filename) == (
-            errno.ENODEV if path.is_fifo() else errno.EISDIR,
-            str(path),
-        )
-
-
-def test_an_image_that_was_too_large_is_decoded_where_the_limit_is_higher(tmp_path):
-    paths = save_photos(tmp_path, [(40, 60), (20, 30)])
-    with oc.images.share(paths, max_bytes=2000, on_error="skip") as images:
-        assert list(images.errors) == [0]
-    with oc.images.share(paths) as images:
-        assert images.errors == {}
-        assert np.array_equal(images[0], expected(paths[0]))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(error, match=words) as caught:
+        oc.images.share(tmp_path / names if isinstance(names, str) else [tmp_path / name for name in names])
+    if number is not None:
+        assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / names[0]))
 
 
 def test_an_artefact_that_another_program_changed_is_made_anew(tmp_path):
@@ -69,8 +74,6 @@ def test_an_artefact_that_another_program_changed_is_made_anew(tmp_path):
 
 
 def test_an_image_that_was_replaced_before_its_header_was_read_is_not_called_damaged(tmp_path, monkeypatch):
-    from onecopy_images import codecs
-
     paths = save_photos(tmp_path, [(40, 60)] * 3)
     facts_of = codecs.facts_of
 
@@ -105,10 +108,8 @@ def test_damaged_images_are_named_and_can_be_skipped_without_decoding_again(tmp_
     paths[4].write_bytes(b"")
     with pytest.raises(CodecError, match=r"^3 of 6 images cannot be decoded: ") as caught:
         oc.images.share(paths)
-    assert f"{paths[0]}: pillow" in str(caught.value)
-    assert "image file is truncated" in str(caught.value)
-    for number in (2, 4):
-        assert f"cannot identify image file '{paths[number]}'" in str(caught.value)
+    for number in (0, 2, 4):
+        assert f"{paths[number]}: pillow" in str(caught.value)
     images = oc.images.share(paths, on_error="skip")
     assert not images.report.built
     assert list(images.errors) == [0, 2, 4]
@@ -116,13 +117,14 @@ def test_damaged_images_are_named_and_can_be_skipped_without_decoding_again(tmp_
     for number, path in enumerate(paths):
         assert np.array_equal(images[number], np.zeros((40, 60, 3)) if number in images.errors else expected(path))
     assert list(pickle.loads(pickle.dumps(images)).errors) == [0, 2, 4]
+    assert list(json.loads(bytes(images.file["errors"]))) == ["0", "2", "4"]
 
 
 def test_the_message_of_many_damaged_images_is_short(tmp_path):
     paths = save_photos(tmp_path, [(40, 60)] * 9)
     for path in paths[1:]:
         cut(path)
-    with pytest.raises(CodecError, match="; and 3 more: the others are decoded: give on_error='skip'") as caught:
+    with pytest.raises(CodecError, match="; and 3 more: .*on_error='skip'") as caught:
         oc.images.share(paths)
     assert str(paths[5]) in str(caught.value)
     assert str(paths[6]) not in str(caught.value)
@@ -132,16 +134,12 @@ def test_damaged_images_of_different_shapes_are_zeros_of_the_shape_in_their_head
     paths = save_photos(tmp_path, [(40, 60), (33, 21), (7, 90)])
     cut(paths[0])
     paths[2].write_text("not an image")
-    images = oc.images.share(paths, on_error="skip", transform=fails_never)
+    images = oc.images.share(paths, on_error="skip", transform=lambda image: image)
     assert images.shapes.tolist() == [[33, 21, 3]] * 3  # the transform saw no image of the shape (40, 60, 3)
     images = oc.images.share(paths, on_error="skip")
     assert images.shapes.tolist() == [[40, 60, 3], [33, 21, 3], [40, 60, 3]]
     assert not images[0].any()
     assert np.array_equal(images[1], expected(paths[1]))
-
-
-def fails_never(image: np.ndarray) -> np.ndarray:
-    return image
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
@@ -159,16 +157,16 @@ def test_a_header_that_claims_too_much_is_an_error_before_anything_is_decoded(tm
     pictures.new("1", (60_000, 1_600)).save(paths[1], "PNG")
     images = oc.images.share(paths, max_bytes="10 MB", on_error="skip")
     assert list(images.errors) == [1]
-    assert "more than the limit of 10.0 MB" in images.errors[1]
-    assert oc.images.share(paths, size=8).report.built  # within the usual limit
+    assert "10.0 MB" in images.errors[1]
+    images = oc.images.share(paths)  # within the usual limit
+    assert (images.report.built, images.errors) == (True, {})
+    assert np.array_equal(images[0], expected(paths[0]))
     pictures.new("1", (60_000, 3_000)).save(paths[1], "PNG")
     images = oc.images.share(paths, size=8, on_error="skip")
     assert "DecompressionBombError" in images.errors[1]
 
 
 def test_without_pillow_the_error_says_what_to_install(tmp_path, monkeypatch):
-    from onecopy_images import codecs
-
     monkeypatch.setattr(codecs, "installed", lambda _: None)
     with pytest.raises(CodecError, match=r"Pillow is not installed: pip install 'onecopy\[images\]'"):
         oc.images.share(save_photos(tmp_path, [(4, 6)]))
@@ -195,54 +193,26 @@ def test_an_image_that_changes_meanwhile_is_an_error_and_nothing_is_kept(tmp_pat
 # --- continuing -------------------------------------------------------------------------------------------------------
 
 
-class Counting:
-    """Count the images that are decoded, by Pillow's function that opens them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from onecopy_images import _pillow
-
-        self.paths: list[str] = []
-        decoded = _pillow.decoded
-
-        def counted(path: str, form: object) -> np.ndarray:
-            self.paths.append(path)
-            return decoded(path, form)
-
-        monkeypatch.setattr(_pillow, "decoded", counted)
-
-
 def test_a_build_that_was_stopped_is_continued_and_no_image_is_decoded_twice(tmp_path, cache, monkeypatch):
-    paths, counting = save_photos(tmp_path, [(40, 60), (33, 21)] * 40), Counting(monkeypatch)
-
-    def stop(done: int, _: int) -> None:
-        if done == 12:
-            raise InterruptedError("enough")
-
-    with pytest.raises(InterruptedError):
-        oc.images.share(paths, threads=1, progress=stop)
+    paths, decoded, counted = save_photos(tmp_path, [(40, 60), (33, 21)] * 40), _pillow.decoded, []
+    monkeypatch.setattr(_pillow, "decoded", lambda path, form: counted.append(path) or decoded(path, form))
+    share_until(paths, 12)
     assert suffixes(oc.Store(cache)) == [".partial", ".pieces"]
     (left,) = oc.Store(cache).ls()
     assert (left.state, left.key.partition(",")[0]) == ("partial", "dataset of 80 images")
     seen = []
     images = oc.images.share(paths, threads=1, progress=lambda done, total: seen.append((done, total)))
     assert 12 <= 80 - len(seen) < 80  # what was in work is kept too
-    assert sorted(counting.paths) == sorted(map(str, paths))
+    assert sorted(counted) == sorted(map(str, paths))
     assert seen[-1] == (80, 80)
-    for number, path in enumerate(paths):
-        assert np.array_equal(images[number], expected(path))
+    assert_decoded(images, paths)
     assert suffixes(oc.Store(cache)) == [".about", ".oc"]
 
 
 @pytest.mark.parametrize("damage", ["pieces", "partial", "restart"])
 def test_a_damaged_partial_file_is_not_trusted(tmp_path, cache, monkeypatch, damage):
     paths = save_photos(tmp_path, [(40, 60)] * 60)
-
-    def stop(done: int, _: int) -> None:
-        if done == 12:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        oc.images.share(paths, threads=1, progress=stop)
+    share_until(paths, 12)
     (partial,), (pieces,) = cache.glob("*.partial"), cache.glob("*.pieces")
     if damage == "pieces":
         pieces.write_bytes(pieces.read_bytes()[:-30])  # entries that a kill has torn
@@ -253,13 +223,4 @@ def test_a_damaged_partial_file_is_not_trusted(tmp_path, cache, monkeypatch, dam
         pieces.write_bytes(b"\n".join([key, b"another boot", entries]))
         with partial.open("r+b") as file:
             file.write(bytes(20_000))
-    images = oc.images.share(paths)
-    for number, path in enumerate(paths):
-        assert np.array_equal(images[number], expected(path))
-
-
-def test_errors_are_json_in_the_file(tmp_path):
-    paths = save_photos(tmp_path, [(40, 60)] * 2)
-    cut(paths[1])
-    images = oc.images.share(paths, on_error="skip")
-    assert list(json.loads(bytes(oc.open(images.path)["errors"]))) == ["1"]
+    assert_decoded(oc.images.share(paths), paths)
