@@ -1,9 +1,14 @@
 """What the tests of images share: pixels, and files with them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.support.places import DATA
+
+MIST = DATA / "mist"
+"""Real tiles of a microscope, the list of their positions, and what MIST made of them."""
 
 
 def noise(shape: tuple[int, ...], dtype: str = "u2") -> np.ndarray:
@@ -51,3 +56,10 @@ def decoded_by(library: str, path: Path, **options: Any) -> np.ndarray:
     pixels = np.empty(facts.shape, facts.dtype)
     codecs.fill(codec, path, facts, pixels, **options)
     return pixels
+
+
+def listed_by_mist() -> dict[str, tuple[int, int]]:
+    """Return where the tiles of MIST lie, by their names, which are sorted."""
+    text = (MIST / "global-positions-1.txt").read_text()
+    found = re.findall(r"file: (\S+);.*position: \((\d+), (\d+)\)", text)
+    return {name: (int(y), int(x)) for name, x, y in sorted(found)}

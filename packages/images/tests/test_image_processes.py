@@ -2,10 +2,9 @@
 
 import errno
 import os
-from pathlib import Path
 
 import pytest
-from tests.support.images import noise, save_compressed
+from tests.support.images import noise, save_compressed, save_photos
 from tests.support.places import SLIDE, needs
 from tests.support.small_disks import blocks_used
 from tests.support.store_processes import suffixes
@@ -18,32 +17,27 @@ pytest.importorskip("imagecodecs")
 pytestmark = pytest.mark.processes
 
 
-@pytest.fixture
-def picture(tmp_path) -> Path:
-    """Give a compressed image of 12 MB in many strips."""
-    return save_compressed(tmp_path / "picture.tif", noise((3000, 2000)))
-
-
-# --- full disks -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
-def test_too_little_space_for_an_image_is_reported_before_it_is_decoded(reserving, picture, small_disk, in_child, kind):
+@pytest.mark.parametrize("what", ["image", "dataset"])
+def test_too_little_space_is_reported_before_anything_is_decoded(reserving, small_disk, in_child, tmp_path, kind, what):
     def ask() -> tuple[OSError, list[str], int, list[int]]:
         store, done = oc.Store(small_disk(kind) / "store"), []
+        options = {"store": store, "progress": lambda so_far, _: done.append(so_far)}
         used = blocks_used(store.folder)
         try:
-            oc.images.open(picture, store=store.folder, progress=lambda so_far, _: done.append(so_far))
+            if what == "image":
+                oc.images.open(save_compressed(tmp_path / "a.tif", noise((3000, 2000))), **options)
+            else:
+                oc.images.share(save_photos(tmp_path, [(600, 800)] * 10), **options)
         except OSError as error:
             return error, suffixes(store), blocks_used(store.folder) - used, done
         raise AssertionError("there was space")
 
     error, left, more, done = in_child(ask)
     assert error.errno == errno.ENOSPC
+    assert ("12008192 bytes" if what == "image" else "14.4 MB") in str(error)
     assert (left, more, done) == ([], 0, [])
 
-
-# --- memory -----------------------------------------------------------------------------------------------------------
 
 HELD = """
     import sys, onecopy as oc
@@ -71,6 +65,3 @@ def test_eight_slides_that_are_held_take_no_heap(needs_unnamed_files, reserving,
         pytest.skip("there is no /proc/self/status")
     mib = float(python(HELD, SLIDE, tmp_path, how))
     assert mib < 25  # the libraries themselves among it; the pixels are 442
-
-
-# --- where nothing can be reserved ------------------------------------------------------------------------------------

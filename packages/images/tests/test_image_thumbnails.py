@@ -29,31 +29,27 @@ def test_brightness_is_spread_over_what_a_picture_can_show(dtype):
     assert (np.diff(small[:, 0].astype(int)) >= 0).all()
 
 
-def test_brightness_is_kept_without_stretch():
-    image = np.full((8, 8), 0x8000, np.uint16)
-    assert (oc.images.thumbnail(image, 4, stretch=False) == 127).all()
-    assert (oc.images.thumbnail(image, 4) == 0).all()  # nothing to spread
+@pytest.mark.parametrize(
+    ("image", "options", "pixels"),
+    [
+        (np.full((4, 4), 0x8000, np.uint16), {"stretch": False}, [[127, 127], [127, 127]]),
+        (np.full((4, 4), 0x8000, np.uint16), {}, [[0, 0], [0, 0]]),  # nothing to spread
+        (np.array([[0.0, np.nan], [np.inf, 1.0]]), {}, [[0, 0], [255, 255]]),
+        (np.eye(2, dtype=bool), {}, [[255, 0], [0, 255]]),
+        (np.full((4, 4, 5), 9, np.uint8), {}, [[9, 9], [9, 9]]),  # the mean of all samples
+    ],
+)
+def test_a_picture_shows_any_image(image, options, pixels):
+    assert oc.images.thumbnail(image, 2, **options).tolist() == pixels
 
 
-def test_numbers_that_are_none_are_black():
-    image = np.array([[0.0, np.nan], [np.inf, 1.0]])
-    assert oc.images.thumbnail(image, 2).shape == (2, 2)
-
-
-def test_truth_values_are_black_and_white():
-    assert oc.images.thumbnail(np.eye(2, dtype=bool), 2).tolist() == [[255, 0], [0, 255]]
-
-
-def test_other_numbers_of_samples_become_their_mean():
-    assert oc.images.thumbnail(np.full((4, 4, 5), 9, np.uint8), 2).tolist() == [[9, 9], [9, 9]]
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (0, 3), (2, 2, 2, 2)])
-def test_what_is_no_image_is_refused(shape):
-    with pytest.raises(ValueError, match="an image must have shape"):
-        oc.images.thumbnail(np.zeros(shape))
-
-
-def test_a_picture_of_no_pixels_is_refused():
-    with pytest.raises(ValueError, match="max_side must be at least 1"):
-        oc.images.thumbnail(np.zeros((2, 2)), 0)
+@pytest.mark.parametrize(
+    ("shape", "side", "words"),
+    [
+        *((shape, 256, "an image must have shape") for shape in ((), (3,), (0, 3), (2, 2, 2, 2))),
+        ((2, 2), 0, "max_side must be at least 1"),
+    ],
+)
+def test_what_is_no_image_and_a_picture_of_no_pixels_are_refused(shape, side, words):
+    with pytest.raises(ValueError, match=words):
+        oc.images.thumbnail(np.zeros(shape), side)
