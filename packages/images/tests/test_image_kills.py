@@ -35,37 +35,27 @@ def test_whoever_is_killed_while_decoding_leaves_no_image_and_no_file(needs_unna
     seconds = time.perf_counter() - start
     store = oc.Store(tmp_path / "store")
 
-    def decode_and_stop(announce: Callable[[], object], share: float) -> bool:
+    def decode(announce: Callable[[], object], share: float | None) -> bool:
         def stop(done: int, total: int) -> None:
-            if done >= share * total:
+            if share is not None and done >= share * total:
                 announce()
 
-        return oc.images.open(picture, store=store.folder, progress=stop).array is not None
-
-    def decode_whole(announce: Callable[[], object]) -> bool:
-        image = oc.images.open(picture, store=store.folder)
+        image = oc.images.open(picture, store=store.folder, progress=stop)
         announce()
         return image.array is not None
 
-    moments = {
-        "at the first strip": lambda announce: decode_and_stop(announce, 0),
-        "at the last strip": lambda announce: decode_and_stop(announce, 1),
-        "with the image": decode_whole,
-        "at any moment": decode_whole,
-    }
+    moments = {"at the first strip": 0, "at the last strip": 1, "with the image": None, "at any moment": None}
     left = {moment: Counter[tuple[str, ...]]() for moment in moments}
     for number in range(ROUNDS):
         moment = list(moments)[number % len(moments)]
-        process = Announcing(moments[moment])
+        process = Announcing(lambda announce, share=moments[moment]: decode(announce, share))
         if moment == "at any moment":
             time.sleep(rng.uniform(0, seconds))
         process.kill(at_once=moment == "at any moment")
         names = suffixes(store)
         left[moment][tuple(names)] += 1
         assert set(names) <= {".oc", ".about", ".claim"}
-        image = oc.images.open(
-            picture, store=oc.Store(store.folder, timeout=0)
-        )  # the claim of a killed process is void
+        image = oc.images.open(picture, store=oc.Store(store.folder, timeout=0))  # the claim of a killed one is void
         assert np.array_equal(image.array, expected)
         assert image.artefact.built or {".oc", ".about"} <= set(names)
         image.close()
