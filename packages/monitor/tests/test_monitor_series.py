@@ -3,24 +3,13 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from tests.support.samples import MB, ROWS, file_sample, process, row
 
-from onecopy_monitor import COLUMNS, Curve, FileSample, ProcessSample, Sample, Series, series as module
+from onecopy_monitor import COLUMNS, Curve, Sample, Series, series as module
 from onecopy_monitor.table import series_table
 
-MB = 1_000_000
-numbers = st.integers(0, 2**50)
-rows = st.tuples(*[numbers] * len(COLUMNS))
 
-
-def process(pid: int, row: tuple[int, ...], peak: int | None = None, name: str = "worker") -> ProcessSample:
-    return ProcessSample(pid, float(pid), 1, name, row, peak, 5, 0, 0.1)
-
-
-def row(anonymous: int = 0, file: int = 0) -> tuple[int, ...]:
-    return anonymous, file, 0, 0, 0, 0, anonymous + file, anonymous + file
-
-
-@given(st.lists(rows, min_size=1, max_size=60), st.integers(4, 9))
+@given(st.lists(ROWS, min_size=1, max_size=60), st.integers(4, 9))
 def test_peaks_are_those_of_all_samples_however_many_points_are_kept(found, most):
     series = Series(max_points=most)
     for at, one in enumerate(found):
@@ -34,7 +23,7 @@ def test_peaks_are_those_of_all_samples_however_many_points_are_kept(found, most
     assert len(series.processes[0].curve) <= most
 
 
-@given(st.lists(rows, min_size=2, max_size=60))
+@given(st.lists(ROWS, min_size=2, max_size=60))
 def test_a_thinned_curve_keeps_both_ends_and_its_highest_point(found):
     curve = Curve()
     for at, one in enumerate(found):
@@ -84,8 +73,7 @@ def test_a_peak_names_who_held_it():
     series = Series()
     series.add(Sample(0.0, row(10), (process(1, row(10), name="a"),), ()))
     many = tuple(process(pid, row(pid), name=f"n{pid}") for pid in range(1, 7))
-    file = FileSample((1, 2), "/big", "file", 90, 30, 80, 80, 2)
-    series.add(Sample(1.0, row(21, 80), many, (file,)))
+    series.add(Sample(1.0, row(21, 80), many, (file_sample("/big", 80, 30, 80),)))
     peak = series.peak
     assert [one.pid for one in peak.anonymous.processes] == [6, 5, 4]
     assert peak.anonymous.files == ()
@@ -121,13 +109,8 @@ def test_nothing_seen_is_an_error_and_no_zero():
 
 
 def test_names_cannot_break_a_table():
-    series = Series()
-    evil = "\x1b[2J\nname" + "x" * 100
-    series.add(
-        Sample(
-            0.0, row(1), (process(1, row(1), name=evil),), (FileSample((1, 2), "/a\nb\x1b", "file", 1, None, 1, 0, 1),)
-        )
-    )
+    series, evil = Series(), "\x1b[2J\nname" + "x" * 100
+    series.add(Sample(0.0, row(1), (process(1, row(1), name=evil),), (file_sample("/a\nb\x1b", 1),)))
     text = series_table(series)
     assert "\x1b" not in text
     assert r"\x1b[2J\nname" in text
@@ -138,7 +121,7 @@ def test_names_cannot_break_a_table():
 def test_many_samples_of_the_same_many_files_are_not_processed_again(monkeypatch):
     """A recording of 150 kB with thousands of files and of looks that see nothing new took 18 seconds to read."""
     looked = []
-    files = tuple(FileSample((1, number), f"/{number}", "file", 1, None, 1, 0, 1) for number in range(500))
+    files = tuple(file_sample(f"/{number}", 1, inode=number) for number in range(500))
     monkeypatch.setattr(Series, "_add_file", lambda _, file: looked.append(file))
     monkeypatch.setattr("onecopy_monitor.series._height", lambda *arguments: looked.append(arguments))
     series = Series()
