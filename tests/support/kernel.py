@@ -92,6 +92,13 @@ def needs_unnamed_files(unnamed_files: bool) -> None:
 
 
 @pytest.fixture
+def needs_cachestat(tells_dirty: bool) -> None:
+    """Skip where the kernel does not tell what is cached, and what of it is dirty."""
+    if not tells_dirty:
+        pytest.skip("this kernel does not tell what is cached")
+
+
+@pytest.fixture
 def reserving(tmp_path: Path) -> Path:
     """Give a folder whose file system can reserve space for scratch arrays; skip otherwise."""
     import onecopy as oc

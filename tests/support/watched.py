@@ -17,6 +17,13 @@ TOUCH = """
     def touch(memory, begin=0, end=None, step=4096):
         return sum(memory[at] for at in range(begin, len(memory) if end is None else end, step))
 """
+MAP = """
+    import mmap, sys
+    file = open(sys.argv[1], "rb")
+    memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+"""
+TOUCH_ALL = "    touch(memory)\n"
+"""Lines for `Watched` that map the file of the first argument, and that bring all of it into memory."""
 
 
 class Watched:
@@ -49,6 +56,12 @@ class Watched:
             child.stdin.write("\n")
             child.stdin.flush()
         self._expect("done")
+
+    def kill(self, *numbers: int) -> None:
+        """Kill some of the processes, and wait for their end."""
+        for number in numbers:
+            self.children[number].kill()
+            self.children[number].wait()
 
     def _expect(self, word: str) -> None:
         for child in self.children:

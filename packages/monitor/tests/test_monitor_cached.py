@@ -19,10 +19,8 @@ PAGES = 64 << 10  # what may be read with the last one
 
 
 @pytest.mark.parametrize("part", [0, 25, 50, 100])
-def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, cached_now, nobody, in_child, tells_dirty):
+def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, cached_now, nobody, in_child, needs_cachestat):
     """The owner gets the true share; another user, to whom mincore would report 100 %, gets unknown."""
-    if not tells_dirty:
-        pytest.skip("this kernel does not tell what is cached")
     size = 16 * MIB
     path = cold_file(size)
     path.chmod(0o644)
@@ -87,17 +85,14 @@ NOT_OURS = "this user neither owns the file nor may write it"
 )
 @pytest.mark.parametrize("is_owner", [True, False])
 def test_what_is_cached_is_asked_in_several_ways(
-    cold_file, nobody, tells_dirty, python, removed, error, answer, answer_to_other_user, is_owner
+    cold_file, nobody, needs_cachestat, python, removed, error, answer, answer_to_other_user, is_owner
 ):
     """By mincore, but only where it is true; of a removed file through the mapping, as root, or a descriptor."""
-    if not tells_dirty:
-        pytest.skip("this kernel does not tell what is cached")
     path = cold_file(16 * MIB)
     path.chmod(0o644)
     path.read_bytes()
     reason = answer if is_owner else answer_to_other_user if removed else "no permission to open it"
-    cached, _, why = (
-        python(LOOK, ROOT, path.name, int(removed), error, 0 if is_owner else nobody).strip().partition(" ")
-    )
+    told = python(LOOK, ROOT, path.name, int(removed), error, 0 if is_owner else nobody)
+    cached, _, why = told.strip().partition(" ")
     assert why == reason
     assert cached == "None" if reason else int(cached) == nearly(16 * MIB)

@@ -10,7 +10,7 @@ from tests.support.children import children_of
 from tests.support.kernel import needs_memory_files
 from tests.support.page_cache import nearly
 from tests.support.waiting import until
-from tests.support.watched import Watched
+from tests.support.watched import MAP, TOUCH_ALL, Watched
 
 from onecopy.memory import proc
 from onecopy_monitor import Sampler, Snapshot
@@ -18,11 +18,6 @@ from onecopy_monitor import Sampler, Snapshot
 pytestmark = pytest.mark.processes
 
 MIB = 1 << 20
-MAP = """
-    import mmap, sys
-    file = open(sys.argv[1], "rb")
-    memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-"""
 FORKED = """
     import os, signal, sys
     data = [bytearray(4096) for _ in range(int(sys.argv[1]) << 8)]
@@ -64,11 +59,9 @@ def settled(sampler: Sampler) -> Snapshot:
     return snapshots[0]
 
 
-def test_eight_processes_that_map_one_file_hold_it_once(cold_file, tells_dirty):
-    if not tells_dirty:
-        pytest.skip("this kernel does not tell what is cached")
+def test_eight_processes_that_map_one_file_hold_it_once(cold_file, needs_cachestat):
     path = cold_file(128 * MIB)
-    with Watched(MAP + "    touch(memory)\n", path, count=8) as group, Sampler(group.pids) as sampler:
+    with Watched(MAP + TOUCH_ALL, path, count=8) as group, Sampler(group.pids) as sampler:
         totals = sampler.sample().totals
         truth = walked(group.pids)
         (file,) = [one for one in sampler.sample().files if one.path == str(path)]
@@ -82,9 +75,7 @@ def test_eight_processes_that_map_one_file_hold_it_once(cold_file, tells_dirty):
     assert totals.basis == "files"
 
 
-def test_cached_pages_that_nobody_maps_do_not_count(cold_file, tells_dirty):
-    if not tells_dirty:
-        pytest.skip("this kernel does not tell what is cached")
+def test_cached_pages_that_nobody_maps_do_not_count(cold_file, needs_cachestat):
     path = cold_file(64 * MIB)
     path.read_bytes()
     with Watched(MAP + "    touch(memory, 0, 1 << 20)\n", path, count=3) as group, Sampler(group.pids) as sampler:
@@ -97,10 +88,7 @@ def test_cached_pages_that_nobody_maps_do_not_count(cold_file, tells_dirty):
 
 
 def test_a_forked_tree_is_counted_by_walks_while_it_copies_what_it_shares():
-    with (
-        Watched(FORKED, 64, 7, after=WRITE) as group,
-        Sampler(group.pids, children=True, budget=0.5) as sampler,
-    ):
+    with Watched(FORKED, 64, 7, after=WRITE) as group, Sampler(group.pids, children=True, budget=0.5) as sampler:
         before = settled(sampler)
         pids = [one.pid for one in before.processes]
         truth = walked(pids)
@@ -117,41 +105,38 @@ def test_a_forked_tree_is_counted_by_walks_while_it_copies_what_it_shares():
 
 
 @needs_memory_files
-def test_the_total_keeps_up_while_a_file_and_a_memory_file_are_being_mapped_in(cold_file, tells_dirty):
+def test_the_total_keeps_up_while_a_file_and_a_memory_file_are_being_mapped_in(cold_file, needs_cachestat):
     """What was cached and not mapped in at the last walk must not be missing, nor counted, for ever after."""
-    if not tells_dirty:
-        pytest.skip("this kernel does not tell what is cached")
     path = cold_file(64 * MIB)
     path.read_bytes()
-    code = (
-        MAP
-        + """
+    code = """
     import os
     fd = os.memfd_create("filled")
     os.truncate(fd, 32 << 20)
     written = mmap.mmap(fd, 32 << 20)
     done = 0
     """
-    )
     after = """
     touch(memory, done * (8 << 20), (done + 1) * (8 << 20))
     for at in range(done * (4 << 20), (done + 1) * (4 << 20), 4096):
         written[at] = 1
     done += 1
     """
-    with Watched(code, path, count=3, after=after) as group, Sampler(group.pids, budget=0.02) as sampler:
+    with Watched(MAP + code, path, count=3, after=after) as group, Sampler(group.pids, budget=0.02) as sampler:
+
+        def follows() -> bool:
+            return sampler.sample().totals.real == pytest.approx(walked(group.pids)["pss"], rel=0.1)
+
         for _ in range(8):
             group.go_on()
             # On a busy machine the budget delays the next walk: the total follows, a little later. The kernel may evict
             # pages meanwhile, so each sample has a truth of its own.
-            until(
-                lambda: sampler.sample().totals.real == pytest.approx(walked(group.pids)["pss"], rel=0.1), "the total"
-            )
+            until(follows, "the total")
 
 
 def test_a_refreshed_sample_finds_what_was_mapped_a_moment_ago(cold_file):
     path = cold_file(16 * MIB)
-    with Watched("import sys", path, after=MAP + "    touch(memory)\n") as group, Sampler(group.pids) as sampler:
+    with Watched("import sys", path, after=MAP + TOUCH_ALL) as group, Sampler(group.pids) as sampler:
         sampler.sample()
         group.go_on()
         assert str(path) not in [one.path for one in sampler.sample().files]
@@ -160,7 +145,7 @@ def test_a_refreshed_sample_finds_what_was_mapped_a_moment_ago(cold_file):
 
 def test_exact_is_a_walk_of_all_processes_at_each_sample(cold_file):
     path = cold_file(16 * MIB)
-    with Watched(MAP + "    touch(memory)\n", path, count=3) as group, Sampler(group.pids, exact=True) as sampler:
+    with Watched(MAP + TOUCH_ALL, path, count=3) as group, Sampler(group.pids, exact=True) as sampler:
         totals = sampler.sample().totals
         truth = walked(group.pids)
     assert totals.basis == "exact"
@@ -188,10 +173,11 @@ def test_memory_files_count_once_as_shmem(private):
     """
     with Watched(code) as group, Sampler(group.pids, children=True, files=not private) as sampler:
         (parent,) = group.pids
-        until(
-            lambda: [proc.status(pid).rss_shmem for pid in (parent, *children_of(parent))] == [32 * MIB] * 4,
-            "all four to have touched everything",
-        )
+
+        def all_have_touched_it() -> bool:
+            return [proc.status(pid).rss_shmem for pid in (parent, *children_of(parent))] == [32 * MIB] * 4
+
+        until(all_have_touched_it, "all four to have touched everything")
         snapshot = settled(sampler)
         truth = walked([one.pid for one in snapshot.processes])
         for one in snapshot.processes[1:]:
@@ -203,9 +189,7 @@ def test_memory_files_count_once_as_shmem(private):
         assert "tensor" in file.path
 
 
-def test_dirty_pages_of_a_file_are_reported(tmp_path, tells_dirty):
-    if not tells_dirty:
-        pytest.skip("this kernel does not tell what is dirty")
+def test_dirty_pages_of_a_file_are_reported(tmp_path, needs_cachestat):
     path = tmp_path / "written.bin"
     path.write_bytes(bytes(16 * MIB))
     code = """
@@ -227,14 +211,11 @@ def test_dirty_pages_of_a_file_are_reported(tmp_path, tells_dirty):
 def test_processes_that_are_killed_leave_the_group():
     with Watched("", count=3) as group, Sampler(group.pids) as sampler:
         assert len(sampler.sample().processes) == 3
-        group.children[1].kill()
-        group.children[1].wait()
+        group.kill(1)
         snapshot = sampler.sample()
         assert [one.pid for one in snapshot.processes] == sorted(group.pids[:1] + group.pids[2:])
         assert snapshot.ended == (group.pids[1],)
-        for child in group.children:
-            child.kill()
-            child.wait()
+        group.kill(0, 2)
         snapshot = sampler.sample()
     assert snapshot.processes == ()
     assert snapshot.totals.real == 0
@@ -268,8 +249,7 @@ def test_children_of_one_that_ended_stay_in_the_group():
 
 def test_a_number_that_is_used_again_is_another_process(monkeypatch):
     with Watched("", count=2) as group, Sampler(group.pids[:1]) as sampler:
-        group.children[0].kill()
-        group.children[0].wait()
+        group.kill(0)
         told = proc.stat  # as if the second one had the number of the first
         monkeypatch.setattr(proc, "stat", lambda _: told(group.pids[1]))
         assert sampler.sample().processes == ()

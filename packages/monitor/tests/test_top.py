@@ -12,19 +12,13 @@ import time
 
 import pytest
 from tests.support.children import killed_at_the_end
-from tests.support.watched import Watched
+from tests.support.watched import MAP, TOUCH_ALL, Watched
 
 from onecopy.memory import proc
 
 pytestmark = pytest.mark.processes
 
 MIB = 1 << 20
-MAP = """
-    import mmap, sys
-    file = open(sys.argv[1], "rb")
-    memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    touch(memory)
-"""
 EVIL = "a\x1b[2J[bold]<b>\n"
 
 
@@ -42,7 +36,7 @@ def top(onecopy_command):
 
 def test_once_prints_the_total_the_processes_and_the_files(cold_file, top):
     path = cold_file(32 * MIB, "weights.bin")
-    with Watched(MAP, path, count=3) as group:
+    with Watched(MAP + TOUCH_ALL, path, count=3) as group:
         text = top("--once", *group.pids, columns=140)
     assert text.startswith("3 processes")
     assert re.search(r"REAL [\d.]+ MB   \(sum of RSS: 1\d\d MB\)", text)
@@ -54,7 +48,7 @@ def test_once_prints_the_total_the_processes_and_the_files(cold_file, top):
 
 def test_json_reports_the_total_in_bytes(cold_file, top):
     path = cold_file(32 * MIB)
-    with Watched(MAP, path, count=3) as group:
+    with Watched(MAP + TOUCH_ALL, path, count=3) as group:
         facts = json.loads(top("--json", *group.pids))
         truth = sum(proc.rollup(pid).pss for pid in group.pids)
     assert facts["total"]["real"] == pytest.approx(truth, rel=0.02)
@@ -65,7 +59,7 @@ def test_json_reports_the_total_in_bytes(cold_file, top):
 
 @pytest.mark.parametrize("table", ["processes", "files", "total"])
 def test_csv_has_a_line_for_each(cold_file, table, top):
-    with Watched(MAP, cold_file(8 * MIB, "evil\nname.bin"), count=2) as group:
+    with Watched(MAP + TOUCH_ALL, cold_file(8 * MIB, "evil\nname.bin"), count=2) as group:
         rows = list(csv.DictReader(top(f"--csv={table}", *group.pids).splitlines()))
     if table == "processes":
         assert {int(row["pid"]) for row in rows} == set(group.pids)
@@ -80,13 +74,11 @@ def test_csv_has_a_line_for_each(cold_file, table, top):
 def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path, top):
     path = cold_file(4 * MIB)
     mark = f"mark-{tmp_path.name}-{os.getpid()}"
-    with Watched(
-        MAP + "    import os\n    if os.fork() == 0:\n        import time; time.sleep(100)", path, mark
-    ) as group:
+    forks = "    import os\n    if os.fork() == 0:\n        import time; time.sleep(100)"
+    with Watched(MAP + forks, path, mark) as group:
         (pid,) = group.pids
-        found = [{one["pid"] for one in json.loads(top("--json", *how))["processes"]} for how in (
-            ("--regex", mark), ("--file", path), ("--tree", pid), (pid,),
-        )]  # fmt: skip
+        ways = (("--regex", mark), ("--file", path), ("--tree", pid), (pid,))
+        found = [{one["pid"] for one in json.loads(top("--json", *way))["processes"]} for way in ways]
         text = top("--once", "--tree", pid)
     both = found[2]
     assert len(both) == 2
@@ -108,23 +100,28 @@ def test_a_control_group_is_a_group(top):
 
 
 def test_names_cannot_repaint_the_screen(cold_file, top):
-    code = f"open('/proc/self/comm', 'w').write({EVIL[:15]!r})\n" + MAP.replace("\n    ", "\n")
+    code = f"open('/proc/self/comm', 'w').write({EVIL[:15]!r})\n" + (MAP + TOUCH_ALL).replace("\n    ", "\n")
     with Watched(code, cold_file(8 * MIB, f"{EVIL.strip()}.bin".replace("/", "")), count=1) as group:
         text = top("--once", *group.pids, columns=200)
     assert "\x1b" not in text
     assert r"a\x1b[2J[bold]" in text
 
 
-def test_what_is_wrong_is_reported_in_a_line(top):
-    with Watched("") as group:
-        gone = group.pids[0]
-    assert top("--once", gone, status=1) == f"onecopy: there is no process {gone}\n"
-    assert "is not a regular expression" in top("--regex", "(", status=1)
-    assert "No such file" in top("--file", "/nothing/there", status=1)
-    assert "Invalid value for '--interval'" in top("--interval", "soon", status=2)
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        (["--once", 2**22 + 1], 1, f"no process {2**22 + 1}"),
+        (["--regex", "("], 1, "is not a regular expression"),
+        (["--file", "/nothing/there"], 1, "No such file"),
+        (["--interval", "soon"], 2, "'--interval'"),
+    ],
+)
+def test_what_is_wrong_is_reported_in_a_line(top, options, status, words):
+    assert words in top(*options, status=status)
 
 
-def test_live_it_takes_keys_and_gives_the_terminal_back():
+@pytest.mark.parametrize("end", ["q", "ctrl-c"])
+def test_live_it_takes_keys_and_gives_the_terminal_back(end):
     with Watched("", count=2) as group:
         pid, terminal = pty.fork()
         if pid == 0:
@@ -132,23 +129,15 @@ def test_live_it_takes_keys_and_gives_the_terminal_back():
             command = [sys.executable, "-m", "onecopy", "top", "--interval", "0.2", *map(str, group.pids)]
             os.execv(sys.executable, command)
         with killed_at_the_end([pid]):
-            for typed, wanted in (("", "2 processes"), ("c", "q quit"), ("t", "SHARE"), ("tq", "\x1b[?1049l")):
+            for typed, wanted in (("", "2 processes"), ("c", "q quit"), ("t", "SHARE"), ("t", "PID")):
                 os.write(terminal, typed.encode())
                 assert wanted in _read_until(terminal, wanted)
+            if end == "q":
+                os.write(terminal, b"q")
+            else:
+                os.kill(pid, signal.SIGINT)
+            assert "\x1b[?1049l" in _read_until(terminal, "\x1b[?1049l")
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        os.close(terminal)
-
-
-def test_ctrl_c_ends_it():
-    with Watched("") as group:
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.environ.update(TERM="xterm")
-            os.execv(sys.executable, [sys.executable, "-m", "onecopy", "top", str(group.pids[0])])
-        assert "1 process" in _read_until(terminal, "1 process")
-        os.kill(pid, signal.SIGINT)
-        _read_until(terminal, "\x1b[?1049l")
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         os.close(terminal)
 
 
