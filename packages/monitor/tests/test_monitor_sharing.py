@@ -101,8 +101,7 @@ def test_a_copy_that_a_worker_makes_is_seen(workers, model, method):
     before = assert_shared(model, pids)
     tell(1, "copy")
     assert_shared(model, pids, since=before)  # little, and allowed
-    message = rf"not one copy: process {pids[1]} has grown by 40\.\d MB elsewhere: it may hold a copy\n"
-    with pytest.raises(AssertionError, match=message):
+    with pytest.raises(AssertionError, match=rf"process {pids[1]} has grown by 40\.\d MB"):
         assert_shared(model, pids, since=before, allowance="4MiB")
     assert_shared(model, pids, since=before, allowance="45MB")
     assert_shared(model, [pids[0], pids[2]], since=before, allowance="4MiB")
@@ -112,27 +111,20 @@ def test_pages_that_a_worker_writes_are_seen(workers, tmp_path, model):
     pids, tell = workers(oc.open(tmp_path / "model", private=True))
     assert_shared(model, pids)
     tell(2, "write")
-    with pytest.raises(
-        AssertionError, match=rf"process {pids[2]} has 40.0 MB of private pages in the mapping: it wrote to them"
-    ):
+    with pytest.raises(AssertionError, match=rf"process {pids[2]} has 40\.0 MB of private pages"):
         assert_shared(model, pids)
 
 
-def test_a_worker_that_does_not_map_the_data_is_seen(workers, tmp_path, model):
+def test_a_worker_that_does_not_map_the_file_as_it_was_opened_is_seen(workers, tmp_path, model):
     pids, tell = workers(model)
     tell(0, "forget")
+    oc.save(tmp_path / "replaced", {"weights": np.ones(3)})
+    (tmp_path / "replaced").replace(tmp_path / "model")
+    assert assert_shared(model, pids[1:]).bytes > 40 * MB  # the file that was opened
     with pytest.raises(AssertionError, match=rf"process {pids[0]} does not map the files"):
         assert_shared(model, pids)
-    model.close()
-    copies = oc.open(tmp_path / "model", "copy")
     with pytest.raises(AssertionError, match="does not map the files"):
-        assert_shared(copies, os.getpid())
-
-
-def test_a_file_that_was_replaced_is_found_as_it_was_opened(workers, model, tmp_path):
-    pids, _ = workers(model)
-    oc.save(tmp_path / "model", {"weights": np.ones(3)})
-    assert assert_shared(model, pids).bytes > 40 * MB
+        assert_shared(oc.open(tmp_path / "model", "copy"), os.getpid())
 
 
 def touch(data: oc.ArrayFile) -> float:

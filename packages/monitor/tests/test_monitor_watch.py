@@ -1,17 +1,17 @@
 """Watching real processes: their memory is reported, also if they end, fork or have hostile names."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import pytest
+from tests.support.children import fork, killed_at_the_end, status_of
 from tests.support.waiting import until
+from tests.support.watched import Watched
 
 import onecopy as oc
 import onecopy_monitor
@@ -77,6 +77,7 @@ def test_children_do_not_count_unless_requested(holder):
     with onecopy_monitor.watch(children=False, interval=0.01) as watched:
         holder(80 * MB)
     watched.assert_peak(anonymous=40 * MB)
+    assert "reached" in str(complaint(watched, anonymous=1000, grown=False))  # an absolute limit
 
 
 def test_mapped_files_are_no_anonymous_memory_and_count_once(python, tmp_path):
@@ -121,13 +122,6 @@ def test_a_watch_draws_what_it_saw_so_far_and_at_the_end(tmp_path):
     assert raised.value.filename == str(tmp_path / "no/x.svg")
 
 
-def test_limits_can_be_absolute():
-    with onecopy_monitor.watch() as watched:
-        pass
-    watched.assert_peak(anonymous="20 MB")
-    assert "reached" in str(complaint(watched, anonymous=1000, grown=False))
-
-
 @pytest.mark.parametrize(
     ("limits", "message"),
     [({}, "needs a limit"), ({"anonymous": "much"}, "anonymous: 'much' is not a size"), ({"real": -1}, "negative")],
@@ -146,16 +140,8 @@ def test_what_the_block_raises_comes_out_and_the_thread_ends():
     assert "onecopy watch" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_a_watch_leaves_no_descriptor_open():
+def test_a_watch_begins_once_and_leaves_no_descriptor_open():
     count = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(3):
-        with onecopy_monitor.watch(interval=0.01) as watched:
-            time.sleep(0.02)
-        watched.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) == count
-
-
-def test_a_watch_begins_once():
     watched = onecopy_monitor.watch()
     with pytest.raises(ValueError, match="no sample was taken"):
         _ = watched.last
@@ -163,6 +149,8 @@ def test_a_watch_begins_once():
         watched.__enter__()
     with pytest.raises(RuntimeError, match="only once"):
         watched.__enter__()
+    watched.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == count
 
 
 @pytest.mark.parametrize("interval", [0, -1, 0.0009, float("nan")])
@@ -171,14 +159,7 @@ def test_a_rate_out_of_range_is_an_error(interval):
         onecopy_monitor.watch(interval=interval)
 
 
-def test_a_process_that_is_not_there_is_an_error():
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    with pytest.raises(ProcessLookupError, match=str(child.pid)):
-        onecopy_monitor.watch([child.pid])
-
-
-def test_a_watched_process_that_ends_does_not_end_the_watch(holder):
+def test_a_watched_process_that_ends_does_not_end_the_watch_and_cannot_be_watched_again(holder):
     child = holder(MB)
     with onecopy_monitor.watch([child.pid], interval=0.01) as watched:
         child.kill()
@@ -186,6 +167,10 @@ def test_a_watched_process_that_ends_does_not_end_the_watch(holder):
         until(lambda: not watched.last.processes)
     assert watched.cost.failed == 0
     assert watched.series.total.numbers("real")[-1] == 0
+    assert memory_table([child.pid]) == f"{child.pid}: has ended"
+    assert f"{child.pid}: has ended" in memory_table([os.getpid(), child.pid])
+    with pytest.raises(ProcessLookupError, match=str(child.pid)):
+        onecopy_monitor.watch([child.pid])
 
 
 def test_a_forked_child_has_a_watch_that_does_nothing(in_child):
@@ -206,22 +191,15 @@ def test_a_forked_child_has_a_watch_that_does_nothing(in_child):
 
 def test_forked_workers_share_what_was_there_before(holder):
     block = bytearray(64 * MB)
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=time.sleep, args=(100,)) for _ in range(3)]
     with onecopy_monitor.watch(interval=0.02, budget=1.0) as watched:
         before = watched.last.totals.real
-        try:
-            for worker in workers:
-                worker.start()
-            pids = {os.getpid(), *(worker.pid for worker in workers)}
+        workers = [fork(lambda: time.sleep(100)) for _ in range(3)]
+        with killed_at_the_end(workers):
             # Other tests may have left children of this process: a fork server, a resource tracker.
-            until(lambda: pids <= {one.pid for one in watched.series.processes}, "all workers to be seen")
+            until(lambda: {*workers} <= {one.pid for one in watched.series.processes}, "all workers to be seen")
             until(lambda: watched.peak.sum_of_rss.grown > 3 * len(block), "their memory")
             until(lambda: watched.last.totals.real < before + len(block), "a walk, which finds that they share it")
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.join()
+        assert [status_of(worker) for worker in workers] == [-signal.SIGKILL] * 3
 
 
 def test_samples_that_fail_are_reported_and_end_nothing(monkeypatch):
@@ -258,48 +236,28 @@ def test_memory_files_are_shared_but_no_shared_file(memfd):
     os.truncate(memfd, 16 * MB)
     with oc.Mapping(f"/proc/self/fd/{memfd}") as mapping:
         sum(mapping.view()[:: 1 << 12])
-        pid = os.fork()
-        if pid == 0:
-            sum(mapping.view()[:: 1 << 12])
-            time.sleep(100)
-            os._exit(0)
-        try:
+        pid = fork(lambda: [sum(mapping.view()[:: 1 << 12]), time.sleep(100)])
+        with killed_at_the_end([pid]):
             until(lambda: memory_of(pid).shared > 16 * MB)
             mine = memory_of(os.getpid())
-        finally:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        status_of(pid)
     assert mine.shared - mine.shared_file >= 16 * MB
 
 
-def test_processes_that_have_gone_are_named_in_the_table(holder):
-    child = holder(MB)
-    child.kill()
-    child.wait()
-    assert memory_table([child.pid]) == f"{child.pid}: has ended"
-    assert f"{child.pid}: has ended" in memory_table([os.getpid(), child.pid])
-
-
-def test_a_process_named_to_break_terminals_breaks_none(tmp_path):
-    code = "import time; open('/proc/self/comm', 'w').write('\\x1b[2J\\n<b>'); print(1, flush=True); time.sleep(100)"
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    try:
-        child.stdout.readline()
-        with onecopy_monitor.watch([child.pid], interval=0.01) as watched:
+def test_a_process_named_to_break_terminals_breaks_none():
+    with Watched("open('/proc/self/comm', 'w').write('\\x1b[2J\\n<b>')") as group:
+        with onecopy_monitor.watch(group.pids, interval=0.01) as watched:
             pass
-        text = watched.table() + memory_table([child.pid])
-    finally:
-        child.kill()
-        child.wait()
-        child.stdout.close()
+        text = watched.table() + memory_table(group.pids)
     assert "\x1b" not in text
     assert r"\x1b[2J\n<b>" in text
 
 
 def test_watching_loads_no_numpy(python):
-    code = (
-        "import sys, onecopy_monitor\nwith onecopy_monitor.watch() as w: pass\n"
-        "print(w.peak.real.bytes > 0, 'numpy' in sys.modules)"
-    )
-    with warnings.catch_warnings():
-        assert python(code).split() == ["True", "False"]
+    code = """
+        import sys, onecopy_monitor
+        with onecopy_monitor.watch() as watched:
+            pass
+        print(watched.peak.real.bytes > 0, "numpy" in sys.modules)
+    """
+    assert python(code).split() == ["True", "False"]

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.support.waiting import until
+from tests.support.watched import Watched
 
 from onecopy_monitor import read_recording
 
@@ -67,10 +67,11 @@ def test_quiet_is_quiet_and_the_terminal_is_the_commands(tmp_path):
     assert run(tmp_path / "x", "-q", *python("import sys; print('err', file=sys.stderr)")) == (0, "", "err\n")
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
-def test_a_command_that_a_signal_killed_gives_the_status_of_a_shell(tmp_path, name):
-    number = signal.Signals[name]
-    code = f"import os, signal; signal.signal({number}, 0) if {number} != 9 else 0; os.kill(os.getpid(), {number})"
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_a_signal_killed_gives_the_status_of_a_shell(tmp_path, number):
+    code = (
+        f"import os, signal; signal.signal({number:d}, 0) if {number:d} != 9 else 0; os.kill(os.getpid(), {number:d})"
+    )
     assert run(tmp_path / "x", "-q", *python(code))[0] == 128 + number
     assert read_recording(tmp_path / "x").end.exit == -number
 
@@ -120,32 +121,34 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path):
     path.write_text("precious")
     status, out, err = run(path, *python("print('ran')"))
     assert (status, out) == (1, "")
-    assert err == f"onecopy: {path}: the file exists: --force replaces it\n"
+    assert f"{path}: " in err
+    assert "--force" in err
     assert path.read_text() == "precious"
     assert run(path, "-q", "--force", *python("print('ran')"))[:2] == (0, "ran\n")
     assert read_recording(path).end.exit == 0
 
 
-@pytest.mark.parametrize("what", [("--", "no-such-command"), ("--pid", 2**22)])
-def test_what_cannot_be_recorded_leaves_the_recording_that_was_there(tmp_path, what):
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [(("--", "no-such-command"), 127), (("--", "/etc/passwd"), 126), (("--pid", 2**22 + 1), 1)],
+)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_cannot_be_recorded_is_named_and_leaves_no_file_or_the_one_that_was_there(
+    tmp_path, what, status, is_there
+):
     path = tmp_path / "x"
-    path.write_text("precious")
-    assert run(path, "--force", *what)[0] != 0
-    assert path.read_text() == "precious"
-
-
-@pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("/etc/passwd", 126)])
-def test_a_command_that_cannot_be_run_leaves_no_file(tmp_path, command, status):
-    found, _, err = run(tmp_path / "x", "--", command)
+    if is_there:
+        path.write_text("precious")
+    found, _, err = run(path, "--force", *what)
     assert found == status
-    assert err.startswith(f"onecopy: {command}: ")
-    assert not (tmp_path / "x").exists()
+    assert str(what[1]) in err
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["precious"] * is_there
 
 
 def test_a_folder_that_is_not_there_is_named_before_the_command_runs(tmp_path):
     status, out, err = run(tmp_path / "no/x", *python("print('ran')"))
     assert (status, out) == (1, "")
-    assert err == f"onecopy: {tmp_path}/no/x: No such file or directory\n"
+    assert f"{tmp_path}/no/x: No such file or directory" in err
 
 
 @pytest.mark.parametrize("words", [[], ["--pid", "1", "--", "true"]])
@@ -158,16 +161,14 @@ def test_either_a_command_or_processes(onecopy_command, tmp_path, words):
 @pytest.mark.parametrize("is_interrupted", [False, True])
 def test_a_process_that_runs_already_is_recorded_until_it_ends_or_ctrl_c(tmp_path, is_interrupted):
     path = tmp_path / "x"
-    code = "import time; block = bytearray(30_000_000); print('ready', flush=True); time.sleep(100)"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "ready\n"
+    with Watched("block = bytearray(30_000_000)") as group:
+        (other,) = group.children
         with recorder(path, "--pid", other.pid) as child:
             until(lambda: path.exists() and b'"at"' in path.read_bytes(), "the first sample")
             (child.send_signal(signal.SIGINT) if is_interrupted else other.kill())
             _, err = child.communicate(timeout=60)
         assert child.returncode == 0
         assert (other.poll() is None) == is_interrupted
-        other.kill()
     assert "deduplicated total" in err
     recording = read_recording(path)
     assert recording.series.peak.anonymous.bytes > 30 * MB
@@ -175,27 +176,18 @@ def test_a_process_that_runs_already_is_recorded_until_it_ends_or_ctrl_c(tmp_pat
     assert recording.command == (f"--pid {other.pid}",)
 
 
-def test_a_process_that_is_not_there_is_named(tmp_path):
-    other = subprocess.Popen([sys.executable, "-c", ""])
-    other.wait()
-    status, _, err = run(tmp_path / "x", "--pid", other.pid)
-    assert status == 1
-    assert str(other.pid) in err
-
-
-def on_a_full_disk(small_disk: Callable[[str], Path]) -> tuple[int, str, str, bytes]:
-    folder = small_disk("tmpfs")
-    (folder / "ballast").write_bytes(bytes(8 * 1024 * 1024 - 3 * 4096))
-    code = "import time; time.sleep(2.0); print('went on')"
-    found = run(folder / "x", "--interval", "1ms", "--budget", "100", "-q", *python(code))
-    return *found, (folder / "x").read_bytes()
-
-
 @pytest.mark.slow
 def test_a_disk_that_fills_up_ends_the_recording_and_not_the_command(small_disk, tmp_path, in_child):
-    status, out, err, text = in_child(on_a_full_disk, small_disk)
+    def on_a_full_disk() -> tuple[int, str, str, bytes]:
+        folder = small_disk("tmpfs")
+        (folder / "ballast").write_bytes(bytes(8 * 1024 * 1024 - 3 * 4096))
+        code = "import time; time.sleep(2.0); print('went on')"
+        found = run(folder / "x", "--interval", "1ms", "--budget", "100", "-q", *python(code))
+        return *found, (folder / "x").read_bytes()
+
+    status, out, err, text = in_child(on_a_full_disk)
     assert (status, out) == (1, "went on\n")
-    assert err == f"onecopy: {tmp_path}/disk/x: No space left on device: recording has stopped; the command goes on\n"
+    assert f"{tmp_path}/disk/x: No space left on device" in err
     (tmp_path / "copy").write_bytes(text)
     recording = read_recording(tmp_path / "copy")
     assert recording.end is None
