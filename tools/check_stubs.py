@@ -5,39 +5,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-STUB = Path(__file__).parent.parent / "python/onecopy/_core.pyi"
-PATTERNS = Path(__file__).parent / "core.pat"
+ROOT = Path(__file__).parent.parent
+STUB, BUILT = ROOT / "python/onecopy/_core.pyi", ROOT / "build/_core.pyi"
+PATTERNS = ROOT / "bindings/core.pat"
 
 
 def generate() -> str:
     """Return the stub of the installed extension, formatted as ours."""
-    made = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "nanobind.stubgen",
-            "-m",
-            "onecopy._core",
-            "-P",
-            "-p",
-            str(PATTERNS),
-            "-O",
-            str(STUB.parent / "../../build"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "nanobind.stubgen", "-m", "onecopy._core", "-P", "-p", PATTERNS, "-o", BUILT]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode:
         raise SystemExit(made.stderr)
-    text = (STUB.parent / "../../build/_core.pyi").read_text()
-    return subprocess.run(
-        ["ruff", "format", "--stdin-filename", str(STUB), "-"],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    formatter = ["ruff", "format", "--stdin-filename", STUB, "-"]
+    return subprocess.run(formatter, input=BUILT.read_text(), capture_output=True, text=True, check=True).stdout
 
 
 def main() -> int:
@@ -48,7 +28,7 @@ def main() -> int:
         return 0
     committed = STUB.read_text() if STUB.exists() else ""
     diff = list(difflib.unified_diff(committed.splitlines(), text.splitlines(), "committed", "generated", lineterm=""))
-    print("\n".join(diff) + "\nrun `make stubs`" if diff else "stubs: the committed _core.pyi is true")
+    print("\n".join([*diff, "run `make stubs`"]) if diff else "stubs: the committed _core.pyi is up to date")
     return 1 if diff else 0
 
 

@@ -28,11 +28,10 @@ BUILT = ROOT / "build/compare"
 CASES = ROOT / "tools/micro_cases.py"
 
 
-def resolved(commit: str) -> str:
-    """Return the full hash of a commit."""
-    return subprocess.run(
-        ["git", "-C", ROOT, "rev-parse", "--verify", f"{commit}^{{commit}}"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+def output(*command: object, env: dict[str, str] | None = None) -> str:
+    """Return what a command prints; raise CalledProcessError where it fails."""
+    words = list(map(str, command))
+    return subprocess.run(words, check=True, capture_output=True, text=True, env=env).stdout.strip()
 
 
 def built(commit: str) -> Path:
@@ -57,14 +56,9 @@ def times(site: Path, folder: Path) -> dict[str, float]:
     """Return microseconds by case, of a new process."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     # -S: else the editable package of this environment would be found too; the folder of numpy is named instead.
-    environment |= {
-        "PYTHONPATH": f"{site}:{Path(np.__file__).parent.parent}",
-        "PYTHONPYCACHEPREFIX": str(folder.parent / "bytecode"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-S", CASES, folder], check=True, capture_output=True, text=True, env=environment
-    )
-    found: dict[str, float] = json.loads(done.stdout)
+    environment["PYTHONPATH"] = f"{site}:{Path(np.__file__).parent.parent}"
+    environment["PYTHONPYCACHEPREFIX"] = str(folder.parent / "bytecode")
+    found: dict[str, float] = json.loads(output(sys.executable, "-S", CASES, folder, env=environment))
     return found
 
 
@@ -84,11 +78,20 @@ def paired(sites: tuple[Path, Path], rounds: int) -> dict[str, list[tuple[float,
     return pairs
 
 
-def verdict(ratios: list[float]) -> str:
-    """Say what pairs show."""
-    if max(ratios) < 1:
-        return "faster"
-    return "slower" if min(ratios) > 1 else ""
+def table_of(pairs: dict[str, list[tuple[float, float]]], base: str, now: str) -> Table:
+    """Return the medians of each case, and its ratios; a case is faster or slower where all its ratios agree."""
+    table = Table("us a call", base[:8], now[:8], "ratio", "least", "most", "")
+    for name, both in pairs.items():
+        ratios = [after / before for before, after in both]
+        verdict = "faster" if max(ratios) < 1 else "slower" if min(ratios) > 1 else ""
+        numbers = (*medians_of(both), statistics.median(ratios), min(ratios), max(ratios))
+        table.add_row(name, *(f"{value:,.2f}" for value in numbers), verdict)
+    return table
+
+
+def medians_of(pairs: list[tuple[float, float]]) -> list[float]:
+    """Return the medians of both commits."""
+    return [round(statistics.median(column), 3) for column in zip(*pairs, strict=True)]
 
 
 def main() -> None:
@@ -99,15 +102,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--record", type=Path, help="file of JSON lines, to which the medians are appended")
     options = parser.parse_args()
-    base, now = resolved(options.base), resolved(options.commit)
+    commits = (f"{commit}^{{commit}}" for commit in (options.base, options.commit))
+    base, now = (output("git", "-C", ROOT, "rev-parse", "--verify", commit) for commit in commits)
     pairs = paired((built(base), built(now)), options.rounds)
-    table = Table("us a call", base[:8], now[:8], "ratio", "least", "most", "")
-    for name, both in pairs.items():
-        ratios = [after / before for before, after in both]
-        medians = [statistics.median(column) for column in zip(*both, strict=True)]
-        cells = (f"{value:,.2f}" for value in (*medians, statistics.median(ratios), min(ratios), max(ratios)))
-        table.add_row(name, *cells, verdict(ratios))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table_of(pairs, base, now))
     if options.record:
         line = {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -115,10 +113,7 @@ def main() -> None:
             "commit": now,
             "machine": f"{os.cpu_count()} CPUs, {platform.platform()}, Python {platform.python_version()}",
             "rounds": options.rounds,
-            "us": {
-                name: [round(statistics.median(column), 3) for column in zip(*both, strict=True)]
-                for name, both in pairs.items()
-            },
+            "us": {name: medians_of(both) for name, both in pairs.items()},
         }
         with options.record.open("a") as file:
             file.write(json.dumps(line) + "\n")

@@ -8,12 +8,13 @@ file with the package of two commits.
 import json
 import sys
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-MANY, ROWS, REPEATS = 20_000, 10_000, 7
+MANY, ROWS, REPEATS, LEAST_S = 20_000, 10_000, 8, 0.02
 
 
 def first_open(folder: Path) -> float:
@@ -75,20 +76,10 @@ def cases(folder: Path) -> Iterator[dict[str, Callable[[], object]]]:
 def seconds_of(call: Callable[[], object]) -> float:
     """Return the least seconds of one call, of repetitions of at least 20 ms each."""
     call()
-    count, took = 1, 0.0
-    while took < 0.02:
-        begin = time.perf_counter()
-        for _ in range(count):
-            call()
-        took = time.perf_counter() - begin
-        least, count = took / count, count * 2
-    count //= 2
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        for _ in range(count):
-            call()
-        least = min(least, (time.perf_counter() - begin) / count)
-    return least
+    timer, count = timeit.Timer(call, "import gc; gc.enable()"), 1  # as a program has it
+    while timer.timeit(count) < LEAST_S:
+        count *= 2
+    return min(timer.repeat(REPEATS, count)) / count
 
 
 def main() -> None:

@@ -100,7 +100,7 @@ def rest(folder: Path) -> list[Step]:
         Step("field", ["make", "--no-print-directory", "field"]),
         Step("cpp-refused", [*refused, "ctest", "--test-dir", "build/python", "-L", "modules", "--output-on-failure"]),
         make("tidy", "tidy-changed"),
-        Step("skips", [sys.executable, "tools/check_skips.py", *other_machine], alone=True),
+        Step("skips", [sys.executable, "-m", "tests.support.ledger", *other_machine], alone=True),
     ]
 
 
@@ -125,7 +125,7 @@ def nightly(folder: Path) -> list[Step]:
         Step("long-run", [sys.executable, "-m", "tests.support.long_run", "--minutes", "10"]),
         pytest(folder, "python-nightly", everywhere, "nightly"),
         pytest(folder, "frameworks-nightly", TIERS["frameworks"][0], "nightly"),
-        Step("conformance", [sys.executable, "tools/conformance.py"]),
+        Step("conformance", [sys.executable, "-m", "tests.support.conformance"]),
         Step("fallbacks", [sys.executable, "-m", "tests.fallbacks.matrix"], alone=True),
         make("fuzz", "fuzz"),
         make("build-sanitized", "sanitized"),

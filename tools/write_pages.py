@@ -1,7 +1,8 @@
 """Write the generated parts of committed pages: `python tools/write_pages.py`. With --check, only report old ones.
 
 The parts stand between `<!-- NAME -->` and `<!-- /NAME -->`, so that they can be read where the site is not built: the
-help of commands, and the public names of modules, each with the first sentence of its docstring.
+help of commands, the public names of modules, each with the first sentence of its docstring, and the tables of the
+newest record of a benchmark.
 """
 
 import importlib
@@ -14,11 +15,13 @@ from pathlib import Path
 
 import click
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
 NAMES = "names of "
 HELP = {"help of the command line": False, "help of the benchmarks": True}
 """The parts with the help of commands; whether a part is about `onecopy bench`, or about all other commands."""
-PART = re.compile(rf"<!-- ({NAMES}[\w.]+|{'|'.join(HELP)}) -->\n.*?<!-- /\1 -->", re.DOTALL)
+RECORDS = ("crossover", "structs", "stories")
+"""The scenarios of `onecopy bench` whose newest record a page shows."""
+PART = re.compile(rf"<!-- ({NAMES}[\w.]+|{'|'.join((*HELP, *RECORDS))}) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 
 def helps(is_bench: bool) -> str:
@@ -66,30 +69,48 @@ def first_sentence(docstring: str) -> str:
     return re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0].rstrip(".:")
 
 
+def tables(scenario: str) -> str:
+    """Return the tables and sentences of the newest record of a scenario."""
+    from onecopy_bench.cli import SCENARIOS
+    from onecopy_bench.record import read
+    from onecopy_bench.stories import page, reading
+    from onecopy_bench.stories.story import STORIES
+
+    newest = max(ROOT.glob(f"packages/bench/results/*/*-{scenario}.jsonl"), key=lambda path: path.name)
+    if scenario == reading.NAME:
+        return page.block(reading.read(newest), STORIES)
+    shown, (record,) = SCENARIOS[scenario], read(newest)
+    parts = [table.markdown() for table in shown.tables(record)]
+    return "\n\n".join([shown.heading(record), *parts, "\n".join(f"* {words}" for words in shown.sentences(record))])
+
+
 def made(name: str) -> str:
     """Return the text of the part of that name."""
+    if name in RECORDS:
+        return tables(name)
     return helps(HELP[name]) if name in HELP else names(name.removeprefix(NAMES))
 
 
 def written(page: str) -> str:
     """Return a page with its generated parts as they should be now."""
     return PART.sub(
-        lambda found: f"<!-- {found[1]} -->\n\n{made(found[1])}\n\n<!-- /{found[1]} -->", (DOCS / page).read_text()
+        lambda found: f"<!-- {found[1]} -->\n\n{made(found[1])}\n\n<!-- /{found[1]} -->", (ROOT / page).read_text()
     )
 
 
-PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if PART.search(path.read_text()))
+COMMITTED = (ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/bench/results/*/*.md"))
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in COMMITTED if PART.search(path.read_text()))
 """The pages that have a generated part."""
 
 
 def main() -> int:
     """Write the pages; with --check, report those that are not as they should be, and return 1 if there are any."""
-    old = [page for page in PAGES if written(page) != (DOCS / page).read_text()]
+    old = [page for page in PAGES if written(page) != (ROOT / page).read_text()]
     for page in old:
         if "--check" in sys.argv[1:]:
-            print(f"docs/{page} is not up to date: python tools/write_pages.py")
+            print(f"{page} is not up to date: python tools/write_pages.py")
         else:
-            (DOCS / page).write_text(written(page))
+            (ROOT / page).write_text(written(page))
     return int("--check" in sys.argv[1:] and bool(old))
 
 

@@ -14,7 +14,7 @@ std::string variable(const char* name) {
   return value == nullptr ? std::string() : value;
 }
 
-// One line a skip, as tools/check_skips.py reads it; CTest gives the program's name.
+// One line a skip, as tests/support/ledger.py reads it; CTest gives the program's name.
 void note(const std::string& name, const std::string& reason) {
   const std::string line = variable("ONECOPY_TEST_NAME") + "::" + name + ": " + reason + "\n";
   std::cerr << "skipped: " << line;

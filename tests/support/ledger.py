@@ -1,15 +1,22 @@
-"""What a session did with each test, in a file: the next session runs only what has not passed, and skips are counted.
+"""Records what a session did with each test, and compares the skips of all sessions with tests/skips.txt.
 
     pytest --results build/tests/fast.json ...
     pytest --results build/tests/rest.json --without-passed build/tests/fast.json ...
+    python -m tests.support.ledger [--write | --report]
 
-tools/check_skips.py holds the skips of all sessions against tests/skips.txt.
+The first two write a file each; the second session leaves out what passed in the first. The third command reads all
+files in build/tests/test and build/tests/rest, those of the C++ tests (*.skips) too. What one session skips and another
+one passes is not skipped. tests/skips.txt has a line for each skip of the reference machine (root on Debian 12, kernel
+6.18, with ../shared/data): "NAME: REASON". Another skip, and a line whose test was not skipped, are errors: status 1.
+--report prints them with status 0, for other machines.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +29,12 @@ VARYING = (
     (re.compile(rf"{re.escape(TEMPORARY)}/pytest-of-[^/\s]+/pytest-\d+/[^\s:,']+"), "TMP"),
 )
 """Parts of a reason that differ from checkout to checkout and from run to run, and what replaces them."""
+LEDGER = ROOT / "tests/skips.txt"
+RESULTS = [ROOT / "build/tests/test", ROOT / "build/tests/rest"]
+HEAD = """\
+# Skips of `make test-all` on the reference machine (root on Debian 12, kernel 6.18, with ../shared/data), a line each:
+# NAME: REASON. Any difference fails `make test-all`: python -m tests.support.ledger --write.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -100,3 +113,52 @@ class Recorder:
             "seconds": {name: round(seconds, 3) for name, seconds in self.seconds.items()},
         }
         self.path.write_text(json.dumps(text, indent=0))
+
+
+def found_in(folders: Sequence[Path]) -> set[str]:
+    """Return the lines of what was skipped and never passed; raise FileNotFoundError where nothing was recorded."""
+    sessions = [read_results(path) for folder in folders for path in sorted(folder.glob("*.json"))]
+    if not sessions:
+        raise FileNotFoundError(f"no results in {' or '.join(map(str, folders))}: run make test-all")
+    passed = {name for session in sessions for name in session["passed"]}
+    collected = {name.partition("::")[0] for session in sessions for name in session["seconds"]}  # modules
+    reasons = {name: reason for session in sessions for name, reason in session["skipped"].items()}  # the last one's
+    lines = {
+        f"{name}: {reason}"
+        for name, reason in reasons.items()
+        if name not in passed
+        and name not in collected  # a module may be skipped in one session and collected in another
+    }
+    for path in (path for folder in folders for path in folder.glob("*.skips")):
+        lines |= set(path.read_text().splitlines())
+    return lines
+
+
+def written() -> set[str]:
+    """Return the lines of the ledger."""
+    return {line for line in LEDGER.read_text().splitlines() if line and not line.startswith("#")}
+
+
+def main() -> int:
+    """Compare the skips, or write them."""
+    parser = argparse.ArgumentParser(description="Compare the skips of all sessions with tests/skips.txt.")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--write", action="store_true", help="write tests/skips.txt anew")
+    choice.add_argument("--report", action="store_true", help="print the differences, with status 0")
+    options = parser.parse_args()
+    found = found_in(RESULTS)
+    if options.write:
+        LEDGER.write_text(HEAD + "".join(f"{line}\n" for line in sorted(found)))
+        print(f"{LEDGER.relative_to(ROOT)}: {len(found)} skips")
+        return 0
+    expected = written()
+    for line in sorted(found - expected):
+        print(f"skipped, and not in {LEDGER.relative_to(ROOT)}: {line}")
+    for line in sorted(expected - found):
+        print(f"in {LEDGER.relative_to(ROOT)}, and not skipped: {line}")
+    print(f"{len(found)} skips, {len(expected)} expected")
+    return 0 if options.report or found == expected else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

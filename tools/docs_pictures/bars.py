@@ -1,62 +1,37 @@
-"""Bars, read from a committed record of the benchmarks, as a small SVG that follows a light or dark screen."""
+"""Bars, read from committed records of the benchmarks and drawn as the benchmarks draw theirs."""
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
-from xml.sax.saxutils import escape
+from typing import Any
 
+from onecopy_bench import pictures
 from onecopy_bench.files import opening, passes
+from onecopy_bench.pictures import Panel
 from onecopy_bench.record import read
 
-ROOT = Path(__file__).parents[2]
-LEFT, WIDE, STEP, TOP = 280, 230, 30, 62
-STYLE = (
-    ".paper{fill:#fff}.ink{fill:#222}.quiet{fill:#666}.other{fill:#9aa5b1}.ours{fill:#0072B2}"
-    "@media (prefers-color-scheme: dark)"
-    "{.paper{fill:#1e2129}.ink{fill:#eee}.quiet{fill:#aaa}.other{fill:#6b7480}.ours{fill:#56B4E9}}"
-)
+RESULTS = Path(__file__).parents[2] / "packages/bench/results/vm-2core-epyc-linux-6.18"
+RECORD = RESULTS / "2026-11-20-07bf1de-warm.jsonl"
+WORKERS = RESULTS / "2026-11-20-07bf1de-open-4-128k.jsonl"
+LOADERS = {
+    "safetensors.numpy": "safetensors.numpy.load_file",
+    "numpy.memmap": "numpy.memmap",
+    "safetensors.torch": "safetensors.torch.load_file",
+    "map+warm": "oc.open(path), warm()",
+}
+"""Rows of the record that the picture of four workers shows, in this order, and their labels."""
 
 
-class Bar(NamedTuple):
-    """One bar."""
+def svg_of(title: str, panels: Sequence[Panel], record: Path) -> bytes:
+    """Draw panels beside each other, and name the record below them."""
+    source = f"2 CPUs, ext4, Linux 6.18, medians of 7 rounds: {record.stem}"
 
-    label: str
-    number: float
-    words: str
-    """The text to the right of the bar."""
-    ours: bool
+    def draw(figure: Any) -> None:
+        pictures.draw_stacked(figure, {f"{title}\n{source}": panels})
 
-
-def bars_of(title: str, below: str, *groups: tuple[str, list[Bar]]) -> bytes:
-    """Draw groups of bars below one another; each group has a heading, which may be empty, and a scale of its own."""
-    parts, y = [f'<text class="ink" x="10" y="28" font-size="16" font-weight="600">{escape(title)}</text>'], TOP
-    for heading, bars in groups:
-        if heading:
-            y += STEP // 2 if y > TOP else 0
-            parts.append(f'<text class="ink" x="10" y="{y + 5}" font-weight="600">{escape(heading)}</text>')
-            y += STEP
-        longest = max(bar.number for bar in bars)
-        for bar in bars:
-            parts += lines_of(bar, y, max(WIDE * bar.number / longest, 1))
-            y += STEP
-    height = y + 34
-    parts.append(f'<text class="quiet" x="10" y="{height - 12}" font-size="12">{escape(below)}</text>')
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" width="760" height="{height}" role="img" '
-        'font-family="system-ui, -apple-system, Segoe UI, DejaVu Sans, sans-serif" font-size="14">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style>",
-        f'<rect class="paper" width="760" height="{height}"/>',  # a page may be light on a dark screen
-    ]
-    return "\n".join([*head, *parts, "</svg>\n"]).encode()
-
-
-def lines_of(bar: Bar, y: int, width: float) -> list[str]:
-    """Return the elements of one bar: its label, the bar, and its value."""
-    kind = "ours" if bar.ours else "other"
-    return [
-        f'<text class="ink" x="{LEFT - 10}" y="{y + 5}" text-anchor="end">{escape(bar.label)}</text>',
-        f'<rect class="{kind}" x="{LEFT}" y="{y - 10}" width="{width:.1f}" height="20" rx="2"/>',
-        f'<text class="ink" x="{LEFT + width + 8:.1f}" y="{y + 5}">{escape(bar.words)}</text>',
-    ]
+    file = io.BytesIO()
+    pictures.save(file, draw, format="svg")
+    return file.getvalue()
 
 
 def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
@@ -68,61 +43,45 @@ def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
     raise ValueError(f"{record}: there is no table of {place!r}")
 
 
-RECORD = ROOT / "packages/bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-warm.jsonl"
-SOURCE = "403 MB, cold, ext4, Linux 6.18, medians of 7 rounds: packages/bench/results/.../2026-11-20-07bf1de-warm.jsonl"
-
-
 def page_cache() -> bytes:
     """Draw how long it takes until a cold file is in memory."""
-    bars = []
+    values = {}
     for place, words in (("128K", "128 KiB"), ("disk", "8 MiB")):
         table = table_of(RECORD, place)
         for name, label in (("touch", "one thread touches"), ("pread-1", "one thread reads"), ("onecopy.warm", "warm")):
-            milliseconds = float(table[name]["all resident ms"])
-            bars.append(Bar(f"{words} ahead, {label}", milliseconds, f"{milliseconds:.0f} ms", label == "warm"))
-    return bars_of("Until all of a cold file is in memory", SOURCE, ("", bars))
+            values[f"{words} ahead, {label}"] = float(table[name]["all resident ms"])
+    ours = {label for label in values if label.endswith("warm")}
+    panel = Panel("ms until all of 403 MB is in memory", values, lambda label: f"{values[label]:.0f} ms", ours)
+    return svg_of("A cold file is brought into memory", [panel], RECORD)
 
 
 def huge_pages() -> bytes:
     """Draw how many faults a first pass over a file takes, by the pages that it lies in."""
-    bars = []
-    for label, place, name in (
-        ("128 KiB at a time, touched", "128K", "touch"),
-        ("8 MiB at a time, touched", "disk", "touch"),
-        ("2 MiB pages asked for, touched", "disk", "huge+touch"),
-        ("warm", "disk", "onecopy.warm"),
-    ):
-        cells = table_of(RECORD, place)[name]
-        faults = int(cells["minor"]) + int(cells["major"])
-        words = f"{faults:,} faults, {cells['huge %']} % in 2 MiB pages"
-        bars.append(Bar(label, faults, words, name == "onecopy.warm"))
-    return bars_of("Page faults of a first pass over 403 MB", SOURCE, ("", bars))
-
-
-WORKERS = ROOT / "packages/bench/results/vm-2core-epyc-linux-6.18/2026-11-20-07bf1de-open-4-128k.jsonl"
-LOADERS = {
-    "safetensors.numpy": "safetensors.numpy.load_file",
-    "numpy.memmap": "numpy.memmap",
-    "safetensors.torch": "safetensors.torch.load_file",
-    "map+warm": "oc.open(path), warm()",
-}
-"""Rows of the record that the picture of four workers shows, in this order, and their labels."""
+    cells = {
+        label: table_of(RECORD, place)[name]
+        for label, place, name in (
+            ("128 KiB at a time, touched", "128K", "touch"),
+            ("8 MiB at a time, touched", "disk", "touch"),
+            ("2 MiB pages asked for, touched", "disk", "huge+touch"),
+            ("warm", "disk", "onecopy.warm"),
+        )
+    }
+    faults = {label: float(row["minor"]) + float(row["major"]) for label, row in cells.items()}
+    words = {label: f"{faults[label]:,.0f} faults, {row['huge %']} % in 2 MiB pages" for label, row in cells.items()}
+    return svg_of("A first pass over 403 MB", [Panel("page faults", faults, words.__getitem__, {"warm"})], RECORD)
 
 
 def four_workers() -> bytes:
     """Draw the memory of four workers with the same weights, and their cold start, by loader."""
     (record,) = read(WORKERS)
     (case,) = opening.cases_of(record)
-    memory, start = [], []
-    for name, label in LOADERS.items():
-        spreads = (compute(record, name, case) for compute in (opening.pss, opening.resident))
-        megabytes, milliseconds = (spread.median for spread in spreads if spread is not None)
-        memory.append(Bar(label, megabytes, f"{megabytes:,.0f} MB", name == "map+warm"))
-        start.append(Bar(label, milliseconds, f"{milliseconds:,.0f} ms", name == "map+warm"))
-    below = f"2 CPUs, 128 KiB read-ahead, Linux 6.18, medians of 7 rounds: {WORKERS.stem}"
-    return bars_of(
-        "Four workers with the same 403 MB of weights",
-        below,
-        ("Memory of all four", memory),
-        ("Cold start, until the slowest has touched every page", start),
-    )
+    panels = []
+    for title, unit, compute in (
+        ("memory of all four", "MB", opening.pss),
+        ("until the slowest has touched every page", "ms", opening.resident),
+    ):
+        spreads = {label: compute(record, name, case) for name, label in LOADERS.items()}
+        values = {label: spread.median for label, spread in spreads.items() if spread is not None}
+        words = {label: f"{value:,.0f} {unit}" for label, value in values.items()}
+        panels.append(Panel(title, values, words.__getitem__, {LOADERS["map+warm"]}))
+    return svg_of("Four workers with the same 403 MB of weights, from a cold disk", panels, WORKERS)

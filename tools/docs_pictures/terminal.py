@@ -5,10 +5,10 @@ The SVG names no font that would have to be fetched, and has a dark background o
 
 import io
 import os
-import pty
-import select
+import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -51,30 +51,18 @@ def output_of(command: list[str], folder: Path, width: int) -> str:
 
     A status of 3 is a finding ("something is wrong"), and no failure.
     """
-    ours, theirs = pty.openpty()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    surroundings = {**os.environ, "PATH": path, "COLUMNS": str(width), "TERM": "xterm-256color"}
-    surroundings.pop("NO_COLOR", None)
-    child = subprocess.Popen(
-        command, cwd=folder, env=surroundings, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE
-    )
-    os.close(theirs)
-    assert child.stderr is not None
-    with child, os.fdopen(ours, "rb", buffering=0) as terminal:
-        written = b"".join(iter(lambda: _piece(terminal), b""))
-        complaint = child.stderr.read().decode()
-    if child.returncode not in (0, 3):
-        raise RuntimeError(f"{' '.join(command)}: status {child.returncode}: {complaint}")
-    return written.decode().replace("\r\n", "\n")
-
-
-def _piece(terminal: io.RawIOBase) -> bytes:
-    """Return the next output; empty when the last writer has closed the terminal (EIO, on Linux)."""
-    select.select([terminal], [], [])
-    try:
-        return terminal.read(1 << 16) or b""
-    except OSError:
-        return b""
+    environment = {**os.environ, "PATH": path, "COLUMNS": str(width), "TERM": "xterm-256color"}
+    environment.pop("NO_COLOR", None)
+    with tempfile.NamedTemporaryFile() as errors:
+        in_terminal = f"exec {shlex.join(command)} < /dev/null 2> {shlex.quote(errors.name)}"
+        words = ["script", "--quiet", "--return", "--command", in_terminal, "/dev/null"]
+        done = subprocess.run(
+            words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        if done.returncode not in (0, 3):
+            raise RuntimeError(f"{' '.join(command)}: status {done.returncode}: {errors.read().decode()}")
+    return done.stdout.decode().replace("\r\n", "\n")
 
 
 def screen_of(name: str, steps: list[list[str]], folder: Path, width: int = 96) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packages.bench.tests.support import committed
 from tests.support.places import ROOT
-from tools.fill_tables import block_of
+from tools import write_pages
 
 from onecopy_bench.cli import SCENARIOS
 from onecopy_bench.files import passes
@@ -62,7 +62,7 @@ def figures_of(stories: Stories) -> Iterator[tuple[str, ...]]:
 
 def test_the_table_of_the_readme_is_rendered(stories):
     readme = (ROOT / "README.md").read_text()
-    assert page.block(stories, STORIES) in readme, "tools/fill_tables.py"
+    assert page.block(stories, STORIES) in readme, "make pages"
 
 
 def test_the_page_of_the_stories_is_rendered(stories):
@@ -85,7 +85,7 @@ def crossover() -> Record:
 
 
 def test_the_tables_of_when_to_copy_are_rendered(crossover):
-    shown = block_of(crossover)
+    shown = write_pages.tables("crossover")
     rows = lines_of(shown)
     for case in crossover.cases():
         times = passes.times_of(crossover, case, 1)
@@ -97,7 +97,7 @@ def test_the_tables_of_when_to_copy_are_rendered(crossover):
         lines = rows[f"{100 * float(share):g} %"]
         assert any(best in line and f"{number(times[best])} ms" in line for line in lines), case
     page_of_it = (ROOT / "packages/bench/results/vm-2core-epyc-linux-6.18/when-to-copy.md").read_text()
-    assert shown in page_of_it, "tools/fill_tables.py"
+    assert shown in page_of_it, "make pages"
 
 
 # --- the others -------------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support import job_start
 from tests.support.places import ROOT
 from tests.support.screens import widest_of_tables
-from tools import job_start
 
 import onecopy as oc
 from onecopy_bench import start

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from packages.bench.tests.support import committed
-from tests.support.places import ROOT
 
 from onecopy_bench.record import Log, Sample, lines, parse
 from onecopy_bench.stories import page, reading
@@ -147,11 +146,3 @@ def test_a_story_is_measured_small(name, tmp_path, monkeypatch, request):
     assert seen[-1].done == seen[-1].total
     assert reading.read(tmp_path / "r.jsonl") == found
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]  # the data are gone
-
-
-def test_the_tool_fills_a_page_from_a_record(tmp_path, python, stories):
-    target = tmp_path / "page.md"
-    target.write_text(f"# Title\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-    run = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    python(run, ROOT / "tools/fill_tables.py", committed("stories")[0], target)
-    assert target.read_text() == f"# Title\n{page.block(stories, STORIES)}\nafter\n"

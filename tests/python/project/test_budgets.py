@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.check_dist import extension_at_most
+from tests.installed.check_dist import extension_at_most
 
 import onecopy as oc
 from onecopy import _core

@@ -228,7 +228,7 @@ def test_the_generated_part_of_a_page_is_up_to_date(page):
     # In an interpreter of its own: click keeps the help option with which a command was run first.
     code = f"from tools import write_pages; print(write_pages.written({page!r}), end='')"
     written = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert (ROOT / "docs" / page).read_text() == written, "python tools/write_pages.py"
+    assert (ROOT / page).read_text() == written, "python tools/write_pages.py"
 
 
 def test_the_page_about_stories_links_to_the_newest_record():

@@ -122,7 +122,7 @@ def test_workflows_call_what_is_there():
 
 
 def look(folder: Path) -> str:
-    command = [sys.executable, ROOT / "tools/check_dist.py", folder, "--no-sdist"]
+    command = [sys.executable, ROOT / "tests/installed/check_dist.py", folder, "--no-sdist"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     return done.stderr

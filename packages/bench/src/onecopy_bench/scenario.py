@@ -157,10 +157,3 @@ class Scenario:
         parts += [f"![What it costs]({picture})"] if picture else []
         parts += [table.markdown() for table in self.tables(record)]
         return "\n\n".join([*parts, "\n".join(f"* {text(each)}" for each in self.sentences(record))]) + "\n"
-
-
-def filled(page: str, block: str, begin: str, end: str) -> str:
-    """Return a page with its block replaced; ValueError unless the page has the two marks, once each, in order."""
-    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
-        raise ValueError(f"the page needs one {begin} and, after it, one {end}")
-    return page[: page.index(begin)] + block + page[page.index(end) + len(end) :]

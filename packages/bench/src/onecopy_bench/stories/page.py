@@ -22,8 +22,6 @@ from onecopy_bench.stories.reading import Stories
 from onecopy_bench.stories.story import Metric, Story, Summary
 from onecopy_bench.tables import MISSING, Bold, Table, number, text
 
-BEGIN, END = "<!-- stories -->", "<!-- /stories -->"
-"""What the generated table of a page stands between."""
 TITLE = "Published figures, measured here"
 HOW = (
     "Each story is a published figure, the same measured again on this machine with what it was published"
@@ -197,11 +195,11 @@ def to_html(stories: Stories, shown: Sequence[Story]) -> str:
 
 
 def block(stories: Stories, shown: Sequence[Story]) -> str:
-    """Return the table with its marks, as a README has it."""
+    """Return the table and the machine, as a README has them."""
     facts = stories.heading.machine
     memory = f"{facts.get('memory_bytes', 0) / 2**30:.0f} GiB"
     words = f"{facts.get('cores_usable')} CPUs, {memory}, {facts.get('kernel')}, {stories.heading.created[:10]}"
-    return "\n".join([BEGIN, "", overview(stories, shown).markdown(), "", f"Here: {text(words)}.", END])
+    return f"{overview(stories, shown).markdown()}\n\nHere: {text(words)}."
 
 
 def write(stories: Stories, shown: Sequence[Story], paths: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Write the seeds of the fuzz corpora to a folder: tools/fuzz_seeds.py FOLDER.
+"""Write the seeds of the fuzz corpora to a folder: python fuzz/seeds.py FOLDER.
 
 For the parser the hostile files of the tests, but for the large ones; for the layout a few arrays of each form; for the
 streams small values, for the store descriptions, for JSON texts; for numpy's and torch's files the golden ones, whole

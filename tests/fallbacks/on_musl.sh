@@ -1,15 +1,15 @@
 #!/bin/sh
 # Builds the wheel for musl, and runs its tests in a CPython for musl, which is built here too (in build/on_musl, once):
 #
-#     tools/on_musl.sh
-#     tools/on_musl.sh tests/python/records    # these instead of tests/installed/suite.txt
+#     tests/fallbacks/on_musl.sh
+#     tests/fallbacks/on_musl.sh tests/python/records    # these instead of tests/installed/suite.txt
 #
 # Needs Debian's musl-tools from 1.2.4 on (numpy's wheels have relative relocations, which older loaders do not apply),
 # dpkg-dev, and .venv. The C compiler is musl-gcc; Debian has no C++ library for musl, so the C++ compiler is that of the
 # Python package ziglang, with its libc++ linked statically. Sources of CPython and two libraries come from Debian.
 # A quarter of an hour on two CPUs.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 root=$PWD here=$PWD/build/on_musl
 [ $# -gt 0 ] || set -- @tests/installed/suite.txt
 /lib/ld-musl-x86_64.so.1 2>&1 | grep -qE 'Version 1\.2\.([4-9]|[0-9]{2})' ||

@@ -1,4 +1,4 @@
-"""Run test suites of other libraries plain and under `onecopy run`: tools/conformance.py [SUITE ...].
+"""Run test suites of other libraries plain and under `onecopy run`: python -m tests.support.conformance [SUITE ...].
 
 Each suite comes with the installed package of a library. It runs three times: plain, under `onecopy run`, and under
 `onecopy run` with limits so low that nearly all files are shared. A test with another outcome than plain is a

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Runs the C++ tests on an emulated ARM64 machine, under Debian's own kernel with pages of 4 or of 16 KiB:
 #
-#     tools/on_arm64.sh 16k            # or 4k; build/arm64/16k.log has the output
-#     tools/on_arm64.sh 16k 'cpp.os'   # those that match
+#     tests/fallbacks/on_arm64.sh 16k            # or 4k; build/arm64/16k.log has the output
+#     tests/fallbacks/on_arm64.sh 16k 'cpp.os'   # those that match
 #
 # Needs Debian's qemu-system-arm, g++-aarch64-linux-gnu, doctest-dev, cpio, e2fsprogs, and apt: packages of the machine
 # inside (some 150 MB) come from Debian, by lists of apt of their own. On two idle CPUs the tests take about ten minutes.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 pages=${1:-16k}
 tests=${2:-.}
 here=$PWD/build/arm64

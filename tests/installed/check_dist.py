@@ -1,8 +1,8 @@
-"""Install what is in dist/ into clean environments, and test it there: tools/check_dist.py [options].
+"""Install what is in dist/ into clean environments, and test it there: tests/installed/check_dist.py [options].
 
-    tools/check_dist.py                      the wheels for this interpreter, and the sdist
-    tools/check_dist.py --python python3.12 --python python3.13
-    tools/check_dist.py --no-sdist           the wheels alone: building the sdist takes minutes
+    tests/installed/check_dist.py                      the wheels for this interpreter, and the sdist
+    tests/installed/check_dist.py --python python3.12 --python python3.13
+    tests/installed/check_dist.py --no-sdist           the wheels alone: building the sdist takes minutes
 
 The contents of both kinds of file are checked first. Each interpreter gets a new environment with the wheel,
 its own dependencies and nothing else, and tests/installed/alone.py runs; then the group `installed` joins it, and tests
@@ -21,21 +21,24 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-VERSION = PROJECT["project"]["version"]
+VERSION, DEPENDENCIES = PROJECT["project"]["version"], PROJECT["project"]["dependencies"]
+GROUPS = PROJECT["dependency-groups"]
 PACKAGES = [tomllib.loads(path.read_text())["project"] for path in sorted(ROOT.glob("packages/*/pyproject.toml"))]
 TESTED = PROJECT["tool"]["cibuildwheel"]["test-command"].partition("pytest ")[2].split()
 
 MB = 1_000_000
-WHEEL_AT_MOST = 2 * MB
-"""Bytes of a wheel, 1.5 MB today, half of it the extension. A library or test data that slipped in would be more."""
-INSTALLED_AT_MOST = 4.5 * MB
-"""Bytes of its files, 3.4 MB today."""
-SDIST_AT_MOST = 2 * MB
-"""Bytes of the sdist, 1.4 MB today. The records of the benchmarks would be another 8 MB of text."""
+WHEEL_AT_MOST, INSTALLED_AT_MOST, SDIST_AT_MOST = 2 * MB, 4.5 * MB, 2 * MB
+"""Bytes of a wheel, of the files that it installs, and of the sdist: 1.5, 3.4 and 1.4 MB today.
+
+A library or test data that slipped in would be more; the records of the benchmarks are another 8 MB of text.
+"""
 NEWEST_OF_LOWEST = 12
 """The lowest version of numpy that is allowed has wheels for CPython up to 3.12."""
+IN_WHEEL = ("onecopy/py.typed", "onecopy/_core.pyi", f"onecopy-{VERSION}.dist-info/licenses/LICENSE")
+IN_SDIST = ("LICENSE", "CMakeLists.txt", "src/CMakeLists.txt", "tests/installed/alone.py", "README.md", "CITATION.cff")
+NOT_IN_SDIST = re.compile(r"(packages|\.ci|build|dist|\.venv)/|.*\.(so|pyc|o|a)$")
 
 
 class DistError(Exception):
@@ -56,11 +59,18 @@ def need(holds: bool, sentence: str) -> None:
         raise DistError(sentence)
 
 
+def need_at_most(what: str, size: int, limit: float) -> None:
+    """Print a size beside its budget; raise DistError where it is more."""
+    print(f"{what}: {size / MB:.2f} of {limit / MB:.2f} MB")
+    need(
+        size <= limit, f"{what} has {size} bytes, and the budget is {limit:.0f}: tests/installed/check_dist.py says why"
+    )
+
+
 def extension_at_most(contents: bytes) -> float:
     """Return the bytes that `_core` may have, given its contents, which name the compiler.
 
-    GCC 12 makes 2.27 MB today (0.16 MB more without hidden names and sections). It was 2.19 MB before parsers had
-    budgets of work, readers listed what they leave out, and owners were known in user namespaces; GCC 16: 2.46 MB then.
+    GCC 12 makes 2.27 MB today; GCC 16 made 0.27 MB more of the same sources.
     """
     compiler = max(map(int, re.findall(rb"GCC: \([^)]*\) (\d+)\.", contents)), default=12)
     return 2.3 * MB if compiler <= 12 else 2.6 * MB
@@ -71,52 +81,26 @@ def look_into_wheel(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         sizes = {info.filename: info.file_size for info in file.infolist()}
         extensions = [file.read(name) for name in sizes if name.endswith(".so")]
-    for name in ("onecopy/py.typed", "onecopy/_core.pyi", f"onecopy-{VERSION}.dist-info/licenses/LICENSE"):
+    for name in IN_WHEEL:
         need(name in sizes, f"{wheel.name} has no {name}")
-    strange = [
-        name
-        for name in sizes
-        if not name.startswith(("onecopy/", "onecopy-")) or name.endswith((".pyc", ".a", ".o", ".cpp"))
-    ]
+    strange = [name for name in sizes if not re.fullmatch(r"onecopy[/-].*(?<!\.pyc)(?<!\.cpp)(?<!\.[ao])", name)]
     need(not strange, f"{wheel.name} has {', '.join(strange)}")
     need(len(extensions) == 1, f"{wheel.name} has {len(extensions)} shared libraries instead of the extension alone")
     need("linux_" not in wheel.name or "manylinux_" in wheel.name, f"{wheel.name} is not repaired: no index takes it")
-    for what, size, limit in (
-        ("the wheel", wheel.stat().st_size, WHEEL_AT_MOST),
-        ("what it installs", sum(sizes.values()), INSTALLED_AT_MOST),
-        ("the extension", len(extensions[0]), extension_at_most(extensions[0])),
-    ):
-        print(f"{wheel.name}: {what}: {size / MB:.2f} of {limit / MB:.2f} MB")
-        need(
-            size <= limit,
-            f"{wheel.name}: {what} has {size} bytes, and the budget is {limit:.0f}: tools/check_dist.py says why",
-        )
+    need_at_most(f"{wheel.name}: the wheel", wheel.stat().st_size, WHEEL_AT_MOST)
+    need_at_most(f"{wheel.name}: what it installs", sum(sizes.values()), INSTALLED_AT_MOST)
+    need_at_most(f"{wheel.name}: the extension", len(extensions[0]), extension_at_most(extensions[0]))
 
 
 def look_into_sdist(sdist: Path) -> None:
     """Look for the same in an sdist: sources, tests and licence, nothing that was built or measured."""
     with tarfile.open(sdist) as file:
         names = [name.partition("/")[2] for name in file.getnames()]
-    for name in (
-        "LICENSE",
-        "CMakeLists.txt",
-        "src/CMakeLists.txt",
-        "tests/installed/alone.py",
-        "README.md",
-        "CITATION.cff",
-    ):
+    for name in IN_SDIST:
         need(name in names, f"{sdist.name} has no {name}")
-    for folder in ("packages", ".ci", "build", "dist", ".venv"):
-        need(not any(name.startswith(f"{folder}/") for name in names), f"{sdist.name} has files of {folder}/")
-    need(
-        not any(name.endswith((".so", ".pyc", ".o", ".a")) for name in names), f"{sdist.name} has files that were built"
-    )
-    size = sdist.stat().st_size
-    print(f"{sdist.name}: {len(names)} files, {size / MB:.2f} of {SDIST_AT_MOST / MB:.2f} MB")
-    need(
-        size <= SDIST_AT_MOST,
-        f"{sdist.name} has {size} bytes, and the budget is {SDIST_AT_MOST}: tools/check_dist.py says why",
-    )
+    strange = [name for name in names if NOT_IN_SDIST.match(name)]
+    need(not strange, f"{sdist.name} has files that do not belong there: {', '.join(strange[:5])}")
+    need_at_most(f"{sdist.name}: {len(names)} files", sdist.stat().st_size, SDIST_AT_MOST)
 
 
 def tag_of(python: str) -> str:
@@ -125,44 +109,41 @@ def tag_of(python: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def environment(python: str, folder: Path) -> Path:
-    """Make an empty environment and return its interpreter."""
-    run(python, "-m", "venv", folder)
-    return folder / "bin/python"
+def environment(python: str, folder: Path, *packages: object) -> Path:
+    """Make an environment that has some packages and what these need; return its interpreter."""
+    run(python, "-m", "venv", folder / "env")
+    own = folder / "env/bin/python"
+    run(own, "-m", "pip", "install", "-q", *packages)
+    return own
 
 
-def copy_tests(tree: Path) -> None:
+def copy_tests(tree: Path) -> Path:
     """Copy the tests, without the package beside them."""
     shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "conftest.py"):  # pytest's options, and the plugins of all tests
         shutil.copy(ROOT / name, tree)
+    return tree
 
 
 def test_wheel(wheel: Path, python: str, folder: Path) -> None:
     """Install a wheel with its dependencies, use it, and run the tests that need no framework."""
-    own = environment(python, folder / "env")
-    run(own, "-m", "pip", "install", "-q", wheel)
-    copy_tests(folder / "tree")
-    run(own, "-W", "error", "tests/installed/alone.py", cwd=folder / "tree")
-    run(own, "-m", "pip", "install", "-q", *PROJECT["dependency-groups"]["installed"])
-    run(own, "-W", "error", "tests/installed/alone.py", cwd=folder / "tree")
-    run(own, "-m", "pytest", *TESTED, cwd=folder / "tree")
+    own, tree = environment(python, folder, wheel), copy_tests(folder / "tree")
+    run(own, "-W", "error", "tests/installed/alone.py", cwd=tree)
+    run(own, "-m", "pip", "install", "-q", *GROUPS["installed"])
+    run(own, "-W", "error", "tests/installed/alone.py", cwd=tree)
+    run(own, "-m", "pytest", *TESTED, cwd=tree)
 
 
 def test_lowest(wheel: Path, python: str, folder: Path) -> None:
     """Install a wheel with the lowest versions that it allows of its dependencies, and use it."""
-    own = environment(python, folder / "env")
-    tools = [tool for tool in PROJECT["dependency-groups"]["installed"] if tool.startswith(("hypothesis", "pytest"))]
-    lowest = [one.replace(">=", "==") for one in PROJECT["project"]["dependencies"]]
-    run(own, "-m", "pip", "install", "-q", wheel, *tools, *lowest)
-    copy_tests(folder / "tree")
-    run(own, "-m", "pytest", *TESTED, cwd=folder / "tree")
+    tools = [tool for tool in GROUPS["installed"] if tool.startswith(("hypothesis", "pytest"))]
+    own = environment(python, folder, wheel, *tools, *(one.replace(">=", "==") for one in DEPENDENCIES))
+    run(own, "-m", "pytest", *TESTED, cwd=copy_tests(folder / "tree"))
 
 
 def test_packages(wheels: list[Path], wheel: Path, python: str, folder: Path) -> None:
     """Install the wheels of the other distributions with what they need, and ask each of their verbs for its help."""
-    own = environment(python, folder / "env")
-    run(own, "-m", "pip", "install", "-q", wheel, *wheels)
+    own = environment(python, folder, wheel, *wheels)
     for package in PACKAGES:
         for verb in package["entry-points"]["onecopy.commands"]:
             run(own, "-W", "error", "-m", "onecopy", verb, "--help")
@@ -170,18 +151,8 @@ def test_packages(wheels: list[Path], wheel: Path, python: str, folder: Path) ->
 
 def test_sdist(sdist: Path, python: str, folder: Path) -> None:
     """Build an sdist without network access for pip, and use the result."""
-    own = environment(python, folder / "env")
-    tools = [tool for tool in PROJECT["dependency-groups"]["dev"] if re.match("cmake=|ninja=", str(tool))]
-    run(
-        own,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        *PROJECT["build-system"]["requires"],
-        *tools,
-        *PROJECT["project"]["dependencies"],
-    )
+    tools = [tool for tool in GROUPS["dev"] if re.match("cmake=|ninja=", str(tool))]
+    own = environment(python, folder, *PROJECT["build-system"]["requires"], *tools, *DEPENDENCIES)
     path = f"PATH={own.parent}:/usr/local/bin:/usr/bin:/bin"  # its own cmake, which asks its own interpreter
     run("env", path, own, "-m", "pip", "install", "-q", "--no-index", "--no-build-isolation", "--no-deps", sdist)
     run(own, "-W", "error", ROOT / "tests/installed/alone.py", cwd=folder)
@@ -219,9 +190,7 @@ def check(folder: Path, pythons: list[str], *, sdist: bool) -> None:
 def main() -> int:
     """Read the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "folder", nargs="?", type=Path, default=ROOT / "dist", help="where wheels and sdist are (dist/)"
-    )
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "dist", help="where wheels and sdist are")
     parser.add_argument("--python", action="append", help="an interpreter, again for more (this one)")
     parser.add_argument("--no-sdist", action="store_true", help="do not build the sdist")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """What the start of a job on many nodes takes, by calculation.
 
-`python tools/job_start.py` prints the table of docs/explanation/scale.md, where the formulas are.
+`python -m tests.support.job_start` prints the table of docs/explanation/scale.md, where the formulas are.
 They know links, neither CPUs nor disks.
 """
 
