@@ -210,18 +210,7 @@ def _more(names: Sized) -> str:
 )
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @options.as_json()
-def command(
-    *,
-    source: str,
-    target: str,
-    pattern: str,
-    align: int | None,
-    unknown: str,
-    skip: bool,
-    drop_tied: bool,
-    force: bool,
-    as_json: bool,
-) -> None:
+def command(*, source: str, target: str, force: bool, as_json: bool, **settings: Any) -> None:
     """Write the arrays of SOURCE to TARGET, a safetensors file laid out for mapping, with checksums.
 
     SOURCE is any file that `onecopy.open` reads: safetensors, ONNX, GGUF, .npy, .npz, a torch checkpoint, ... or the
@@ -231,7 +220,7 @@ def command(
         raise IsADirectoryError(errno.EISDIR, "TARGET must be a file, not a folder", target)
     if not force and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "the file exists: --force replaces it", target)
-    report = convert(source, target, pattern=pattern, unknown=unknown, skip=skip, drop_tied=drop_tied, align=align)
+    report = convert(source, target, **settings)
     if as_json:
         options.show_json(report)
     else:

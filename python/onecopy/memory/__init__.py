@@ -5,10 +5,10 @@
     print(explain())        # what the memory of this process consists of, and what is wrong
     print(container())      # how much memory is left before the OOM killer acts
 
-`proc` and `cgroup` parse the files of the kernel. The distribution onecopy-monitor samples, records and
-draws the memory of groups of processes over time.
+`proc` and `cgroup` parse files of the kernel. The distribution onecopy-monitor samples, records and draws the memory of
+groups of processes over time.
 
-Importing this package loads none of its modules, because other modules of the library use the parsers alone.
+Modules are loaded when they are used, because most of the library needs only the parsers.
 """
 
 from onecopy.base import lazy

@@ -1,6 +1,6 @@
-"""`onecopy run` and `onecopy hold`: replaced functions, their snapshots, what was called, what is kept in memory.
+"""`onecopy run` and `onecopy hold`: replaced functions, snapshots of files, the log of calls, and files kept in memory.
 
-Importing this package loads none of its modules: it is imported before each program that is run.
+Every program that is run imports this package, so that it loads its modules only when they are used.
 """
 
 from onecopy.base import lazy
@@ -8,21 +8,10 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy.run.call_log import (
-        Call as Call,
-        calls as calls,
-        name_of as name_of,
-        note as note,
-        note_failure as note_failure,
-    )
-    from onecopy.run.holder import Holder as Holder
+    from onecopy.run.call_log import name_of as name_of, note as note, note_failure as note_failure
     from onecopy.run.mapped import source_of as source_of
 
-_HOMES = {
-    "call_log": ("Call", "calls", "name_of", "note", "note_failure"),
-    "mapped": ("source_of",),
-    "holder": ("Holder",),
-}
+_HOMES = {"call_log": ("name_of", "note", "note_failure"), "mapped": ("source_of",)}
 
 if not TYPE_CHECKING:  # a type checker would accept every name
     __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -1,7 +1,7 @@
-"""Run by each Python process of `onecopy run` when it starts: shares what its frameworks load (`onecopy.auto`).
+"""Imports `onecopy.auto` in each Python process of `onecopy run`, as it starts.
 
-`onecopy run` puts the folder of this file first in PYTHONPATH. The module of the same name that the environment has of
-its own is run afterwards, as if this one did not exist. No error here may end the program.
+`onecopy run` puts the folder of this file first in PYTHONPATH. If the environment has a sitecustomize module of its
+own, that runs afterwards, as if this one did not exist. An error here must not end the program.
 """
 
 import os
