@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS = {
-    "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of them is in memory"),
+    "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
     "convert": ("convert", "write ONNX, GGUF, npz, torch, shards and others as one safetensors file"),
     "import": ("import_", "write the rows of a JSON, CSV or Parquet file as a file of records"),
     "warm": ("warm", "read files into memory"),

@@ -17,8 +17,8 @@ from onecopy.memory import container
 def command(*, pid: int | None, as_json: bool) -> int:
     """Show the memory of the control group (cgroup v1 or v2) of PID, or of this shell.
 
-    The output has the limit and the unreclaimable memory; clean and dirty page cache; the number that Kubernetes shows,
-    and why it differs; refaults and pressure, which show whether memory is short. The exit status is 3 if less than a
+    The output shows the limit and the unreclaimable memory; clean and dirty page cache; the number of Kubernetes, and
+    why it differs; refaults and pressure, which show whether memory is short. The exit status is 3 if less than a
     tenth of the limit is left.
     """
     found = container(os.getppid() if pid is None else pid)

@@ -28,7 +28,7 @@ SOURCES = {None: "-", True: "present", False: "gone or changed"}
 def store_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that select stores."""
     place = click.option("--place", type=click.Choice(PLACES), help="Only the default folder on disk, or in memory.")
-    shared = click.option("--shared", is_flag=True, help="FOLDER is shared by users; select what this user built.")
+    shared = click.option("--shared", is_flag=True, help="FOLDER is shared by users; only what this user built.")
     return place(options.folder("This folder instead.")(shared(function)))
 
 
@@ -167,7 +167,7 @@ def prune(
 @click.argument("key")
 @store_options
 def path(*, key: str, folder: str | None, place: Place | None, shared: bool) -> None:
-    """Print the path of the artefact of KEY; if it does not exist, the path it would have, with exit status 1."""
+    """Print the path of the artefact of KEY. If it does not exist, print its future path, and exit with status 1."""
     folders = selected_folders(folder, place)
     for store in existing_stores(folders, shared=shared):
         if (artefact := store.find(key)) is not None:
