@@ -41,7 +41,8 @@ def test_damaged_files_are_reported_and_the_others_still_verified(onecopy_proces
     words = " ".join(done.stderr.split())
     assert "2 of 3 blocks are damaged" in words
     assert f"block 0, bytes 4096 to {BLOCK}: a (CRC-32C" in words
-    assert "missing: open: No such file or directory" in words
+    assert "missing: " in words
+    assert "No such file or directory" in words
     listed = json.loads(onecopy_process("verify", "--json", bad, good).stdout)
     assert [facts["status"] for facts in listed] == ["damaged", "ok"]
     assert [block["number"] for block in listed[0]["blocks"]] == [0, 1]
