@@ -46,7 +46,7 @@ if how == "auto":
 import torch, transformers
 transformers.utils.logging.disable_progress_bar()
 for name in ("org/model", str(folder)):
-    for dtype in (torch.bfloat16, "float32"):
+    for dtype in (torch.bfloat16, "float32", torch.float16):
         model = transformers.BertModel.from_pretrained(name, dtype=dtype)
         print(model.dtype, sum(one.double().sum().item() for one in model.state_dict().values()))
 for wrong in ("org/none", f"{folder}/none", 7):
@@ -54,6 +54,9 @@ for wrong in ("org/none", f"{folder}/none", 7):
         transformers.BertModel.from_pretrained(wrong, dtype="float15")
     except Exception as error:
         print(type(error).__name__)
+if how == "auto":
+    shared = {pathlib.Path(call.path).name for call in onecopy.auto.calls() if call.shared}
+    assert shared == ({"a" * 40, "model"} if os.environ["ONECOPY_CACHE"].endswith("cache") else set()), shared
 """
 
 

@@ -260,15 +260,22 @@ print(len(os.listdir("/proc/self/fd")))
 
 CASTS = """
 llama().save_pretrained("m")
-ways = {}, {"dtype": torch.bfloat16}, {"dtype": "float64", "output_loading_info": True}, {"dtype": torch.float32}
-for kwargs in ways:
-    found = AutoModelForCausalLM.from_pretrained("m", **kwargs)
+llama().save_pretrained("outer/inner", variant="v")
+half, inner = {"dtype": torch.bfloat16}, {"subfolder": "inner", "variant": "v"}
+ways = [("m", {}), ("m", half), ("m", {"dtype": "float64", "output_loading_info": True}), ("outer", half | inner)]
+ways += [("m", {"dtype": torch.float32})]
+for folder, kwargs in ways:
+    found = AutoModelForCausalLM.from_pretrained(folder, **kwargs)
     model = found[0] if isinstance(found, tuple) else found
     print(model.dtype, out(model))
     assert not IS_SHARED or oc.explain(model).private < 1 << 20, oc.explain(model)
+print(out(AutoModelForCausalLM.from_pretrained("m", **half, disable_mmap=True)))
 if IS_SHARED:
     import onecopy.auto
-    assert len({call.shared for call in onecopy.auto.calls()}) == 2, onecopy.auto.calls()
+    found = [(Path(call.path).name, call.reason or call.shared) for call in onecopy.auto.calls()]
+    nbytes = sum(one.numel() * one.element_size() for one in model.parameters())
+    shared = [("m", nbytes // 2), ("m", 2 * nbytes), ("inner", nbytes // 2)]
+    assert found == [*shared, ("m", "disable_mmap=True")], found
 """
 
 NAMES = """
