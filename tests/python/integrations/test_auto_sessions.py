@@ -40,7 +40,8 @@ def answers(session):
         properties[entry] = used.get_session_config_entry(entry)
     meta = session.get_modelmeta()
     facts = {name: getattr(meta, name) for name in dir(meta) if name[0] != "_"}
-    return found, session.get_inputs()[0].shape, session.get_providers(), session._model_path, facts, properties
+    given = session._model_path, session._enable_fallback
+    return found, session.get_inputs()[0].shape, session.get_providers(), given, facts, properties
 
 def session(made, path=INSIDE, **more):
     return ort.InferenceSession(path, made, providers=CPU, **more)
@@ -137,6 +138,7 @@ PROGRAMS = {
         ("use_deterministic_compute", True))},
     "disabled_optimizers": lambda: answers(session(options(), disabled_optimizers=["MatMulAddFusion"])),
     "disabled_optimizers of no list": lambda: answers(session(options(), disabled_optimizers=7)),
+    "no fallback": lambda: answers(session(options(), enable_fallback=0)),
     "read_config_from_model": lambda: answers(session(options(), read_config_from_model=1)),
     "a path of bytes": lambda: answers(session(options(), INSIDE.encode())),
     "no such model": lambda: answers(session(options(), "/none.onnx")),
@@ -200,6 +202,36 @@ def test_weights_of_options_that_were_made_before_are_used(tmp_path, monkeypatch
         path, ids = f"{sys.argv[1]}/model.onnx", {"ids": np.arange(7)}
         session = onnxruntime.InferenceSession(path, before, providers=["CPUExecutionProvider"])
         assert (session.run(None, ids)[0] == 1).all()
+        """,
+        tmp_path,
+    )
+
+
+def test_a_session_that_fails_on_prepacked_weights_is_made_from_the_file_and_own_ones_are_left_alone(
+    tmp_path, monkeypatch, python
+):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    save_inline(tmp_path / "model.onnx", aligned=True, rows=4000, layers=9)
+    python(
+        """
+        import os, sys, numpy as np
+        import onecopy as oc, onecopy.auto, onnxruntime
+        from onecopy.frameworks.onnxruntime import _ladder
+        from onecopy.memory import proc
+
+        def fails(_):
+            raise RuntimeError("no numbers")
+
+        path, ids = f"{sys.argv[1]}/model.onnx", {"ids": np.arange(7)}
+        expected = oc.onnxruntime.session(path, "read").run(None, ids)[0]
+        assert onecopy.auto.calls() == ()
+        _ladder.WORTH_IT, _ladder.mapped_files = 1, fails
+        session = onnxruntime.InferenceSession(path)
+        assert (session.run(None, ids)[0] == expected).all()
+        (call,) = onecopy.auto.calls()
+        assert call.reason == "the session on prepacked weights failed: no numbers", call
+        assert call.copied == os.path.getsize(path)
+        assert not [region for region in proc.maps(os.getpid()) if f"{sys.argv[1]}/cache" in region.path]
         """,
         tmp_path,
     )

@@ -316,6 +316,10 @@ def test_functions_and_classes_that_reach_each_other_have_an_identity():
     for _ in range(200):
         deep = (deep, deep)
     assert digest_of(deep, "") != digest_of((deep, deep), "")
+    for _ in range(100_000):
+        deep = (deep,)
+    with pytest.raises(TypeError, match="the value is nested too deeply"):
+        digest_of(deep, "the value")
 
 
 @pytest.mark.parametrize(
