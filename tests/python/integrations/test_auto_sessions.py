@@ -189,7 +189,7 @@ def test_every_setting_of_the_options_has_the_effect_that_it_has_alone(tmp_path,
 
 def test_weights_of_options_that_were_made_before_are_used(tmp_path, monkeypatch, python):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    save_inline(tmp_path / "model.onnx", aligned=True)
+    save_inline(tmp_path / "model.onnx", aligned=True, rows=4000)
     python(
         """
         import sys, numpy as np, onnxruntime
@@ -202,6 +202,7 @@ def test_weights_of_options_that_were_made_before_are_used(tmp_path, monkeypatch
         path, ids = f"{sys.argv[1]}/model.onnx", {"ids": np.arange(7)}
         session = onnxruntime.InferenceSession(path, before, providers=["CPUExecutionProvider"])
         assert (session.run(None, ids)[0] == 1).all()
+        assert "made before onecopy.auto" in onecopy.auto.calls()[-1].reason
         """,
         tmp_path,
     )
