@@ -617,6 +617,15 @@ def test_a_file_with_a_writer_is_identified_by_all_of_its_bytes(tmp_path):
             path.write_bytes(data)
             found = contents_of(path)
             assert found.digest == hashlib.sha256(data).hexdigest()
+            assert found.are_in(path)
+            path.write_bytes(b"x" + data[1:])
+            assert not found.are_in(path)
+    found = contents_of(path)
+    assert found.are_in(path)
+    path.touch()
+    assert not found.are_in(path)
+    path.unlink()
+    assert not found.are_in(path)
 
 
 def test_a_key_changes_with_every_write_however_fast_they_follow(tmp_path):
