@@ -41,6 +41,7 @@ def answers(session):
     meta = session.get_modelmeta()
     facts = {name: getattr(meta, name) for name in dir(meta) if name[0] != "_"}
     given = session._model_path, session._enable_fallback
+    is_prepacked[name] = is_prepacked.get(name, False) or hasattr(session, "_opened_by_onecopy")
     return found, session.get_inputs()[0].shape, session.get_providers(), given, facts, properties
 
 def session(made, path=INSIDE, **more):
@@ -143,7 +144,7 @@ PROGRAMS = {
     "a path of bytes": lambda: answers(session(options(), INSIDE.encode())),
     "no such model": lambda: answers(session(options(), "/none.onnx")),
 }
-found = {}
+found, is_prepacked = {}, {}
 for name, program in PROGRAMS.items():
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -152,7 +153,7 @@ for name, program in PROGRAMS.items():
         found[name] = f"{type(error).__name__}: {str(error)[:100]}"
 shared = sum(call.shared for call in onecopy.auto.calls()) if how == "auto" else 0
 known = [name for name in dir(ort.SessionOptions) if name[0] != "_"]
-print(json.dumps([found, shared, known]))
+print(json.dumps([found, shared, known, is_prepacked]))
 """
 COVERED = {
     "add_provider_for_devices": "as add_provider, for devices of plugins",
@@ -170,6 +171,21 @@ COVERED = {
     "has_providers": "changes nothing",
 }
 """Settings of `SessionOptions` that no name of a program has, with the reason."""
+READ = {
+    "a subclass of the options",
+    "add_external_initializers",
+    "add_external_initializers_from_files_in_memory",
+    "add_free_dimension_override_by_denotation",
+    "add_free_dimension_override_by_name",
+    "add_initializer",
+    "an unknown entry",
+    "optimized_model_filepath",
+    "options of a session",
+    "options of a session without settings",
+    "prepacking off",
+    "read_config_from_model",
+}
+"""Programs whose options may hold more than prepacked weights know of: ONNX Runtime reads their models."""
 
 
 def test_every_setting_of_the_options_has_the_effect_that_it_has_alone(tmp_path, monkeypatch, python):
@@ -177,10 +193,11 @@ def test_every_setting_of_the_options_has_the_effect_that_it_has_alone(tmp_path,
     save_inline(tmp_path / "inside.onnx", aligned=True, rows=4000, layers=9)
     save_external(tmp_path / "outside.onnx", rows=4000, layers=9)
     save_ort(tmp_path / "model.ort", rows=4000, layers=9)
-    alone, _, settings = json.loads(python(PROGRAM, tmp_path, "alone"))
-    ours, shared, _ = json.loads(python(PROGRAM, tmp_path, "auto"))
+    alone, _, settings, _ = json.loads(python(PROGRAM, tmp_path, "alone"))
+    ours, shared, _, is_prepacked = json.loads(python(PROGRAM, tmp_path, "auto"))
     assert ours == alone
     assert shared > 2 << 20
+    assert is_prepacked == {name: name not in READ for name in is_prepacked}
     assert alone["no options, an .ort model"][4]["graph_description"] == "rows by number"
     assert alone["add_initializer"][0] != alone["options"][0] != alone["options changed later"][1][0]
     unmentioned = [name for name in settings if name not in COVERED and not any(name in key for key in alone)]
