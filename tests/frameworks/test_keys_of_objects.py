@@ -25,6 +25,13 @@ def with_gradient(value: float) -> torch.Tensor:
     return made
 
 
+def computed(value: float) -> torch.Tensor:
+    made = torch.ones(3, requires_grad=True) * 1
+    made.retain_grad()
+    (made * value).sum().backward()
+    return made
+
+
 def frame(**attributes: Any) -> pd.DataFrame:
     made = pd.DataFrame({"a": [1]})
     vars(made).update(attributes)
@@ -35,9 +42,9 @@ def quantized(scale: float, zero: int) -> torch.Tensor:
     return torch._make_per_tensor_quantized_tensor(torch.tensor([10, 20], dtype=torch.uint8), scale, zero)
 
 
-def by_channel(scales: list[float], axis: int) -> torch.Tensor:
+def by_channel(scales: list[float], axis: int, zero: int = 0) -> torch.Tensor:
     raw = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)
-    return torch._make_per_channel_quantized_tensor(raw, torch.tensor(scales), torch.tensor([0, 1]), axis)
+    return torch._make_per_channel_quantized_tensor(raw, torch.tensor(scales), torch.tensor([zero, 1]), axis)
 
 
 def with_attrs(value: int) -> pd.DataFrame:
@@ -65,16 +72,24 @@ PAIRS: dict[str, Callable[[], Any]] = {
     "strides": lambda: (torch.ones(2), torch.ones(4)[::2]),
     "requires_grad": lambda: (torch.ones(2), torch.ones(2, requires_grad=True)),
     "gradient": lambda: (with_gradient(1), with_gradient(2)),
+    "gradient of what was computed": lambda: (computed(1), computed(2)),
     "attribute": lambda: (tensor(tag=1), tensor(tag=2)),
     "attribute of a subclass": lambda: (tagged(1), tagged(2)),
     "scale": lambda: (quantized(0.1, 0), quantized(0.2, 0)),
     "zero point": lambda: (quantized(0.1, 0), quantized(0.1, 5)),
     "scales": lambda: (by_channel([0.1, 0.2], 0), by_channel([0.1, 0.3], 0)),
     "axis": lambda: (by_channel([0.1, 0.2], 0), by_channel([0.1, 0.2], 1)),
+    "zero points": lambda: (by_channel([0.1, 0.2], 0), by_channel([0.1, 0.2], 0, zero=5)),
     "conjugate": lambda: (COMPLEX, COMPLEX.conj()),
+    "conjugated by a flag": lambda: (COMPLEX.conj(), COMPLEX.conj().resolve_conj()),
+    "negated by a flag": lambda: (torch._neg_view(torch.ones(2)), -torch.ones(2)),
     "zeros": lambda: (torch._efficientzerotensor(2), torch._efficientzerotensor(3)),
     "sparse values": lambda: (torch.eye(3).to_sparse(), (torch.eye(3) * 2).to_sparse()),
     "coalesced": lambda: (EYE, torch.sparse_coo_tensor(EYE.indices(), EYE.values(), EYE.shape, check_invariants=True)),
+    "sparse shape": lambda: (
+        EYE,
+        torch.sparse_coo_tensor(EYE.indices(), EYE.values(), (3, 4), check_invariants=True).coalesce(),
+    ),
     "sparse layout": lambda: (torch.eye(3).to_sparse_csr(), torch.eye(3).to_sparse_csc()),
     "sparse places": lambda: (torch.eye(3).to_sparse_csr(), torch.eye(3).flip(0).to_sparse_csr()),
     "nested": lambda: (torch.nested.nested_tensor([torch.ones(2)]), torch.nested.nested_tensor([torch.ones(3)])),

@@ -160,13 +160,27 @@ VALUES: list[tuple[Any, Any]] = [
     (Registered(1), Registered(2)),
     (with_attribute(1), with_attribute(2)),
     (np.frompyfunc(first, 0, 1), np.frompyfunc(second, 0, 1)),
+    (np.frompyfunc(first, 1, 1), np.frompyfunc(first, 2, 1)),
+    (np.frompyfunc(first, 1, 1), np.frompyfunc(first, 1, 2)),
+    (np.frompyfunc(first, 2, 1, identity=0), np.frompyfunc(first, 2, 1, identity=1)),
+    (property(first), property(second)),
+    (property(first, first), property(first, second)),
+    (property(first, None, first), property(first, None, second)),
+    (functools.cached_property(first), functools.cached_property(second)),
+    (staticmethod(first), staticmethod(second)),
+    (classmethod(first), classmethod(second)),
+    (types.FunctionType.__code__, types.FunctionType.__defaults__),
     (TypeVar("T", bound=int), TypeVar("T", bound=str)),
+    (TypeVar("T", int, str), TypeVar("T", int, bytes)),
+    (TypeVar("T", covariant=True), TypeVar("T", contravariant=True)),
+    (TypeVar("T"), TypeVar("U")),
     (Path("/a"), Path("/b")),
     (range(3), range(4)),
     (slice(1), slice(2)),
     (bytearray(b"a"), bytearray(b"b")),
     (memoryview(b"a"), memoryview(b"b")),
     (memoryview(b"a"), memoryview(b"a").cast("c")),
+    (memoryview(b"ab").cast("B", (1, 2)), memoryview(b"ab").cast("B", (2, 1))),
     (np.float32(1), np.float64(1)),
     (np.arange(3), np.arange(4)),
     (np.arange(4), np.arange(4).reshape(2, 2)),
@@ -282,11 +296,12 @@ def test_using_an_object_does_not_change_its_identity():
     generic = rows(
         "import functools\n@functools.singledispatch\ndef rows(x): pass\n@rows.register(int)\ndef _(x): pass"
     )
-    values = [Slotted(1), Flags.A, Sized(), re.compile("a"), cached, generic]
+    each_of = np.vectorize(abs, otypes="i")
+    values = [Slotted(1), Flags.A, Sized(), re.compile("a"), cached, generic, each_of]
     before = [digest_of(value, "") for value in values]
     assert Flags.A | Flags.B
     assert isinstance(values[2], Abstract)
-    assert (cached(), generic(1)) == (1, None)
+    assert (cached(), generic(1), each_of([-1]).tolist()) == (1, None, [1])
     assert [digest_of(value, "") for value in values] == before
 
 
