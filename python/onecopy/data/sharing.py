@@ -143,10 +143,10 @@ def share(
         from onecopy.data.row_files import rows_of  # here, as below: a process that finds the data needs no writer
 
         rows = rows_of(data)  # raises for other containers, also where the artefact exists
-    job = _Job(data, rows, codec, progress)
+    request = _Request(data, rows, codec, progress)
     if key is None:
-        return _share_unnamed(job, None if store is None else Store.of(store))  # type: ignore[no-any-return]
-    shared: List[T] | Dict[Any, T] = _share_named(job, _full_key(job, key), Store.of(store), source)
+        return _share_unnamed(request, None if store is None else Store.of(store))  # type: ignore[no-any-return]
+    shared: List[T] | Dict[Any, T] = _share_named(request, _full_key(request, key), Store.of(store), source)
     built = shared.report is not None and shared.report.built
     given = len(data) if isinstance(data, Sized) and not built else len(shared)
     if given != len(shared):
@@ -167,11 +167,11 @@ def stored_rows(
     progress: Callable[[int, int], object] | None,
 ) -> Any:
     """Return the rows that `make` returns, under a key that identifies them."""
-    return _share_named(_Job(make, None, "records", progress), key, store, source)
+    return _share_named(_Request(make, None, "records", progress), key, store, source)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _Request:
     """One call of `share`: what it was given, and how it is stored."""
 
     data: Any
@@ -202,54 +202,56 @@ class _Job:
         return builder
 
 
-def _full_key(job: _Job, key: str) -> str:
-    """Return the key of an artefact: the caller's key and the identity of the function, source or job."""
+def _full_key(request: _Request, key: str) -> str:
+    """Return the caller's key with the identity of the function or source, and of the job for pickles."""
     text = text_of(key)
-    if job.rows is None:
-        text += f", by {name_of(job.data)}"
+    if request.rows is None:
+        text += f", by {name_of(request.data)}"
     else:
         from onecopy.data.row_files import RowSource
 
-        text += f", of {job.data.name()}" if isinstance(job.data, RowSource) else ""
-    return text + _BY_JOB + _this_job() if job.codec == "pickle" else text
+        text += f", of {request.data.name()}" if isinstance(request.data, RowSource) else ""
+    return text + _BY_JOB + _this_job() if request.codec == "pickle" else text
 
 
-def _share_named(job: _Job, key: str, store: Store, source: str | os.PathLike[str] | None) -> Any:
-    if job.rows is not None:
+def _share_named(request: _Request, key: str, store: Store, source: str | os.PathLike[str] | None) -> Any:
+    if request.rows is not None:
         store = store.with_options(where="here")
 
     def build(path: Path) -> None:
-        builder = job.collect_rows("" if store.place == "memory" else str(store.folder))
+        builder = request.collect_rows("" if store.place == "memory" else str(store.folder))
         if store.is_default and store.place == "memory":
             choose_place(builder.bytes, "memory")  # NotEnoughMemory
         builder.save(str(path))
 
     report = store.get_or_build(key, build, source=source)
-    if report.built and job.codec == "pickle":
+    if report.built and request.codec == "pickle":
         _remove_ended_jobs(store)
     # Unpickles only if this call has codec="pickle", and the file, which belongs to this user (or one that the caller
     # trusts), is marked with it.
-    shared = of_path(str(report.path), trusted=job.codec == "pickle", handle=report.handle)
+    shared = of_path(str(report.path), trusted=request.codec == "pickle", handle=report.handle)
     shared.report = report.without_handle()
     return shared
 
 
-def _share_unnamed(job: _Job, store: Store | None) -> Any:
+def _share_unnamed(request: _Request, store: Store | None) -> Any:
     """Build an unnamed file, in this process or in a child, and open it."""
-    if store is not None and store.where == "fork" and job.rows is None:
-        descriptor = _descriptor_from_child(lambda: _save_unnamed(job, store))
+    if store is not None and store.where == "fork" and request.rows is None:
+        descriptor = _descriptor_from_child(lambda: _save_unnamed(request, store))
     else:
-        descriptor = _save_unnamed(job, store)
-    return of_descriptor(descriptor, trusted=job.codec == "pickle")
+        descriptor = _save_unnamed(request, store)
+    return of_descriptor(descriptor, trusted=request.codec == "pickle")
 
 
-def _save_unnamed(job: _Job, store: Store | None) -> int:
+def _save_unnamed(request: _Request, store: Store | None) -> int:
     """Save the rows, without a store in memory if they take less than a quarter of it; return the descriptor."""
     if store is not None and store.place == "disk":
-        return job.collect_rows(str(store.folder)).save_nameless(str(store.folder))
+        return request.collect_rows(str(store.folder)).save_nameless(str(store.folder))
     import tempfile
 
-    builder = job.collect_rows(_temporary_on_disk(tempfile.tempdir or tempfile.gettempdir()) if store is None else "")
+    builder = request.collect_rows(
+        _temporary_on_disk(tempfile.tempdir or tempfile.gettempdir()) if store is None else ""
+    )
     try:
         if (descriptor := builder.save_to_memory("onecopy", 4 if store is None else 0)) is not None:
             return descriptor

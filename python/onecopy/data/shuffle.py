@@ -84,7 +84,7 @@ class Shuffle(Sequence[int]):
         self._epoch = _unsigned("epoch", epoch)
         self._order = _core.Permutation(self._n, self._seed, self._epoch)
         self._begin = begin
-        self._run = _Run(self, begin)
+        self._iteration = _Iteration(self, begin)
 
     # --- a sequence -----------------------------------------------------------------------------------------------
 
@@ -192,10 +192,10 @@ class Shuffle(Sequence[int]):
         for chunk in self._start().chunks(CHUNK):
             yield from chunk
 
-    def _start(self) -> _Run:
+    def _start(self) -> _Iteration:
         """Start an iteration; from now on `state_dict` reports its position."""
-        self._run, self._begin = _Run(self, self._begin), 0
-        return self._run
+        self._iteration, self._begin = _Iteration(self, self._begin), 0
+        return self._iteration
 
     def batches(self, batch_size: int, *, drop_last: bool = False) -> Batches:
         """Return lists of `batch_size` numbers, for ``DataLoader(batch_sampler=...)``; the last may be shorter."""
@@ -233,7 +233,7 @@ class Shuffle(Sequence[int]):
         ValueError
             `taken` is negative or above the length.
         """
-        taken = self._run.taken if taken is None else _unsigned("taken", taken)
+        taken = self._iteration.taken if taken is None else _unsigned("taken", taken)
         if taken > len(self):
             raise ValueError(f"taken must be at most the length of {self!r}, not {taken}")
         return {"n": self._n, "length": len(self), "seed": self._seed, "epoch": self._epoch, "taken": taken}
@@ -286,7 +286,7 @@ class Batches:
         self.order.set_epoch(epoch)
 
 
-class _Run:
+class _Iteration:
     """One iteration with its own order and position."""
 
     def __init__(self, shuffle: Shuffle, begin: int) -> None:

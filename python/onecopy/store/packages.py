@@ -63,18 +63,21 @@ def is_installed(file: str | None) -> bool:
 
 def version_of(file: str | None) -> str | None:
     """Return the version of the distribution that installed a file; None for other files."""
-    installed = _INSTALLED.fullmatch(file) if isinstance(file, str) else None
-    names = [os.path.basename(owner) for owner in _owners_of(*installed.groups())[0]] if installed else []  # noqa: PTH119
+    names = [os.path.basename(owner) for owner in _owners(file)]  # noqa: PTH119
     return ", ".join(name.rpartition(".")[0].partition("-")[2] for name in names) or None
 
 
 @functools.lru_cache(maxsize=256)
 def requires_onecopy(file: str) -> bool:
     """Return whether the distribution of an installed module requires onecopy."""
-    installed = _INSTALLED.fullmatch(file)
-    owners = _owners_of(*installed.groups())[0] if installed else []
     required = re.compile(rb"^Requires-Dist: onecopy(?![\w.-])(?!.*extra *==)", re.I | re.M)
-    return any(required.search(_read(owner, "METADATA")) for owner in owners)
+    return any(required.search(_read(owner, "METADATA")) for owner in _owners(file))
+
+
+def _owners(file: str | None) -> list[str]:
+    """Return the metadata folders of the distributions that installed a file."""
+    installed = _INSTALLED.fullmatch(file) if isinstance(file, str) else None
+    return _owners_of(*installed.groups())[0] if installed else []
 
 
 def contents_of(path: str) -> str:

@@ -107,13 +107,8 @@ def take(file: str | int, lead: int = 0) -> Snapshot:
     A file on a network or user-space file system has the times of its server: the file must not have changed within
     the last minute, and both clocks must agree to a minute.
 
-    Raises
-    ------
-    NoSnapshot
-        The contents cannot be identified (tmpfs, or a server whose clock differs), the file changed meanwhile, or
-        neither memory nor disk has space for a snapshot.
-    OSError
-        The file cannot be opened.
+    NoSnapshot if the contents cannot be identified (tmpfs, or a server whose clock differs), the file changed
+    meanwhile, or neither memory nor disk has space for a snapshot; OSError if the file cannot be opened.
     """
     name = file if isinstance(file, str) else f"/proc/self/fd/{file}"
     # A descriptor of its own: its position is not shared with the caller's.
@@ -152,14 +147,8 @@ def held(name: str) -> tuple[str, _core.FileHandle]:
 
     The path leads to the newest generation while that process lives; the open memory never changes.
 
-    Raises
-    ------
-    FileNotFoundError
-        No process of this user holds the name, or it has ended.
-    BlockingIOError
-        The process that holds the name has not read the file yet.
-    PermissionError
-        The process has capabilities that this one lacks.
+    FileNotFoundError if no process of this user holds the name, or it has ended; BlockingIOError if the process has not
+    read the file yet; PermissionError if it has capabilities that this process lacks.
     """
     path, process = link_of(name), ""
     try:
