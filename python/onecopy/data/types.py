@@ -20,6 +20,7 @@ import datetime as dt
 import decimal
 import enum
 import fractions
+import functools
 import pathlib
 import pickle
 import sys
@@ -205,8 +206,8 @@ def _loaded(name: str) -> Convert | None:
         found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
     is_kind, make = _CLASSES[kind]
     if not (isinstance(found, type) and is_kind(found)):
-        raise FormatError(f"expected {module}.{qualname} to be a {kind}, as in the file", Kind.INCONSISTENT)
-    return make(found)
+        raise FormatError(f"{module}.{qualname} must be of the kind {kind}, as in the file", Kind.INCONSISTENT)
+    return functools.partial(make, found)
 
 
 def _of_class(kind: str, cls: type) -> str:
@@ -223,38 +224,31 @@ def _fields_of(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
-def _make_dataclass(cls: type) -> Convert:
-    def make(fields: dict[str, Any]) -> Any:
-        if type(fields) is not dict:
-            raise FormatError(f"expected the fields of a {cls.__qualname__}, found a {type(fields).__name__}")
-        made: Any = object.__new__(cls)
-        for name, value in fields.items():
-            object.__setattr__(made, name, value)
-        return made
-
-    return make
+def _make_dataclass(cls: type, fields: Any) -> Any:
+    if type(fields) is not dict:
+        raise FormatError(f"expected the fields of a {cls.__qualname__}, found a {type(fields).__name__}")
+    made: Any = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
 
 
-def _make_enum(cls: Any) -> Convert:
-    members = cls.__members__
-    return lambda plain: members[plain] if plain in members else cls(plain)
+def _make_enum(cls: Any, plain: Any) -> Any:
+    return cls.__members__[plain] if plain in cls.__members__ else cls(plain)
 
 
-def _make_namedtuple(cls: Any) -> Convert:
-    def make(values: Any) -> Any:
-        if type(values) is not tuple or len(values) != len(cls._fields):
-            raise FormatError(f"expected the values {', '.join(cls._fields)} of a {cls.__qualname__}")
-        return tuple.__new__(cls, values)
-
-    return make
+def _make_namedtuple(cls: Any, values: Any) -> Any:
+    if type(values) is not tuple or len(values) != len(cls._fields):
+        raise FormatError(f"expected the values {', '.join(cls._fields)} of a {cls.__qualname__}")
+    return tuple.__new__(cls, values)
 
 
-_CLASSES: dict[str, tuple[Callable[[type], bool], Callable[[Any], Convert]]] = {
+_CLASSES: dict[str, tuple[Callable[[type], bool], Callable[[Any, Any], Any]]] = {
     "enum": (lambda cls: issubclass(cls, enum.Enum), _make_enum),
     "namedtuple": (lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"), _make_namedtuple),
     "dataclass": (dataclasses.is_dataclass, _make_dataclass),
 }
-"""By kind: whether a class is of that kind, and a function that returns the maker of its values."""
+"""By kind: whether a class is of that kind, and a function that makes a value of such a class."""
 
 
 def _plain_datetime(value: dt.datetime) -> Any:
