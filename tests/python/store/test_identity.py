@@ -705,7 +705,7 @@ def test_a_file_system_that_dates_in_whole_seconds_is_given_two_of_them(monkeypa
 
 
 def test_only_regular_files_have_a_key(tmp_path):
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(IsADirectoryError, match="the files in it"):
         oc.file_key(tmp_path)
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/null")):
