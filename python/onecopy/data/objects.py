@@ -28,12 +28,12 @@ from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from onecopy import arrays
+from onecopy import arrays, store
 from onecopy.base.load_report import Copied, LoadReport
 from onecopy.base.tensor_values import is_lazy, is_tensor, why_not_dense
 from onecopy.data import unpickle
 from onecopy.errors import FormatError, Kind
-from onecopy.store import Store, free_unused_memory, name_of, text_of, version_of as version_of_file
+from onecopy.store import Store, free_unused_memory, name_of, text_of
 
 if TYPE_CHECKING:
     import os
@@ -217,7 +217,7 @@ def version_of(package: str) -> str | None:
     """Return the version of an imported package as it is recorded; None if the version is unknown."""
     module = sys.modules.get(package)
     version = getattr(module, "__version__", None)
-    return version if isinstance(version, str) else version_of_file(getattr(module, "__file__", None))
+    return version if isinstance(version, str) else store.version_of(getattr(module, "__file__", None))
 
 
 def about_of(file: ArrayFile) -> About:
