@@ -262,9 +262,7 @@ def test_parquet_times_with_nanoseconds_are_refused_with_their_column(tmp_path, 
         importlib.import_module("pyarrow.parquet").write_table(
             table, tmp_path / "rows.parquet", use_deprecated_int96_timestamps=int96
         )
-        with pytest.raises(
-            oc.FormatError, match=rf"rows\.parquet: column '{name}': .*microseconds"
-        ):
+        with pytest.raises(oc.FormatError, match=rf"rows\.parquet: column '{name}': .*microseconds"):
             list(records.parquet_rows(tmp_path / "rows.parquet"))
 
 
