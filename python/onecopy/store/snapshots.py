@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     import _socket
     from pathlib import Path
 
+__all__ = ["NoSnapshot", "Snapshot", "copy", "fits_in_memory", "handle_of", "held", "is_sealed", "take"]
+
 MEMORY_NAME = "onecopy:"
 """Prefix of the names of memory files with snapshots; the path of the file follows."""
 HELD_NAME = "onecopy-hold:"

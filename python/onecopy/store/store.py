@@ -46,6 +46,21 @@ if TYPE_CHECKING:
     from builtins import bytes as bytes_type
     from collections.abc import Callable, Iterable
 
+__all__ = [
+    "Artefact",
+    "OnWait",
+    "Place",
+    "PruneReport",
+    "State",
+    "Store",
+    "Waiting",
+    "Where",
+    "announce",
+    "choose_place",
+    "default_folder",
+    "report_progress",
+]
+
 State: TypeAlias = Literal["ready", "building", "partial", "stale claim", "leftover", "damaged", "foreign"]
 
 
