@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from onecopy.arrays.saving import VerifyReport, not_savable, save
     from onecopy.arrays.scratch import alloc as alloc
     from onecopy.arrays.several_files import (
+        SelectedArrays as SelectedArrays,
         of_index as of_index,
         of_model as of_model,
         of_url as of_url,
-        selected as selected,
     )
     from onecopy.arrays.streaming import stream as stream
 
@@ -23,7 +23,7 @@ _HOMES = {
     "file": ("ArrayFile", "OneFile", "key_of"),
     "opening": ("open", "open_arrays"),
     "saving": ("VerifyReport", "not_savable", "save"),
-    "several_files": ("of_index", "of_model", "of_url", "selected"),
+    "several_files": ("SelectedArrays", "of_index", "of_model", "of_url"),
     "streaming": ("stream",),
     "scratch": ("alloc",),
 }

@@ -227,7 +227,7 @@ def _open_some_arrays(
         return arrays.of_url(url, parts, private=how.private, verify=verify)
     file = _open_local(*resolve(path), how)
     try:
-        return arrays.selected(file, parts)
+        return arrays.SelectedArrays(file, parts)
     except BaseException:
         file.close()
         raise

@@ -66,18 +66,12 @@ class DataFile(Mapping):
 Member: TypeAlias = OneFile | DataFile
 """An open file that contains arrays."""
 T = TypeVar("T", bound=Member)
-Reopen: TypeAlias = "tuple[Callable[..., ArrayFile], tuple[object, ...]]"
-"""What a pickle contains: a function that opens the same arrays again, and its arguments."""
 
 
 class SeveralFiles(ArrayFile):
-    """The arrays of several mapped files, or selected arrays of an open file, which may consist of selected rows."""
+    """The arrays of several mapped files; operations apply to all of them."""
 
     kind = "foreign"  # onecopy writes only single files
-    _parts: dict[str, Part] | None = None
-    """The selected parts of arrays, by name; None: all arrays of all files."""
-    _is_verifiable = True
-    """Whether the blocks of these arrays are complete."""
 
     def __init__(
         self,
@@ -87,13 +81,14 @@ class SeveralFiles(ArrayFile):
         how: OpenMode,
         container: str,
         metadata: dict[str, str],
-        reopen: Reopen,
+        reopen: Callable[[str, OpenMode], SeveralFiles],
     ) -> None:
-        """Take ownership of `owner` and `files`; `places` has the number of the file of each array."""
-        self._owner, self._files, self._places, self._reopen = owner, tuple(files), places, reopen
-        self._path = owner.path
+        """Take ownership of the files; `owner` names the others, `places` has the number of the file of each array."""
+        self._owner, self._files, self._places = owner, tuple(files), places
+        self._path, self.container, self._metadata = owner.path, container, metadata
         self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
-        self.container, self._metadata = container, metadata
+        identities = (owner.identity, *(file.identity for file in files))
+        self._reopen = reopen, (absolute(owner.path), how._replace(expected=identities))
 
     def _mappings(self) -> list[_core.Mapping]:
         return list(dict.fromkeys([*self._owner._mappings(), *(file.core for file in self._files)]))
@@ -102,49 +97,21 @@ class SeveralFiles(ArrayFile):
         return self._places.keys()
 
     def _found(self, name: str) -> Entry | None:
-        if name not in self._places:
-            return None
-        return _selected(self._file_of(name).entry(name), self._part(name))
+        return self._file_of(name).entry(name) if name in self._places else None
 
     def _memory(self, name: str) -> Memory | None:
-        if name not in self._places:
-            return None
-        whole, part = self._file_of(name).memory_of(name), self._part(name)
-        if isinstance(part, str):
-            return whole
-        if whole.strides:
-            raise ValueError(f"{name!r}: rows of an array that is not in C order cannot be selected")
-        entry = self._file_of(name).entry(name)
-        rows = _selected(entry, part)
-        start = rows.offset - entry.offset
-        return Memory(whole.view[start : start + rows.nbytes], whole.dtype, rows.shape)
+        return self._file_of(name).memory_of(name) if name in self._places else None
 
     def _file_of(self, name: str) -> Member:
         return self._files[self._places[name]]
 
-    def _part(self, name: str) -> Part:
-        return name if self._parts is None else self._parts[name]
-
-    def _of_file(self, part: Part) -> Part:
-        """Return a part of these arrays as a part of its file."""
-        entry, rows = self.entry(name_of(part)), self._part(name_of(part))
-        if isinstance(rows, str) or not entry.shape:
-            return part
-        first, _, _ = rows[1].indices(self._file_of(entry.name).entry(entry.name).shape[0])
-        start, stop, step = (slice(None) if isinstance(part, str) else part[1]).indices(entry.shape[0])
-        return entry.name, slice(first + start, first + max(start, stop), step)
-
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        if verify and not self._is_verifiable:
-            raise NoChecksum(
-                f"{self.path}: cannot verify: only parts of its blocks were fetched; open with verify=True"
-            )
-        if parts is None and self._parts is None:
+        if parts is None:
             return [portion for file in self._files for portion in file._portions(None, verify)]
         wanted: dict[int, list[Part]] = {}
-        for part in self._places if parts is None else parts:
-            own = self._of_file(part)
-            wanted.setdefault(self._places[name_of(part)], []).append(own)
+        for part in parts:
+            name = self.entry(name_of(part)).name
+            wanted.setdefault(self._places[name], []).append(part)
         return [portion for at in sorted(wanted) for portion in self._files[at]._portions(wanted[at], verify)]
 
     @property
@@ -157,38 +124,93 @@ class SeveralFiles(ArrayFile):
         for file in (self._owner, *self._files):
             file.close()
 
-    def changed(self) -> bool:
-        """Return whether a file was modified or replaced since it was opened; False for parts of URLs."""
-        return self._reopen[0] is not of_url and super().changed()
-
     @property
     def metadata(self) -> dict[str, str]:
-        """Metadata of the file, the index or the model; values that are not text as JSON."""
+        """Metadata of the index or the model; values that are not text as JSON."""
         return dict(self._metadata)
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._reopen
 
     def _counted(self) -> str:
-        if self._parts is not None:
-            return counted(len(self), "selected array")
         return f"{super()._counted()} in {counted(len(self._files), 'file')}"
 
 
-def selected(file: ArrayFile, parts: Iterable[Part]) -> SeveralFiles:
-    """Return some arrays of an open file, or rows of them; the result owns the file."""
-    by_name: dict[str, Part] = {}
-    for part in parts:
-        name = name_of(part)
-        if name in by_name:
-            raise ValueError(f"{name!r} is selected twice")
-        _selected(file.entry(name), part)  # raises an error if the part cannot be selected
-        by_name[name] = part
-    places = {name: file.files.index(file._file_of(name)) for name in by_name}
-    how, reopen = OpenMode(file.mode, reason=file.mode_reason), (selected, (file, tuple(by_name.values())))
-    opened = SeveralFiles(file, file.files, places, how, file.container, file.metadata, reopen)
-    opened.kind, opened._parts = file.kind, by_name
-    return opened
+class SelectedArrays(ArrayFile):
+    """Some arrays of an open file, or rows of them; it owns the file."""
+
+    def __init__(self, file: ArrayFile, parts: Iterable[Part]) -> None:
+        self._parts: dict[str, Part] = {}
+        for part in parts:
+            name = name_of(part)
+            if name in self._parts:
+                raise ValueError(f"{name!r} is selected twice")
+            _selected(file.entry(name), part)  # raises an error if the part cannot be selected
+            self._parts[name] = part
+        self._file, self._path, self._metadata = file, file.path, file.metadata
+        self.mode, self.mode_reason, self.container, self.kind = file.mode, file.mode_reason, file.container, file.kind
+
+    def _mappings(self) -> Sequence[_core.Mapping]:
+        return self._file._mappings()
+
+    def _names(self) -> KeysView[str]:
+        return self._parts.keys()
+
+    def _found(self, name: str) -> Entry | None:
+        return _selected(self._file.entry(name), self._parts[name]) if name in self._parts else None
+
+    def _memory(self, name: str) -> Memory | None:
+        rows = self._found(name)
+        if rows is None:
+            return None
+        whole = self._file.memory_of(name)
+        if isinstance(self._parts[name], str):
+            return whole
+        if whole.strides:
+            raise ValueError(f"{name!r}: cannot select rows of an array that is not in C order")
+        start = rows.offset - self._file.entry(name).offset
+        return Memory(whole.view[start : start + rows.nbytes], whole.dtype, rows.shape)
+
+    def _file_of(self, name: str) -> Member:
+        return self._file._file_of(name)
+
+    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
+        wanted = self._parts if parts is None else parts
+        return self._file._portions([self._of_file(part) for part in wanted], verify)
+
+    def _of_file(self, part: Part) -> Part:
+        """Return a part of these arrays as a part of the file."""
+        entry = self.entry(name_of(part))
+        rows = self._parts[entry.name]
+        if isinstance(rows, str) or not entry.shape:
+            return part
+        first, _, _ = rows[1].indices(self._file.entry(entry.name).shape[0])
+        start, stop, step = (slice(None) if isinstance(part, str) else part[1]).indices(entry.shape[0])
+        return entry.name, slice(first + start, first + max(start, stop), step)
+
+    @property
+    def files(self) -> Sequence[Member]:
+        """The open files that contain the arrays."""
+        return self._file.files
+
+    def close(self) -> None:
+        """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
+        self._file.close()
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Metadata of the file, the index or the model."""
+        return dict(self._metadata)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SelectedArrays, (self._file, tuple(self._parts.values()))
+
+    def _counted(self) -> str:
+        return counted(len(self), "selected array")
+
+
+selected = SelectedArrays
+"""The name in pickles of earlier versions."""
 
 
 def _selected(entry: Entry, part: Part) -> Entry:
@@ -241,9 +263,7 @@ def of_model(model: OneFile, how: OpenMode) -> SeveralFiles:
         for location, entry in outside:
             data[numbers[location] - 1].add(entry, model.path)
         metadata = {key: text for key, text in model.metadata.items() if key != "elsewhere" or not data}
-        files: list[Member] = [model, *data]
-        reopen = _reopened_by(reopened_model, model, files, how)
-        opened = SeveralFiles(model, files, places, how, model.container, metadata, reopen)
+        opened = SeveralFiles(model, [model, *data], places, how, model.container, metadata, reopened_model)
         stack.pop_all()
     return opened
 
@@ -288,13 +308,6 @@ def _expect(file: OpenFile, how: OpenMode, number: int) -> None:
         raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
 
 
-def _reopened_by(
-    function: Callable[..., ArrayFile], owner: OpenFile, others: Sequence[Member], how: OpenMode
-) -> Reopen:
-    identities = (owner.identity, *(other.identity for other in others))
-    return function, (absolute(owner.path), how._replace(expected=identities))
-
-
 def _of_shards(
     index: Mapping, shards: list[OneFile], places: dict[str, int], metadata: dict[str, str], how: OpenMode
 ) -> SeveralFiles:
@@ -310,8 +323,7 @@ def _of_shards(
                 f"the shards have different formats: {shards[0].path} is {container}, {shard.path} {shard.container}"
             )
             raise SetError(reason, Kind.INCONSISTENT, path=index.path)
-    reopen = _reopened_by(of_index, index, shards, how)
-    return SeveralFiles(index, shards, places, how, f"{container} set", metadata, reopen)
+    return SeveralFiles(index, shards, places, how, f"{container} set", metadata, of_index)
 
 
 def _outside(model: OneFile) -> list[tuple[str, Entry]]:
@@ -334,9 +346,40 @@ def _outside(model: OneFile) -> list[tuple[str, Entry]]:
 # --- arrays behind a URL ----------------------------------------------------------------------------------------------
 
 
+class _Source(NamedTuple):
+    """A file or index behind a URL, and how its arrays are opened; the arguments of `of_url`."""
+
+    url: str
+    parts: tuple[Part, ...]
+    private: bool
+    verify: bool
+    versions: dict[str, remote.Version]
+    """The versions of the index and its shards, by name."""
+
+
+class _FetchedArrays(SelectedArrays):
+    """Arrays behind a URL, of which only their bytes were fetched."""
+
+    def __init__(self, file: ArrayFile, source: _Source) -> None:
+        super().__init__(file, source.parts)
+        self._source = source
+
+    def changed(self) -> bool:
+        """Return False: the arrays are those of a version of the URL."""
+        return False
+
+    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
+        if verify and not self._source.verify:
+            raise NoChecksum(f"{self.path}: cannot verify, because blocks are incomplete: open it with verify=True")
+        return super()._portions(parts, verify)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return of_url, tuple(self._source)
+
+
 def of_url(
     url: str,
-    parts: Sequence[Part],
+    parts: Iterable[Part],
     private: bool = False,
     verify: bool = False,
     versions: dict[str, remote.Version] | None = None,
@@ -345,61 +388,52 @@ def of_url(
 
     `versions` has the versions of the index and its shards by name; None: the current ones.
     """
-    source = _Source(remote.Origin(url), {} if versions is None else dict(versions), private, verify)
-    file = source.of_index(parts) if is_index(url) else source.of_one(source.origin.name, source.origin, parts)
+    source = _Source(url, tuple(parts), private, verify, dict(versions or {}))
+    origin = remote.Origin(url)
+    file = _fetched_set(source, origin) if is_index(url) else _fetched_file(source, origin.name, origin, source.parts)
     try:
-        opened = selected(file, parts)
+        return _FetchedArrays(file, source)
     except BaseException:
         file.close()
         raise
-    opened._reopen, opened._is_verifiable = (of_url, (url, tuple(parts), private, verify, source.versions)), verify
+
+
+def _version_of(source: _Source, name: str, origin: remote.Origin) -> remote.Version:
+    if name not in source.versions:
+        [source.versions[name]] = remote.versions_of([origin])
+    return source.versions[name]
+
+
+def _fetched_file(source: _Source, name: str, origin: remote.Origin, parts: Sequence[Part]) -> OneFile:
+    def ranges(path: Path) -> list[Range]:
+        with OneFile(os.fspath(path)) as file:
+            # An invalid part raises an error before anything is fetched.
+            entries = [_selected(file.entry(name_of(part)), part) for part in parts]
+            wanted = [(entry.offset, entry.nbytes) for entry in entries]
+            if source.verify:
+                with contextlib.suppress(FormatError):  # no checksums: `verify` raises the error again
+                    return [*file.compiled.ranges_to_verify(wanted)]
+            return wanted
+
+    how = OpenMode(private=source.private)
+    version = _version_of(source, name, origin)
+    return remote.fetch_ranges(origin, version, ranges, lambda path: OneFile(os.fspath(path), how))
+
+
+def _fetched_set(source: _Source, origin: remote.Origin) -> ArrayFile:
+    path = str(remote.fetch_versions([(origin.name, origin, _version_of(source, origin.name, origin))]))
+    with contextlib.ExitStack() as stack:
+        index = stack.enter_context(Mapping(path))
+        files, metadata = parse_index(path, index_text(index))
+        by_shard: dict[str, list[Part]] = {}
+        for part in source.parts:
+            by_shard.setdefault(files[name_of(part)], []).append(part)
+        shards = [
+            stack.enter_context(_fetched_file(source, shard, origin.beside(shard), parts))
+            for shard, parts in by_shard.items()
+        ]
+        numbers = {shard: number for number, shard in enumerate(by_shard)}
+        places = {name: numbers[files[name]] for name in map(name_of, source.parts)}
+        opened = _of_shards(index, shards, places, metadata, OpenMode("map", source.private))
+        stack.pop_all()
     return opened
-
-
-class _Source(NamedTuple):
-    """A file or index behind a URL, and the versions of the files that were opened."""
-
-    origin: remote.Origin
-    versions: dict[str, remote.Version]
-    private: bool
-    verify: bool
-
-    def _version(self, name: str, origin: remote.Origin) -> remote.Version:
-        if name not in self.versions:
-            [self.versions[name]] = remote.versions_of([origin])
-        return self.versions[name]
-
-    def of_one(self, name: str, origin: remote.Origin, parts: Sequence[Part]) -> OneFile:
-        def ranges(path: Path) -> list[Range]:
-            with OneFile(os.fspath(path)) as file:
-                # An invalid part raises an error before anything is fetched.
-                chosen = [_selected(file.entry(name_of(part)), part) for part in parts]
-                wanted = [(entry.offset, entry.nbytes) for entry in chosen]
-                if self.verify:
-                    with contextlib.suppress(FormatError):  # no checksums: `verify` raises the error again
-                        return [*file.compiled.ranges_to_verify(wanted)]
-                return wanted
-
-        version = self._version(name, origin)
-        return remote.fetch_ranges(
-            origin, version, ranges, lambda path: OneFile(os.fspath(path), OpenMode(private=self.private))
-        )
-
-    def of_index(self, parts: Sequence[Part]) -> ArrayFile:
-        name = self.origin.name
-        path = str(remote.fetch_versions([(name, self.origin, self._version(name, self.origin))]))
-        with contextlib.ExitStack() as stack:
-            index = stack.enter_context(Mapping(path))
-            files, metadata = parse_index(path, index_text(index))
-            by_shard: dict[str, list[Part]] = {}
-            for part in parts:
-                by_shard.setdefault(files[name_of(part)], []).append(part)
-            shards = [
-                stack.enter_context(self.of_one(shard, self.origin.beside(shard), wanted))
-                for shard, wanted in by_shard.items()
-            ]
-            numbers = {shard: number for number, shard in enumerate(by_shard)}
-            places = {name: numbers[files[name]] for name in map(name_of, parts)}
-            opened = _of_shards(index, shards, places, metadata, OpenMode("map", self.private))
-            stack.pop_all()
-        return opened

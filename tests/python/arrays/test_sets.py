@@ -96,7 +96,7 @@ def test_warming_some_touches_no_other_shard(index, cached):
 
 
 def test_ranges_of_bytes_are_refused_because_they_are_of_one_file(index):
-    with pytest.raises(TypeError, match="give names of arrays instead"):
+    with pytest.raises(TypeError, match="use names of arrays instead"):
         oc.warm(oc.open(index), [(0, 5)])
     with pytest.raises(TypeError, match="list of names"):
         oc.open(index).warm("layer.0")
