@@ -24,6 +24,12 @@ OsError::OsError(std::string operation, std::string path, int code, std::string 
       reason_(reason_of(code, std::move(detail))),
       code_(code) {}
 
+FormatError::FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset)
+    : std::runtime_error(message), offset_(offset), kind_(kind) {}
+
+FormatError::FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset, std::string found)
+    : std::runtime_error(message), found_(std::move(found)), offset_(offset), kind_(kind) {}
+
 FormatError FormatError::with_path(std::string path) const {
   FormatError error(kind_, std::move(path), what(), offset_);
   error.found_ = found_;

@@ -68,9 +68,10 @@ class FormatError : public std::runtime_error {
     too_costly,       // beyond a limit that keeps a small file from taking much memory or time
   };
 
-  // `offset`: where in the file the error is, in bytes; empty: unknown. `found`: see below.
-  FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset = {}, std::string found = {})
-      : std::runtime_error(message), found_(std::move(found)), offset_(offset), kind_(kind) {}
+  // `offset`: where in the file the error is, in bytes; empty: unknown. `found`: see below. Not inline: there are
+  // hundreds of calls.
+  FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset = {});
+  FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset, std::string found);
 
   // The same error of a file; the path is put before the message.
   FormatError with_path(std::string path) const;

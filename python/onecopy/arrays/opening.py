@@ -65,7 +65,7 @@ def open(  # noqa: A001 - as `onecopy.open`
         "map": arrays are pages of the page cache, shared by all processes and read from disk when first accessed.
         "snapshot": the current contents of the file, which later writes do not change, copied once per machine into
         the default store, or under ``onecopy run`` into its memory. Processes that open the same contents share the
-        copy. A file that nobody can write (read-only file system, flags immutable or verity) is mapped directly. If no
+        copy. A file that no user can write (read-only file system, flags immutable or verity) is mapped directly. If no
         snapshot can be taken (tmpfs; no space; a file that is being written), the mode becomes "copy".
         "copy": the whole file is read now, into private memory in huge pages, by several threads.
         "auto": "snapshot" for a file on a network or user-space file system, where access to a mapping may fail or

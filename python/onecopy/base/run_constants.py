@@ -7,7 +7,7 @@ RUN = "ONECOPY_RUN"
 KEEPER = "ONECOPY_SNAPSHOTS"
 """Environment variable with the address of the process that keeps snapshots in memory; unset: the store has them."""
 MAP_WRITABLE = "ONECOPY_MAP_WRITABLE"
-"""Environment variable; with the value "1", files are mapped directly, as if nobody could write them."""
+"""Environment variable; with the value "1", files are mapped directly, as if no user could write them."""
 
 RUN_FILE = "onecopy-run"
 """Name of the memory file in which `onecopy run` collects reports; the kernel frees it with the process."""

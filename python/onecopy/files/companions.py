@@ -99,7 +99,7 @@ def parse_index(path: str, text: bytes) -> tuple[dict[str, str], dict[str, str]]
         texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in metadata.items()}
     except (ValueError, RecursionError) as error:
         detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        reason = f"expected a file of arrays or the index of a sharded model, found other JSON: {detail}"
+        reason = f"expected a file of arrays or the index of a sharded model, found other JSON ({detail})"
         raise FormatError(reason, Kind.NOT_THIS_FORMAT, path=path, found="JSON") from None
     if not weight_map:
         raise SetError("the 'weight_map' is empty: there are no shards", path=path)

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <fstream>
 
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
@@ -33,6 +34,25 @@ TEST_CASE("a part of a file is no file of arrays") {
   CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.offset = 8, .length = {}}), doctest::Contains("name a part of it"),
                        OsError);
   CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.length = 8}), doctest::Contains("name a part of it"), OsError);
+}
+
+TEST_CASE("the index of a sharded model is opened for callers that ask for it, and refused for others") {
+  const testing::ScratchFolder folder;
+  const auto path = folder / "model.safetensors.index.json";
+  std::ofstream(path) << R"(  {"weight_map": {"a": "model-00001.safetensors", "b": "model-00002.safetensors"}})";
+  const auto index = ArrayFile::open(path, {}, ShardIndex::accept);
+  CHECK(index.index().container() == "shard index");
+  CHECK(index.index().entries().empty());
+  try {
+    (void)ArrayFile::open(path);
+    FAIL("opened");
+  } catch (const FormatError& error) {
+    CHECK(error.kind() == FormatError::not_this_format);
+    CHECK(error.found() == "text");
+    CHECK(error.path() == path.string());
+  }
+  std::ofstream(path) << R"([{"weight_map": 1}])";
+  CHECK_THROWS_AS((void)ArrayFile::open(path, {}, ShardIndex::accept), FormatError);
 }
 
 TEST_CASE("rows are the part of an array that a rank takes") {

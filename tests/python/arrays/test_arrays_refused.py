@@ -118,6 +118,10 @@ def test_text_is_named_with_the_command_that_reads_rows(tmp_path, text):
     with pytest.raises(oc.FormatError, match="onecopy import") as raised:
         oc.open(path)
     assert (raised.value.path, raised.value.found) == (str(path), "text")
+    path.write_text('{"id": 1}')
+    with pytest.raises(oc.FormatError) as raised:
+        oc.open(path)
+    assert (raised.value.path, raised.value.found) == (str(path), "JSON")
     path.write_bytes(text.encode()[:7] + b"\0")
     with pytest.raises(oc.FormatError) as raised:
         oc.open(path)
