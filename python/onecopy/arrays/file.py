@@ -52,6 +52,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     kind: str
     """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" of other tools."""
 
+    _files: Sequence[Member]
+    _metadata: dict[str, str]
+
     # --- arrays ---------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
@@ -119,9 +122,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     # --- the files ------------------------------------------------------------------------------------------------
 
     @property
-    @abc.abstractmethod
     def files(self) -> Sequence[Member]:
         """The open files that contain the arrays: this file, or each shard, or the model and its external data."""
+        return self._files
 
     def portions(self, names: Iterable[Part] | None = None, *, verify: bool = False) -> list[Portion]:
         """Return the mappings of all or some arrays with their ranges, as targets of `onecopy.files.page_cache`.
@@ -136,9 +139,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]: ...
 
     @property
-    @abc.abstractmethod
     def metadata(self) -> dict[str, str]:
         """Metadata of the file, the index or the model, without the entry of onecopy; other values as JSON."""
+        return dict(self._metadata)
 
     # --- parts of arrays ------------------------------------------------------------------------------------------
 

@@ -114,20 +114,10 @@ class SeveralFiles(ArrayFile):
             wanted.setdefault(self._places[name], []).append(part)
         return [portion for at in sorted(wanted) for portion in self._files[at]._portions(wanted[at], verify)]
 
-    @property
-    def files(self) -> tuple[Member, ...]:
-        """The open files that contain the arrays."""
-        return self._files
-
     def close(self) -> None:
         """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
         for file in (self._owner, *self._files):
             file.close()
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Metadata of the index or the model; values that are not text as JSON."""
-        return dict(self._metadata)
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._reopen
@@ -147,7 +137,7 @@ class SelectedArrays(ArrayFile):
                 raise ValueError(f"{name!r} is selected twice")
             _selected(file.entry(name), part)  # raises an error if the part cannot be selected
             self._parts[name] = part
-        self._file, self._path, self._metadata = file, file.path, file.metadata
+        self._file, self._path, self._files, self._metadata = file, file.path, file.files, file.metadata
         self.mode, self.mode_reason, self.container, self.kind = file.mode, file.mode_reason, file.container, file.kind
 
     def _mappings(self) -> Sequence[_core.Mapping]:
@@ -188,19 +178,9 @@ class SelectedArrays(ArrayFile):
         start, stop, step = (slice(None) if isinstance(part, str) else part[1]).indices(entry.shape[0])
         return entry.name, slice(first + start, first + max(start, stop), step)
 
-    @property
-    def files(self) -> Sequence[Member]:
-        """The open files that contain the arrays."""
-        return self._file.files
-
     def close(self) -> None:
         """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
         self._file.close()
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Metadata of the file, the index or the model."""
-        return dict(self._metadata)
 
     def __reduce__(self) -> tuple[object, ...]:
         return SelectedArrays, (self._file, tuple(self._parts.values()))
