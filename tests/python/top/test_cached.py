@@ -211,7 +211,7 @@ def test_a_generator_of_inputs_is_read_once(tmp_path, store, calls):
 
 
 def test_a_folder_as_input_is_refused(tmp_path, store):
-    with pytest.raises(IsADirectoryError, match="the files in it"):
+    with pytest.raises(IsADirectoryError, match="a folder cannot be identified"):
         oc.cached(inputs=[tmp_path], store=store)(lambda: [1])()
 
 
