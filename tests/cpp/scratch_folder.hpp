@@ -52,6 +52,15 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
+// For TEST_CASE_FIXTURE: a folder, and a path in it.
+struct InScratchFolder {
+  const ScratchFolder folder;
+};
+
+struct AtScratchPath : InScratchFolder {
+  const std::filesystem::path path = folder / "file.oc";
+};
+
 inline std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed = 1) {
   std::mt19937_64 random(seed);
   std::vector<std::byte> bytes(size);

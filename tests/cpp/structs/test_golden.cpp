@@ -1,10 +1,6 @@
 // A file that an earlier version wrote opens, whatever changes here: tests/golden/struct.oc.
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "doctest/doctest.h"
 #include "onecopy/structs/structs.hpp"
+#include "precompiled.hpp"
 #include "structs_index.hpp"
 
 TEST_CASE("the file that was written on 2026-11-20 opens, and its bytes are those that are written today") {

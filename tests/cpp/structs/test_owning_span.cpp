@@ -1,15 +1,8 @@
-#include <array>
-#include <cstdint>
 #include <list>
-#include <memory>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "doctest/doctest.h"
 #include "onecopy/structs/owning_span.hpp"
 #include "onecopy/structs/traits.hpp"
+#include "precompiled.hpp"
 
 using onecopy::OwningSpan;
 

@@ -1,22 +1,13 @@
 // What a type is in a file: names and types, at compile time and at run time; and what visit() may hand out.
-#include <array>
 #include <complex>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "doctest/doctest.h"
 #include "onecopy/base/error.hpp"
 #include "onecopy/structs/structs.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 using onecopy::FormatError;
 using onecopy::OwningSpan;
-using onecopy::testing::ScratchFolder;
 
 namespace {
 
@@ -179,19 +170,16 @@ TEST_CASE("fields are counted and named, twenty-six of them too") {
 }
 
 TEST_CASE("visit() may list members only, once, under names that paths can have") {
-  CHECK(refusal<0>() ==
-        "visit() lists '0', which is not a member of the object: a local variable, or something behind a pointer");
+  CHECK(refusal<0>().find("'0', which is not a member") != std::string::npos);
   CHECK(refusal<1>() == refusal<0>());
-  CHECK(refusal<2>() == "visit() names a field 'a.b'; '.', '[', ']', '?' and '#' have a meaning in paths");
-  CHECK(refusal<3>() == "visit() lists 'x' twice");
+  CHECK(refusal<2>().find("'a.b'") != std::string::npos);
+  CHECK(refusal<3>().find("'x' twice") != std::string::npos);
 }
 
-TEST_CASE("visit() lists the same fields for every element of a sequence") {
-  const ScratchFolder folder;
+TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder, "visit() lists the same fields for every element of a sequence") {
   std::vector<Wrong<4>> elements(3);
   elements[2].number_ = 1;
-  CHECK_THROWS_WITH_AS(onecopy::save(folder / "x", elements),
-                       "'value[]': visit() lists other fields for one element than for the first", FormatError);
+  CHECK_THROWS_WITH_AS(onecopy::save(folder / "x", elements), doctest::Contains("'value[]'"), FormatError);
   CHECK(folder.file_count() == 0);
 }
 
@@ -199,8 +187,7 @@ TEST_CASE("a base class is visited by the class that has it") {
   CHECK(to_string(onecopy::schema<Derived>()) == "id  U32\n1   U64[]\n");
 }
 
-TEST_CASE("allowed padding is written as zeros") {
-  const ScratchFolder folder;
+TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder, "allowed padding is written as zeros") {
   std::vector<Padded> nodes(100);
   std::memset(nodes.data(), 0xAA, nodes.size() * sizeof(Padded));
   for (auto& node : nodes) node = {1, 2, 3};
@@ -219,7 +206,7 @@ TEST_CASE("an alignas on a member, which a schema could not tell, is refused") {
     std::array<std::uint32_t, 3> rest;
     std::array<std::uint32_t, 3> filler;
   };
-  const ScratchFolder folder;
+  const onecopy::testing::ScratchFolder folder;
   if constexpr (onecopy::structs::used_bytes<Moved>() == sizeof(Moved))
     CHECK_THROWS_AS(onecopy::save(folder / "x", std::vector<Moved>(1)), FormatError);
 }

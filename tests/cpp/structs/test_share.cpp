@@ -4,14 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "doctest/doctest.h"
 #include "onecopy/base/error.hpp"
 #include "onecopy/structs/structs.hpp"
+#include "precompiled.hpp"
 
 using onecopy::OwningSpan;
 
@@ -51,11 +46,8 @@ TEST_CASE("the descriptor opens as the same type, and as another it is refused")
   CHECK(again->words == shared->words);
   const auto copied = onecopy::open<Index>(shared.descriptor(), "copy", {.mode = onecopy::Mode::copy});
   CHECK(copied->words == shared->words);
-  CHECK_THROWS_WITH_AS(
-      onecopy::open<std::vector<int>>(shared.descriptor(), "the index"),
-      "the index: 'value': the file has no such field (it has 'seed': U64, which the program does not), "
-      "the program expects I32[]",
-      onecopy::FormatError);
+  CHECK_THROWS_WITH_AS(onecopy::open<std::vector<int>>(shared.descriptor(), "the index"),
+                       doctest::Contains("the index: 'value'"), onecopy::FormatError);
   CHECK_THROWS_AS(onecopy::open<Index>(-1), onecopy::OsError);
 }
 

@@ -1,23 +1,13 @@
 // A value with everything in it goes into a file and comes back the same, mapped and copied, whole and in parts.
-#include <array>
-#include <cstdint>
-#include <limits>
-#include <map>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "doctest/doctest.h"
 #include "onecopy/base/error.hpp"
 #include "onecopy/structs/structs.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 using onecopy::Mode;
 using onecopy::open;
 using onecopy::OwningSpan;
 using onecopy::save;
-using onecopy::testing::ScratchFolder;
 
 namespace {
 
@@ -153,9 +143,7 @@ auto opened_part(const std::filesystem::path& path, const onecopy::OpenOptions& 
 
 }  // namespace
 
-TEST_CASE("what was saved is what is opened, mapped and copied") {
-  const ScratchFolder folder;
-  const auto path = folder / "index.oc";
+TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "what was saved is what is opened, mapped and copied") {
   for (const Index& index : {full(), Index{}}) {
     const std::uint64_t bytes = save(path, index);
     CHECK(bytes == std::filesystem::file_size(path));
@@ -170,9 +158,7 @@ TEST_CASE("what was saved is what is opened, mapped and copied") {
   }
 }
 
-TEST_CASE("spans of plain elements look into the mapping, and keep it alive") {
-  const ScratchFolder folder;
-  const auto path = folder / "index.oc";
+TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "spans of plain elements look into the mapping, and keep it alive") {
   save(path, full());
   OwningSpan<std::uint64_t> kept;
   {
@@ -190,9 +176,8 @@ TEST_CASE("spans of plain elements look into the mapping, and keep it alive") {
   CHECK(kept == OwningSpan<std::uint64_t>(count_up(1000)));
 }
 
-TEST_CASE("every span starts where aligned loads may, and code may over-read a little behind the last") {
-  const ScratchFolder folder;
-  const auto path = folder / "index.oc";
+TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
+                  "every span starts where aligned loads may, and code may over-read a little behind the last") {
   save(path, full());
   const auto file = open<Index>(path);
   const auto& index = file.arrays().index();
@@ -205,9 +190,7 @@ TEST_CASE("every span starts where aligned loads may, and code may over-read a l
   CHECK(std::filesystem::file_size(path) >= end + 64);
 }
 
-TEST_CASE("the report says what was looked at, and what had to be made") {
-  const ScratchFolder folder;
-  const auto path = folder / "index.oc";
+TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "the report says what was looked at, and what had to be made") {
   save(path, full());
   const auto file = open<Index>(path);
   const auto& report = file.report();
@@ -218,9 +201,7 @@ TEST_CASE("the report says what was looked at, and what had to be made") {
   CHECK_FALSE(report.warmed);
 }
 
-TEST_CASE("one member can be warmed, evicted, verified and opened alone") {
-  const ScratchFolder folder;
-  const auto path = folder / "index.oc";
+TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "one member can be warmed, evicted, verified and opened alone") {
   save(path, full());
   const auto file = open<Index>(path);
   CHECK(file.path<&Index::rank>() == "rank");
@@ -250,9 +231,7 @@ TEST_CASE("one member can be warmed, evicted, verified and opened alone") {
   CHECK(opened_part<&Index::names>(path, {.mode = Mode::copy, .verify = true}) == full().names);
 }
 
-TEST_CASE("what has no fields is saved too") {
-  const ScratchFolder folder;
-  const auto path = folder / "value.oc";
+TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "what has no fields is saved too") {
   save(path, count_up(7));
   CHECK(opened<std::vector<std::uint64_t>>(path) == count_up(7));
   CHECK(opened<OwningSpan<std::uint64_t>>(path) == OwningSpan<std::uint64_t>(count_up(7)));

@@ -1,24 +1,13 @@
 // Damaged files: 10,000 flipped bits and truncations at every 4 KiB. No crash, whatever is touched afterwards (this is
 // built with address and undefined-behaviour sanitizers), and verify() finds every one.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <fstream>
-#include <optional>
-#include <random>
-#include <string>
-#include <vector>
-
-#include "doctest/doctest.h"
 #include "onecopy/base/error.hpp"
 #include "onecopy/structs/structs.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 using onecopy::open;
 using onecopy::OwningSpan;
 using onecopy::save;
-using onecopy::testing::ScratchFolder;
 
 namespace {
 
@@ -78,36 +67,26 @@ std::uint64_t touch(const Table& table) {
   return sum;
 }
 
-enum class Result { refused, opened };
+constexpr onecopy::OpenOptions mapped{.mode = onecopy::Mode::map};
+constexpr onecopy::OpenOptions copied{.mode = onecopy::Mode::copy};
+constexpr onecopy::OpenOptions verified{.verify = true, .threads = 1};
 
-Result try_open(const std::filesystem::path& path, onecopy::Mode mode) {
+bool opens(const std::filesystem::path& path, const onecopy::OpenOptions& options) {
   try {
-    const auto file = open<Table>(path, {.mode = mode});
+    const auto file = open<Table>(path, options);
     volatile std::uint64_t sum = touch(*file);
     static_cast<void>(sum);
-    return Result::opened;
+    return true;
   } catch (const onecopy::FormatError&) {
   } catch (const onecopy::OsError&) {
-  }
-  return Result::refused;
-}
-
-bool verify_finds(const std::filesystem::path& path) {
-  try {
-    static_cast<void>(open<Table>(path, {.verify = true, .threads = 1}));
-  } catch (const onecopy::FormatError&) {
-    return true;
-  } catch (const onecopy::OsError&) {
-    return true;
   }
   return false;
 }
 
 }  // namespace
 
-TEST_CASE("10,000 flipped bits: an error or a value, never a crash, and verify finds each") {
-  const ScratchFolder folder;
-  const auto path = folder / "table.oc";
+TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
+                  "10,000 flipped bits: an error or a value, never a crash, and verify finds each") {
   save(path, table(200));
   const auto good = onecopy::testing::read_file(path);
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -121,42 +100,40 @@ TEST_CASE("10,000 flipped bits: an error or a value, never a crash, and verify f
   for (int round = 0; round < 10'000; ++round) {
     const std::size_t at = random() % good.size();
     put(at, good[at] ^ static_cast<std::byte>(1U << random() % 8));
-    refused += try_open(path, round % 2 == 0 ? onecopy::Mode::map : onecopy::Mode::copy) == Result::refused ? 1 : 0;
-    missed += verify_finds(path) ? 0 : 1;
+    refused += opens(path, round % 2 == 0 ? mapped : copied) ? 0 : 1;
+    missed += opens(path, verified) ? 1 : 0;
     put(at, good[at]);
   }
   CHECK(missed == 0);
   CHECK(refused > 0);
-  CHECK(try_open(path, onecopy::Mode::map) == Result::opened);
-  CHECK_FALSE(verify_finds(path));
+  CHECK(opens(path, mapped));
+  CHECK(opens(path, verified));
 }
 
-TEST_CASE("a file that was cut at any 4 KiB, or at its last bytes, is refused") {
-  const ScratchFolder folder;
-  const auto path = folder / "table.oc";
+TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
+                  "a file that was cut at any 4 KiB, or at its last bytes, is refused") {
   save(path, table(100'000));
   const auto good = onecopy::testing::read_file(path);
   for (std::size_t size = 0; size < good.size(); size += 4096) {
     std::filesystem::resize_file(path, good.size());
-    folder.write("table.oc", std::span(good).first(size));
-    CHECK(try_open(path, onecopy::Mode::map) == Result::refused);
-    CHECK(try_open(path, onecopy::Mode::copy) == Result::refused);
+    folder.write("file.oc", std::span(good).first(size));
+    CHECK_FALSE(opens(path, mapped));
+    CHECK_FALSE(opens(path, copied));
   }
-  folder.write("table.oc", std::span(good).first(good.size() - 1));
-  CHECK(try_open(path, onecopy::Mode::map) == Result::refused);
-  folder.write("table.oc", good);
-  CHECK(try_open(path, onecopy::Mode::map) == Result::opened);
+  folder.write("file.oc", std::span(good).first(good.size() - 1));
+  CHECK_FALSE(opens(path, mapped));
+  folder.write("file.oc", good);
+  CHECK(opens(path, mapped));
 }
 
-TEST_CASE("verifying a whole file checks its readable tail too, where that has a block of its own") {
-  const ScratchFolder folder;
-  const auto path = folder / "value.oc";
+TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
+                  "verifying a whole file checks its readable tail too, where that has a block of its own") {
   constexpr std::size_t block = std::size_t{2} << 20U;
   save(path, std::vector<std::uint8_t>(block - 4096));
   auto bytes = onecopy::testing::read_file(path);
   REQUIRE(bytes.size() == block + 64);
   bytes.back() ^= std::byte{1};
-  folder.write("value.oc", bytes);
+  folder.write("file.oc", bytes);
   const auto file = open<OwningSpan<std::uint8_t>>(path);
   CHECK_THROWS_AS(file.verify(), onecopy::ChecksumError);
   CHECK_THROWS_AS(open<OwningSpan<std::uint8_t>>(path, {.verify = true}), onecopy::ChecksumError);

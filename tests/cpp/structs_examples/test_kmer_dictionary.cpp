@@ -1,22 +1,14 @@
 // The twin: an unordered_map of k-mers as strings of letters; the reverse complement letter by letter.
-#include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <memory>
 #include <sstream>
-#include <stdexcept>
-#include <string>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "back_end.hpp"
-#include "doctest/doctest.h"
 #include "genome.hpp"
 #include "in_every_mode.hpp"
 #include "kmer_dictionary.hpp"
+#include "precompiled.hpp"
 
 using example::Contig;
 using example::Hit;

@@ -1,12 +1,6 @@
 // The twin: a std::vector<bool>, and counting.
-#include <cstdint>
-#include <random>
-#include <stdexcept>
-#include <utility>
-#include <vector>
-
-#include "doctest/doctest.h"
 #include "in_every_mode.hpp"
+#include "precompiled.hpp"
 #include "rank_select.hpp"
 
 using example::RankSelect;

@@ -1,13 +1,8 @@
 // The twin: a std::map<std::string, number>.
-#include <cstdint>
-#include <map>
-#include <random>
 #include <set>
-#include <string>
-#include <vector>
 
-#include "doctest/doctest.h"
 #include "in_every_mode.hpp"
+#include "precompiled.hpp"
 #include "string_dictionary.hpp"
 
 using example::StringDictionary;
