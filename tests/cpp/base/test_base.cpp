@@ -1,17 +1,5 @@
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <functional>
 #include <future>
-#include <limits>
-#include <memory>
-#include <random>
-#include <stdexcept>
-#include <string_view>
-#include <thread>
-#include <vector>
 
 #include "base/numbers.hpp"
 #include "base/rounding.hpp"
@@ -23,6 +11,7 @@
 #include "onecopy/base/interrupt.hpp"
 #include "onecopy/base/pieces.hpp"
 #include "onecopy/base/version.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {

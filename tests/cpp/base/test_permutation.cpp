@@ -1,12 +1,5 @@
 #include "onecopy/base/permutation.hpp"
-
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cstdint>
-#include <limits>
-#include <span>
-#include <stdexcept>
+#include "precompiled.hpp"
 
 namespace onecopy {
 namespace {

@@ -1,4 +1,3 @@
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -8,17 +7,15 @@
 
 #include <chrono>
 #include <numeric>
-#include <thread>
-#include <vector>
 
 #include "back_end.hpp"
 #include "os/os.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy::os {
 
-TEST_CASE("reading stops at the end of the file and says how much there was") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "reading stops at the end of the file and says how much there was") {
   const auto path = folder.write("data", testing::random_bytes(100));
   const auto fd = open_read(path.string());
   REQUIRE(fd);
@@ -28,8 +25,7 @@ TEST_CASE("reading stops at the end of the file and says how much there was") {
   CHECK(read_at(fd.value.get(), into, 1'000'000).value == 0);
 }
 
-TEST_CASE("a missing file, a folder and a FIFO are distinguished without waiting") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "a missing file, a folder and a FIFO are distinguished without waiting") {
   CHECK(open_read((folder / "missing").string()).error == ENOENT);
   CHECK(facts_of(folder.path().string()).value.kind == FileKind::folder);
   const auto fifo = (folder / "fifo").string();
@@ -39,8 +35,8 @@ TEST_CASE("a missing file, a folder and a FIFO are distinguished without waiting
   CHECK(facts_of(fd.value.get()).value.kind == FileKind::other);
 }
 
-TEST_CASE("a claim is of the open file: the same process is refused through another, and can ask") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "a claim is of the open file: the same process is refused through another, and can ask") {
   const auto path = (folder / "claim").string();
   auto first = open_or_create(path);
   const auto second = open_existing(path);
@@ -57,8 +53,7 @@ TEST_CASE("a claim is of the open file: the same process is refused through anot
   CHECK(try_claim(second.value.get()) == 0);
 }
 
-TEST_CASE("functions that do not follow a symbolic link report it") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "functions that do not follow a symbolic link report it") {
   folder.write("file", testing::random_bytes(3));
   std::filesystem::create_symlink("file", folder / "link");
   const auto link = (folder / "link").string();
@@ -76,8 +71,7 @@ TEST_CASE("functions that do not follow a symbolic link report it") {
   CHECK(facts_of((folder / "shared").string()).value.permissions == 0750);
 }
 
-TEST_CASE("a lock is released by the death of its owner") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "a lock is released by the death of its owner") {
   const auto path = folder.write("lock", testing::random_bytes(1)).string();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -101,8 +95,7 @@ TEST_CASE("a lock is released by the death of its owner") {
   CHECK(try_lock(fd.value.get()) == 0);
 }
 
-TEST_CASE("moving a descriptor leaves one owner") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "moving a descriptor leaves one owner") {
   const auto path = folder.write("data", testing::random_bytes(1)).string();
   auto first = std::move(open_read(path).value);
   const int number = first.get();
@@ -113,8 +106,8 @@ TEST_CASE("moving a descriptor leaves one owner") {
   CHECK(::fcntl(number, F_GETFD) == -1);  // closed by the assignment
 }
 
-TEST_CASE("a small text file is read whole, a large one up to 8 KiB, and a missing one is empty") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "a small text file is read whole, a large one up to 8 KiB, and a missing one is empty") {
   const auto path = folder.write("data", testing::random_bytes(9000)).string();
   CHECK(read_text(path).size() == 8192);
   std::filesystem::resize_file(path, 5);
@@ -132,8 +125,8 @@ TEST_CASE("reserved addresses read as zeros and can be given back in parts") {
   unmap(reserved.value + page_size(), 3 * page_size());
 }
 
-TEST_CASE("what is written through a shared mapping is in the file, and its time can be put back") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "what is written through a shared mapping is in the file, and its time can be put back") {
   const auto fd = open_or_create((folder / "data").string());
   REQUIRE(fd);
   const std::size_t size = 2 * page_size();

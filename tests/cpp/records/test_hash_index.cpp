@@ -1,19 +1,11 @@
 // Hashes of keys; that every key is found is in tests/python/records/test_records_dict.py.
 #include "onecopy/records/hash_index.hpp"
 
-#include <doctest/doctest.h>
-
-#include <array>
 #include <cmath>
-#include <functional>
-#include <limits>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "file_of.hpp"
 #include "onecopy/base/error.hpp"
+#include "precompiled.hpp"
 
 namespace onecopy {
 namespace {

@@ -1,13 +1,7 @@
 // Dicts: their keys, the order of them, and which are records at all.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "built.hpp"
 #include "onecopy/base/error.hpp"
+#include "precompiled.hpp"
 
 namespace onecopy {
 
@@ -115,8 +109,7 @@ TEST_CASE("shapes are numbered in U8, U16 and U32") {
   CHECK(most.value(most.schema().rows, "records.0", 65536) == "{f16: True}");
 }
 
-TEST_CASE("dicts whose keys are data are no records") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "dicts whose keys are data are no records") {
   Builder builder({.spool = folder.path(), .container = "list", .metadata = {}});
   Column& rows = builder.rows();
   std::vector<std::string> names;
@@ -142,24 +135,24 @@ TEST_CASE("dicts whose keys are data are no records") {
 }
 
 TEST_CASE("a key twice, a tuple with a hole and a dict with more keys than values are refused") {
-  CHECK_THROWS_WITH_AS(rows_of([](Column& rows) {
-                         auto& row = rows.record();
-                         row.field("a").null();
-                         row.field("a");
-                       }),
-                       "rows: a dict with the key 'a' twice", FormatError);
-  CHECK_THROWS_AS(rows_of([](Column& rows) {
-                    auto& pair = rows.fixed(2);
-                    pair.at(0).null();
-                    pair.end();
-                  }),
-                  FormatError);
-  CHECK_THROWS_AS(rows_of([](Column& rows) {
-                    auto& map = rows.map();
-                    map.keys().null();
-                    map.end();
-                  }),
-                  FormatError);
+  const auto key_twice = [](Column& rows) {
+    auto& row = rows.record();
+    row.field("a").null();
+    row.field("a");
+  };
+  const auto hole = [](Column& rows) {
+    auto& pair = rows.fixed(2);
+    pair.at(0).null();
+    pair.end();
+  };
+  const auto key_alone = [](Column& rows) {
+    auto& map = rows.map();
+    map.keys().null();
+    map.end();
+  };
+  CHECK_THROWS_WITH_AS(rows_of(key_twice), doctest::Contains("'a' twice"), FormatError);
+  CHECK_THROWS_AS(rows_of(hole), FormatError);
+  CHECK_THROWS_AS(rows_of(key_alone), FormatError);
 }
 
 }  // namespace onecopy

@@ -1,14 +1,7 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <optional>
-#include <vector>
-
 #include "onecopy/base/error.hpp"
 #include "onecopy/scratch/scratch_file.hpp"
 #include "os/os.hpp"
+#include "precompiled.hpp"
 #include "scratch/direct_writes.hpp"
 #include "scratch_folder.hpp"
 
@@ -56,8 +49,8 @@ TEST_CASE("the whole pages of a range lie in it, and all bytes beside them are l
     }
 }
 
-TEST_CASE("what is written directly is what is read, wherever it begins and whatever was there") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "what is written directly is what is read, wherever it begins and whatever was there") {
   const std::uint64_t page = os::page_size();
   for (const auto cap : {std::optional<std::uint64_t>{}, std::optional<std::uint64_t>{mib}}) {
     auto scratch = ScratchFile::create(3 * mib, {.folder = folder.path(), .head = page, .max_resident = cap});
@@ -82,8 +75,7 @@ TEST_CASE("what is written directly is what is read, wherever it begins and what
   }
 }
 
-TEST_CASE("nothing of what is written directly stays in memory") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "nothing of what is written directly stays in memory") {
   auto scratch = ScratchFile::create(4 * mib, {.folder = folder.path()});
   for (const std::uint64_t behind : {std::uint64_t{0}, std::uint64_t{64}})  // past the page cache, and through it
     for (std::uint64_t at = 0; at < 4 * mib; at += mib)

@@ -1,13 +1,5 @@
-#include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <cstring>
-#include <functional>
-#include <thread>
-#include <vector>
 
 #include "back_end.hpp"
 #include "onecopy/base/error.hpp"
@@ -15,6 +7,7 @@
 #include "onecopy/scratch/scratch.hpp"
 #include "onecopy/scratch/scratch_file.hpp"
 #include "os/os.hpp"
+#include "precompiled.hpp"
 #include "pretend_pages.hpp"
 #include "scratch/place.hpp"
 #include "scratch_folder.hpp"
@@ -41,8 +34,8 @@ int error_of(const std::function<void()>& call) {
 
 }  // namespace
 
-TEST_CASE("a scratch file is zeros that can be written, in a file that no folder shows") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "a scratch file is zeros that can be written, in a file that no folder shows") {
   auto scratch = scratch_in(folder, 100'000, {.name = "canvas"});
   CHECK(folder.file_count() == 0);
   CHECK(scratch.bytes().size() == 100'000);
@@ -62,8 +55,7 @@ TEST_CASE("a scratch file is zeros that can be written, in a file that no folder
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE("its space is reserved, and not where it is asked not to be") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "its space is reserved, and not where it is asked not to be") {
   const auto space_of = [](const ScratchFile& file) {
     struct stat status{};
     REQUIRE(::fstat(file.descriptor(), &status) == 0);
@@ -84,8 +76,7 @@ TEST_CASE("a folder on another machine is no place for scratch files") {
   CHECK(obstacle_of({os::Storage::remote, "nfs"}).find("nfs") != std::string::npos);
 }
 
-TEST_CASE("sizes and ranges that cannot be are errors") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "sizes and ranges that cannot be are errors") {
   CHECK(error_of([&] { (void)scratch_in(folder, 1, {.head = 100}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch_in(folder, 1, {.max_resident = mib - 1}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch_in(folder, UINT64_MAX); }) == EFBIG);
@@ -102,8 +93,7 @@ TEST_CASE("sizes and ranges that cannot be are errors") {
   CHECK(error_of([&] { (void)scratch.prefetch(std::array{ByteRange{0, 1001}}); }) == EINVAL);
 }
 
-TEST_CASE("nothing at all can be a scratch file, but not be sealed") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "nothing at all can be a scratch file, but not be sealed") {
   auto scratch = scratch_in(folder, 0);
   CHECK(scratch.bytes().empty());
   scratch.copy_in(0, {});
@@ -113,8 +103,7 @@ TEST_CASE("nothing at all can be a scratch file, but not be sealed") {
   CHECK(error_of([&] { (void)scratch.seal(); }) == EINVAL);
 }
 
-TEST_CASE("rows of a block are put at their places") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "rows of a block are put at their places") {
   auto scratch = scratch_in(folder, 1000);
   const auto some = testing::random_bytes(30);
   scratch.copy_in(5, 100, 3, some);
@@ -130,8 +119,8 @@ TEST_CASE("rows of a block are put at their places") {
   CHECK(scratch.bytes()[409] == std::byte{0});
 }
 
-TEST_CASE("rows that are released one after the other leave nothing behind" * testing::linux_only()) {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "rows that are released one after the other leave nothing behind" * testing::linux_only()) {
   constexpr std::uint64_t row = 300'000;
   auto scratch = scratch_in(folder, 128 * row, {.head = 2 * page});
   if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
@@ -142,8 +131,8 @@ TEST_CASE("rows that are released one after the other leave nothing behind" * te
   CHECK(testing::same_bytes(scratch.bytes(), content));
 }
 
-TEST_CASE("what is brought in keeps to the cap, together with what is there" * testing::linux_only()) {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "what is brought in keeps to the cap, together with what is there" * testing::linux_only()) {
   auto scratch = scratch_in(folder, 32 * mib, {.max_resident = 8 * mib});
   scratch.fill({0, 32 * mib}, std::byte{3});
   if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
@@ -155,9 +144,9 @@ TEST_CASE("what is brought in keeps to the cap, together with what is there" * t
   CHECK(std::ranges::all_of(scratch.bytes(), [](std::byte one) { return one == std::byte{3}; }));
 }
 
-TEST_CASE("max_resident holds for what is written through the kernel, and for what was written past it before" *
-          testing::linux_only()) {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "max_resident holds for what is written through the kernel, and for what was written past it before" *
+                      testing::linux_only()) {
   constexpr std::uint64_t cap = 8 * mib;
   constexpr std::uint64_t size = 64 * mib;
   auto scratch = scratch_in(folder, size, {.head = 2 * page, .max_resident = cap});
@@ -195,9 +184,9 @@ TEST_CASE("max_resident holds for what is written through the kernel, and for wh
   CHECK(testing::same_bytes(scratch.bytes(), content));
 }
 
-TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and for raw writes" *
-          testing::linux_only()) {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "a sealed file is read-only for all: here, through its descriptor, and for raw writes" *
+                      testing::linux_only()) {
   auto scratch = scratch_in(folder, mib, {.head = page});
   const auto content = testing::random_bytes(mib);
   scratch.copy_in(0, content);
@@ -213,9 +202,7 @@ TEST_CASE("a sealed file is read-only for all: here, through its descriptor, and
   CHECK(again.bytes().size() == mib);
 }
 
-TEST_CASE("what is sealed becomes a file in place, whole, or not at all") {
-  const testing::ScratchFolder folder;
-  const auto path = folder / "image";
+TEST_CASE_FIXTURE(testing::AtScratchPath, "what is sealed becomes a file in place, whole, or not at all") {
   auto scratch = scratch_in(folder, 10'000, {.head = page});
   const auto content = testing::random_bytes(10'000);
   const auto head = testing::random_bytes(page, 2);
@@ -243,8 +230,8 @@ TEST_CASE("what is sealed becomes a file in place, whole, or not at all") {
   }
 }
 
-TEST_CASE("an array has whole pages before it, whatever their size, and becomes a file of arrays in place") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "an array has whole pages before it, whatever their size, and becomes a file of arrays in place") {
   const ArraySpec spec{"data", DType::u8, {10'000}};
   const auto content = testing::random_bytes(10'000);
   for (const std::size_t size : testing::possible_pages()) {
@@ -268,8 +255,7 @@ TEST_CASE("an array has whole pages before it, whatever their size, and becomes 
   }
 }
 
-TEST_CASE("a matrix of values is its rows") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "a matrix of values is its rows") {
   Scratch<std::uint16_t> canvas({30, 40}, {.folder = folder.path()});
   for (std::size_t y = 0; y < canvas.rows(); ++y) std::ranges::fill(canvas.row(y), static_cast<std::uint16_t>(y));
   const std::vector<std::uint16_t> two(80, 500);

@@ -1,9 +1,6 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <deque>
-#include <random>
 
+#include "precompiled.hpp"
 #include "scratch/write_queue.hpp"
 
 namespace onecopy {
