@@ -63,3 +63,19 @@ def listed_by_mist() -> dict[str, tuple[int, int]]:
     text = (MIST / "global-positions-1.txt").read_text()
     found = re.findall(r"file: (\S+);.*position: \((\d+), (\d+)\)", text)
     return {name: (int(y), int(x)) for name, x, y in sorted(found)}
+
+
+def read_back(path: Path) -> np.ndarray:
+    """Return the pixels of a mosaic as the library of its format reads them."""
+    if path.suffix == ".zarr":
+        from zarr import open_array
+
+        return open_array(path, mode="r")[:]
+    if path.suffix in (".tif", ".tiff"):
+        from tifffile import imread
+
+        return imread(path)
+    from onecopy import open as open_arrays
+
+    with open_arrays(path, verify=True) as file:
+        return np.array(file["data"])

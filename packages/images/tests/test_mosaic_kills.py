@@ -3,7 +3,6 @@
 30 rounds of killing; with ONECOPY_TORTURE=1, 500.
 """
 
-import importlib
 import random
 import re
 import signal
@@ -18,14 +17,14 @@ import numpy as np
 import pytest
 from tests.support.announcing import Announcing
 from tests.support.children import fork, status_of
-from tests.support.images import noise
+from tests.support.images import noise, read_back
 from tests.support.rounds import rounds
 from tests.support.seccomp import refuse
 from tests.support.writing import KILL, RENAMES
 
 import onecopy as oc
 
-tifffile = pytest.importorskip("tifffile")
+pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")
 
 ROUNDS = rounds(30, 500)
@@ -65,14 +64,7 @@ class Stitching:
         return True
 
     def is_right(self) -> bool:
-        """Read the output with the library that the format belongs to, and compare."""
-        if self.path.suffix == ".oc":
-            with oc.open(self.path) as file:
-                (array,) = file.values()
-                return np.array_equal(array, self.expected)
-        if self.path.suffix == ".tif":
-            return np.array_equal(tifffile.imread(self.path), self.expected)
-        return np.array_equal(importlib.import_module("zarr").open(self.path, mode="r")[:], self.expected)
+        return np.array_equal(read_back(self.path), self.expected)
 
     def names(self) -> set[str]:
         """List the folder; besides the output there may be hidden files only."""
