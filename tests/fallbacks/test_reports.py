@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.fallbacks.run import disable_huge_pages
+from tests.fallbacks.run import disable_huge_pages, refuse_list
 from tests.support.memory_group import NoMemoryGroupError, memory_group
 from tests.support.seccomp import refuse
 
@@ -52,28 +52,26 @@ def test_without_a_scan_of_pages_no_more_of_a_range_is_mapped_than_in_truth(cold
     assert told[-1] == truth[-1]  # smaps reports the whole mapping too
 
 
-def test_without_populating_it_is_read_and_the_report_has_the_reason(cold_file, cached, in_child):
+@pytest.mark.parametrize(
+    ("refused", "facts", "words"),
+    [
+        ("MADV_POPULATE_READ", {"mechanism": "read"}, "cannot populate"),
+        ("MADV_HUGEPAGE", {"huge": "unsupported"}, "2 MiB pages: unsupported"),
+    ],
+)
+def test_a_warm_without_an_advice_is_complete_and_the_report_has_the_reason(
+    cold_file, cached, in_child, refused, facts, words
+):
     path = cold_file(9 * MIB)
 
-    def warm() -> tuple[str, str, bool]:
-        refuse("MADV_POPULATE_READ")
-        report = oc.warm(path)
-        return report.mechanism, report.reason, report.complete
+    def warm() -> tuple[dict[str, str | None], str, bool]:
+        refuse(refused)
+        report = oc.warm(path, huge="huge" in facts)
+        return {name: getattr(report, name) for name in facts}, report.reason, report.complete
 
-    mechanism, reason, complete = in_child(warm)
-    assert (mechanism, complete, cached(path)) == ("read", True, 9 * MIB)
-    assert "cannot populate" in reason
-
-
-def test_without_huge_pages_the_report_reports_so(cold_file, in_child):
-    def warm() -> tuple[str | None, str, bool]:
-        refuse("MADV_HUGEPAGE")
-        report = oc.warm(cold_file(9 * MIB), huge=True)
-        return report.huge, report.reason, report.complete
-
-    huge, reason, complete = in_child(warm)
-    assert (huge, complete) == ("unsupported", True)
-    assert "2 MiB pages: unsupported" in reason
+    told, reason, complete = in_child(warm)
+    assert (told, complete, cached(path)) == (facts, True, 9 * MIB)
+    assert words in reason
 
 
 def test_with_huge_pages_off_for_the_process_everything_comes_in_small_ones(cold_file, cached, in_child):
@@ -90,25 +88,16 @@ def test_with_huge_pages_off_for_the_process_everything_comes_in_small_ones(cold
     assert cached(path) == 9 * MIB
 
 
-def test_without_unnamed_files_a_save_leaves_one_file(tmp_path, in_child):
+@pytest.mark.parametrize("refused", ["O_TMPFILE,linkat", "fallocate=EOPNOTSUPP,sync_file_range"])
+def test_without_unnamed_files_or_reservations_a_save_leaves_one_file(tmp_path, in_child, refused):
     def save() -> None:
-        refuse("O_TMPFILE", "linkat")
-        oc.save(tmp_path / "model", {"a": np.arange(9)})
-        oc.save(tmp_path / "model", {"a": np.arange(5)})
+        refuse_list(refused)
+        for count in (9, 5):
+            oc.save(tmp_path / "model", {"a": np.arange(count)})
 
     in_child(save)
     assert oc.open(tmp_path / "model")["a"].tolist() == [0, 1, 2, 3, 4]
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-def test_a_file_system_without_reservations_is_written_all_the_same(tmp_path, in_child):
-    def save() -> None:
-        refuse("fallocate", error=95)  # EOPNOTSUPP
-        refuse("sync_file_range")
-        oc.save(tmp_path / "model", {"a": np.arange(9)})
-
-    in_child(save)
-    assert oc.open(tmp_path / "model")["a"].tolist() == list(range(9))
 
 
 @pytest.mark.parametrize("refused", [["O_DIRECT"], ["cachestat"], ["O_DIRECT", "cachestat"], ["threads"]])
@@ -197,26 +186,18 @@ def group():
         pytest.skip(str(error))
 
 
-def test_in_a_small_control_group_a_larger_file_is_not_pushed_through_it(cold_file, group, in_child):
+def test_a_file_larger_than_its_control_group_is_not_pushed_through_it_and_can_be_read(cold_file, group, in_child):
     path = cold_file(160 * MIB)
 
-    def warm() -> tuple[bool, int, str | None, str]:
+    def warm_and_read() -> tuple[bool, int, str | None, str, int]:
         group()
         report = oc.warm(path)
-        return report.complete, report.filled, report.huge, report.reason
+        total = int(np.frombuffer(oc.Mapping(path).view(), np.uint8).sum())
+        return report.complete, report.filled, report.huge, report.reason, total
 
-    complete, filled, huge, reason = in_child(warm)
+    complete, filled, huge, reason, total = in_child(warm_and_read)
     assert (complete, huge) == (False, None)
     assert 0 < filled <= 64 * MIB
     assert "160.0 MiB is more than half of the 6" in reason  # what the group has left of its 64 MiB
     assert "stopped at" in reason
-
-
-def test_in_a_small_control_group_a_larger_file_is_read_through_its_mapping(cold_file, group, in_child):
-    path = cold_file(160 * MIB)
-
-    def read() -> int:
-        group()
-        return int(np.frombuffer(oc.Mapping(path).view(), np.uint8).sum())
-
-    assert in_child(read) == int(np.frombuffer(path.read_bytes(), np.uint8).sum(dtype=np.int64))
+    assert total == int(np.frombuffer(path.read_bytes(), np.uint8).sum(dtype=np.int64))
