@@ -1,8 +1,6 @@
-// What is appended is what the file holds, checked by a reader that reads one value at a time.
-
-#include <bit>
-
-#include "built.hpp"
+// What the builder of rows refuses, and what needs C++; what comes back is in
+// tests/python/records/test_record_columns.py.
+#include "file_of.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/builder.hpp"
 #include "onecopy/records/json_import.hpp"
@@ -10,152 +8,33 @@
 
 namespace onecopy {
 
+using records::Builder;
 using records::Column;
-using records::TypeKind;
-using testing::append_list;
-using testing::built;
-using testing::bytes_of;
-using testing::dtype_of;
-using testing::rows_of;
-using testing::tensors_of;
+using testing::file_of;
 
 TEST_CASE("no rows, and rows that are all None, have no buffers") {
-  const auto none = built([](Column&) {});
-  CHECK(none.rows() == "[]");
-  CHECK(tensors_of(none) == 0);
-  const auto nulls = built([](Column& rows) { rows.nulls(3); });
-  CHECK(nulls.rows() == "[None, None, None]");
-  CHECK(nulls.schema().rows.kind == TypeKind::null);
-  CHECK(tensors_of(nulls) == 0);
-}
-
-TEST_CASE("every leaf comes back, alone and with None before, between and behind") {
-  const std::vector<std::pair<std::function<void(Column&)>, std::string>> leaves{
-      {[](Column& c) { c.boolean(true); }, "True"},
-      {[](Column& c) { c.boolean(false); }, "False"},
-      {[](Column& c) { c.integer(-7); }, "-7"},
-      {[](Column& c) { c.real(-0.0); }, "-0f"},
-      {[](Column& c) { c.text("h\xC3\xA9"); }, "'h\xC3\xA9'"},
-      {[](Column& c) { c.text(""); }, "''"},
-      {[](Column& c) { c.bytes(bytes_of(std::string_view("\0\1", 2))); }, std::string("b'\0\1'", 5)},
-      {[](Column& c) { c.bigint(bytes_of("\1\2\3\4\5\6\7\10\11")); }, "bigint:010203040506070809"},
-      {[](Column& c) { append_list(c, {1, 2}); }, "[1, 2]"},
-      {[](Column& c) { append_list(c, {}); }, "[]"},
-      {[](Column& c) { c.extension("date").text("x"); }, "date<'x'>"},
-      {[](Column& c) { c.extension("date").null(); }, "date<None>"},
-      {[](Column& c) { c.fixed(0).end(); }, "()"},
-      {[](Column& c) { c.record().end(); }, "{}"},
-      {[](Column& c) { c.map().end(); }, "map[]"},
-      {[](Column& c) { c.tuple().end(); }, "tuple[]"},
-  };
-  for (const auto& [append, text] : leaves) {
-    CHECK(rows_of(append) == "[" + text + "]");
-    CHECK(rows_of([&](Column& rows) {
-            rows.null();
-            append(rows);
-            rows.nulls(2);
-            append(rows);
-            rows.null();
-          }) == "[None, " + text + ", None, None, " + text + ", None]");
+  for (const std::uint64_t count : {0U, 3U}) {
+    const auto file = file_of([&](Column& rows) { rows.nulls(count); });
+    const Index& index = file.arrays().index();
+    CHECK(std::ranges::all_of(index.entries(), [&](const Entry& entry) { return index.is_filler(entry); }));
+    CHECK(file.rows().length == count);
   }
 }
 
-TEST_CASE("integers are as narrow as the column allows, at every boundary") {
-  std::int64_t narrower = -1;  // the most of the width before
-  for (const auto dtype : {DType::i8, DType::i16, DType::i32, DType::i64}) {
-    const std::int64_t most = INT64_MAX >> (64U - bits(dtype));
-    for (const std::int64_t value : {narrower + 1, -narrower - 2, most, -most - 1}) {
-      const auto reader = built([value](Column& rows) {
-        rows.integer(1);
-        rows.integer(value);
-      });
-      CHECK(reader.rows() == "[1, " + std::to_string(value) + "]");
-      CHECK(dtype_of(reader, "records.0.data") == dtype);
-    }
-    narrower = most;
+// In Python, rows of so many shapes are maps.
+TEST_CASE("more than 65,536 shapes are numbered in U32") {
+  for (const std::uint32_t shapes : {65536U, 65537U}) {  // all subsets of 17 fields, by the bits of a number
+    const auto file = file_of([shapes](Column& rows) {
+      for (std::uint32_t number = 0; number < shapes; ++number) {
+        auto& row = rows.record();
+        for (unsigned bit = 0; bit < 17; ++bit)
+          if ((number >> bit & 1U) != 0) row.field("f" + std::to_string(bit)).boolean(true);
+        row.end();
+      }
+    });
+    CHECK(file.arrays().entry("records.0.shape").dtype == (shapes == 65536 ? DType::u16 : DType::u32));
+    CHECK(file.rows().fields(shapes - 1).size() == (shapes == 65536 ? 16 : 1));
   }
-}
-
-TEST_CASE("integers and reals share a column as long as reals hold the integers") {
-  constexpr std::int64_t exact = std::int64_t{1} << 53U;
-  const auto both = [](std::vector<std::pair<bool, double>> values) {
-    return built([&](Column& rows) {
-      for (const auto& [integer, value] : values)
-        if (integer)
-          rows.integer(static_cast<std::int64_t>(value));
-        else
-          rows.real(value);
-    });
-  };
-  const double edge = static_cast<double>(exact);
-  const auto ints_first = both({{true, 1}, {true, -edge}, {false, 0.5}, {true, edge}});
-  CHECK(ints_first.rows() == "[1, -9007199254740992, 0.5f, 9007199254740992]");
-  const auto reals_first = both({{false, 2}, {false, 0.5}, {true, 2}});
-  CHECK(reals_first.rows() == "[2f, 0.5f, 2]");
-  for (const auto& mixed : {&ints_first, &reals_first}) CHECK(mixed->schema().rows.kind == TypeKind::number);
-  CHECK(both({{false, 2}, {false, 0.5}}).schema().rows.kind == TypeKind::real);
-  for (const std::int64_t wide : {exact + 1, -exact - 1, INT64_MAX, INT64_MIN}) {
-    const auto wide_late = built([wide](Column& rows) {
-      rows.real(0.5);
-      rows.integer(wide);
-      rows.integer(3);
-      rows.real(1.5);
-    });
-    CHECK(wide_late.rows() == "[0.5f, " + std::to_string(wide) + ", 3, 1.5f]");
-    CHECK(wide_late.schema().rows.kind == TypeKind::choice);
-    const auto wide_first = built([wide](Column& rows) {
-      rows.integer(wide);
-      rows.real(0.5);
-      rows.integer(3);
-    });
-    CHECK(wide_first.rows() == "[" + std::to_string(wide) + ", 0.5f, 3]");
-    CHECK(wide_first.schema().rows.children.at(0).kind == TypeKind::integer);
-  }
-}
-
-TEST_CASE("the bits of reals are kept") {
-  for (const std::uint64_t bits : std::initializer_list<std::uint64_t>{
-           0x7FF8000000000000U, 0xFFF8000000000123U, 0x7FF0000000000001U, 0x7FF0000000000000U, 0xFFF0000000000000U,
-           0x8000000000000000U, 0x0000000000000001U}) {
-    const auto reader = built([bits](Column& rows) {
-      rows.integer(1);  // so that they pass through the conversion too
-      rows.real(std::bit_cast<double>(bits));
-    });
-    std::uint64_t found = 0;
-    std::memcpy(&found, reader.file().bytes("records.0.data").data() + 8, sizeof(found));
-    CHECK(found == bits);
-  }
-}
-
-TEST_CASE("a second kind of value makes a choice, after any number of values and of None") {
-  for (const int before : {0, 1, 7, 8, 9, 64, 8191, 8192, 8193, 20000})
-    for (const int nulls : {0, 1, 9, 9000}) {
-      std::string expected;
-      const auto reader = built([&](Column& rows) {
-        rows.nulls(static_cast<std::uint64_t>(nulls));
-        for (int i = 0; i < nulls; ++i) expected += "None, ";
-        for (int i = 0; i < before; ++i) {
-          rows.integer(i);
-          expected += std::to_string(i) + ", ";
-        }
-        rows.text("x");
-        rows.null();
-        rows.integer(5);
-        rows.boolean(true);
-        rows.text("y");
-      });
-      CHECK(reader.rows() == "[" + expected + "'x', None, 5, True, 'y']");
-      CHECK(reader.schema().rows.kind == TypeKind::choice);
-      CHECK_FALSE(reader.schema().rows.nullable);
-      CHECK(dtype_of(reader, "records.0.tag") == DType::i8);
-      CHECK(dtype_of(reader, "records.0.offsets") == DType::i32);
-    }
-}
-
-TEST_CASE("an empty dict has pairs, though there is none") {
-  const auto reader = built([](Column&) {}, "dict");
-  CHECK(reader.schema().container == "dict");
-  CHECK(reader.schema().rows.kind == TypeKind::fixed);
 }
 
 TEST_CASE("what is too deep for any reader is not written") {
@@ -164,12 +43,12 @@ TEST_CASE("what is too deep for any reader is not written") {
     for (int i = 0; i < levels; ++i) at = &at->extension("E");
     at->integer(1);
   };
-  CHECK_NOTHROW(built([&](Column& rows) { nest(rows, 127); }));
-  CHECK_THROWS_AS(built([&](Column& rows) { nest(rows, 128); }), FormatError);
+  CHECK_NOTHROW(file_of([&](Column& rows) { nest(rows, 127); }));
+  CHECK_THROWS_AS(file_of([&](Column& rows) { nest(rows, 128); }), FormatError);
 }
 
 // With the sanitizers, a key that is read twice while it changes is a heap overrun in the sort.
-TEST_CASE("keys of JSON that another thread changes give rows or an error") {
+TEST_CASE_FIXTURE(testing::InScratchFolder, "keys of JSON that another thread changes give rows or an error") {
   constexpr std::size_t count = 2000;
   std::string text = "[{";
   std::vector<std::size_t> places;
@@ -184,9 +63,8 @@ TEST_CASE("keys of JSON that another thread changes give rows or an error") {
     for (std::size_t i = 1; !ends; i = i * 48271 % 2147483647)
       std::atomic_ref(text[places[i % count]]).store(i % 3 == 0 ? 'z' : 'a', std::memory_order_relaxed);
   });
-  const testing::ScratchFolder folder;
   for (int i = 0; i < 100; ++i) {
-    records::Builder builder({.spool = folder.path()});
+    Builder builder({.spool = folder.path()});
     try {
       records::import_json(std::as_bytes(std::span(text)), builder.rows());
     } catch (const FormatError&) {
@@ -196,10 +74,9 @@ TEST_CASE("keys of JSON that another thread changes give rows or an error") {
   writer.join();
 }
 
-TEST_CASE("dicts are maps where the types of records would not fit into a header") {
+TEST_CASE_FIXTURE(testing::InScratchFolder, "dicts are maps where the types of records would not fit into a header") {
   const std::string padding(200'000, 'k');
-  const testing::ScratchFolder folder;
-  records::Builder builder({.spool = folder.path()});
+  Builder builder({.spool = folder.path()});
   for (int row = 0; row < 40; ++row) {
     std::vector<std::string> names;
     for (int i = 0; i < 10; ++i) names.push_back(std::to_string(row * 10 + i) + padding);
@@ -218,6 +95,52 @@ TEST_CASE("dicts are maps where the types of records would not fit into a header
     }
   }
   CHECK(builder.finish() < 300'000'000);
+}
+
+TEST_CASE_FIXTURE(testing::InScratchFolder, "dicts whose keys are data are no records") {
+  Builder builder({.spool = folder.path(), .container = "list", .metadata = {}});
+  Column& rows = builder.rows();
+  std::vector<std::string> names;
+  for (int i = 0; i < 2000; ++i) names.push_back("key" + std::to_string(i));
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  const auto add = [&rows](std::span<const std::string_view> some) {
+    auto& row = rows.record();
+    for (const auto key : some) row.field(key).null();
+    row.end();
+  };
+  CHECK(rows.fits_record(std::span(keys).first(1024)));
+  CHECK_FALSE(rows.fits_record(std::span(keys).first(1025)));
+  add(std::span(keys).first(10));
+  CHECK(rows.fits_record(std::span(keys).subspan(10, 1014)));
+  CHECK_FALSE(rows.fits_record(std::span(keys).subspan(10, 1015)));
+  for (int i = 1; i < 64; ++i) add(std::span(keys).first(10));
+  CHECK(rows.fits_record(std::span(keys).subspan(10, 64)));
+  CHECK_FALSE(rows.fits_record(std::span(keys).subspan(10, 65)));
+  add(std::span(keys).subspan(10, 60));
+  CHECK(rows.fits_record(std::span(keys).subspan(5, 69)));
+  CHECK_FALSE(rows.fits_record(std::span(keys).subspan(5, 70)));
+  CHECK(rows.fits_record({}));
+}
+
+TEST_CASE("a key twice, a tuple with a hole and a dict with more keys than values are refused") {
+  const auto key_twice = [](Column& rows) {
+    auto& row = rows.record();
+    row.field("a").null();
+    row.field("a");
+  };
+  const auto hole = [](Column& rows) {
+    auto& pair = rows.fixed(2);
+    pair.at(0).null();
+    pair.end();
+  };
+  const auto key_alone = [](Column& rows) {
+    auto& map = rows.map();
+    map.keys().null();
+    map.end();
+  };
+  CHECK_THROWS_WITH_AS(file_of(key_twice), doctest::Contains("'a' twice"), FormatError);
+  CHECK_THROWS_AS(file_of(hole), FormatError);
+  CHECK_THROWS_AS(file_of(key_alone), FormatError);
 }
 
 }  // namespace onecopy
