@@ -1,17 +1,9 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <array>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "formats/numpy/npy_array.hpp"
 #include "formats/parsing.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/npy.hpp"
 #include "onecopy/formats/npz.hpp"
+#include "precompiled.hpp"
 #include "zip_of.hpp"
 
 namespace onecopy {
@@ -44,29 +36,6 @@ std::string npz_error_of(std::string_view file) {
 Numbers numbers(std::span<const std::uint64_t> some) { return {some.begin(), some.end()}; }
 
 }  // namespace
-
-TEST_CASE("a .npy file is one array, named 'array', of the bytes behind its header") {
-  const auto text = header("<f4", "(2, 3)");
-  for (const unsigned version : {1U, 2U, 3U}) {
-    const auto file = npy_file(text, std::string(24, 'x'), version);
-    CHECK(npy::is_npy(bytes_of(file)));
-    const auto index = npy::parse(bytes_of(file));
-    CHECK(index.container() == "npy");
-    CHECK(index.kind() == Kind::foreign);
-    REQUIRE(index.entries().size() == 1);
-    const Entry& entry = index.entries()[0];
-    CHECK(entry.name == "array");
-    CHECK(entry.dtype == DType::f32);
-    CHECK(entry.raw_type.empty());
-    CHECK(numbers(entry.shape) == Numbers{2, 3});
-    CHECK(entry.strides.empty());
-    CHECK(entry.offset == file.size() - 24);
-    CHECK(entry.length == 24);
-    CHECK(index.data_offset() == entry.offset);
-  }
-  CHECK(!npy::is_npy({}));
-  CHECK(!npy::is_npy(bytes_of("\x93NUMPX\1\1")));
-}
 
 TEST_CASE("the keys of a .npy header come in any order, with space and commas as Python has them") {
   for (const std::string_view text : {"{'shape':(),'descr':\"<i8\",'fortran_order':True}",
@@ -139,12 +108,6 @@ TEST_CASE("types of numpy are ours, or stay what numpy calls them") {
   }
 }
 
-TEST_CASE("objects and structured types are refused with the reason") {
-  CHECK(error_of(npy_file(header("|O", "(2,)"), "")) == "unsupported");
-  CHECK(error_of(npy_file("{'descr': [('a', '<f4'), ('b', '<i8')], 'fortran_order': False, 'shape': (2,)}", "")) ==
-        "unsupported");
-}
-
 TEST_CASE("every inconsistency in a .npy file is reported") {
   const auto with = [](std::string_view text) { return error_of(npy_file(text, "1234")); };
   CHECK(error_of("") == "not_this_format");
@@ -188,27 +151,6 @@ TEST_CASE("every inconsistency in a .npy file is reported") {
 TEST_CASE("a .npy file cut or flipped anywhere is accepted or refused, never worse") {
   const auto good = npy_file(header("<i2", "(3, 2)", "True"), "123456789abc");
   check_damaged(good, [](Bytes file) { return ranges_of(npy::parse(file)); });
-}
-
-TEST_CASE("stored members of a .npz file are entries, and the others are named") {
-  const auto file = zip_of({{.name = "w.npy", .data = npy_file(header("<f4", "(1,)"), "1234")},
-                            {.name = "packed.npy", .data = "?", .method = 8, .size = 99},
-                            {.name = "a/b.npy", .data = npy_file(header("<U1", "(1,)"), "5678")},
-                            {.name = "more.npy", .data = "?", .method = 8, .size = 99},
-                            {.name = "objects.npy", .data = npy_file(header("|O", "(1,)"), "cos\nsystem\n")},
-                            {.name = "notes.txt", .data = "hello"}});
-  CHECK(npz::is_npz(bytes_of(file)));
-  const auto index = npz::parse(bytes_of(file));
-  CHECK(index.container() == "npz");
-  REQUIRE(index.entries().size() == 2);
-  const Entry& w = *index.find("w");
-  CHECK(file.substr(w.offset, w.length) == "1234");
-  const Entry& b = *index.find("a/b");
-  CHECK(file.substr(b.offset, b.length) == "5678");
-  CHECK(b.raw_type == "<U1");
-  CHECK(index.metadata().at("left out") ==
-        R"({"Python objects or structures": ["objects"], "compressed": ["packed", "more"], )"
-        R"("not an array": ["notes.txt"]})");
 }
 
 TEST_CASE("a .npz file without an array to look at is refused with the reason") {

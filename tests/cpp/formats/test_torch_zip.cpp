@@ -1,14 +1,8 @@
-#include <doctest/doctest.h>
-
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "formats/parsing.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/torch_zip.hpp"
 #include "pickle_of.hpp"
+#include "precompiled.hpp"
 
 namespace onecopy {
 namespace {
@@ -51,8 +45,6 @@ std::string left_out_of(const std::string& value) {
   return found == index.metadata().end() ? "" : found->second;
 }
 
-Numbers numbers(std::span<const std::uint64_t> some) { return {some.begin(), some.end()}; }
-
 std::string floats() { return storage("FloatStorage", "0", 4); }
 std::string some_tensor() { return tensor(floats(), 0, {4}, {1}); }
 
@@ -60,37 +52,6 @@ std::string some_tensor() { return tensor(floats(), 0, {4}, {1}); }
 std::string beside(const std::string& other) { return dict({text("w"), some_tensor(), text("other"), other}); }
 
 }  // namespace
-
-TEST_CASE("tensors of a checkpoint are found in their storages") {
-  const auto file = checkpoint(dict({text("a.weight"), some_tensor(), text("tail"), tensor(floats(), 2, {2, 1}, {1, 1}),
-                                     text("column"), tensor(floats(), 1, {2}, {2}), text("one"),
-                                     tensor(floats(), 3, {}, {}), text("wide"), tensor(floats(), 3, {2, 3}, {0, 0}),
-                                     text("none"), tensor(storage("HalfStorage", "1", 0), 0, {0, 3}, {3, 1})}));
-  CHECK(torch_zip::is_torch_zip(bytes_of(file)));
-  const auto index = torch_zip::parse(bytes_of(file));
-  CHECK(index.container() == "torch");
-  CHECK(index.metadata().at("format") == "pt");
-  CHECK(!index.metadata().contains("left out"));
-  const auto data = [&](std::string_view name) {
-    const Entry* entry = index.find(name);
-    REQUIRE(entry != nullptr);
-    return file.substr(entry->offset, entry->length);
-  };
-  CHECK(data("a.weight") == sixteen);
-  CHECK(index.find("a.weight")->dtype == DType::f32);
-  CHECK(index.find("a.weight")->strides.empty());
-  CHECK(data("tail") == "89abcdef");
-  CHECK(index.find("tail")->strides.empty());
-  CHECK(data("column") == "456789abcdef");
-  CHECK(numbers(index.find("column")->strides) == Numbers{2});
-  CHECK(data("one") == "cdef");
-  CHECK(index.find("one")->shape.empty());
-  CHECK(data("wide") == "cdef");
-  CHECK(numbers(index.find("wide")->strides) == Numbers{0, 0});
-  CHECK(data("none").empty());
-  CHECK(numbers(index.find("none")->shape) == Numbers{0, 3});
-  CHECK(index.find("none")->dtype == DType::f16);
-}
 
 TEST_CASE("the name of a tensor is the path to it") {
   const auto w = some_tensor();
