@@ -20,8 +20,7 @@ void write_file(const std::filesystem::path& path, Bytes content) {
 
 }  // namespace
 
-TEST_CASE("what is written in pieces of any size comes back whole") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "what is written in pieces of any size comes back whole") {
   const auto content = testing::random_bytes((std::size_t{40} << 20U) + 17);
   AtomicWriter writer(folder / "target", content.size());
   testing::write_in_pieces(writer, content);
@@ -30,8 +29,8 @@ TEST_CASE("what is written in pieces of any size comes back whole") {
   CHECK(folder.file_count() == 1);
 }
 
-TEST_CASE("overwriting reaches bytes on the disk, bytes still held, and both at once") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "overwriting reaches bytes on the disk, bytes still held, and both at once") {
   constexpr std::size_t piece = std::size_t{2} << 20U;
   std::vector<std::byte> content(piece + 1000);
   AtomicWriter writer(folder / "target", content.size());
@@ -41,16 +40,14 @@ TEST_CASE("overwriting reaches bytes on the disk, bytes still held, and both at 
   CHECK(testing::read_file(folder / "target") == content);
 }
 
-TEST_CASE("commit refuses a size that was not announced") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "commit refuses a size that was not announced") {
   AtomicWriter writer(folder / "target", 200);
   writer.write(testing::random_bytes(100));
   CHECK_THROWS_AS(writer.commit(), OsError);
   CHECK(!std::filesystem::exists(folder / "target"));
 }
 
-TEST_CASE("after a write that failed no commit succeeds") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "after a write that failed no commit succeeds") {
   const auto content = testing::random_bytes(std::size_t{17} << 20U);
   const auto before = ::signal(SIGXFSZ, SIG_IGN);
   rlimit unlimited{};
@@ -69,8 +66,8 @@ TEST_CASE("after a write that failed no commit succeeds") {
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE("hidden files of dead writers are swept, those of the living and of others stay") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "hidden files of dead writers are swept, those of the living and of others stay") {
   write_file(folder / "target", testing::random_bytes(10));
   // What a writer without O_TMPFILE leaves when it is killed; the prefix is the one of this target.
   const pid_t child = ::fork();

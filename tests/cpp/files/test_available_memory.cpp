@@ -1,11 +1,7 @@
 // What control groups of both versions leave, computed from trees of files made here.
 #include "files/available_memory.hpp"
 
-#include <doctest/doctest.h>
-
-#include <filesystem>
-#include <fstream>
-
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {

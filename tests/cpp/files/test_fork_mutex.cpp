@@ -1,13 +1,11 @@
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <mutex>
 #include <shared_mutex>
-#include <thread>
 
 #include "files/fork_mutex.hpp"
+#include "precompiled.hpp"
 
 namespace onecopy {
 namespace {

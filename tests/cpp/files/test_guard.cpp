@@ -1,12 +1,6 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <thread>
-#include <vector>
-
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/mapping.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -26,8 +20,8 @@ std::optional<std::uint64_t> lost_from() {
 
 }  // namespace
 
-TEST_CASE("pages behind the end of a truncated file are zeros, reported until it is closed, and once after") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "pages behind the end of a truncated file are zeros, reported until it is closed, and once after") {
   const std::vector<std::byte> content(size, std::byte{0xFF});
   const auto path = folder.write("data", content);
   guard();
@@ -68,13 +62,12 @@ TEST_CASE("pages behind the end of a truncated file are zeros, reported until it
   CHECK(lost_from() == whole_pages);
 }
 
-TEST_CASE("mappings come and go in many threads while pages are lost") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "mappings come and go in many threads while pages are lost") {
   guard();
   std::atomic<int> right = 0;
   std::vector<std::jthread> threads;
   for (int thread = 0; thread < 4; ++thread) {
-    threads.emplace_back([&folder, &right, thread] {
+    threads.emplace_back([this, &right, thread] {
       const auto path = folder.write("data" + std::to_string(thread), std::vector<std::byte>(size, std::byte{1}));
       for (int round = 0; round < 50; ++round) {
         std::filesystem::resize_file(path, size);
@@ -92,8 +85,7 @@ TEST_CASE("mappings come and go in many threads while pages are lost") {
   CHECK_FALSE(lost_from());
 }
 
-TEST_CASE("a private copy loses nothing") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "a private copy loses nothing") {
   const auto path = folder.write("data", std::vector<std::byte>(size, std::byte{1}));
   MappingOptions options;
   options.mode = Mode::copy;

@@ -32,8 +32,8 @@ int error_of_size(std::uint64_t size) {
 
 }  // namespace
 
-TEST_CASE("in a folder it is a file without a name there, that goes with its last descriptor") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "in a folder it is a file without a name there, that goes with its last descriptor") {
   const std::string content(100'000, 'x');
   MemoryFileWriter writer("content", content.size(), folder.path());
   writer.write(std::as_bytes(std::span(content)));

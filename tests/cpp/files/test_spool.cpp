@@ -1,16 +1,12 @@
 #include "files/writing/spool.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <random>
-
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
 
-TEST_CASE("pieces of any size are read back in any order, from memory, from the file and from both") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "pieces of any size are read back in any order, from memory, from the file and from both") {
   std::filesystem::path place = folder.path();
   SUBCASE("in a folder") {}
   SUBCASE("in memory") { place.clear(); }

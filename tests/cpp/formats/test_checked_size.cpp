@@ -1,10 +1,6 @@
-#include <doctest/doctest.h>
-
-#include <random>
-#include <vector>
-
 #include "formats/checked_size.hpp"
 #include "onecopy/base/bytes.hpp"
+#include "precompiled.hpp"
 
 namespace onecopy {
 

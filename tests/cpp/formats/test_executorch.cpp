@@ -1,16 +1,8 @@
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cstring>
-#include <filesystem>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "flatbuffer_builder.hpp"
 #include "formats/parsing.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/executorch.hpp"
+#include "precompiled.hpp"
 
 namespace onecopy {
 namespace {

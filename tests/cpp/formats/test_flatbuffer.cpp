@@ -1,15 +1,8 @@
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <initializer_list>
-#include <limits>
-#include <string>
-#include <vector>
-
 #include "flatbuffer_builder.hpp"
 #include "formats/parsing.hpp"
 #include "formats/wire/flatbuffer.hpp"
 #include "onecopy/base/error.hpp"
+#include "precompiled.hpp"
 
 namespace onecopy {
 namespace {

@@ -1,12 +1,7 @@
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <random>
-#include <string>
-
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/layout.hpp"
 #include "onecopy/formats/safetensors.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {

@@ -1,13 +1,8 @@
-#include <doctest/doctest.h>
-
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "formats/parsing.hpp"
 #include "formats/wire/protobuf.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/onnx.hpp"
+#include "precompiled.hpp"
 
 namespace onecopy {
 namespace {

@@ -1,15 +1,8 @@
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <filesystem>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "flatbuffer_builder.hpp"
 #include "formats/parsing.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/formats/ort.hpp"
+#include "precompiled.hpp"
 
 namespace onecopy {
 namespace {

@@ -1,12 +1,7 @@
-#include <doctest/doctest.h>
-
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "formats/torch/pickle_reader.hpp"
 #include "onecopy/base/error.hpp"
 #include "pickle_of.hpp"
+#include "precompiled.hpp"
 #include "refusal.hpp"
 
 namespace onecopy {

@@ -1,13 +1,7 @@
-#include <doctest/doctest.h>
-
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "formats/parsing.hpp"
 #include "formats/wire/zip.hpp"
 #include "onecopy/base/error.hpp"
+#include "precompiled.hpp"
 #include "zip_of.hpp"
 
 namespace onecopy {

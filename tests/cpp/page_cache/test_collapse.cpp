@@ -67,8 +67,8 @@ TEST_CASE("only whole 2 MiB of the file are collapsed") {
   CHECK(none.reason == "there are no whole 2 MiB in it");
 }
 
-TEST_CASE("a file on a disk and a private copy can be asked as well, and keep their bytes") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "a file on a disk and a private copy can be asked as well, and keep their bytes") {
   const auto content = testing::random_bytes(size);
   const auto path = folder.write("data", content);
   for (const Mode mode : {Mode::map, Mode::copy}) {

@@ -1,10 +1,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <thread>
-
 #include "back_end.hpp"
 #include "completed.hpp"
 #include "onecopy/base/error.hpp"
@@ -14,6 +10,7 @@
 #include "os/os.hpp"
 #include "page_cache/plan.hpp"
 #include "page_cache/ranges.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
@@ -44,9 +41,8 @@ std::uint64_t reclaimed(const Mapping& mapping) {
 
 }  // namespace
 
-TEST_CASE("a cold file is warmed, and a warm one is left alone") {
-  const TestFile file;
-  const auto mapping = Mapping::open(file.path);
+TEST_CASE_FIXTURE(TestFile, "a cold file is warmed, and a warm one is left alone") {
+  const auto mapping = Mapping::open(path);
   const auto gone = evict(mapping);
   if (gone.cached_after) REQUIRE(*gone.cached_after == 0);
   const auto report = warm(mapping);
@@ -58,7 +54,7 @@ TEST_CASE("a cold file is warmed, and a warm one is left alone") {
   CHECK(report.threads >= 1);
   CHECK(!report.reason.empty());
   if (report.cached_after) CHECK(*report.cached_after + reclaimed(mapping) >= nearly(file_size));
-  CHECK(testing::same_bytes(mapping.bytes(), file.content));
+  CHECK(testing::same_bytes(mapping.bytes(), content));
   const auto again = warm(mapping);
   CHECK(completed(again));
   if (again.cached_before == file_size && reclaimed(mapping) == 0) {
@@ -68,11 +64,10 @@ TEST_CASE("a cold file is warmed, and a warm one is left alone") {
   }
 }
 
-TEST_CASE("every mechanism fills the file, and says which it was") {
-  const TestFile file;
+TEST_CASE_FIXTURE(TestFile, "every mechanism fills the file, and says which it was") {
   for (const Mechanism mechanism : {Mechanism::populate, Mechanism::read}) {
     for (const unsigned threads : {1U, 3U}) {
-      const auto mapping = Mapping::open(file.path);
+      const auto mapping = Mapping::open(path);
       (void)evict(mapping);
       WarmOptions options;
       options.mechanism = mechanism;
@@ -89,9 +84,8 @@ TEST_CASE("every mechanism fills the file, and says which it was") {
   }
 }
 
-TEST_CASE("a range is rounded outwards, and the rest of the file stays cold") {
-  const TestFile file;
-  const auto mapping = Mapping::open(file.path);
+TEST_CASE_FIXTURE(TestFile, "a range is rounded outwards, and the rest of the file stays cold") {
+  const auto mapping = Mapping::open(path);
   if (!evict(mapping).cached_after) SKIP_CASE("cached pages are not counted");
   WarmOptions options;
   options.huge = Huge::no;
@@ -104,9 +98,8 @@ TEST_CASE("a range is rounded outwards, and the rest of the file stays cold") {
   CHECK(*residency(mapping, std::array{part}).cached == os::page_size());
 }
 
-TEST_CASE("an empty list of ranges is no bytes, for every call") {
-  const TestFile file;
-  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+TEST_CASE_FIXTURE(TestFile, "an empty list of ranges is no bytes, for every call") {
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(path));
   const std::vector<ByteRange> none;
   CHECK(residency(*mapping, none).bytes == 0);
   CHECK(evict(*mapping, none).bytes == 0);
@@ -119,22 +112,20 @@ TEST_CASE("an empty list of ranges is no bytes, for every call") {
   CHECK(WarmJob::start({{mapping, none, nullptr}, {mapping, everything, nullptr}}).wait().bytes == file_size);
 }
 
-TEST_CASE("a mapping of part of a file warms that part") {
-  const TestFile file;
+TEST_CASE_FIXTURE(TestFile, "a mapping of part of a file warms that part") {
   MappingOptions options;
   options.offset = 7 * mib + 77;
   options.length = 9 * mib;
-  const auto mapping = Mapping::open(file.path, options);
-  (void)evict(Mapping::open(file.path));
+  const auto mapping = Mapping::open(path, options);
+  (void)evict(Mapping::open(path));
   const auto report = warm(mapping);
   CHECK(completed(report));
   CHECK(report.bytes == 9 * mib);
-  CHECK(testing::same_bytes(mapping.bytes(), Bytes(file.content).subspan(7 * mib + 77, 9 * mib)));
+  CHECK(testing::same_bytes(mapping.bytes(), Bytes(content).subspan(7 * mib + 77, 9 * mib)));
 }
 
-TEST_CASE("a budget ends the work early, and the report says so") {
-  const TestFile file;
-  const auto mapping = Mapping::open(file.path);
+TEST_CASE_FIXTURE(TestFile, "a budget ends the work early, and the report says so") {
+  const auto mapping = Mapping::open(path);
   if (!evict(mapping).cached_after) SKIP_CASE("cached pages are not counted");
   WarmOptions options;
   options.budget = 17 * mib;
@@ -145,17 +136,16 @@ TEST_CASE("a budget ends the work early, and the report says so") {
   CHECK(report.reason.find("budget of 17.0 MiB") != std::string::npos);
 }
 
-TEST_CASE("with random access expected, a touch reads its page and not what lies around it") {
-  const TestFile file;
-  const auto mapping = Mapping::open(file.path);
+TEST_CASE_FIXTURE(TestFile, "with random access expected, a touch reads its page and not what lies around it") {
+  const auto mapping = Mapping::open(path);
   const auto outcome = advise_random(mapping);
   const auto gone = evict(mapping);
-  CHECK(mapping.bytes()[20 * mib] == file.content[20 * mib]);
+  CHECK(mapping.bytes()[20 * mib] == content[20 * mib]);
   const auto cached = residency(mapping).cached;
   if (outcome == Outcome::applied && cached && gone.cached_after == 0) CHECK(*cached <= mib / 16);
   MappingOptions copied;
   copied.mode = Mode::copy;
-  CHECK(advise_random(Mapping::open(file.path, copied)) == Outcome::unsupported);
+  CHECK(advise_random(Mapping::open(path, copied)) == Outcome::unsupported);
 }
 
 TEST_CASE("a file truncated under its mapping is an error, not a signal") {
@@ -175,9 +165,8 @@ TEST_CASE("a file truncated under its mapping is an error, not a signal") {
   }
 }
 
-TEST_CASE("a job runs beside other work, owns the mapping, and can be waited for by many") {
-  const TestFile file;
-  auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+TEST_CASE_FIXTURE(TestFile, "a job runs beside other work, owns the mapping, and can be waited for by many") {
+  auto mapping = std::make_shared<const Mapping>(Mapping::open(path));
   (void)evict(*mapping);
   const std::weak_ptr<const Mapping> observer = mapping;
   {
@@ -231,9 +220,8 @@ TEST_CASE("a total is a sum, empty where one part is, and as bad as the worst") 
   CHECK(!sum.verified);
 }
 
-TEST_CASE("a job that is dropped or cancelled stops, and reports what it did") {
-  const TestFile file;
-  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+TEST_CASE_FIXTURE(TestFile, "a job that is dropped or cancelled stops, and reports what it did") {
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(path));
   for (int round = 0; round < 20; ++round) {
     (void)evict(*mapping);
     auto job = WarmJob::start(mapping);
@@ -244,11 +232,10 @@ TEST_CASE("a job that is dropped or cancelled stops, and reports what it did") {
   }
 }
 
-TEST_CASE("a job carries the error of its work") {
-  const TestFile file;
-  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+TEST_CASE_FIXTURE(TestFile, "a job carries the error of its work") {
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(path));
   (void)evict(*mapping);
-  std::filesystem::resize_file(file.path, 4096);
+  std::filesystem::resize_file(path, 4096);
   CHECK_THROWS_AS((void)WarmJob::start(mapping).wait(), DataLost);
 }
 
@@ -258,9 +245,8 @@ constexpr bool threads_after_fork = false;  // the thread sanitizer dies of them
 constexpr bool threads_after_fork = true;
 #endif
 
-TEST_CASE("a forked child neither waits for its parent's job nor hangs on dropping it") {
-  const TestFile file;
-  const auto mapping = std::make_shared<const Mapping>(Mapping::open(file.path));
+TEST_CASE_FIXTURE(TestFile, "a forked child neither waits for its parent's job nor hangs on dropping it") {
+  const auto mapping = std::make_shared<const Mapping>(Mapping::open(path));
   (void)evict(*mapping);
   for (int round = 0; round < 5; ++round) {
     auto job = WarmJob::start(mapping);
@@ -285,29 +271,26 @@ TEST_CASE("a forked child neither waits for its parent's job nor hangs on droppi
   }
 }
 
-TEST_CASE("private pages survive eviction with the caller's changes") {
-  const TestFile file;
+TEST_CASE_FIXTURE(TestFile, "private pages survive eviction with the caller's changes") {
   MappingOptions options;
   options.private_pages = true;
-  auto mapping = Mapping::open(file.path, options);
+  auto mapping = Mapping::open(path, options);
   mapping.private_bytes()[5 * mib] = std::byte{0x77};
   (void)evict(mapping);
   CHECK(mapping.bytes()[5 * mib] == std::byte{0x77});
 }
 
-TEST_CASE("a private copy has nothing to warm, and says so") {
-  const TestFile file;
+TEST_CASE_FIXTURE(TestFile, "a private copy has nothing to warm, and says so") {
   MappingOptions options;
   options.mode = Mode::copy;
-  const auto mapping = Mapping::open(file.path, options);
+  const auto mapping = Mapping::open(path, options);
   const auto report = warm(mapping);
   CHECK(report.mechanism == Mechanism::none);
   CHECK(report.reason == "a private copy is in memory already");
 }
 
-TEST_CASE("pinning locks what the limit allows, and reports the rest") {
-  const TestFile file;
-  const auto mapping = Mapping::open(file.path);
+TEST_CASE_FIXTURE(TestFile, "pinning locks what the limit allows, and reports the rest") {
+  const auto mapping = Mapping::open(path);
   const std::uint64_t pages = 2 * os::page_size();
   const auto small = pin(mapping, std::array{ByteRange{0, pages}});
   CHECK(small.bytes == pages);
@@ -324,10 +307,9 @@ TEST_CASE("pinning locks what the limit allows, and reports the rest") {
   unpin(mapping);
 }
 
-TEST_CASE("parts that lie alone are warmed, whatever the kernel takes of a request at once") {
-  const TestFile file;
+TEST_CASE_FIXTURE(TestFile, "parts that lie alone are warmed, whatever the kernel takes of a request at once") {
   for (const auto mechanism : {Mechanism::populate, Mechanism::read}) {
-    const auto mapping = Mapping::open(file.path);
+    const auto mapping = Mapping::open(path);
     (void)evict(mapping);
     const std::vector<ByteRange> parts{{100, 5}, {9 * mib, 64 * 1024}, {20 * mib, mib}, {file_size - 10, 10}};
     WarmOptions options;

@@ -1,13 +1,9 @@
-#include <doctest/doctest.h>
-
-#include <array>
-#include <optional>
-
 #include "onecopy/base/error.hpp"
 #include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
 #include "page_cache/plan.hpp"
 #include "page_cache/ranges.hpp"
+#include "precompiled.hpp"
 #include "pretend_pages.hpp"
 #include "scratch_folder.hpp"
 

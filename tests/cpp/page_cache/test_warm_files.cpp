@@ -1,9 +1,4 @@
 // One warming of several files.
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <thread>
-
 #include "back_end.hpp"
 #include "completed.hpp"
 #include "onecopy/base/error.hpp"
@@ -11,6 +6,7 @@
 #include "onecopy/page_cache/page_cache.hpp"
 #include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {

@@ -16,7 +16,10 @@ namespace onecopy {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ScratchFolder;
+
+struct InStore : testing::InScratchFolder {
+  const Store store = Store::open(folder / "store");
+};
 
 constexpr std::int64_t minute_ns = 60'000'000'000;
 
@@ -62,9 +65,7 @@ TEST_CASE("a description has its boot at the beginning, and one without is as it
     CHECK_THROWS_AS(store::parse_about(wrong), FormatError);
 }
 
-TEST_CASE("an old artefact is flushed by the next who asks, and counts for good") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "an old artefact is flushed by the next who asks, and counts for good") {
   const auto older = [](store::About& about) { about.created_ns -= minute_ns; };
   if (!built_and_changed(store, older)) SKIP_CASE("the kernel reports no boot");
   const auto before = *store::read_about(files_in(store, "a").about);
@@ -87,9 +88,7 @@ TEST_CASE("an old artefact is flushed by the next who asks, and counts for good"
   CHECK(std::distance(fs::directory_iterator(store.folder()), {}) == 2);
 }
 
-TEST_CASE("a description that a power cut left empty is none") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "a description that a power cut left empty is none") {
   for (const auto& left : {std::string(), std::string(417, '\0')}) {
     (void)store.get_or_build("a", writes("content"));
     std::ofstream(files_in(store, "a").about.path(), std::ios::binary) << left;

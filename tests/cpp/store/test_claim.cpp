@@ -1,18 +1,13 @@
-#include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
 #include <chrono>
-#include <span>
-#include <string>
-#include <thread>
 
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 #include "store/claim.hpp"
 #include "store/names.hpp"
@@ -23,6 +18,10 @@ namespace {
 File file_in(const testing::ScratchFolder& folder, const std::string& name) {
   return {Folder::open(folder.path()), name};
 }
+
+struct WithClaim : testing::InScratchFolder {
+  const File file = file_in(folder, "a.claim");
+};
 
 // A child that says on a pipe when it has come somewhere, and then waits to be killed.
 class Child {
@@ -60,9 +59,7 @@ class Child {
 
 }  // namespace
 
-TEST_CASE("a claim is one thread's alone, and the file goes with it") {
-  const testing::ScratchFolder folder;
-  const auto file = file_in(folder, "a.claim");
+TEST_CASE_FIXTURE(WithClaim, "a claim is one thread's alone, and the file goes with it") {
   {
     const auto claim = Claim::take(file, "a");
     REQUIRE(claim);
@@ -80,9 +77,7 @@ TEST_CASE("a claim is one thread's alone, and the file goes with it") {
   CHECK(Claim::take(file, "a"));
 }
 
-TEST_CASE("a claim records its holder, its key, and the progress of the build") {
-  const testing::ScratchFolder folder;
-  const auto file = file_in(folder, "a.claim");
+TEST_CASE_FIXTURE(WithClaim, "a claim records its holder, its key, and the progress of the build") {
   CHECK_FALSE(look_at_claim(file));
   const auto claim = Claim::take(file, "the key");
   report_progress(12345);
@@ -95,17 +90,15 @@ TEST_CASE("a claim records its holder, its key, and the progress of the build") 
   CHECK(facts->holder.since_ns > 1'600'000'000'000'000'000);
 }
 
-TEST_CASE("a thread that builds nothing reports no progress of another thread's build") {
-  const testing::ScratchFolder folder;
-  const auto file = file_in(folder, "a.claim");
+TEST_CASE_FIXTURE(WithClaim, "a thread that builds nothing reports no progress of another thread's build") {
   const auto claim = Claim::take(file, "a");
   report_progress(1000);
   std::thread([] { report_progress(77); }).join();
   CHECK(look_at_claim(file)->holder.bytes == 1000);
 }
 
-TEST_CASE("a folder is claimed by one at a time, without a file, and a forked child does not keep the claim") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "a folder is claimed by one at a time, without a file, and a forked child does not keep the claim") {
   const auto claimed = file_in(folder, "unused").folder;
   auto claim = Claim::take(claimed);
   REQUIRE(claim);
@@ -117,9 +110,7 @@ TEST_CASE("a folder is claimed by one at a time, without a file, and a forked ch
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE("the claim of a process that was killed is stale, and the next one takes it") {
-  const testing::ScratchFolder folder;
-  const auto file = file_in(folder, "a.claim");
+TEST_CASE_FIXTURE(WithClaim, "the claim of a process that was killed is stale, and the next one takes it") {
   Child child([&] {
     static const auto claim = Claim::take(file, "a");
     return claim.has_value();
@@ -133,8 +124,7 @@ TEST_CASE("the claim of a process that was killed is stale, and the next one tak
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE("of a builder that was killed no claim is waited for") {
-  const testing::ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder, "of a builder that was killed no claim is waited for") {
   const auto opened = Folder::open(folder.path());
   const std::string ours(digest_length, 'a');
   const std::string theirs(digest_length, 'b');
@@ -152,9 +142,7 @@ TEST_CASE("of a builder that was killed no claim is waited for") {
   CHECK_FALSE(waits_for_us(opened, waiting));
 }
 
-TEST_CASE("a forked child does not keep the claim of its parent") {
-  const testing::ScratchFolder folder;
-  const auto file = file_in(folder, "a.claim");
+TEST_CASE_FIXTURE(WithClaim, "a forked child does not keep the claim of its parent") {
   auto claim = Claim::take(file, "a");
   const Child child(
       [&] { return claim->is_inherited() && Claim::is_ours(file); });  // to ask for it is to ask for oneself
@@ -163,9 +151,7 @@ TEST_CASE("a forked child does not keep the claim of its parent") {
   CHECK(Claim::take(file, "a"));  // and the child lives
 }
 
-TEST_CASE("a forked child that releases inherited claims takes nothing from its parent") {
-  const testing::ScratchFolder folder;
-  const auto file = file_in(folder, "a.claim");
+TEST_CASE_FIXTURE(WithClaim, "a forked child that releases inherited claims takes nothing from its parent") {
   auto claim = Claim::take(file, "a");
   Child child([&] {
     report_progress(77);
@@ -179,9 +165,7 @@ TEST_CASE("a forked child that releases inherited claims takes nothing from its 
   CHECK(look_at_claim(file)->holder.process == os::process_id());
 }
 
-TEST_CASE("releasing a claim whose file was removed leaves the file of the next claim") {
-  const testing::ScratchFolder folder;
-  const auto file = file_in(folder, "a.claim");
+TEST_CASE_FIXTURE(WithClaim, "releasing a claim whose file was removed leaves the file of the next claim") {
   auto first = Claim::take(file, "a");
   std::filesystem::remove(file.path());
   const auto second = Claim::take(file, "a");
@@ -191,9 +175,7 @@ TEST_CASE("releasing a claim whose file was removed leaves the file of the next 
   CHECK_FALSE(Claim::take(file, "a"));
 }
 
-TEST_CASE("a forked child does not take the claim of a third one for its parent's") {
-  const testing::ScratchFolder folder;
-  const auto file = file_in(folder, "a.claim");
+TEST_CASE_FIXTURE(WithClaim, "a forked child does not take the claim of a third one for its parent's") {
   auto claim = Claim::take(file, "a");
   std::array<int, 2> go{};
   REQUIRE(::pipe(go.data()) == 0);

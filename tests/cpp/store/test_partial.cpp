@@ -1,11 +1,6 @@
-#include <doctest/doctest.h>
-
-#include <fstream>
-#include <string>
-#include <string_view>
-
 #include "onecopy/store/prune.hpp"
 #include "onecopy/store/store.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 #include "store/claim.hpp"
 #include "store/names.hpp"
@@ -15,13 +10,15 @@ namespace onecopy {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ScratchFolder;
+
+struct InStore : testing::InScratchFolder {
+  const Store store = Store::open(folder / "store");
+};
 
 void write_text(const fs::path& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
 
-TEST_CASE("a file that was fetched in part is listed with its key, and stays unless an option selects it") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore,
+                  "a file that was fetched in part is listed with its key, and stays unless an option selects it") {
   const auto at = [&](std::string_view suffix) {
     return store.folder() / (store::digest_of("a url") + std::string(suffix));
   };
@@ -45,9 +42,7 @@ TEST_CASE("a file that was fetched in part is listed with its key, and stays unl
   CHECK(prune(store, options).removed.empty());
 }
 
-TEST_CASE("a file that was fetched in part is removed with the list of its pieces") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "a file that was fetched in part is removed with the list of its pieces") {
   const auto digest = store::digest_of("a url");
   for (const bool has_file : {true, false}) {
     if (has_file) write_text(store.folder() / (digest + ".partial"), "half");

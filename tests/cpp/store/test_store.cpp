@@ -1,18 +1,11 @@
-#include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <cerrno>
-#include <fstream>
-#include <string>
-#include <thread>
-
 #include "onecopy/base/error.hpp"
 #include "onecopy/store/prune.hpp"
 #include "onecopy/store/store.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 #include "store/names.hpp"
 #include "store/removal.hpp"
@@ -21,7 +14,10 @@ namespace onecopy {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ScratchFolder;
+
+struct InStore : testing::InScratchFolder {
+  const Store store = Store::open(folder / "store");
+};
 
 void write_text(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
@@ -36,9 +32,7 @@ Build writes(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("of many threads one builds, and the others see how far it is") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "of many threads one builds, and the others see how far it is") {
   std::atomic<int> builds = 0;
   std::atomic<int> seen = 0;
   const auto slowly = [&](const fs::path& path) {
@@ -66,7 +60,7 @@ TEST_CASE("of many threads one builds, and the others see how far it is") {
 
 TEST_CASE("of processes that ask for many keys at the same time, one builds each") {
   constexpr std::size_t keys = 100;
-  const ScratchFolder folder;
+  const testing::ScratchFolder folder;
   const auto store = Store::open(folder / "store");
   const auto counted = [&](const fs::path& path) {
     std::ofstream(folder / "builds", std::ios::app) << 'x';
@@ -92,8 +86,8 @@ TEST_CASE("of processes that ask for many keys at the same time, one builds each
   CHECK(fs::file_size(folder / "builds") == keys);
 }
 
-TEST_CASE("a shared folder and what is built in it can be read by others and not written") {
-  const ScratchFolder folder;
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "a shared folder and what is built in it can be read by others and not written") {
   const StoreUsers shared{.owner = {}, .shared = true};
   const auto mode = [](const fs::path& path) { return static_cast<unsigned>(fs::status(path).permissions()) & 0777U; };
   fs::create_directory(folder / "store");
@@ -110,9 +104,8 @@ TEST_CASE("a shared folder and what is built in it can be read by others and not
   CHECK_THROWS_AS((void)Store::open(folder / "missing", {.owner = 12345678, .shared = true}), OsError);
 }
 
-TEST_CASE("the list distinguishes ready artefacts from leftovers, and prune removes what is selected") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore,
+                  "the list distinguishes ready artefacts from leftovers, and prune removes what is selected") {
   for (const std::string key : {"a", "b", "c"}) (void)store.get_or_build(key, writes(std::string(100, 'x')));
   const auto in = [&](const std::string& name) { return store.folder() / name; };
   const auto digest = store::digest_of("absent");
@@ -156,9 +149,7 @@ TEST_CASE("the list distinguishes ready artefacts from leftovers, and prune remo
   CHECK(fs::exists(in("notes.txt")));
 }
 
-TEST_CASE("what was built or used since it was listed is not removed") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "what was built or used since it was listed is not removed") {
   const auto opened = store::Folder::open(store.folder());
   write_text(store.path("a"), "left by a builder");
   const auto leftover = store.list().at(0);
@@ -173,9 +164,7 @@ TEST_CASE("what was built or used since it was listed is not removed") {
   CHECK(fs::is_empty(store.folder()));
 }
 
-TEST_CASE("a folder that takes the place of the store's while it builds has no part in it") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "a folder that takes the place of the store's while it builds has no part in it") {
   const auto exchange = [&](const fs::path& path) {
     fs::rename(folder / "store", folder / "elsewhere");
     fs::create_directory(folder / "store");
@@ -186,9 +175,7 @@ TEST_CASE("a folder that takes the place of the store's while it builds has no p
   CHECK(read_text(store.path("a")) == "planted");  // not ours: it stays
 }
 
-TEST_CASE("an artefact that others might have changed is built again") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "an artefact that others might have changed is built again") {
   const auto built = store.get_or_build("a", [](const fs::path& path) {
     write_text(path, "content");
     fs::permissions(path, fs::perms::all);
@@ -206,9 +193,7 @@ TEST_CASE("an artefact that others might have changed is built again") {
   CHECK(store.find("a"));
 }
 
-TEST_CASE("two builds that wait for each other end with an error, and not never") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "two builds that wait for each other end with an error, and not never") {
   std::atomic<int> inside = 0;
   std::atomic<int> refused = 0;
   const auto build_that_needs = [&](const std::string& other) {
@@ -235,9 +220,7 @@ TEST_CASE("two builds that wait for each other end with an error, and not never"
   for (const auto& left : store.list()) CHECK(left.state == ArtefactState::ready);
 }
 
-TEST_CASE("a stale claim counts as long as its file is, not as far as its builder was") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "a stale claim counts as long as its file is, not as far as its builder was") {
   const pid_t child = ::fork();
   if (child == 0) {
     (void)store.get_or_build("a", [](const fs::path&) {
@@ -253,9 +236,7 @@ TEST_CASE("a stale claim counts as long as its file is, not as far as its builde
   CHECK(report.bytes < 1000);
 }
 
-TEST_CASE("a source is known by its absolute path") {
-  const ScratchFolder folder;
-  const auto store = Store::open(folder / "store");
+TEST_CASE_FIXTURE(InStore, "a source is known by its absolute path") {
   BuildOptions options;
   options.source = "no/such/file";
   CHECK(store.get_or_build("a", writes("x"), options).source == fs::current_path() / "no/such/file");
