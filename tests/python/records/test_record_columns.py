@@ -36,7 +36,9 @@ def test_every_leaf_comes_back_alone_and_with_none_before_between_and_behind(lea
     columns_of([None, leaf, None, None, leaf, None])
 
 
-@pytest.mark.parametrize(("bits", "dtype", "narrower"), [(8, "I8", 0), (16, "I16", 8), (32, "I32", 16), (64, "I64", 32)])
+@pytest.mark.parametrize(
+    ("bits", "dtype", "narrower"), [(8, "I8", 0), (16, "I16", 8), (32, "I32", 16), (64, "I64", 32)]
+)
 def test_integers_are_as_narrow_as_the_column_allows_at_every_limit(bits, dtype, narrower):
     limit, below = 1 << (bits - 1), (1 << narrower) >> 1
     for value in (limit - 1, -limit, below, -below - 1):
