@@ -179,7 +179,7 @@ def test_a_source_that_is_replaced_leaves_nothing(tmp_path, cache, monkeypatch, 
 
     if moment == "before":
         monkeypatch.setattr(opening, "_reserved", replaced)
-    with pytest.raises(oc.errors.FileChanged):
+    with pytest.raises(oc.errors.FileChanged, match="being decoded"):
         oc.images.open(path, progress=replace)
     assert list(cache.iterdir()) == []
     assert np.array_equal(oc.images.open(path).array, noise((300, 200)) + 1)
