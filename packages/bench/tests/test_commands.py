@@ -54,7 +54,7 @@ def test_a_report_goes_to_stdout_or_into_files_that_belong_together(tmp_path, ca
     path = committed("open-4-128k")[0]
     assert command_line.run(["bench", "report", str(path), str(path)]) == 0
     page = capsys.readouterr().out
-    assert page.count("# open ") == 2
+    assert page.count("# open: ") == 2
     assert page.count("**Cold, 4 processes: the slowest process**") == 2
     files = [tmp_path / name for name in ("r.md", "r.svg", "r.png")]
     assert command_line.run(["bench", "report", str(path), *(f"-o{file}" for file in files)]) == 0

@@ -51,7 +51,7 @@ def test_files_behind_fuse_are_answered_late_and_nothing_is_left(tmp_path):
     (tmp_path / "source").write_bytes(bytes(range(256)) * 4096)
     with contextlib.ExitStack() as stack:
         try:
-            spot = places.spot_behind_fuse(tmp_path / "source", stack)
+            spot = places.spot_of("fuse", tmp_path / "source", stack)
         except Unavailable as reason:
             pytest.skip(str(reason))
         assert (spot.name, spot.size) == ("fuse", 1 << 20)

@@ -12,9 +12,9 @@ from packages.bench.tests.support import read_back
 from tests.support.waiting import until
 
 from onecopy_bench import run as programs, runs
-from onecopy_bench.processes import last_lines
+from onecopy_bench.copies import VARIABLE, numbered
 from onecopy_bench.record import Sample
-from onecopy_bench.run import MARK, Copies, Options, numbered, spreads_of
+from onecopy_bench.run import Options, spreads_of
 from onecopy_bench.runs import Trial
 
 pytestmark = pytest.mark.processes
@@ -32,11 +32,11 @@ def take(code: str, **options) -> Sample:
 
 
 def marked() -> list[int]:
-    """List the living processes that carry the mark of a copy."""
+    """List the living processes that have the number of a copy in their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdecimal() and f"{MARK}=".encode() in (entry / "environ").read_bytes():
+            if entry.name.isdecimal() and f"{VARIABLE}=".encode() in (entry / "environ").read_bytes():
                 found.append(int(entry.name))
         except OSError:
             continue
@@ -63,31 +63,21 @@ def test_all_copies_are_measured_while_they_hold():
     assert sample.numbers["peak_anonymous"] >= 90_000_000
 
 
-def test_a_daemon_with_a_session_of_its_own_belongs_to_its_copy_and_is_ended(alive):
-    daemon = """
+def test_a_daemon_with_a_session_of_its_own_belongs_to_its_copy_and_is_ended(alive, tmp_path):
+    daemon = f"""
 import os, time
 if not os.fork():
     os.setsid()
     if not os.fork():
-        print("daemon", os.getpid(), flush=True)
+        open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
         time.sleep(1000)
     os._exit(0)
 os.wait()
 time.sleep(0.3)
 """
-    said = []
-    plain = Copies.close
-
-    def listening(self):
-        plain(self)
-        said.extend(self.last_lines())
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Copies, "close", listening)
-        sample = take(daemon + READY)
+    sample = take(daemon + READY)
     assert [each["processes"] for each in sample.processes] == [2]
-    (pid,) = [int(line.split()[1]) for line in said if line.startswith("daemon")]
-    assert not alive(pid)
+    assert not alive(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.parametrize(
@@ -110,35 +100,32 @@ def test_without_a_marker_a_copy_is_ready_when_it_has_ended_well():
     assert take("import sys; sys.exit(4)", ready=None).reason == "copy 0: exit status 4 before it was ready"
 
 
-def test_each_copy_has_its_number_in_its_arguments():
-    code = "import sys, time; print(f'is ready {sys.argv[1:]}', flush=True); time.sleep(1000)"
-    command = [*program(code), "--port=80{i}", '{"i": 1}', "{j}"]
-    with Copies(command, Options(processes=2, ready="is ready")) as copies:
-        copies.start()
-        copies.wait_until_ready()
-        lines = [last_lines(copy.output, 5) for copy in copies.copies]
-    assert lines == [
-        ("is ready ['--port=800', '{\"i\": 1}', '{j}']",),
-        ("is ready ['--port=801', '{\"i\": 1}', '{j}']",),
-    ]
+def test_each_copy_has_its_number_in_its_arguments(tmp_path):
+    code = f"import sys; open({str(tmp_path)!r} + sys.argv[1], 'w').write(repr(sys.argv[2:]))"
+    settings = Options(processes=2, timeout=20.0)
+    measure = programs.measuring([*program(code), "/{i}", '{"i": 1}', "{j}"], settings)
+    sample = runs.take_sample(Trial("command", (), 0.0, measure), 0, settings)
+    assert sample.state == "ok"
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("01", "['{\"i\": 1}', '{j}']")
     assert numbered(["{{i}}", "{i}{i}"], 7) == ["{7}", "77"]
 
 
 def test_a_killed_parent_takes_its_copies_with_it(alive):
     code = f"""
 import time
-from onecopy_bench.run import Options
-from onecopy_bench.run import Copies
-with Copies({program(READY)!r}, Options(ready="is ready", processes=2)) as copies:
-    copies.start(); copies.wait_until_ready()
-    print(*(copy.process.pid for copy in copies.copies), flush=True)
+from onecopy_bench import copies
+from onecopy_bench.processes import start_workers
+arguments = dict(command={program(READY)!r}, ready="is ready", hold_s=0.1, limit_s=20.0)
+with start_workers(copies, 2, 30.0, ["{VARIABLE}=0"], **arguments) as workers:
+    workers.step("running")
+    print(*workers.family(), flush=True)
     time.sleep(1000)
 """
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert parent.stdout is not None
     pids = [int(word) for word in parent.stdout.readline().split()]
     parent.stdout.close()
-    assert len(pids) == 2
+    assert len(pids) == 4
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     until(lambda: not any(map(alive, pids)), "the end of all", seconds=20)
@@ -147,7 +134,7 @@ with Copies({program(READY)!r}, Options(ready="is ready", processes=2)) as copie
 def test_the_baseline_runs_in_the_same_rounds_and_is_compared_with_by_round(tmp_path):
     options = Options(ready="is ready", rounds=2, hold_ms=50.0, timeout=20.0)
     command = tuple(program("data = b'x' * 40_000_000\n" + READY))
-    record = programs.run(tmp_path, replace(options, command=command, baseline=shlex.join(program(READY))))
+    record = programs.SCENARIO.run(tmp_path, replace(options, command=command, baseline=shlex.join(program(READY))))
     assert sorted((s.row, s.round) for s in record.samples) == [
         (name, n) for name in ("baseline", "command") for n in (0, 1)
     ]

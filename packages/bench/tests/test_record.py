@@ -10,8 +10,7 @@ from tests.support.places import ROOT
 
 from onecopy_bench import runs, system
 from onecopy_bench.cli import SCENARIOS
-from onecopy_bench.files import opening
-from onecopy_bench.files.opening import Options
+from onecopy_bench.files.opening import SCENARIO, Options
 from onecopy_bench.record import FORMAT, Absent, Log, Row, parse, read
 from onecopy_bench.runs import Measured, Settings, Trial
 from onecopy_bench.stories import reading as stories
@@ -119,11 +118,11 @@ def test_facts_about_the_machine_are_plain_and_nameless(model):
 def test_an_empty_file_and_a_folder_are_refused_before_anything_runs(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(ValueError, match="holds no data: 0 bytes"):
-        opening.run(tmp_path, Options(file=str(tmp_path / "empty")))
+        SCENARIO.run(tmp_path, Options(file=str(tmp_path / "empty")))
     with pytest.raises(ValueError, match="not a regular file"):
-        opening.run(tmp_path, Options(file=str(tmp_path)))
+        SCENARIO.run(tmp_path, Options(file=str(tmp_path)))
     with pytest.raises(FileNotFoundError):
-        opening.run(tmp_path, Options(file=str(tmp_path / "nothing")))
+        SCENARIO.run(tmp_path, Options(file=str(tmp_path / "nothing")))
 
 
 RECORDS = sorted((ROOT / "packages/bench/results").rglob("*.jsonl"))

@@ -7,8 +7,8 @@ import pytest
 from packages.bench.tests.support import made
 
 from onecopy_bench import runs
-from onecopy_bench.processes import SampleError
 from onecopy_bench.runs import Measured, Settings, Trial
+from onecopy_bench.worker import SampleError
 
 GOOD = "go(); resident(checksum=None); sys.stdin.readline()"
 QUICK = Settings(rounds=3, idle_wait=0.0, timeout=20.0)

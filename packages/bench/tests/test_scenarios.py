@@ -150,13 +150,15 @@ def test_other_bytes_than_the_file_has_are_wrong_data(tmp_path, monkeypatch):
     judged = start.checksum_of_file
     monkeypatch.setattr(start, "checksum_of_file", lambda *arguments: judged(*arguments) + 1)
     options = start.Options(**SMALL, size=300_000, work_s=0.01, places=("disk",), ways=("warm early",))
-    assert wrong(start.run(tmp_path, options)) == {"wrong data"}
+    assert wrong(start.SCENARIO.run(tmp_path, options)) == {"wrong data"}
 
 
 @pytest.mark.processes
 def test_a_wrong_answer_is_wrong_data(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "right_answer", lambda *_: 1)
-    run = records.run(tmp_path, records.Options(**SMALL, cases=("shuffle",), shuffle=(600,), draws=50, repeats=1))
+    run = records.SCENARIO.run(
+        tmp_path, records.Options(**SMALL, cases=("shuffle",), shuffle=(600,), draws=50, repeats=1)
+    )
     assert wrong(run) == {"wrong data"}
 
 

@@ -8,6 +8,7 @@ import pytest
 from packages.bench.tests.support import committed
 
 from onecopy_bench.record import Log, Sample, lines, parse
+from onecopy_bench.scenario import Plan
 from onecopy_bench.stories import page, reading
 from onecopy_bench.stories.story import STORIES, Scale
 from onecopy_bench.tables import text
@@ -103,13 +104,13 @@ def test_what_is_done_is_not_measured_again_and_what_cannot_be_is_told(tmp_path,
     calls, path = [], tmp_path / "r.jsonl"
 
     def story(name, error=None):
-        def run(place, options, watch, log):
+        def plan(setup, options):
             calls.append(name)
             if error:
                 raise error
-            return log.begin(replace(stories.of(MODELS), scenario=name, samples=(), seconds=None))
+            return Plan((), ())
 
-        return replace(MODELS, name=name, scenario=replace(MODELS.scenario, name=name, run=run))
+        return replace(MODELS, name=name, scenario=replace(MODELS.scenario, name=name, plan=plan))
 
     three = [story("a"), story("b", OSError(28, "No space left on device", "weights")), story("c", RuntimeError("odd"))]
     told = []

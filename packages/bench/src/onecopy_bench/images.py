@@ -29,15 +29,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onecopy.base.text import counted
 from onecopy.memory import proc
-from onecopy_bench import runs
 from onecopy_bench.peers import Peer, installed, module, named, require
 from onecopy_bench.pictures import by_case
-from onecopy_bench.processes import SampleError, run_once, start_workers
-from onecopy_bench.record import Case, Log, Record, Sample, heading
-from onecopy_bench.runs import Attempt, Measured, Progress, Settings, Trial, Watch
-from onecopy_bench.scenario import Scenario, option, size_option
+from onecopy_bench.processes import expect_same, run_once, start_workers
+from onecopy_bench.record import Case, Record, Sample
+from onecopy_bench.runs import Attempt, Measured, Settings, Trial
+from onecopy_bench.scenario import Plan, Scenario, Setup, option, size_option
 from onecopy_bench.system import difference, disk_bytes, memory_of_machine
 from onecopy_bench.tables import MB, plain, table_by_case
 from onecopy_bench.worker import Steps, prepare, used_since
@@ -334,10 +332,11 @@ class Options(Settings):
     syncs: tuple[bool, ...] = (False, True)
 
 
-def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure every method in every case; raises ModuleNotFoundError without what makes the images."""
+def plan(setup: Setup, options: Options) -> Plan:
+    """Plan every method in every case; raises ModuleNotFoundError without what makes the images."""
     require(NEEDS, NAME, "'onecopy[images]'")
-    watch(Progress(0, 1, "writing the images"))
+    setup.say("writing the images")
+    place = setup.place
     shape = _write_images(place, options)
     chosen, absent = installed(METHODS, options.ways)
     paths = {kind: tuple(map(str, sorted((place / kind).iterdir()))) for kind in INPUTS}
@@ -345,7 +344,6 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
     nbytes = shape[0] * shape[1] * (shape[2] if len(shape) > 2 else 1) * options.count
     compressed = sum(Path(path).stat().st_size for path in paths["compressed"])
     data = {"shape": list(shape), "decoded": nbytes, "compressed": compressed}
-    head = heading(NAME, place, options, chosen, data, absent)
     cases = [(kind, sync, None) for kind in options.inputs for sync in options.syncs]
     limits = [(kind, False, options.limit) for kind in options.inputs[:1] if options.limit]
     trials = [
@@ -355,7 +353,7 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
         for case in [*cases, *limits]
         for method in chosen
     ]
-    return runs.run(head, trials, options, place, watch=watch, log=log)
+    return Plan(chosen, trials, data, absent)
 
 
 def case_of(kind: str, sync: bool, limit: int | None) -> Case:
@@ -396,8 +394,7 @@ def _take(
         numbers = {name: float(value) for name, value in message.items() if name != "phase"} | sampler.peaks()
         written = difference(disk_bytes(folder, written=True), before)
         points = tuple(sampler.points)
-        if workers.step("checked")[0]["checksum"] != wanted:
-            raise SampleError("wrong data", "the canvas is not what numpy makes of the same files")
+        expect_same(workers.step("checked")[0]["checksum"], wanted, "the canvas and what numpy makes of the same files")
         workers.step("dropped")
         back = sampler.until_back(BACK, BACK_S)
         workers.dismiss()
@@ -485,9 +482,8 @@ DRAWN = {
 def _described(record: Record) -> str:
     data = record.data
     return (
-        f"images: {record.options['count']} of {' x '.join(map(str, data['shape']))} bytes, "
-        f"{data['decoded'] / MB:.1f} MB decoded ({data['compressed'] / MB:.1f} MB compressed), and a canvas of as much;"
-        f" {counted(record.rounds, 'round')}"
+        f"{record.options['count']} of {' x '.join(map(str, data['shape']))} bytes, "
+        f"{data['decoded'] / MB:.1f} MB decoded ({data['compressed'] / MB:.1f} MB compressed), and a canvas of as much"
     )
 
 
@@ -504,7 +500,7 @@ SCENARIO = Scenario(
     everything down to the disk, and with a limit of private memory. The page cache is counted.
     """,
     Options(),
-    run,
+    plan,
     _described,
     table_by_case(COLUMNS),
     draw=by_case(DRAWN),

@@ -25,16 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onecopy.base.text import counted
-from onecopy_bench import runs
 from onecopy_bench.peers import Peer, module, named, require
 from onecopy_bench.pictures import by_case
-from onecopy_bench.processes import SampleError, run_once, start_workers
-from onecopy_bench.record import Absent, Case, Log, Record, Row, heading
-from onecopy_bench.runs import Attempt, Measured, Progress, Settings, Trial, Watch
-from onecopy_bench.scenario import Scenario, UsageError, option
+from onecopy_bench.processes import run_once, start_workers
+from onecopy_bench.record import Absent, Case, Record, Row
+from onecopy_bench.runs import Attempt, Measured, Settings, Trial
+from onecopy_bench.scenario import Plan, Scenario, Setup, UsageError, option
 from onecopy_bench.system import Peak, totals_of
 from onecopy_bench.tables import EMPTY, MB, Column, Table, less_empty, percentile_99, plain, table
-from onecopy_bench.worker import Steps
+from onecopy_bench.worker import SampleError, Steps
 
 NAME, NEEDS = "models", ("onnx", "onnxruntime")
 HEAPS = 3.0
@@ -309,23 +308,22 @@ class Options(Settings):
     threads: int = option(1, "Number of threads of a session.")
 
 
-def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure every method in every case; raises ModuleNotFoundError without ``onnx`` or ``onnxruntime``."""
+def plan(setup: Setup, options: Options) -> Plan:
+    """Plan every method in every case; raises ModuleNotFoundError without ``onnx`` or ``onnxruntime``."""
     require(NEEDS, NAME)
     chosen = [method for method in METHODS if method.name in options.ways]
     names = [Path(options.file).stem] if options.file else list(options.models)
     folders, absent = {}, []
     for at, name in enumerate(names):
-        watch(Progress(at, len(names), f"writing {name}"))
+        setup.say(f"writing {name}", at, len(names))
         try:
-            folders[name] = _written(place / name, options)
+            folders[name] = _written(setup.place / name, options)
         except SampleError as error:
             absent.append(Absent(name, error.reason))
     data = {name: (folder / INLINE).stat().st_size for name, folder in folders.items()}
     rows = (*chosen, Row(EMPTY, "imports everything, opens nothing"))
-    head = heading(NAME, place, options, rows, data, absent)
     trials = [trial for folder in folders.values() for trial in _trials_of(folder, chosen, options)]
-    return runs.run(head, trials, options, place, watch=watch, log=log)
+    return Plan(rows, trials, data, absent)
 
 
 def _written(folder: Path, options: Options) -> Path:
@@ -380,7 +378,7 @@ def _take(
     # An .ort file has been optimised by another session: it is its own measure.
     expected = [] if method is None else wanted(method.packs)
     with start_workers(__name__, count, options.timeout, **arguments) as workers:
-        peak = Peak(workers.pids, family=True)
+        peak = Peak(workers.family)
         opened = workers.step("opened", peak.poll)
         if any(message["sums"] != expected for message in opened):
             raise SampleError("wrong data", "outputs are not those of ONNX Runtime by itself")
@@ -423,8 +421,7 @@ def _tables(record: Record) -> Iterator[Table]:
 
 def _described(record: Record) -> str:
     files = ", ".join(f"{name} ({size / MB:.1f} MB)" for name, size in record.data.items())
-    threads = counted(record.options["threads"], "thread")
-    return f"models: {files}; {threads} a session, {counted(record.rounds, 'round')}"
+    return f"{files}, {counted(record.options['threads'], 'thread')} a session"
 
 
 def _adjusted(options: Options) -> Options:
@@ -442,7 +439,7 @@ SCENARIO = Scenario(
     Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime by itself, bit by bit.
     """,
     Options(),
-    run,
+    plan,
     _described,
     _tables,
     draw=by_case(DRAWN),

@@ -29,16 +29,15 @@ from numpy.typing import NDArray
 
 import onecopy as oc
 from onecopy.base.text import counted
-from onecopy_bench import runs
 from onecopy_bench.peers import Peer, installed, module, named
 from onecopy_bench.pictures import by_case
 from onecopy_bench.places import Unavailable, call, loop_disk
-from onecopy_bench.processes import SampleError, Workers, command_of, first_line_of, memory_of
-from onecopy_bench.record import Absent, Case, Log, Record, heading
-from onecopy_bench.runs import Attempt, Measured, Progress, Settings, Trial, Watch
-from onecopy_bench.scenario import Scenario, option, size_option
+from onecopy_bench.processes import Workers, command_of, first_line_of, memory_of
+from onecopy_bench.record import Absent, Case, Record
+from onecopy_bench.runs import Attempt, Measured, Settings, Trial
+from onecopy_bench.scenario import Plan, Scenario, Setup, option, size_option
 from onecopy_bench.tables import MB, number, plain, table_by_case
-from onecopy_bench.worker import Steps, prepare
+from onecopy_bench.worker import SampleError, Steps, prepare
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -313,11 +312,10 @@ class Options(Settings):
     ways: tuple[str, ...] = option(NAMES, "How the model is loaded.", "--way", choices=NAMES)
 
 
-def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure every method for every number of nodes and every link, with stores and model in a folder."""
-    watch(Progress(0, 1, "writing the model"))
-    root = place / "root"
-    source = root / BUCKET / OBJECT
+def plan(setup: Setup, options: Options) -> Plan:
+    """Plan every method for every number of nodes and every link, with stores and model in a folder."""
+    setup.say("writing the model")
+    source = setup.place / "root" / BUCKET / OBJECT
     source.parent.mkdir(parents=True)
     chosen, absent = installed(METHODS, options.ways)
     count = options.size // options.arrays // 4
@@ -327,30 +325,28 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
     if any(method.name == "tensorizer" for method in chosen):
         as_tensors(source)
     expected = [touched(arrays, number, options.processes) for number in range(options.processes)]
-    with contextlib.ExitStack() as stack:
-        try:
-            stores = [
-                stack.enter_context(loop_disk(place, 2 * options.size + (256 << 20), READ_AHEAD))
-                for _ in range(max(options.nodes))
-            ]
-            with Network(1, 1e9).up():
-                pass
-        except Unavailable as reason:
-            absent.append(Absent("all", str(reason)))
-            chosen = []
-        head = heading(NAME, source, options, chosen, {"bytes": size, "file": size}, absent)
-        trials = [
-            Trial(
-                method.name,
-                (counted(nodes, "node"), f"{link:g} Gbit/s"),
-                nodes * size * (options.processes if method.private else 1),
-                partial(_take, method, link, source, stores[:nodes], expected, options),
-            )
-            for nodes in options.nodes
-            for link in options.links
-            for method in chosen
-        ]
-        return runs.run(head, trials, options, place, watch=watch, log=log)
+    stores: list[Path] = []
+    try:
+        for _ in range(max(options.nodes)):
+            disk = loop_disk(setup.place, 2 * options.size + (256 << 20), READ_AHEAD)
+            stores.append(setup.stack.enter_context(disk))
+        with Network(1, 1e9).up():
+            pass
+    except Unavailable as reason:
+        absent.append(Absent("all", str(reason)))
+        chosen = []
+    trials = [
+        Trial(
+            method.name,
+            (counted(nodes, "node"), f"{link:g} Gbit/s"),
+            nodes * size * (options.processes if method.private else 1),
+            partial(_take, method, link, source, stores[:nodes], expected, options),
+        )
+        for nodes in options.nodes
+        for link in options.links
+        for method in chosen
+    ]
+    return Plan(chosen, trials, {"bytes": size, "file": size}, absent, source)
 
 
 def _take(
@@ -490,7 +486,7 @@ def _title(record: Record, case: Case) -> str:
 
 def _described(record: Record) -> str:
     processes, size = counted(record.options["processes"], "process", "processes"), record.data["file"] / MB
-    return f"nodes: {size:.0f} MB behind a URL, {processes} a node; {counted(record.rounds, 'round')}"
+    return f"{size:.0f} MB behind a URL, {processes} a node"
 
 
 SCENARIO = Scenario(
@@ -501,7 +497,7 @@ SCENARIO = Scenario(
     iproute2, nginx and loop devices. The peers are other loaders from S3 and HTTP, and ray.put.
     """,
     Options(),
-    run,
+    plan,
     _described,
     table_by_case(COLUMNS, _title),
     draw=by_case(DRAWN),

@@ -22,9 +22,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from onecopy.base.text import parse_size
 from onecopy.memory import cgroup
 from onecopy_bench import system
-from onecopy_bench.processes import SampleError
+from onecopy_bench.record import Absent
+from onecopy_bench.worker import SampleError
 
 OUT_OF_MEMORY = "killed by the kernel: out of memory"
 """How the reason of a sample begins that went over the limit of its group."""
@@ -33,6 +35,10 @@ CHUNK = 16 << 20
 FUSE_SERVER = Path(__file__).parents[4] / "build/tests/fuse_disk"
 FUSE_DELAY_S, FUSE_REQUEST = 0.5e-3, 128 << 10
 FUSE_LIFETIME_S = 7200
+SLOW_READ_AHEAD, SLOW_BYTES = 128 << 10, 256 << 20
+"""The read-ahead of the slow disk, and the most that is copied to it."""
+SLOW_BYTES_PER_S, SLOW_REQUESTS_PER_S = 250_000_000, 3000
+"""Its limits."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a name that others could have taken
 
 
@@ -164,24 +170,58 @@ class Spot:
     groups: tuple[Path, ...] = ()
 
 
-def spot_of(source: Path, read_ahead: int | None, stack: contextlib.ExitStack) -> Spot:
-    """Return a file where it is (None), or a copy on a loop device that reads so far ahead, gone with the stack.
+def parse_read_ahead(text: str) -> int:
+    """Return a read-ahead such as 128K in bytes; ValueError for other text."""
+    nbytes = int(parse_size(text.removesuffix("K") + "KiB" if text.endswith("K") else text))
+    if nbytes <= 0 or nbytes % 1024:
+        raise ValueError(f"{text!r} is not a multiple of 1 KiB")
+    return nbytes
 
-    Raises Unavailable.
+
+def spots_of(names: Iterable[str], source: Path, stack: contextlib.ExitStack) -> tuple[list[Spot], list[Absent]]:
+    """Return a file in each place that this machine can provide, and the others with the reason."""
+    spots, absent = [], []
+    for name in names:
+        try:
+            spots.append(spot_of(name, source, stack))
+        except Unavailable as reason:
+            absent.append(Absent(f"place {name}", str(reason)))
+    return spots, absent
+
+
+def spot_of(name: str, source: Path, stack: contextlib.ExitStack) -> Spot:
+    """Return a file in a place that goes with the stack; raises Unavailable.
+
+    "disk": the file where it is. "tight": the same, in a control group that has half of its size for memory. "fuse": a
+    copy behind a FUSE server that delays each answer. "slow": a copy of its beginning on a loop device whose reads are
+    throttled, as those of a network volume are. A read-ahead such as 128K: a copy on a loop device that has it.
     """
-    status = source.stat()
-    if read_ahead is None:
-        return Spot("disk", "where the file is", source, status.st_size, system.read_ahead(status.st_dev))
-    copied = stack.enter_context(loop_disk(source.parent, status.st_size, read_ahead)) / source.name
-    copy(source, copied, status.st_size)
-    actual = system.read_ahead(copied.stat().st_dev)
+    size = source.stat().st_size
+    here = Spot(name, "where the file is", source, size, system.read_ahead(source.stat().st_dev))
+    if name == "disk":
+        return here
+    if name == "tight":
+        limited = stack.enter_context(group(memory_limit(size // 2)))
+        detail = f"in a control group of {size // 2 / 1e6:.1f} MB"
+        return replace(here, detail=detail, memory_bytes=size // 2, groups=(limited,))
+    if name == "fuse":
+        return _spot_behind_fuse(source, stack)
+    size = min(size, SLOW_BYTES) if name == "slow" else size
+    read_ahead = SLOW_READ_AHEAD if name == "slow" else parse_read_ahead(name)
+    copied = stack.enter_context(loop_disk(source.parent, size, read_ahead)) / source.name
+    copy(source, copied, size)
+    device = copied.stat().st_dev
+    actual = system.read_ahead(device)
     if actual != read_ahead:
         raise Unavailable(f"a read-ahead of {read_ahead} bytes was asked for, the kernel made it {actual}")
-    return Spot(f"{read_ahead >> 10}K", "a loop device", copied, status.st_size, actual)
+    if name != "slow":
+        return Spot(f"{read_ahead >> 10}K", "a loop device", copied, size, actual)
+    limited = stack.enter_context(group(reading_limit(device, SLOW_BYTES_PER_S, SLOW_REQUESTS_PER_S)))
+    detail = f"a loop device, at most {SLOW_BYTES_PER_S / 1e6:.0f} MB/s and {SLOW_REQUESTS_PER_S} requests/s"
+    return Spot("slow", detail, copied, size, actual, SLOW_BYTES_PER_S, groups=(limited,))
 
 
-def spot_behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
-    """Return a copy in memory behind a FUSE server that delays each answer, gone with the stack; raises Unavailable."""
+def _spot_behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
     size = source.stat().st_size
     if not FUSE_SERVER.exists():
         raise Unavailable("there is no FUSE server: `make stories` in a checkout builds it, with libfuse3-dev")
@@ -191,7 +231,7 @@ def spot_behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
     shutil.copyfile(source, folder / source.name)
     mount = stack.enter_context(high_latency(folder, FUSE_DELAY_S))
     detail = f"a FUSE file system, {FUSE_DELAY_S * 1e3:g} ms a request"
-    return replace(spot_of(mount / source.name, None, stack), name="fuse", detail=detail)
+    return replace(spot_of("disk", mount / source.name, stack), name="fuse", detail=detail)
 
 
 @contextlib.contextmanager

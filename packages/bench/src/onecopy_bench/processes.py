@@ -24,22 +24,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Self
 
 from onecopy.memory import proc
+from onecopy_bench.system import family_of
+from onecopy_bench.worker import FAILED, SampleError, end_of, last_lines, state_of
 
-State = Literal["ok", "timeout", "crashed", "failed", "odd output", "wrong data", "skipped"]
 MAX_LINE = 1 << 20
 _POLL_S, _GRACE_S = 0.005, 2.0
-
-
-class SampleError(Exception):
-    """A sample that cannot be used, with the state of its row and the reason in words."""
-
-    def __init__(self, state: State, reason: str) -> None:
-        super().__init__(f"{state}: {reason}")
-        self.state = state
-        self.reason = reason
 
 
 def command_of(module: ModuleType | str, environment: Sequence[str] = ()) -> list[str]:
@@ -70,6 +62,12 @@ def run_once(module: ModuleType | str, timeout: float, phase: str, **arguments: 
         (message,) = workers.step(phase)
         workers.dismiss()
     return message
+
+
+def expect_same(found: int, expected: int, what: str) -> None:
+    """Raise SampleError where a checksum is not the expected one; `what` names both."""
+    if found != expected:
+        raise SampleError("wrong data", f"{what} differ: {found:#x} and {expected:#x}")
 
 
 def memory_of(pid: int) -> proc.Rollup:
@@ -116,6 +114,8 @@ class Worker:
             message = json.loads(line)
         except (ValueError, RecursionError):
             message = None
+        if isinstance(message, dict) and message.get("phase") == FAILED:
+            raise SampleError(message["state"], message["reason"])
         if not isinstance(message, dict) or message.pop("phase", None) != phase:
             raise SampleError("odd output", f"expected the phase {phase!r}, got {line[:80]!r}")
         return message
@@ -138,31 +138,17 @@ class Worker:
         return SampleError("odd output" if status == 0 else state_of(status), f"{end_of(status)} {when}{said}")
 
     def close(self) -> None:
-        """Kill the process group if anything of it lives, wait for the process, and close the pipes."""
+        """Kill the process, its group and its descendants if they live, wait for it, and close the pipes."""
+        for _ in range(2):  # what they start meanwhile
+            for pid in family_of([self.pid])[:0:-1]:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         for pipe in (self._stdin, self.stdout, self._stderr):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-
-
-def last_lines(output: IO[bytes], count: int) -> tuple[str, ...]:
-    """Return the last lines of an output that are not empty, each at most 200 characters."""
-    output.seek(max(0, output.seek(0, os.SEEK_END) - 4096))
-    lines = (line.strip() for line in output.read().decode("utf-8", "replace").splitlines())
-    return tuple(line[:200] for line in lines if line)[-count:]
-
-
-def state_of(status: int) -> State:
-    """Return the state of a sample whose process ended too early."""
-    return "failed" if status >= 0 else "crashed"
-
-
-def end_of(status: int) -> str:
-    """Return how a process ended: its exit status, or the name of the signal."""
-    names = {number.value: number.name for number in signal.Signals}
-    return f"exit status {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
 class Workers:
@@ -196,6 +182,10 @@ class Workers:
     def pids(self) -> list[int]:
         """The process ids, in the order in which the processes were started."""
         return [worker.pid for worker in self.workers]
+
+    def family(self) -> list[int]:
+        """Return the processes and all their descendants."""
+        return family_of(self.pids)
 
     def step(self, phase: str, poll: Callable[[], None] | None = None, word: str = "go") -> list[dict[str, Any]]:
         """Let all workers do their next step, and return their messages when every one has done it."""

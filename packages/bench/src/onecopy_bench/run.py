@@ -7,241 +7,46 @@ medians over the rounds in which both commands went well. The command line is ke
 With `--program` the commands are programs of this package, which load a file with the calls of a framework: under
 `onecopy run`, as they are, and where there is such a program, rewritten so that it maps its file.
 
-Each copy first is a launcher that stops itself; when all of them have, one signal after the other lets them become the
-program, and the clock starts there, so that no start of Python is in it. A copy leads a session of its own, its stdin
-is empty, and what it prints goes to a file without a name. The kernel kills the first process of a copy should this one
-die; leaving the block ends all of them: SIGTERM, a grace, SIGKILL.
+Each copy has a worker that starts it (see `copies`), when all workers are ready, and whose memory is not counted.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 import shlex
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any
 
 from onecopy.base.text import counted
-from onecopy_bench import programs, runs, system
+from onecopy_bench import copies, programs, system
+from onecopy_bench.copies import members_of, numbered
 from onecopy_bench.peers import installed, named
-from onecopy_bench.processes import SampleError, end_of, last_lines, state_of
+from onecopy_bench.processes import Workers, command_of, first_line_of
 from onecopy_bench.programs import ANSWERED, PROGRAMS, Program
-from onecopy_bench.record import Absent, Case, Log, Record, Row, Sample, Spread, heading
-from onecopy_bench.runs import Attempt, Measured, Progress, Settings, Trial, Watch, without_home
-from onecopy_bench.scenario import Scenario, UsageError, argument, cache_state, option, size_option, usual_limits
-from onecopy_bench.system import anonymous_of, difference, disk_bytes, family_of, totals_of
+from onecopy_bench.record import Absent, Case, Record, Row, Sample, Spread
+from onecopy_bench.runs import Attempt, Measured, Settings, Trial, without_home
+from onecopy_bench.scenario import (
+    Plan,
+    Scenario,
+    Setup,
+    UsageError,
+    argument,
+    limits_of_cold_runs,
+    option,
+    size_option,
+    usual_limits,
+)
+from onecopy_bench.system import Peak, difference, disk_bytes, totals_of
 from onecopy_bench.tables import MB, MISSING, Table, cell, percentile_99, slowest
+from onecopy_bench.worker import SampleError
 
 NAME = "run"
-NUMBER = "{i}"
-"""Exactly these three characters in an argument become the number of the copy, from 0; other braces stay."""
-LAUNCHER = """
-import ctypes, os, signal, sys
-parent, *command = sys.argv[1:]
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; it outlives exec
-if os.getppid() != int(parent):
-    sys.exit("the parent died first")
-for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would hand that on
-    signal.signal(number, signal.SIG_DFL)
-os.kill(os.getpid(), signal.SIGSTOP)
-os.execvp(command[0], command)
-"""
-POLL_S, MEMORY_S, LOOK_S = 0.002, 0.02, 0.2
-"""How often it is looked who is ready, what memory there is, and who belongs to a copy."""
-MARK = "ONECOPY_BENCH_COPY"
-"""The variable in the environment of each copy; its value names the run and the copy."""
-GRACE_S = 5.0
-
-
-def numbered(command: Sequence[str], number: int) -> list[str]:
-    """Return a command with the number of its copy put in.
-
-    Examples
-    --------
-    >>> numbered(["serve", "--port=800{i}", '{"i": 1}'], 3)
-    ['serve', '--port=8003', '{"i": 1}']
-    """
-    return [word.replace(NUMBER, str(number)) for word in command]
-
-
-@dataclass(slots=True)
-class Copy:
-    """One copy: its first process, what it printed, and when it was ready (ns after the start; None: not yet)."""
-
-    process: subprocess.Popen[bytes]
-    output: IO[bytes]
-    mark: bytes
-    ready_ns: int | None = None
-    members: list[int] = field(default_factory=list)
-    last_lines: tuple[str, ...] = ()
-
-
-def find_members(copies: Sequence[Copy]) -> None:
-    """Find the living processes of each copy: its descendants, and whatever carries its mark in the environment.
-
-    A daemon that forked twice into a session of its own is found by its mark, a program with another environment by its
-    parents. A zombie has no environment and no memory.
-    """
-    found = {copy.mark: set(family_of([copy.process.pid])) for copy in copies}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                for mark in found.keys() & set(Path(entry.path, "environ").read_bytes().split(b"\0")):
-                    found[mark].add(int(entry.name))
-    for copy in copies:
-        copy.members = [pid for pid in found[copy.mark] if _is_alive(pid)]
-
-
-def _is_alive(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
-
-
-class Copies:
-    """The copies of one sample: of a command, with `NUMBER` where the copy's number belongs.
-
-    The options say how many, what makes them ready, and how long that may take.
-    """
-
-    def __init__(self, command: Sequence[str], options: Options) -> None:
-        self._command, self._options = command, options
-        self._looked = self._polled = 0.0
-        self._start = 0
-        self.copies: list[Copy] = []
-        self.peak_anonymous = self.killed = 0
-
-    def __enter__(self) -> Self:
-        token = secrets.token_hex(8)
-        try:
-            for number in range(self._options.processes):
-                self.copies.append(self._launch(number, f"{token}-{number}"))
-            for copy in self.copies:  # its launcher has stopped, or failed
-                os.waitid(os.P_PID, copy.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, OSError):
-                raise SampleError("failed", f"cannot start a process: {error}") from error
-            raise
-        return self
-
-    def _launch(self, number: int, mark: str) -> Copy:
-        words = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *numbered(self._command, number)]
-        output, environment = tempfile.TemporaryFile(), {**os.environ, MARK: mark}  # noqa: SIM115 - closed by close()
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-        process = subprocess.Popen(words, **streams, start_new_session=True, env=environment)
-        return Copy(process, output, f"{MARK}={mark}".encode())
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """Let all copies become the program now."""
-        self._start = time.monotonic_ns()
-        for copy in self.copies:
-            os.kill(copy.process.pid, signal.SIGCONT)
-
-    def wait_until_ready(self) -> None:
-        """Wait until every copy has printed the text, or has ended well if there is no text to wait for.
-
-        Raises
-        ------
-        SampleError
-            If one ends before, with its last lines, or the time is up.
-        """
-        text = (self._options.ready or "").encode()
-        while late := [copy for copy in self.copies if copy.ready_ns is None]:
-            now = self._look()
-            for copy in late:
-                status = copy.process.poll()  # before its output is read, so that nothing is missed
-                if (text and text in _printed(copy)) or (status == 0 and not text):
-                    copy.ready_ns = now
-                elif status is not None:
-                    raise self._ended(copy, status, "before it was ready")
-            late = [copy for copy in late if copy.ready_ns is None]
-            if late and now > self._options.timeout * 1e9:
-                words = f"{len(late)} of {len(self.copies)} copies were not ready within {self._options.timeout:g} s"
-                if text and not any(map(_printed, late)):
-                    words += "; they printed nothing (output is often kept back: try stdbuf -oL, python -u)"
-                raise SampleError("timeout", words)
-
-    def hold(self, seconds: float) -> None:
-        """Keep the copies; raises SampleError if one ends meanwhile."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._look()
-            for copy in self.copies:
-                if (status := copy.process.poll()) is not None:
-                    raise self._ended(copy, status, "while it was to hold")
-        find_members(self.copies)
-
-    def _look(self) -> int:
-        """Wait a little, poll the memory if it is time; return the nanoseconds since the start."""
-        time.sleep(POLL_S)
-        now = time.monotonic()
-        if now - self._looked >= LOOK_S:
-            self._looked = now
-            find_members(self.copies)
-        if now - self._polled >= MEMORY_S:
-            self._polled = now
-            held = sum(anonymous_of(copy.members) for copy in self.copies)
-            self.peak_anonymous = max(self.peak_anonymous, held)
-        return time.monotonic_ns() - self._start
-
-    def _ended(self, copy: Copy, status: int, when: str) -> SampleError:
-        return SampleError(state_of(status), f"copy {self.copies.index(copy)}: {end_of(status)} {when}")
-
-    def last_lines(self) -> tuple[str, ...]:
-        """Return what was printed last, when all have ended: by the first copy that was not ready, else the first."""
-        late = [copy for copy in self.copies if copy.ready_ns is None] or self.copies
-        return late[0].last_lines if late else ()
-
-    def close(self) -> None:
-        """End every process of every copy: SIGTERM, `GRACE_S` seconds, SIGKILL; wait for them, close their output."""
-        if not self._start:
-            for copy in self.copies:
-                copy.process.kill()  # a launcher that is still stopped
-        self._signal(signal.SIGTERM)
-        self.killed = len(self._signal(signal.SIGKILL))
-        for copy in self.copies:
-            copy.process.wait()
-            copy.last_lines = last_lines(copy.output, 5)
-            copy.output.close()
-
-    def _signal(self, number: signal.Signals) -> set[int]:
-        """Send a signal to everything that lives until nothing does or the time is up; return who got it."""
-        reached: set[int] = set()
-        deadline = time.monotonic() + GRACE_S
-        while (living := self._living()) and time.monotonic() < deadline:
-            for pid in living - reached:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-            reached |= living
-            time.sleep(POLL_S)
-        return reached
-
-    def _living(self) -> set[int]:
-        for copy in self.copies:
-            copy.process.poll()  # reaps it
-        find_members(self.copies)
-        return {pid for copy in self.copies for pid in copy.members}
-
-
-def _printed(copy: Copy) -> bytes:
-    return os.pread(copy.output.fileno(), os.fstat(copy.output.fileno()).st_size, 0)
-
-
 # --- the scenario -----------------------------------------------------------------------------------------------------
 
 NAMES = tuple(program.name for program in PROGRAMS)
@@ -272,16 +77,16 @@ class Options(Settings):
     requests: int = option(100, "Number of requests that each worker of a --program answers.")
 
 
-def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure a command or programs beside the baseline; `NUMBER` in an argument becomes the copy's number."""
+def plan(setup: Setup, options: Options) -> Plan:
+    """Plan a command or programs beside the baseline."""
     absent: list[Absent] = []
     data: dict[str, Any] = {}
     if options.programs:
         chosen, absent = installed(PROGRAMS, options.programs)
         trials: list[Trial] = []
         for at, program in enumerate(chosen):
-            watch(Progress(at, len(chosen), f"writing the file of {program.name}"))
-            found, data[program.name] = _trials_of(program, place / f"program-{at}", options)
+            setup.say(f"writing the file of {program.name}", at, len(chosen))
+            found, data[program.name] = _trials_of(program, setup.place / f"program-{at}", options)
             trials += found
         rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "as it is")]
         rows += [Row(REWRITTEN, "as it is, its file and its calls changed")] if any(p.rewritten for p in chosen) else []
@@ -291,9 +96,8 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
         trials = [Trial(name, (), 0.0, measuring(words, options)) for name, words in commands.items()]
         data |= {name: [without_home(word) for word in words] for name, words in commands.items()}
         rows = [Row(name, shlex.join(words)) for name, words in data.items()]
-    where = options.evict[0] if options.evict else Path.cwd()
-    head = heading(NAME, where, replace(options, command=(), baseline=None), rows, data, absent)
-    return runs.run(head, trials, options, watch=watch, log=log)
+    disk = Path(options.evict[0]) if options.evict else Path.cwd()
+    return Plan(rows, trials, data, absent, disk, options=replace(options, command=(), baseline=None))
 
 
 def _trials_of(program: Program, folder: Path, options: Options) -> tuple[list[Trial], int]:
@@ -322,39 +126,36 @@ def measuring(
     command: Sequence[str], options: Options, folder: Path | None = None, size: int = 0
 ) -> Callable[[Attempt], Measured]:
     """Return what takes one sample; workers of a program leave their answers in a folder."""
+    arguments = {"command": list(command), "ready": options.ready, "hold_s": options.hold_ms / 1e3}
+    arguments["limit_s"] = options.timeout
+    workers_of = [command_of(copies, [f"{copies.VARIABLE}={number}"]) for number in range(options.processes)]
 
     def measure(attempt: Attempt) -> Measured:
         for path in options.evict:
-            system.evict(path)
-        attempt.wait()
-        copies = Copies(command, options)
-        try:
-            with copies:
-                cached, disk = _cached(options.evict), _disk_bytes(options.evict)
-                copies.start()
-                copies.wait_until_ready()
-                held = []
-                if options.ready is not None:
-                    copies.hold(options.hold_ms / 1e3)
-                    held = [totals_of(copy.members) for copy in copies.copies]
-                read = difference(_disk_bytes(options.evict), disk)
-        except SampleError as failure:
-            said = copies.last_lines()
-            words = f"{failure.reason}; last lines: {' | '.join(said)}" if said else failure.reason
-            raise SampleError(failure.state, words) from failure
+            system.bring(path, "cold")
+        with Workers(workers_of, first_line_of(arguments), options.timeout + 3 * copies.GRACE_S) as workers:
+            workers.gather("ready")
+            attempt.wait()
+            cached, disk = _cached(options.evict), _disk_bytes(options.evict)
+            peak = Peak(lambda: [pid for worker in workers.pids for pid in members_of(worker)])
+            running = workers.step("running", peak.poll)
+            workers.step("held", peak.poll)
+            held = [totals_of(members_of(worker)) for worker in workers.pids]
+            read = difference(_disk_bytes(options.evict), disk)
+            ended = workers.step("ended")
+            workers.dismiss()
         numbers: dict[str, float | None] = {
-            "peak_anonymous": max(copies.peak_anonymous, sum(each["anonymous"] for each in held)),
+            "peak_anonymous": max(peak.bytes, sum(each["anonymous"] for each in held)),
             "disk_bytes": read,
             "cached_before": cached,
-            "killed": copies.killed,
+            "killed": sum(message["killed"] for message in ended),
         }
-        ready = [{"ready_ns": copy.ready_ns or 0} for copy in copies.copies]
+        totals = held if options.ready is not None else [{} for _ in held]
         if folder is not None:
             more = _answers(folder, size)
-            ready = [{"ready_ns": more.pop("load_ns")}]
+            running = [{"ready_ns": more.pop("load_ns")}]
             numbers |= more
-        totals: list[dict[str, Any]] = held or [{} for _ in ready]
-        return Measured(numbers, processes=[{**one, **two} for one, two in zip(ready, totals, strict=True)])
+        return Measured(numbers, processes=[{**one, **two} for one, two in zip(running, totals, strict=True)])
 
     return measure
 
@@ -455,18 +256,16 @@ def _described(record: Record) -> str:
     state = f", {', '.join(evicted)} evicted" if evicted else ""
     of_programs = ("worker of each program", "workers of each program")
     nouns = of_programs if record.options["programs"] else ("copy", "copies")
-    return f"run: {counted(record.options['processes'], *nouns)}, {counted(record.rounds, 'round')}{state}"
+    return f"{counted(record.options['processes'], *nouns)}{state}"
 
 
 def _limits(record: Record) -> Iterator[str]:
     """Yield what limits the numbers beside the usual: files that stayed cached, what did not end or only ended."""
-    if record.options["evict"]:
-        yield from cache_state([s for s in record.samples if s.state == "ok"], {})
     if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
         yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
     if record.options["ready"] is None and not record.options["programs"]:
         yield "The copies were waited for until they ended: what they hold is known by its peak only."
-    yield from usual_limits(record)
+    yield from (limits_of_cold_runs if record.options["evict"] else usual_limits)(record)
 
 
 def _findings(record: Record) -> Iterator[str]:
@@ -506,7 +305,7 @@ SCENARIO = Scenario(
     Without COMMAND: unmodified programs that load a file with torch or numpy, in workers that answer requests.
     """,
     Options(),
-    run,
+    plan,
     _described,
     _tables,
     _findings,

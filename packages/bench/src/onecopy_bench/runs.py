@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 from onecopy.files import page_cache
 from onecopy_bench import system
-from onecopy_bench.processes import SampleError
 from onecopy_bench.record import Case, Log, Record, Sample
+from onecopy_bench.worker import SampleError
 
 IDLE = 0.93
 """Share of idle CPU time from which on the machine counts as idle."""

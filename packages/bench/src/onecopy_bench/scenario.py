@@ -1,18 +1,23 @@
-"""What a scenario is: a function that measures, its options, and functions from a record to tables and sentences.
+"""What a scenario is: options, a plan of what is measured, and functions from a record to tables and sentences.
 
 Nothing here or in the modules of scenarios imports the command line: workers import them, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from onecopy.base.text import counted, parse_size
-from onecopy_bench.record import Record, Sample
-from onecopy_bench.runs import IDLE
+from onecopy_bench import runs
+from onecopy_bench.places import parse_read_ahead
+from onecopy_bench.record import Absent, Log, Record, Sample, heading
+from onecopy_bench.runs import IDLE, Progress, Trial, Watch
 from onecopy_bench.tables import MB, Table, text
 
 ENOUGH_ROUNDS = 7
@@ -47,16 +52,8 @@ def size_option(default: str, words: str, *flags: str) -> Any:
     return option(int(parse_size(default)), words, *flags, kind="size", shown=default)
 
 
-def parse_read_ahead(text: str) -> int:
-    """Return a read-ahead such as 128K in bytes; ValueError for other text."""
-    nbytes = int(parse_size(text.removesuffix("K") + "KiB" if text.endswith("K") else text))
-    if nbytes <= 0 or nbytes % 1024:
-        raise ValueError(f"{text!r} is not a multiple of 1 KiB")
-    return nbytes
-
-
-def places_option(default: tuple[str, ...], words: str, names: Sequence[str] = ("disk",)) -> Any:
-    """Return a field of places: those of some names, and disks with a read-ahead such as 128K."""
+def places_option(default: tuple[str, ...], words: str, names: Sequence[str]) -> Any:
+    """Return a field of places (see `places.spot_of`): those of some names, and disks with a read-ahead."""
 
     def parse(chosen: Sequence[str]) -> tuple[str, ...]:
         for each in chosen:
@@ -108,6 +105,43 @@ def cache_state(samples: Sequence[Sample], sizes: Mapping[str, float], *, cold: 
         yield f"Warm: the whole file was cached, always filled alike, before each of {len(known)} samples."
 
 
+def limits_of_cold_runs(record: Record) -> Iterator[str]:
+    """Yield whether every cold sample was cold, and then the usual limits."""
+    used = {row.name for row in record.rows if row.uses_cache and row.role == "row"}
+    samples = [s for s in record.samples if s.row in used and s.state == "ok" and "warm" not in s.case]
+    yield from cache_state(samples, {})
+    yield from usual_limits(record)
+
+
+class Setup(NamedTuple):
+    """Where a scenario puts its files, what watches its progress, and what ends with the run."""
+
+    place: Path
+    watch: Watch
+    stack: contextlib.ExitStack
+
+    def say(self, words: str, done: int = 0, total: int = 0) -> None:
+        """Report what is being prepared."""
+        self.watch(Progress(done, total, words))
+
+
+class Plan(NamedTuple):
+    """What a scenario is going to measure, when everything is prepared.
+
+    `rows` are those of the tables, `trials` what a round takes, `data` what is measured on, `absent` what this machine
+    cannot measure. `disk` is the file or folder whose disk the record describes, that of the files if it is None;
+    `files` must not change during the run; `options` are recorded in place of those that were given.
+    """
+
+    rows: Iterable[Any]
+    trials: Sequence[Trial]
+    data: dict[str, Any] = {}  # noqa: RUF012 - never written
+    absent: Iterable[Absent] = ()
+    disk: Path | None = None
+    files: Iterable[str | os.PathLike[str]] = ()
+    options: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One scenario.
@@ -116,10 +150,10 @@ class Scenario:
     ----------
     options
         The defaults; fields that `option` made are options of the command.
-    run
-        Measures in a folder, given the options, what watches the progress, and the log; returns the record.
-    heading, tables, findings, limits, status
-        Given a record: a line of what was measured, tables, what the numbers say and what limits them, the exit status.
+    plan
+        Writes the files and makes the places, given a `Setup` and the options, and returns the plan of the run.
+    described, tables, findings, limits, status
+        Given a record: what was measured, tables, what the numbers say and what limits them, the exit status.
     draw
         Draws a record into a matplotlib figure.
     measures
@@ -135,8 +169,8 @@ class Scenario:
     name: str
     help: str
     options: Any
-    run: Callable[..., Record]
-    heading: Callable[[Record], str]
+    plan: Callable[[Setup, Any], Plan]
+    described: Callable[[Record], str]
     tables: Callable[[Record], Iterable[Table]]
     findings: Callable[[Record], Iterable[str]] = lambda _: ()
     draw: Callable[[Any, Record], None] | None = None
@@ -146,6 +180,18 @@ class Scenario:
     without: tuple[str, ...] = ()
     status: Callable[[Record], int] = lambda _: 0
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def run(self, place: Path, options: Any, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
+        """Measure in a folder, and return the record; raises ValueError if the log is of another run."""
+        with contextlib.ExitStack() as stack:
+            plan = self.plan(Setup(place, watch, stack), options)
+            recorded = plan.options or options
+            head = heading(self.name, plan.disk or place, recorded, plan.rows, plan.data, plan.absent)
+            return runs.run(head, plan.trials, options, place, watch=watch, log=log, files=plan.files)
+
+    def heading(self, record: Record) -> str:
+        """Return what was measured, in a line."""
+        return f"{self.name}: {self.described(record)}; {counted(record.rounds, 'round')}"
 
     def sentences(self, record: Record) -> list[str]:
         """Return what the numbers say, and then what limits them."""

@@ -11,7 +11,6 @@ that is used again, as an upload to a device has it. Checksums are computed outs
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import statistics
@@ -27,21 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 import onecopy as oc
-from onecopy.base.text import counted
-from onecopy_bench import runs, system
+from onecopy_bench import places, system
 from onecopy_bench.files.layout import Layout, Piece, checksum_of_file, combine, touch_array
 from onecopy_bench.peers import Peer, named
 from onecopy_bench.pictures import by_case
-from onecopy_bench.places import Spot, Unavailable, spot_behind_fuse, spot_of
-from onecopy_bench.processes import SampleError, run_once, start_workers
-from onecopy_bench.record import Absent, Case, Log, Record, heading
-from onecopy_bench.runs import Attempt, Measured, Progress, Settings, Trial, Watch
-from onecopy_bench.scenario import Scenario, option, parse_read_ahead, places_option, size_option
+from onecopy_bench.processes import expect_same, run_once, start_workers
+from onecopy_bench.record import Case, Record
+from onecopy_bench.runs import Attempt, Measured, Settings, Trial
+from onecopy_bench.scenario import Plan, Scenario, Setup, limits_of_cold_runs, option, places_option, size_option
 from onecopy_bench.system import difference, disk_bytes
 from onecopy_bench.tables import MB, plain, table_by_case
 from onecopy_bench.worker import Steps, prepare
 
-NAME, FUSE = "start", "fuse"
+NAME = "start"
 BLOCK = 16 << 20
 """Bytes that are made up once; the file repeats them, each time with a number in front."""
 SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a + {n}}}]" for n in range(60))
@@ -183,44 +180,31 @@ class Options(Settings):
     work_s: float = option(5.0, "Seconds of other work, by itself.", at_least=0.0)
     piece: int = size_option("16MiB", "Copied at once.")
     ways: tuple[str, ...] = option(NAMES, "Which process reads, and when.", "--way", choices=NAMES)
-    places: tuple[str, ...] = places_option(("disk", "128K"), PLACE, ("disk", FUSE))
+    places: tuple[str, ...] = places_option(("disk", "128K"), PLACE, ("disk", "fuse"))
 
 
-def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure every method in every place, with weights in a folder on the disk that is to be measured."""
-    watch(Progress(0, 1, "writing the weights"))
-    source = place / "weights.bin"
+def plan(setup: Setup, options: Options) -> Plan:
+    """Write the weights, on the disk that is to be measured, and plan every method in every place."""
+    setup.say("writing the weights")
+    source = setup.place / "weights.bin"
     write(source, options.size)
+    spots, absent = places.spots_of(options.places, source, setup.stack)
+    # As much work as takes the seconds that were asked for, by a process that does nothing else.
+    units = round(options.work_s * 1e9 / run_once(__name__, options.timeout, "started", method=PACE)["unit_ns"])
+    starts = enumerate(range(0, options.size, options.piece))
+    pieces = (Piece(str(n), at, min(options.piece, options.size - at)) for n, at in starts)
+    checksum = checksum_of_file(source, Layout("bytes", options.size, tuple(pieces)))
     chosen = [method for method in METHODS if method.name in options.ways]
-    with contextlib.ExitStack() as stack:
-        spots, absent = [], []
-        for name in options.places:
-            try:
-                spots.append(_spot(name, source, stack))
-            except Unavailable as reason:
-                absent.append(Absent(f"place {name}", str(reason)))
-        data = {"bytes": options.size, "places": {spot.name: spot.read_ahead_bytes for spot in spots}}
-        head = heading(NAME, source, options, chosen, data, absent)
-        # As much work as takes the seconds that were asked for, by a process that does nothing else.
-        units = round(options.work_s * 1e9 / run_once(__name__, options.timeout, "started", method=PACE)["unit_ns"])
-        starts = enumerate(range(0, options.size, options.piece))
-        pieces = (Piece(str(n), at, min(options.piece, options.size - at)) for n, at in starts)
-        checksum = checksum_of_file(source, Layout("bytes", options.size, tuple(pieces)))
-        trials = [
-            Trial(
-                method.name, (spot.name,), method.private * options.size,
-                partial(_take, method.name, str(spot.path), units, checksum, options),
-            )
-            for spot in spots
-            for method in chosen
-        ]  # fmt: skip
-        return runs.run(head, trials, options, place, watch=watch, log=log)
-
-
-def _spot(name: str, source: Path, stack: contextlib.ExitStack) -> Spot:
-    if name == FUSE:
-        return spot_behind_fuse(source, stack)
-    return spot_of(source, None if name == "disk" else parse_read_ahead(name), stack)
+    trials = [
+        Trial(
+            method.name, (spot.name,), method.private * options.size,
+            partial(_take, method.name, str(spot.path), units, checksum, options),
+        )
+        for spot in spots
+        for method in chosen
+    ]  # fmt: skip
+    data = {"bytes": options.size, "places": {spot.name: spot.read_ahead_bytes for spot in spots}}
+    return Plan(chosen, trials, data, absent, source)
 
 
 def write(path: Path, size: int) -> None:
@@ -238,20 +222,15 @@ def _take(method: str, path: str, units: int, checksum: int, options: Options, a
     with start_workers(
         __name__, 1, options.timeout, method=method, path=path, piece=options.piece, units=units
     ) as workers:
-        system.evict(path)
-        if left := system.cached_bytes(path):
-            raise SampleError("failed", f"{left} bytes of the file stay in memory: it is not cold")
-        if left is None:
-            raise SampleError("failed", "the kernel does not report whether the file is cold")
+        cached = system.bring(path, "cold")
         read = disk_bytes(path)
         (message,) = workers.step("started")
         read = difference(disk_bytes(path), read)
         workers.dismiss()
-    if message["checksum"] != checksum:
-        raise SampleError("wrong data", f"copied {message['checksum']:#x}, the file has {checksum:#x}")
+    expect_same(message["checksum"], checksum, "what was copied and the file")
     numbers = {name: float(message[name]) for name in ("total_ns", "work_ns", "wait_ns", "copy_ns")}
     return Measured(
-        numbers | {"gb_per_s": options.size / numbers["copy_ns"], "read_bytes": read, "cached_before": left}
+        numbers | {"gb_per_s": options.size / numbers["copy_ns"], "read_bytes": read, "cached_before": cached}
     )
 
 
@@ -272,8 +251,7 @@ def _title(record: Record, case: Case) -> str:
 
 
 def _described(record: Record) -> str:
-    work = f"{record.data['bytes'] / MB:.1f} MB of weights, cold, beside {record.options['work_s']:g} s of other work"
-    return f"start: {work}; {counted(record.rounds, 'round')}"
+    return f"{record.data['bytes'] / MB:.1f} MB of weights, cold, beside {record.options['work_s']:g} s of other work"
 
 
 SCENARIO = Scenario(
@@ -284,8 +262,9 @@ SCENARIO = Scenario(
     the background. Each sample is a fresh process; the file is evicted before it, and proven to be.
     """,
     Options(),
-    run,
+    plan,
     _described,
     table_by_case(COLUMNS, _title),
     draw=by_case(DRAWN),
+    limits=limits_of_cold_runs,
 )

@@ -9,7 +9,6 @@ the short processes.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -22,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from onecopy.base.text import counted
-from onecopy_bench import places, runs
+from onecopy_bench import places
 from onecopy_bench.files.loaders import Job, Loader
 from onecopy_bench.files.trials import trial_of
-from onecopy_bench.record import Case, Log, Record, Row, Sample, Spread, heading
-from onecopy_bench.runs import Attempt, Measured, Progress, Settings, Trial, Watch
-from onecopy_bench.scenario import Scenario, cache_state, option, size_option, usual_limits
+from onecopy_bench.record import Case, Record, Row, Sample, Spread
+from onecopy_bench.runs import Attempt, Measured, Settings, Trial
+from onecopy_bench.scenario import Plan, Scenario, Setup, limits_of_cold_runs, option, size_option
 from onecopy_bench.tables import MB, MISSING, Column, Table, above_start, per_sample, plain, slowest, table, total
 
 NAME, NESTED = "structs", "nested"
@@ -129,40 +128,34 @@ class Files:
         return Loader(mode.name + suffix, mode.detail, private=mode.private, command=words)
 
 
-def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Build the files, and take all rounds; raises FileNotFoundError that says how the program is built."""
+def plan(setup: Setup, options: Options) -> Plan:
+    """Build the files and plan their trials; raises FileNotFoundError that says how the program is built."""
     program = Path(options.program or BUILT).absolute()
     if not os.access(program, os.X_OK) or program.is_dir():
         raise FileNotFoundError(f"no benchmark program {program.name}: in a checkout, {BUILD}; elsewhere name it")
-    watch(Progress(0, 0, "building the index"))
-    return measure(Files.build(program, place, options), options, watch, log)
-
-
-def measure(files: Files, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Take all rounds of files that are there."""
+    setup.say("building the index")
+    files = Files.build(program, setup.place, options)
     limit = files.facts["bytes"] // 2 if options.limit == "half" else None
-    with contextlib.ExitStack() as stack:
-        group = None if limit is None else stack.enter_context(places.group(places.memory_limit(limit)))
-        trials, rows = [], {}
-        for mode, loader, case in _loaders(files, options, group):
-            rows[loader.name] = Row(loader.name, loader.detail, size=files.job(mode).size)
-            where: dict[str, Any] = {"case": case, "state": case[0], "processes": int(case[1])}
-            where["limit"] = ([group] if group else [], limit)
-            trials.append(trial_of(loader, files.job(mode), files.facts["checksum"], options, **where))
-        calls: dict[int, int | None] = {}
-        if options.nested and limit is None:
-            for count in sorted({options.nested, max(options.nested // 100, 1)}):
-                path = files.folder / f"nested-{count}.oc"
-                ask(files.program, "nested", "build", path, "--count", count)
-                calls[count] = _system_calls(files.program, path)
-            rows[NESTED] = Row(NESTED, "values inside one another", role=NESTED)
-            take = partial(_take_nested, files.program, path)
-            trials.append(Trial(NESTED, (NESTED,), NESTED_BYTES * options.nested, take))
-        data = {"size": files.facts["bytes"], "memory_bytes": limit, "system_calls": calls}
-        data |= {name: files.facts[name] for name in ("kmers", "questions", "checksum")}
-        head = heading(NAME, files.folder, options, rows.values(), data)
-        paths = {files.job(mode).path for mode in files.modes(options.modes)}
-        return runs.run(head, trials, options, watch=watch, log=log, files=paths)
+    group = None if limit is None else setup.stack.enter_context(places.group(places.memory_limit(limit)))
+    trials, rows = [], {}
+    for mode, loader, case in _loaders(files, options, group):
+        rows[loader.name] = Row(loader.name, loader.detail, size=files.job(mode).size)
+        where: dict[str, Any] = {"case": case, "state": case[0], "processes": int(case[1])}
+        where["limit"] = ([group] if group else [], limit)
+        trials.append(trial_of(loader, files.job(mode), files.facts["checksum"], options, **where))
+    calls: dict[int, int | None] = {}
+    if options.nested and limit is None:
+        for count in sorted({options.nested, max(options.nested // 100, 1)}):
+            path = files.folder / f"nested-{count}.oc"
+            ask(files.program, "nested", "build", path, "--count", count)
+            calls[count] = _system_calls(files.program, path)
+        rows[NESTED] = Row(NESTED, "values inside one another", role=NESTED)
+        take = partial(_take_nested, files.program, path)
+        trials.append(Trial(NESTED, (NESTED,), NESTED_BYTES * options.nested, take))
+    data = {"size": files.facts["bytes"], "memory_bytes": limit, "system_calls": calls}
+    data |= {name: files.facts[name] for name in ("kmers", "questions", "checksum")}
+    paths = {files.job(mode).path for mode in files.modes(options.modes)}
+    return Plan(list(rows.values()), trials, data, files=paths)
 
 
 def _loaders(files: Files, options: Options, group: Path | None) -> Iterator[tuple[Mode, Loader, Case]]:
@@ -263,15 +256,13 @@ def _limits(record: Record) -> Iterator[str]:
     late = {s.row for s in record.samples if s.state == "ok" and _was_cut(s)}
     if late:
         yield f"Stopped after {record.options['limit_s']} s, before all answers: {', '.join(sorted(late))}."
-    yield from cache_state([s for s in record.samples if s.case[0] == "cold" and s.state == "ok"], {})
-    yield from usual_limits(record)
+    yield from limits_of_cold_runs(record)
 
 
 def _described(record: Record) -> str:
     data = record.data
     kmers = "" if data["kmers"] is None else f"{data['kmers']:,} k-mers, "
-    rounds = counted(record.rounds, "round")
-    return f"structs: {data['size'] / MB:.1f} MB, {kmers}{data['questions']:,} questions, {rounds}"
+    return f"{data['size'] / MB:.1f} MB, {kmers}{data['questions']:,} questions"
 
 
 def _suffix(threads: int) -> str:
@@ -291,7 +282,7 @@ SCENARIO = Scenario(
     mapped and loaded; read by fread into vectors; read by cereal, where the program was built with it.
     """,
     Options(),
-    run,
+    plan,
     _described,
     _tables,
     limits=_limits,

@@ -16,7 +16,7 @@ import mmap
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -194,15 +194,15 @@ def bytes_read_by(pid: int) -> int | None:
 
 
 class Peak:
-    """The highest sum of RssAnon over some processes so far, in bytes; `family`: and over their descendants."""
+    """The highest sum of RssAnon over some processes so far, in bytes."""
 
-    def __init__(self, pids: Sequence[int], *, family: bool = False) -> None:
-        self._pids, self._family = pids, family
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        self._pids = pids
         self.bytes = 0
 
     def poll(self) -> None:
         """Measure once; a process that is gone counts nothing, its end is noticed elsewhere."""
-        self.bytes = max(self.bytes, anonymous_of(family_of(self._pids) if self._family else self._pids))
+        self.bytes = max(self.bytes, anonymous_of(self._pids()))
 
 
 def disk_bytes(path: str | os.PathLike[str], *, written: bool = False) -> int | None:
@@ -246,6 +246,15 @@ def back_memory(size: int) -> None:
 
 
 # --- the page cache ---------------------------------------------------------------------------------------------------
+
+
+def bring(path: str | os.PathLike[str], state: str) -> int | None:
+    """Bring the cache of a file into a state, "cold" or "warm"; return the bytes cached then (None: unknown).
+
+    Whether that has worked is part of the sample, and reported with it.
+    """
+    cached = evict(path)
+    return fill(path) if state == "warm" else cached
 
 
 def evict(path: str | os.PathLike[str]) -> int | None:

@@ -29,10 +29,40 @@ import resource
 import signal
 import sys
 from collections.abc import Generator, Iterable
-from typing import Any
+from typing import IO, Any, Literal
 
 Steps = Generator[tuple[str, dict[str, Any]], None, None]
+State = Literal["ok", "timeout", "crashed", "failed", "odd output", "wrong data", "skipped"]
+FAILED = "failed"
+"""The phase of the last message of a worker whose steps raise SampleError."""
 _PR_SET_PDEATHSIG = 1
+
+
+class SampleError(Exception):
+    """A sample that cannot be used, with the state of its row and the reason in words."""
+
+    def __init__(self, state: State, reason: str) -> None:
+        super().__init__(f"{state}: {reason}")
+        self.state = state
+        self.reason = reason
+
+
+def last_lines(output: IO[bytes], count: int) -> tuple[str, ...]:
+    """Return the last lines of an output that are not empty, each at most 200 characters."""
+    output.seek(max(0, output.seek(0, os.SEEK_END) - 4096))
+    lines = (line.strip() for line in output.read().decode("utf-8", "replace").splitlines())
+    return tuple(line[:200] for line in lines if line)[-count:]
+
+
+def state_of(status: int) -> State:
+    """Return the state of a sample whose process ended too early."""
+    return "failed" if status >= 0 else "crashed"
+
+
+def end_of(status: int) -> str:
+    """Return how a process ended: its exit status, or the name of the signal."""
+    names = {number.value: number.name for number in signal.Signals}
+    return f"exit status {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
 def die_with(parent: int) -> None:
@@ -69,7 +99,10 @@ def main(module: str, parent: str) -> None:
     steps: Steps = importlib.import_module(module).steps(**arguments)
     word = "go"
     while word == "go":
-        phase, message = next(steps)
+        try:
+            phase, message = next(steps)
+        except SampleError as failure:
+            phase, message = FAILED, {"state": failure.state, "reason": failure.reason}
         channel.write(json.dumps({"phase": phase, **message}) + "\n")
         channel.flush()
         word = sys.stdin.readline().strip()
@@ -78,5 +111,5 @@ def main(module: str, parent: str) -> None:
     steps.close()
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+if __name__ == "__main__":  # by its name, so that SampleError is that of the steps
+    importlib.import_module("onecopy_bench.worker").main(*sys.argv[1:])

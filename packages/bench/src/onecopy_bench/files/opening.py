@@ -21,16 +21,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from onecopy.base.text import counted
-from onecopy_bench import runs
 from onecopy_bench.files import trials
 from onecopy_bench.files.layout import Layout, checksum_of_file, read_layout, shuffled
 from onecopy_bench.files.loaders import CEILINGS, CONTROLS, ROWS, Job, Loader, Opened
 from onecopy_bench.files.trials import Cache, trial_of
 from onecopy_bench.peers import installed, module
 from onecopy_bench.pictures import by_case
-from onecopy_bench.record import Absent, Case, Log, Record, Row, Sample, Spread, heading
-from onecopy_bench.runs import Progress, Settings, Watch
-from onecopy_bench.scenario import Scenario, UsageError, argument, cache_state, option, usual_limits
+from onecopy_bench.record import Absent, Case, Record, Row, Sample, Spread
+from onecopy_bench.runs import Settings
+from onecopy_bench.scenario import Plan, Scenario, Setup, UsageError, argument, cache_state, option, usual_limits
 from onecopy_bench.tables import (
     EMPTY,
     MB,
@@ -212,7 +211,7 @@ def _described(record: Record) -> str:
     file = record.data
     what = counted(file["pieces"], "tensor") if file["kind"] == "safetensors" else "plain bytes"
     order = ", shuffled" if record.options["order"] == "shuffled" else ""
-    return f"open {file['file']}: {file['size'] / MB:.1f} MB, {what}; {counted(record.rounds, 'round')}{order}"
+    return f"{file['file']}, {file['size'] / MB:.1f} MB, {what}{order}"
 
 
 def _draw(figure: Any, record: Record) -> None:
@@ -267,23 +266,13 @@ class Options(Settings):
     ceilings: bool = True
 
 
-def run(_: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure how a file opens; of a safetensors file the tensors are loaded by name.
-
-    Raises ValueError if it is empty or not a regular file, or the log is of another run.
-    """
-    return measure(*applicable(layout_of(options.file), options), options, watch, log)
+def plan(setup: Setup, options: Options) -> Plan:
+    """Plan how a file opens, of a safetensors file by its tensors; raises ValueError if it is empty or a folder."""
+    return plan_of(*applicable(layout_of(options.file), options), setup, options)
 
 
-def measure(
-    chosen: Sequence[Loader],
-    absent: Sequence[Absent],
-    options: Options,
-    watch: Watch = lambda _: None,
-    log: Log | None = None,
-    scenario: str = OPEN,
-) -> Record:
-    """Measure some loaders of a file."""
+def plan_of(chosen: Sequence[Loader], absent: Sequence[Absent], setup: Setup, options: Options) -> Plan:
+    """Plan some loaders of a file."""
     path = Path(options.file)
     layout = layout_of(path)
     checksum = checksum_of_file(path, layout)
@@ -292,21 +281,20 @@ def measure(
     job = Job(os.fspath(path.absolute()), layout.kind, layout.size, layout.pieces)
     data = {"file": path.name, "kind": layout.kind, "size": layout.size, "data_bytes": layout.nbytes}
     data |= {"pieces": len(layout.pieces), "checksum": checksum}
-    with trials.twins(chosen, job, lambda words: watch(Progress(0, 0, words))) as (jobs, unwritten):
-        lost = {each.name for each in unwritten}
-        present = [loader for loader in chosen if loader.name not in lost]
-        sizes = {name: twin.size for name, twin in jobs.items()}
-        rows = [Row(e.name, e.detail, role=e.role, uses_cache=e.uses_cache, size=sizes.get(e.name)) for e in present]
-        head = heading(scenario, path, options, rows, data, (*absent, *unwritten))
-        cases: list[dict[str, Any]]
-        cases = [{"case": (c, str(n)), "state": c, "processes": n} for c in options.caches for n in options.processes]
-        every = [
-            trial_of(e, jobs.get(e.name, job), checksum, options, **case)
-            for e in present
-            for case in (cases if e.role == "row" else ({},))
-        ]
-        files = {each.path for each in (job, *jobs.values())}
-        return runs.run(head, every, options, watch=watch, log=log, files=files)
+    jobs, unwritten = setup.stack.enter_context(trials.twins(chosen, job, setup.say))
+    lost = {each.name for each in unwritten}
+    present = [loader for loader in chosen if loader.name not in lost]
+    sizes = {name: twin.size for name, twin in jobs.items()}
+    rows = [Row(e.name, e.detail, role=e.role, uses_cache=e.uses_cache, size=sizes.get(e.name)) for e in present]
+    cases: list[dict[str, Any]]
+    cases = [{"case": (c, str(n)), "state": c, "processes": n} for c in options.caches for n in options.processes]
+    every = [
+        trial_of(e, jobs.get(e.name, job), checksum, options, **case)
+        for e in present
+        for case in (cases if e.role == "row" else ({},))
+    ]
+    files = {each.path for each in (job, *jobs.values())}
+    return Plan(rows, every, data, (*absent, *unwritten), path, files, options)
 
 
 def layout_of(path: str | os.PathLike[str]) -> Layout:
@@ -342,7 +330,7 @@ SCENARIO = Scenario(
     OPEN,
     "Measure how FILE opens: copied, mapped, warmed, by its peers, and by the device alone.",
     Options(),
-    run,
+    plan,
     _described,
     _tables,
     _findings,
@@ -379,11 +367,11 @@ KEYS_LOADERS = (
 )  # fmt: skip
 
 
-def _run_keys(place: Path, options: KeysOptions, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    path = place / f"{options.arrays}-arrays.safetensors"
+def _plan_keys(setup: Setup, options: KeysOptions) -> Plan:
+    path = setup.place / f"{options.arrays}-arrays.safetensors"
     names = (f"model.layers.{i // 8}.mlp.experts.{i % 8}.weight" for i in range(options.arrays))
     module("onecopy").save(path, dict.fromkeys(names, np.zeros(16, np.float32)))
-    return measure(*installed(KEYS_LOADERS), replace(options, file=str(path)), watch, log, KEYS)
+    return plan_of(*installed(KEYS_LOADERS), setup, replace(options, file=str(path)))
 
 
 def _keys_tables(record: Record) -> Iterator[Table]:
@@ -400,8 +388,8 @@ KEYS_SCENARIO = Scenario(
     KEYS,
     "Measure opening a file of many arrays and listing their names.",
     KeysOptions(processes=(1,), ceilings=False),
-    _run_keys,
-    lambda record: f"keys: {record.data['pieces']} arrays, {counted(record.rounds, 'round')}",
+    _plan_keys,
+    lambda record: f"{record.data['pieces']} arrays",
     _keys_tables,
     without=("file", "processes", "cold", "warm", "only", "order", "brief"),
 )

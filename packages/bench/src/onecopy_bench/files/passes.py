@@ -4,18 +4,12 @@
 from which share of a file, and how many passes, on which way of opening it wins: a share is gone over again and again,
 so that 1, 2, 8 and 32 passes are prefixes of one run. O_DIRECT and the first-touch control are beside both. A *share*
 is a random choice of consecutive pieces of 64 KiB to 1 MiB, as tensors of a model or blocks of an index would be; a
-smaller share is always part of a larger one. Places:
-
-* "disk": the file where it is; a read-ahead such as 128K: a copy on a loop device with it.
-* "slow": a copy of its beginning on a loop device whose reads a control group throttles, as a network volume is.
-* "tight": the file where it is, in a control group whose memory limit is half of the file.
-
-A place that this machine cannot provide is left out, and the record says why.
+smaller share is always part of a larger one. Places are those of `places.spot_of`; one that this machine cannot provide
+is left out, and the record says why.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import random
@@ -25,24 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from onecopy.base.text import counted
-from onecopy_bench import places, runs, system
+from onecopy_bench import places
 from onecopy_bench.files.layout import Layout, Piece, checksum_of_file
 from onecopy_bench.files.loaders import CEILINGS, CONTROLS, MECHANISMS, METHODS, Job, Loader
 from onecopy_bench.files.opening import first_touch, layout_of
 from onecopy_bench.files.trials import trial_of
 from onecopy_bench.pictures import by_case
-from onecopy_bench.places import OUT_OF_MEMORY, Spot, Unavailable, spot_of
-from onecopy_bench.record import Absent, Case, Log, Record, Row, Sample, Spread, heading
-from onecopy_bench.runs import Settings, Trial, Watch
-from onecopy_bench.scenario import (
-    Scenario,
-    argument,
-    cache_state,
-    option,
-    parse_read_ahead,
-    places_option,
-    usual_limits,
-)
+from onecopy_bench.places import OUT_OF_MEMORY, Spot, Unavailable
+from onecopy_bench.record import Case, Record, Row, Sample, Spread
+from onecopy_bench.runs import Settings, Trial
+from onecopy_bench.scenario import Plan, Scenario, Setup, argument, limits_of_cold_runs, option, places_option
 from onecopy_bench.tables import MB, Column, Compute, Table, above_start, number, per_sample, table
 
 WARM, CROSSOVER, COPY = "warm", "crossover", "copy"
@@ -50,10 +36,6 @@ TIE = 1.05
 """Medians within this factor of the best count as equal to it."""
 PAGE, LEAST, MOST = 4096, 64 << 10, 1 << 20
 """A piece has `LEAST` bytes at least (the last may be shorter), and at most `MOST`."""
-SLOW_READ_AHEAD, SLOW_BYTES = 128 << 10, 256 << 20
-"""The read-ahead of the slow disk, and the most that is copied to it."""
-BYTES_PER_S, REQUESTS_PER_S = 250_000_000, 3000
-"""Its limits."""
 ROWS = {WARM: MECHANISMS, CROSSOVER: METHODS}
 BESIDE = {
     WARM: [CEILINGS[f"o_direct-{kind}"] for kind in ("fresh-1", "fresh-8", "reused-8")],
@@ -186,8 +168,7 @@ def crossover_tables(record: Record) -> Iterator[Table]:
 
 
 def _described(record: Record) -> str:
-    size = record.data["size"] / MB
-    return f"{record.scenario} {record.data['file']}: {size:.1f} MB, cold, {counted(record.rounds, 'round')}"
+    return f"{record.data['file']}, {record.data['size'] / MB:.1f} MB, cold"
 
 
 def _limits(record: Record) -> Iterator[str]:
@@ -205,9 +186,7 @@ def _limits(record: Record) -> Iterator[str]:
     if cut := dict.fromkeys(f"{s.row} ({', '.join(s.case)})" for s in record.samples if _did_not_end(s)):
         yield f"Cut short after {record.options['limit_s']:g} s, in the first pass: {'; '.join(cut)}."
     yield from first_touch(record)
-    used = {row.name for row in record.rows if row.uses_cache}
-    yield from cache_state([s for s in record.samples if s.row in used and s.processes], {})
-    yield from usual_limits(record)
+    yield from limits_of_cold_runs(record)
 
 
 LEGEND = (
@@ -265,31 +244,24 @@ class Crossover(Options):
     methods: tuple[str, ...] = option(METHOD_NAMES, "What is compared.", "--method", choices=METHOD_NAMES)
 
 
-def run(_: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None, name: str = WARM) -> Record:
-    """Measure every row in every cell; raises Unavailable if not one of the places can be provided."""
+def plan(setup: Setup, options: Options, name: str) -> Plan:
+    """Plan every row in every cell; raises Unavailable if not one of the places can be provided."""
     source = Path(options.file).absolute()
     layout_of(source)
-    absent, spots = [], []
-    with contextlib.ExitStack() as stack:
-        for place in options.places:
-            try:
-                spots.append(_spot(place, source, options, stack))
-            except Unavailable as reason:
-                absent.append(Absent(place, str(reason)))
-        if not spots:
-            raise Unavailable("; ".join(f"{each.name}: {each.reason}" for each in absent))
-        loaders: dict[str, Loader] = {}
-        trials: list[Trial] = []
-        for spot in spots:
-            for loader, trial in _trials_of(name, spot, options, first=spot is spots[0]):
-                loaders[loader.name] = loader
-                trials.append(trial)
-        known = ("name", "detail", "size", "read_ahead_bytes", "device_bytes_per_s", "memory_bytes")
-        facts = [{each: getattr(spot, each) for each in known} for spot in spots]
-        data = {"file": source.name, "size": source.stat().st_size, "places": facts}
-        rows = [Row(e.name, e.detail, role=e.role, uses_cache=e.uses_cache) for e in loaders.values()]
-        head = heading(name, source, options, rows, data, absent)
-        return runs.run(head, trials, options, watch=watch, log=log, files={spot.path for spot in spots})
+    spots, absent = places.spots_of(options.places, source, setup.stack)
+    if not spots:
+        raise Unavailable("; ".join(f"{each.name}: {each.reason}" for each in absent))
+    loaders: dict[str, Loader] = {}
+    trials: list[Trial] = []
+    for spot in spots:
+        for loader, trial in _trials_of(name, spot, options, first=spot is spots[0]):
+            loaders[loader.name] = loader
+            trials.append(trial)
+    known = ("name", "detail", "size", "read_ahead_bytes", "device_bytes_per_s", "memory_bytes")
+    facts = [{each: getattr(spot, each) for each in known} for spot in spots]
+    data = {"file": source.name, "size": source.stat().st_size, "places": facts}
+    rows = [Row(e.name, e.detail, role=e.role, uses_cache=e.uses_cache) for e in loaders.values()]
+    return Plan(rows, trials, data, absent, source, {spot.path for spot in spots})
 
 
 def _trials_of(name: str, spot: Spot, options: Options, *, first: bool) -> Iterator[tuple[Loader, Trial]]:
@@ -316,26 +288,6 @@ def _trials_of(name: str, spot: Spot, options: Options, *, first: bool) -> Itera
 def _did_not_end(sample: Sample) -> bool:
     notes = notes_of(sample)
     return bool(notes.get("cut_short")) and not notes["passes_ns"]
-
-
-def _spot(name: str, source: Path, options: Options, stack: contextlib.ExitStack) -> Spot:
-    here = spot_of(source, None, stack)
-    if name == "disk":
-        return here
-    if name == "tight":
-        half = here.size // 2
-        group = stack.enter_context(places.group(places.memory_limit(half)))
-        detail = f"in a control group of {half / 1e6:.1f} MB"
-        return replace(here, name=name, detail=detail, memory_bytes=half, groups=(group,))
-    if name != "slow" or not isinstance(options, Crossover):
-        return spot_of(source, parse_read_ahead(name), stack)
-    size = min(here.size, SLOW_BYTES)
-    copied = stack.enter_context(places.loop_disk(source.parent, size, SLOW_READ_AHEAD)) / source.name
-    places.copy(source, copied, size)
-    device = copied.stat().st_dev
-    group = stack.enter_context(places.group(places.reading_limit(device, BYTES_PER_S, REQUESTS_PER_S)))
-    detail = f"a loop device, at most {BYTES_PER_S / 1e6:.0f} MB/s and {REQUESTS_PER_S} requests/s"
-    return Spot("slow", detail, copied, size, system.read_ahead(device), BYTES_PER_S, groups=(group,))
 
 
 def cut(size: int, seed: int = 0) -> tuple[Piece, ...]:
@@ -372,8 +324,8 @@ def choose(pieces: Sequence[Piece], share: float, order: str, seed: int = 0) -> 
 
 
 def _scenario(name: str, words: str, options: Options, tables: Any, **more: Any) -> Scenario:
-    start = functools.partial(run, name=name)
-    return Scenario(name, words, options, start, _described, tables, limits=_limits, without=("folder",), **more)
+    named = functools.partial(plan, name=name)
+    return Scenario(name, words, options, named, _described, tables, limits=_limits, without=("folder",), **more)
 
 
 WARM_SCENARIO = _scenario(

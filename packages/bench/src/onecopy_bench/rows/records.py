@@ -25,18 +25,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from onecopy.base.text import counted
-from onecopy_bench import runs
 from onecopy_bench.peers import Peer, installed, module, named
 from onecopy_bench.pictures import by_case
-from onecopy_bench.processes import SampleError, Workers, memory_of, start_workers
-from onecopy_bench.record import Absent, Case, Log, Record, Row, heading
+from onecopy_bench.processes import Workers, expect_same, memory_of, start_workers
+from onecopy_bench.record import Absent, Case, Record, Row
 from onecopy_bench.rows import peers
 from onecopy_bench.rows.data import COLUMNS, Kind, Source, checksum
 from onecopy_bench.rows.peers import EVERY, IMPORTS, SAMPLERS, Holder, nbytes_of
 from onecopy_bench.rows.share import prepared
-from onecopy_bench.runs import Attempt, Measured, Settings, Trial, Watch
-from onecopy_bench.scenario import Scenario, option
+from onecopy_bench.runs import Attempt, Measured, Settings, Trial
+from onecopy_bench.scenario import Plan, Scenario, Setup, option
 from onecopy_bench.system import Peak
 from onecopy_bench.tables import MB, Table, plain, table
 from onecopy_bench.worker import Steps
@@ -299,9 +297,9 @@ class Options(Settings):
         return self.keys if question.kind == "keyed" else special.get(question.name, self.rows)
 
 
-def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Measure every answer in every case; raises ValueError if the log is of another run."""
-    sources = _sources(place, options, watch)
+def plan(setup: Setup, options: Options) -> Plan:
+    """Write the rows, and plan every answer in every case."""
+    sources = _sources(setup, options)
     trials: list[Trial] = []
     rows: list[Row] = []
     absent: list[Absent] = []
@@ -310,19 +308,18 @@ def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log |
         rows += [Row(f"{question.name}: {one.name}", one.detail, one.ours) for one in answers]
         absent += [Absent(f"{question.name}: {one.name}", one.reason) for one in lost]
         trials += _trials_of(question, answers, sources, options)
-    head = heading(NAME, place, options, rows, absent=absent)
-    return runs.run(head, trials, options, place, watch=watch, log=log)
+    return Plan(rows, trials, absent=absent)
 
 
-def _sources(place: Path, options: Options, watch: Watch) -> Sources:
+def _sources(setup: Setup, options: Options) -> Sources:
     """Write the rows that the cases need, by their kind and count; those of the import as JSON as well."""
     sources: dict[tuple[str, int], Source] = {}
     for question in (QUESTIONS[name] for name in options.cases if QUESTIONS[name].subject != "next"):
         key = (question.kind, options.count(question))
-        folder = place / f"{key[0]}-{key[1]}"
+        folder = setup.place / f"{key[0]}-{key[1]}"
         if key not in sources:
             folder.mkdir(exist_ok=True)
-            sources[key] = prepared(folder, question.kind, key[1], None, watch)
+            sources[key] = prepared(setup, folder, question.kind, key[1])
         if question.name == "import":
             peers.write_json(sources[key], folder)
     return sources
@@ -368,8 +365,7 @@ def _take(keeps: bool, arguments: dict[str, Any], right: int, timeout: float, at
         (measured,) = workers.step("measured")
         held = memory_of(workers.pids[0])
         workers.dismiss()
-    if measured["answer"] != right:
-        raise SampleError("wrong data", f"the answers sum to {measured['answer']:#x}, the right ones to {right:#x}")
+    expect_same(measured["answer"], right, "the sums of the answers and of the right ones")
     numbers: dict[str, float | None] = {name: opened[name] for name in ("open_ns", "nbytes")}
     numbers |= {"opened_uss": after.uss - empty.uss, "uss": held.uss - empty.uss}
     numbers |= {"best_ns": min(measured["ns"]), "median_ns": statistics.median(measured["ns"])}
@@ -379,7 +375,7 @@ def _take(keeps: bool, arguments: dict[str, Any], right: int, timeout: float, at
 def _opening(workers: Workers) -> tuple[dict[str, float], dict[str, float | None]]:
     """Let the process make its rows ready; return its message, and what that took."""
     start = memory_of(workers.pids[0]).anonymous
-    peak = Peak(workers.pids, family=True)
+    peak = Peak(workers.family)
     (opened,) = workers.step("opened", peak.poll)
     peak.poll()
     return opened, {"build_ns": opened["open_ns"], "build_peak": max(peak.bytes - start, 0)}
@@ -406,7 +402,7 @@ def _tables(record: Record) -> Iterator[Table]:
 
 def _described(record: Record) -> str:
     options = record.options
-    return f"records: {counted(record.rounds, 'round')}, {options['draws']} random items, {options['repeats']} times"
+    return f"{options['draws']} random items, {options['repeats']} times"
 
 
 SCENARIO = Scenario(
@@ -417,7 +413,7 @@ SCENARIO = Scenario(
     whose package is not installed is a row that says so.
     """,
     Options(),
-    run,
+    plan,
     _described,
     _tables,
     draw=by_case({"ns, the best": plain("best_ns"), "MB of it": plain("uss", MB)}),

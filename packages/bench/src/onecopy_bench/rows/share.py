@@ -36,19 +36,19 @@ from numpy.typing import NDArray
 
 from onecopy.base.text import counted
 from onecopy.memory import proc
-from onecopy_bench import runs, system
+from onecopy_bench import system
 from onecopy_bench.peers import installed, missing, module, named
 from onecopy_bench.pictures import by_case
-from onecopy_bench.processes import SampleError, memory_of, start_workers
-from onecopy_bench.record import Absent, Log, Record, heading
+from onecopy_bench.processes import memory_of, start_workers
+from onecopy_bench.record import Absent, Record
 from onecopy_bench.rows import data
 from onecopy_bench.rows.data import Kind, Source, checksum
 from onecopy_bench.rows.peers import EMPTY, HOLDERS, Holder, nbytes_of
-from onecopy_bench.runs import Attempt, Measured, Progress, Settings, Trial, Watch
-from onecopy_bench.scenario import Scenario, UsageError, option, usual_limits
-from onecopy_bench.system import Peak, family_of, totals_of
+from onecopy_bench.runs import Attempt, Measured, Settings, Trial
+from onecopy_bench.scenario import Plan, Scenario, Setup, UsageError, option, usual_limits
+from onecopy_bench.system import Peak, totals_of
 from onecopy_bench.tables import MB, Table, less_empty, plain, table
-from onecopy_bench.worker import Steps, die_with
+from onecopy_bench.worker import SampleError, Steps, die_with
 
 NAME = "share"
 Start = Literal["fork", "spawn", "forkserver", "forkserver+preload"]
@@ -200,27 +200,20 @@ class Options(Settings):
     cold: bool = option(False, "Evict what a first run has kept before the second.")
 
 
-def run(place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-    """Write the rows, and measure every holder."""
-    return measure(prepared(place, options.kind, options.rows, options.file, watch), place, options, watch, log)
-
-
-def measure(
-    source: Source, place: Path, options: Options, watch: Watch = lambda _: None, log: Log | None = None
-) -> Record:
-    """Measure every holder in every case, of the rows of a source."""
+def plan(setup: Setup, options: Options) -> Plan:
+    """Write the rows, and plan every holder in every case."""
+    source = prepared(setup, setup.place, options.kind, options.rows, options.file)
     chosen, absent = installed(HOLDERS, (*options.peers, EMPTY.name))
     if "jemalloc" in options.allocators and JEMALLOC is None:
         absent.append(Absent(f"{HEAP}: jemalloc", "not installed: libjemalloc"))
     facts = {"kind": source.kind, "rows": source.count, "pickled": source.pickled}
-    head = heading(NAME, place, options, chosen, facts, absent)
-    return runs.run(head, list(_trials_of(source, chosen, options)), options, place, watch=watch, log=log)
+    return Plan(chosen, list(_trials_of(source, chosen, options)), facts, absent)
 
 
-def prepared(folder: Path, kind: Kind, count: int, file: str | None, watch: Watch) -> Source:
+def prepared(setup: Setup, folder: Path, kind: Kind, count: int, file: str | None = None) -> Source:
     """Write the rows into a folder and return their source."""
     made = data.rows_of(kind, count, file)
-    return data.write(folder, kind, made, lambda seen: watch(Progress(seen, count, f"{kind} rows")))
+    return data.write(folder, kind, made, lambda seen: setup.say(f"{kind} rows", seen, count))
 
 
 def _trials_of(source: Source, holders: Sequence[Holder], options: Options) -> Iterator[Trial]:
@@ -264,7 +257,7 @@ def _take_job(
 def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Sums) -> dict[str, float | None]:
     """Start a job once and return what it took and held; without workers, only what it took to be ready."""
     with start_workers(__name__, ranks, options.timeout, **arguments) as workers:
-        peak = Peak(workers.pids, family=True)
+        peak = Peak(workers.family)
         loaded = workers.step("loaded", peak.poll)
         numbers: dict[str, float | None] = {
             "ready_ns": max(message["ready_ns"] for message in loaded),
@@ -274,7 +267,7 @@ def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Su
         if arguments["workers"]:
             started = [pid for message in workers.step("started") for pid in message["workers"]]
             numbers |= _pace(workers.step("passed"), sums)
-            totals = totals_of(family_of(workers.pids))
+            totals = totals_of(workers.family())
             numbers |= {name: totals[name] for name in ("pss", "anonymous", "processes")}
             numbers["worker_uss"] = statistics.median(memory_of(pid).uss for pid in started)
         workers.dismiss()
@@ -304,7 +297,7 @@ def _take_heap(holder: Holder, source: Source, allocator: str, options: Options,
         (pid,) = workers.pids
         if variables and not any("jemalloc" in region.path for region in proc.maps(pid)):
             raise SampleError("failed", "jemalloc was not loaded")
-        empty, peak = memory_of(pid), Peak(workers.pids, family=True)
+        empty, peak = memory_of(pid), Peak(workers.family)
         (loaded,) = workers.step("loaded", peak.poll)
         after = memory_of(pid)
         workers.dismiss()
@@ -345,8 +338,7 @@ def _tables(record: Record) -> Iterator[Table]:
 
 def _described(record: Record) -> str:
     facts = record.data
-    size = f"{facts['rows']} rows ({facts['kind']}), {facts['pickled'] / MB:.1f} MB when pickled"
-    return f"share: {size}; {counted(record.rounds, 'round')}"
+    return f"{facts['rows']} rows ({facts['kind']}), {facts['pickled'] / MB:.1f} MB when pickled"
 
 
 def _adjusted(options: Options) -> Options:
@@ -375,7 +367,7 @@ SCENARIO = Scenario(
     by its checksum with what was written. Each job is started twice. What is not installed has a row with the reason.
     """,
     Options(),
-    run,
+    plan,
     _described,
     _tables,
     draw=by_case(DRAWN),

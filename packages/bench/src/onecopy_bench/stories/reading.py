@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onecopy_bench.processes import SampleError
 from onecopy_bench.record import Log, Record, Sample, heading, read as read_records
 from onecopy_bench.runs import Progress, Watch
 from onecopy_bench.stories.story import Scale, Story
+from onecopy_bench.worker import SampleError
 
 NAME = "stories"
 

@@ -1,0 +1,115 @@
+"""The parent of one copy of a program, as the steps of a worker: starts it, waits until it is ready, and ends it.
+
+The copy leads a session of its own, its stdin is empty, and what it prints goes to a file without a name. Processes
+whose parents have ended become children of the worker, so that daemons belong to their copy too. The kernel kills the
+copy should the worker die.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import IO, Any
+
+from onecopy_bench.system import family_of
+from onecopy_bench.worker import SampleError, Steps, die_with, end_of, last_lines, state_of
+
+NUMBER, VARIABLE = "{i}", "BENCH_PROCESS"
+"""Exactly these three characters in an argument become the number of the copy; other braces stay. The worker finds its
+number in the variable."""
+POLL_S, GRACE_S = 0.002, 5.0
+LINES = 5
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def numbered(command: Sequence[str], number: int) -> list[str]:
+    """Return a command with the number of its copy put in.
+
+    Examples
+    --------
+    >>> numbered(["serve", "--port=800{i}", '{"i": 1}'], 3)
+    ['serve', '--port=8003', '{"i": 1}']
+    """
+    return [word.replace(NUMBER, str(number)) for word in command]
+
+
+def members_of(worker: int) -> list[int]:
+    """Return the living processes of the copy that belongs to a worker."""
+    return [pid for pid in family_of([worker]) if pid != worker and _is_alive(pid)]
+
+
+def _is_alive(pid: int) -> bool:
+    with suppress(OSError), open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - text
+        return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def end_copy() -> int:
+    """End every process below this one: SIGTERM, `GRACE_S` seconds, SIGKILL; return how many needed the latter."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        reached: set[int] = set()
+        deadline = time.monotonic() + GRACE_S
+        while (living := set(members_of(os.getpid()))) and time.monotonic() < deadline:
+            for pid in living - reached:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            reached |= living
+            time.sleep(POLL_S)
+    return len(reached)
+
+
+def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: float) -> Steps:
+    """Start the copy; wait until it has printed a text, or has ended well (None); hold it; end it.
+
+    Raises SampleError if the copy ends before, or the time is up.
+    """
+    name = f"copy {os.environ[VARIABLE]}"
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    words = numbered(command, int(os.environ[VARIABLE]))
+    yield "ready", {}
+    start = time.monotonic_ns()
+    with tempfile.TemporaryFile() as output:
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        dies = partial(die_with, os.getpid())
+        process = subprocess.Popen(words, **streams, start_new_session=True, preexec_fn=dies)  # noqa: PLW1509
+        try:
+            while not _is_ready(process, output, ready, name):
+                if time.monotonic_ns() - start > limit_s * 1e9:
+                    said = _said(output) or "; it printed nothing (is its output kept back? stdbuf -oL, python -u)"
+                    raise SampleError("timeout", f"{name} was not ready within {limit_s:g} s{said}")
+                time.sleep(POLL_S)
+            yield "running", {"ready_ns": time.monotonic_ns() - start}
+            end = time.monotonic() + (hold_s if ready else 0)
+            while time.monotonic() < end:
+                time.sleep(POLL_S)
+                if (status := process.poll()) is not None:
+                    reason = f"{name}: {end_of(status)} while it was to hold{_said(output)}"
+                    raise SampleError(state_of(status), reason)
+            yield "held", {}
+        finally:
+            killed = end_copy()
+            process.wait()
+        yield "ended", {"killed": killed}
+
+
+def _is_ready(process: subprocess.Popen[bytes], output: IO[bytes], ready: str | None, name: str) -> bool:
+    status = process.poll()  # before its output is read, so that nothing is missed
+    printed = os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0)
+    if (ready and ready.encode() in printed) or (status == 0 and not ready):
+        return True
+    if status is not None:
+        raise SampleError(state_of(status), f"{name}: {end_of(status)} before it was ready{_said(output)}")
+    return False
+
+
+def _said(output: IO[bytes]) -> str:
+    """Return what was printed last, for a reason."""
+    lines = " | ".join(last_lines(output, LINES))
+    return f"; last lines: {lines}" if lines else ""
