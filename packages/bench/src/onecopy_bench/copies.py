@@ -1,8 +1,8 @@
 """The parent of one copy of a program, as the steps of a worker: starts it, waits until it is ready, and ends it.
 
 The copy leads a session of its own, its stdin is empty, and what it prints goes to a file without a name. Processes
-whose parents have ended become children of the worker, so that daemons belong to their copy too. The kernel kills the
-copy should the worker die.
+whose parents have ended become children of the worker, so that daemons belong to their copy too. When the parent of the
+worker dies, the worker ends its copy and itself.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from pathlib import Path
 from typing import IO, Any
 
 from onecopy_bench.system import family_of
@@ -42,13 +43,14 @@ def numbered(command: Sequence[str], number: int) -> list[str]:
 
 def members_of(worker: int) -> list[int]:
     """Return the living processes of the copy that belongs to a worker."""
-    return [pid for pid in family_of([worker]) if pid != worker and _is_alive(pid)]
+    command = _command_of(worker)  # that of a child that has not become the program yet; a zombie has none
+    return [pid for pid in family_of([worker]) if _command_of(pid) not in (b"", command)]
 
 
-def _is_alive(pid: int) -> bool:
-    with suppress(OSError), open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - text
-        return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    return False
+def _command_of(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def end_copy() -> int:
@@ -72,13 +74,14 @@ def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: flo
     """
     name = f"copy {os.environ[VARIABLE]}"
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("the parent died"))
+    die_with(os.getppid(), signal.SIGTERM)
     words = numbered(command, int(os.environ[VARIABLE]))
     yield "ready", {}
     start = time.monotonic_ns()
     with tempfile.TemporaryFile() as output:
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-        dies = partial(die_with, os.getpid())
-        process = subprocess.Popen(words, **streams, start_new_session=True, preexec_fn=dies)  # noqa: PLW1509
+        process = subprocess.Popen(words, **streams, start_new_session=True)
         try:
             while not _is_ready(process, output, ready, name):
                 if time.monotonic_ns() - start > limit_s * 1e9:

@@ -65,9 +65,9 @@ def end_of(status: int) -> str:
     return f"exit status {status}" if status >= 0 else names.get(-status, f"signal {-status}")
 
 
-def die_with(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies; leave at once if it is dead already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Ask the kernel to signal this process when its parent dies; leave at once if it is dead already."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         sys.exit("the parent died first")
 
