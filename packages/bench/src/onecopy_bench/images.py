@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from onecopy.memory import proc
 from onecopy_bench.peers import Peer, installed, module, named, require
 from onecopy_bench.pictures import by_case
-from onecopy_bench.processes import expect_same, run_once, start_workers
+from onecopy_bench.processes import call_once, expect_same, start_workers
 from onecopy_bench.record import Case, Record, Sample
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
 from onecopy_bench.scenario import Plan, Scenario, Setup, option, size_option
@@ -282,21 +282,8 @@ def _restrict(limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (now + limit, now + limit))
 
 
-def steps(
-    method: str = "",
-    work: Work | None = None,
-    sync: bool = False,
-    limit: int | None = None,
-    make: tuple[Path, int, str | None] | None = None,
-) -> Steps:
-    """Decode, hold and stitch, with a limit of private memory (None: no limit); then give everything back.
-
-    `make` is a folder, a count and a file: the images are written, and that is all.
-    """
-    if make is not None or work is None:
-        yield "ready", {}
-        yield "written", _write(*make) if make else {}
-        return
+def steps(method: str, work: Work, sync: bool = False, limit: int | None = None) -> Steps:
+    """Decode, hold and stitch, with a limit of private memory (None: no limit); then give everything back."""
     chosen = named(METHODS, method)
     prepare(chosen.needs)
     yield "ready", {}
@@ -366,7 +353,7 @@ def case_of(kind: str, sync: bool, limit: int | None) -> Case:
 def _write_images(place: Path, options: Options) -> tuple[int, ...]:
     """Write all images in a child; return the shape of one."""
     file = os.path.realpath(options.file) if options.file else None
-    facts = run_once(__name__, options.timeout, "written", make=(place, options.count, file))
+    facts = call_once(options.timeout, _write, place, options.count, file)
     if facts["dtype"] != "|u1":
         raise OSError(f"{file}: its pixels are {facts['dtype']}, and bytes are expected")
     return tuple(facts["shape"])

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from onecopy.base.text import counted
 from onecopy_bench.peers import Peer, module, named, require
 from onecopy_bench.pictures import by_case
-from onecopy_bench.processes import run_once, start_workers
+from onecopy_bench.processes import call_once, start_workers
 from onecopy_bench.record import Absent, Case, Record, Row
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
 from onecopy_bench.scenario import Plan, Scenario, Setup, UsageError, option
@@ -139,14 +139,14 @@ class Method(Peer):
     """A method of opening one file of a model's folder, given SessionOptions in which the entries are set.
 
     `packs` is whether kernels use packed weights: outputs are equal among those that do, and among those that do not.
-    `prepare` is called once per machine, before anything is measured.
+    `prepares`: something is built once per machine, before anything is measured.
     """
 
     file: str
     open: Callable[[Path, Any], Any]
     entries: dict[str, str] = field(default_factory=dict)
     packs: bool = True
-    prepare: Callable[[Path], object] | None = None
+    prepares: bool = False
 
 
 def _plain(path: Path, options: Any) -> Any:
@@ -172,7 +172,7 @@ def _method(name: str, detail: str, file: str, open: Callable[[Path, Any], Any] 
 
 _OFF: dict[str, Any] = {"packs": False, "entries": _PACKING_OFF}
 _UNPACKED: dict[str, Any] = {"packs": False}
-_ONCE: dict[str, Any] = {"prepare": partial(_ours, "prepacked", wait=True)}
+_ONCE: dict[str, Any] = {"prepares": True}
 
 METHODS = (
     _method("inline", ".onnx with its weights inside, as it is", INLINE),
@@ -191,6 +191,11 @@ METHODS = (
     _method("onecopy packed", "session(inline, 'prepacked')", INLINE, partial(_opened, "prepacked"), **_ONCE),
     _method("onecopy auto", "session(inline, 'auto')", INLINE, partial(_opened, "auto"), **_ONCE),
 )  # fmt: skip
+
+
+def _prepare(name: str, folder: Path) -> None:
+    """Build what a method opens, once per machine."""
+    _ours("prepacked", folder / named(METHODS, name).file, wait=True)
 
 
 _OTHER = 16  # extent of symbolic axes other than the batch
@@ -238,19 +243,8 @@ def steps(
     runs: int = 20,
     threads: int = 1,
     inputs: str | None = None,
-    prepares: bool = False,
-    writes: tuple[str, str | None] | None = None,
 ) -> Steps:
-    """Open the model of a folder, run each batch once, and hold it; then run every batch again and again, by trials.
-
-    `prepares`: what the method needs once per machine, and that is all. `writes`, the name of a model and a file: the
-    model is written into the folder in all its forms, which takes several times its size of heap.
-    """
-    if writes is not None:
-        yield "ready", {}
-        write(writes[0], Path(folder), writes[1])
-        yield "opened", {}
-        return
+    """Open the model of a folder, run each batch once, and hold it; then run every batch again and again, in turns."""
     module("onnxruntime")  # before the clock starts
     module("onecopy.frameworks.onnxruntime")
     gc.collect()
@@ -261,11 +255,6 @@ def steps(
         return
     chosen = named(METHODS, method)
     path = Path(folder) / chosen.file
-    if prepares:
-        if chosen.prepare is not None:
-            chosen.prepare(path)
-        yield "opened", {}
-        return
     options = _options_of(chosen, threads)
     start = perf_counter_ns()
     session = chosen.open(path, options)
@@ -331,7 +320,7 @@ def _written(folder: Path, options: Options) -> Path:
     folder.mkdir()
     file = os.path.realpath(options.file) if options.file else None
     try:
-        run_once(__name__, options.timeout, "opened", folder=str(folder), writes=(folder.name, file))
+        call_once(options.timeout, write, folder.name, folder, file)
     except SampleError:
         shutil.rmtree(folder)
         raise
@@ -373,8 +362,8 @@ def _take(
     """Take one sample; of no method, that of processes that open nothing."""
     attempt.begin()
     arguments = _arguments_of(EMPTY if method is None else method.name, folder, options)
-    if method is not None and method.prepare is not None:
-        run_once(__name__, options.timeout, "opened", **arguments, prepares=True)
+    if method is not None and method.prepares:
+        call_once(options.timeout, _prepare, method.name, folder)
     # An .ort file has been optimised by another session: it is its own measure.
     expected = [] if method is None else wanted(method.packs)
     with start_workers(__name__, count, options.timeout, **arguments) as workers:

@@ -30,6 +30,7 @@ from onecopy.memory import proc
 from onecopy_bench.system import family_of
 from onecopy_bench.worker import FAILED, SampleError, end_of, last_lines, state_of
 
+WORKER = "onecopy_bench.worker"
 MAX_LINE = 1 << 20
 _POLL_S, _GRACE_S = 0.005, 2.0
 
@@ -38,7 +39,7 @@ def command_of(module: ModuleType | str, environment: Sequence[str] = ()) -> lis
     """Return the command of a worker that runs the steps of a module."""
     name = module if isinstance(module, str) else module.__name__
     variables = ["env", *environment] if environment else []
-    return [*variables, sys.executable, "-P", "-m", "onecopy_bench.worker", name, str(os.getpid())]
+    return [*variables, sys.executable, "-P", "-m", WORKER, name, str(os.getpid())]
 
 
 def first_line_of(arguments: dict[str, Any]) -> bytes:
@@ -56,12 +57,12 @@ def start_workers(
         yield workers
 
 
-def run_once(module: ModuleType | str, timeout: float, phase: str, **arguments: Any) -> dict[str, Any]:
-    """Return the message of one worker that does one step, up to a phase, and leaves."""
-    with start_workers(module, 1, timeout, **arguments) as workers:
-        (message,) = workers.step(phase)
+def call_once(timeout: float, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of a module returns in a fresh process, as JSON types; raises SampleError if it fails."""
+    with start_workers(WORKER, 1, timeout, function=function, arguments=arguments) as workers:
+        (message,) = workers.step("returned")
         workers.dismiss()
-    return message
+    return message["result"]
 
 
 def expect_same(found: int, expected: int, what: str) -> None:

@@ -30,7 +30,7 @@ from onecopy_bench import places, system
 from onecopy_bench.files.layout import Layout, Piece, checksum_of_file, combine, touch_array
 from onecopy_bench.peers import Peer, named
 from onecopy_bench.pictures import by_case
-from onecopy_bench.processes import expect_same, run_once, start_workers
+from onecopy_bench.processes import call_once, expect_same, start_workers
 from onecopy_bench.record import Case, Record
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
 from onecopy_bench.scenario import Plan, Scenario, Setup, limits_of_cold_runs, option, places_option, size_option
@@ -43,9 +43,6 @@ BLOCK = 16 << 20
 """Bytes that are made up once; the file repeats them, each time with a number in front."""
 SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a + {n}}}]" for n in range(60))
 """A unit of work is to compile this: some milliseconds."""
-
-PACE = "pace"
-"""Not a method: measures the nanoseconds that a unit takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +113,7 @@ def work(units: int) -> None:
 
 def pace(seconds: float = 0.5) -> int:
     """Return the nanoseconds that a unit of work takes, the median of what fits into some seconds."""
+    work(1)
     times: list[int] = []
     while not times or sum(times) < seconds * 1e9:
         start = perf_counter_ns()
@@ -144,9 +142,6 @@ def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
     work(1)
     prepare(("onecopy.files.mapping", "onecopy.files.page_cache"))
     yield "ready", {}
-    if method == PACE:
-        yield "started", {"unit_ns": pace()}
-        return
     chosen = named(METHODS, method)
     buffer = np.ones(piece, np.uint8)  # written, so that its own pages are there
     start = perf_counter_ns()
@@ -190,7 +185,7 @@ def plan(setup: Setup, options: Options) -> Plan:
     write(source, options.size)
     spots, absent = places.spots_of(options.places, source, setup.stack)
     # As much work as takes the seconds that were asked for, by a process that does nothing else.
-    units = round(options.work_s * 1e9 / run_once(__name__, options.timeout, "started", method=PACE)["unit_ns"])
+    units = round(options.work_s * 1e9 / call_once(options.timeout, pace))
     starts = enumerate(range(0, options.size, options.piece))
     pieces = (Piece(str(n), at, min(options.piece, options.size - at)) for n, at in starts)
     checksum = checksum_of_file(source, Layout("bytes", options.size, tuple(pieces)))

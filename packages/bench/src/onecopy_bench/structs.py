@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onecopy.base.text import counted
 from onecopy_bench import places
@@ -36,8 +36,7 @@ NESTED_BYTES = 100
 """Bytes that a nested value and what it is compared with take, generously."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
+class Mode(NamedTuple):
     """A mode of opening: its word for the program, the file, the call, and private memory as a share of the file."""
 
     name: str

@@ -28,7 +28,7 @@ import pickle
 import resource
 import signal
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import IO, Any, Literal
 
 Steps = Generator[tuple[str, dict[str, Any]], None, None]
@@ -90,17 +90,23 @@ def used_since(before: resource.struct_rusage) -> dict[str, Any]:
     }
 
 
+def steps(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Steps:
+    """Call one function; its result, of JSON types, is the message."""
+    yield "ready", {}
+    yield "returned", {"result": function(*arguments)}
+
+
 def main(module: str, parent: str) -> None:
     """Run the steps of a module until the parent says "exit"; what frameworks print goes to stderr."""
     die_with(int(parent))
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     arguments = pickle.loads(base64.b64decode(sys.stdin.readline()))  # noqa: S301 - by the parent
-    steps: Steps = importlib.import_module(module).steps(**arguments)
+    running: Steps = importlib.import_module(module).steps(**arguments)
     word = "go"
     while word == "go":
         try:
-            phase, message = next(steps)
+            phase, message = next(running)
         except SampleError as failure:
             phase, message = FAILED, {"state": failure.state, "reason": failure.reason}
         channel.write(json.dumps({"phase": phase, **message}) + "\n")
@@ -108,7 +114,7 @@ def main(module: str, parent: str) -> None:
         word = sys.stdin.readline().strip()
     if word != "exit":
         sys.exit(f"expected the word 'go' or 'exit', got {word!r}")
-    steps.close()
+    running.close()
 
 
 if __name__ == "__main__":  # by its name, so that SampleError is that of the steps

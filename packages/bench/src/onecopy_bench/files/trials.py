@@ -31,7 +31,7 @@ from onecopy_bench.files.layout import combine, touch_array
 from onecopy_bench.files.loaders import Job, Loader, Opened
 from onecopy_bench.peers import module
 from onecopy_bench.places import kills_explained
-from onecopy_bench.processes import Workers, command_of, expect_same, first_line_of, memory_of, run_once
+from onecopy_bench.processes import Workers, call_once, command_of, expect_same, first_line_of, memory_of
 from onecopy_bench.record import Absent, Case
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
 from onecopy_bench.system import Peak, difference, disk_bytes
@@ -103,18 +103,9 @@ def steps(
     passes: int = 1,
     limit_s: float = float("inf"),
     groups: tuple[str, ...] = (),
-    twin: str = "",
 ) -> Steps:
-    """Load the file of a job, go over it so often at most, for so many seconds, and hold it.
-
-    `twin` is a path: the twin that the loader reads is written there, and that is all.
-    """
+    """Load the file of a job, go over it so often at most, for so many seconds, and hold it."""
     prepare(loader)
-    if twin and loader.twin is not None:
-        yield "ready", {}
-        loader.twin.write(job.path, twin)
-        yield "written", {}
-        return
     for group in groups:  # late: what an interpreter costs is not the file's
         Path(group, "cgroup.procs").write_text("0")
     yield "ready", {}
@@ -218,14 +209,17 @@ def twins(
     with contextlib.ExitStack() as stack:
         written: dict[str, Job | str] = {}
         place = ""
-        for loader in (loader for loader in loaders if loader.twin is not None):
-            suffix = loader.twin.suffix if loader.twin is not None else ""
-            if suffix not in written:
+        for loader in loaders:
+            if loader.twin is None:
+                continue
+            if (suffix := loader.twin.suffix) not in written:
                 watch(f"writing the tensors as {suffix}")
                 try:
                     parent = Path(job.path).parent
                     place = place or stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent))
-                    written[suffix] = _write_twin(loader, job, Path(place, f"twin{suffix}"))
+                    target = Path(place, f"twin{suffix}")
+                    call_once(TIMEOUT_S, loader.twin.write, job.path, str(target))
+                    written[suffix] = replace(job, path=str(target), size=target.stat().st_size)
                 except (SampleError, OSError) as error:
                     reason = error.reason if isinstance(error, SampleError) else error.strerror or error
                     written[suffix] = f"its file could not be written: {reason}"
@@ -235,8 +229,3 @@ def twins(
             else:
                 jobs[loader.name] = twin
         yield jobs, tuple(Absent(name, reason) for name, reason in failed.items())
-
-
-def _write_twin(loader: Loader, job: Job, target: Path) -> Job:
-    run_once(__name__, TIMEOUT_S, "written", loader=loader, job=job, twin=str(target))
-    return replace(job, path=str(target), size=target.stat().st_size)
