@@ -30,11 +30,11 @@ def test_a_file_that_stays_cached_is_reported_as_not_cold(tmp_path, onecopy_proc
         assert sum(held[::4096]) > 0  # the kernel evicts no page that a process has mapped
         words = ("--cold", "-n", "1", "--only", "map", *QUICK, "1", "--json", "r.jsonl")
         done = onecopy_process("bench", "open", path, *words, cwd=tmp_path)
-        assert system.bring(path, "cold") == MB
+        assert system.set_cache_state(path, "cold") == MB
     assert done.returncode == 0, done.stderr
     assert "NOT cold: up to 1.0 of 1.0 MB were still cached before 1 of 1 samples." in " ".join(done.stdout.split())
-    assert system.bring(path, "cold") == 0
-    assert system.bring(path, "warm") == MB
+    assert system.set_cache_state(path, "cold") == 0
+    assert system.set_cache_state(path, "warm") == MB
 
 
 @pytest.mark.processes

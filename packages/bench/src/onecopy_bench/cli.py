@@ -71,7 +71,7 @@ class _Common(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where the files of a run are, what is written, and whether a run that was ended is resumed."""
+    """The folder of a run, its output files, and whether an interrupted run is resumed."""
 
     folder: str | None = option(None, "Folder for the files.  [default: here]", kind="folder")
     plot: str | None = option(None, "Draw a picture, as .svg or .png.", metavar="OUT")
@@ -88,7 +88,7 @@ class Output:
             raise click.UsageError("--resume needs --json OUT: the samples are there")
 
     def log(self) -> Log:
-        """Return the file that samples are kept in as they come, if there is to be one."""
+        """Return the log to which samples are written as they are taken."""
         return Log(None if self.json_path == "-" else self.json_path, resume=self.resume)
 
 
@@ -109,7 +109,7 @@ def _type_of(default: Any, kind: str | None, at_least: float | None, choices: Se
 
 
 def _option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], Any]:
-    """Return the option of a field: its type is that of the default, unless the metadata of the field say otherwise."""
+    """Return the option of a field; its type is that of the default, unless the metadata name another."""
     facts = dict(field.metadata)
     kind = _type_of(default, facts.get("kind"), facts.get("at_least"), facts.get("choices"))
     if "argument" in facts:
@@ -173,7 +173,7 @@ def command_of(scenario: Scenario) -> click.Command:
 
 
 def _measured(scenario: Scenario, output: Output, options: Any) -> Record:
-    """Run in a temporary folder, with a bar and a log; then write and show the record, and return it."""
+    """Run in a temporary folder with a progress bar and a log; then write, show and return the record."""
     files: Any = contextlib.nullcontext(Path.cwd()) if "folder" in scenario.without else place(output)
     try:
         with interruptible(output.json_path), files as folder, progress_bar("preparing") as watch:
@@ -226,7 +226,7 @@ def place(output: Output) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def interruptible(json_path: str | None) -> Iterator[None]:
-    """Let SIGTERM end a run like Ctrl-C, so that no disk or group is left; report how it can be resumed."""
+    """Let SIGTERM end a run like Ctrl-C, so that no disk or group is left, and report how to resume it."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -53,7 +53,7 @@ ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a sample is about: images of one shape (rows, columns, samples) and of bytes, and how they are stitched.
+    """The input of a sample: 8-bit images of one shape (rows, columns, samples), and how they are stitched.
 
     Methods write into the folder; `cap` is the bytes of a canvas that may be in memory, for methods that have a cap.
     """
@@ -81,9 +81,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """One method: `decode` the file of a number, `stitch` all images to the canvas, and `sync` both down to the disk.
+    """One method: `decode` reads the image with a number, `stitch` pastes all images, `sync` flushes both to the disk.
 
-    `rows` retrials the canvas as something that can be sliced into arrays by rows.
+    `rows` returns the canvas as an object that can be sliced into arrays by rows.
     """
 
     decode: Callable[[Work, int], Any]
@@ -93,7 +93,7 @@ class Method(Peer):
 
 
 def _sync(*paths: str | os.PathLike[str]) -> None:
-    """Bring files down to the disk, of folders all that is in them."""
+    """Flush files, and all files in folders, to the disk."""
     for path in paths:
         for file in Path(path).rglob("*") if Path(path).is_dir() else [Path(path)]:
             if file.is_file():
@@ -133,7 +133,7 @@ def _flush(_: Work, images: list[Any], canvas: Any) -> None:
 
 
 def _write_canvas(work: Work, _: list[Any], canvas: Any) -> None:
-    """Write a canvas of the heap to a file, and down to the disk: what a program does that wants to keep it."""
+    """Write a canvas on the heap to a file and flush it, as a program does to keep it."""
     with Path(work.place("canvas.raw")).open("wb", buffering=0) as file:
         for row in range(0, len(canvas), 1024):
             file.write(canvas[row : row + 1024])
@@ -218,7 +218,7 @@ METHODS = (
 
 
 def _made_up(seed: int = 1) -> NDArray[np.uint8]:
-    """Return an image of blobs, which compresses as microscope images do."""
+    """Return an image of blobs that compresses about as well as microscope images."""
     rng = np.random.default_rng(seed)
     image = np.zeros(MADE_UP, np.uint8)
     y, x = np.mgrid[-20:21, -20:21]
@@ -231,7 +231,7 @@ def _made_up(seed: int = 1) -> NDArray[np.uint8]:
 
 
 def _write(folder: Path, count: int, file: str | None) -> dict[str, Any]:
-    """Write images, compressed and not: copies of a file, or made up; return the shape and type of one."""
+    """Write compressed and uncompressed images, copies of a file or synthetic; return the shape and type of one."""
     import tifffile
 
     compressed, plain = folder / "compressed", folder / "plain"
@@ -257,7 +257,7 @@ def _checksum(canvas: Any, rows: int) -> int:
 
 
 def _run(method: Method, work: Work, sync: bool) -> tuple[dict[str, Any], list[Any], Any]:
-    """Do the work once; return what clocks and kernel have counted, the images, and the canvas."""
+    """Do the work once; return the times and counters, the images, and the canvas."""
     before, start = resource.getrusage(resource.RUSAGE_SELF), perf_counter_ns()
     images = [method.decode(work, number) for number in range(len(work.paths))]
     decoded = perf_counter_ns()
@@ -277,13 +277,13 @@ def _run(method: Method, work: Work, sync: bool) -> tuple[dict[str, Any], list[A
 
 
 def _restrict(limit: int) -> None:
-    """Let the kernel refuse private memory beyond what is there now and `limit` bytes."""
+    """Limit further private memory to `limit` bytes; the kernel refuses more."""
     now = int(re.findall(r"^VmData:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)[0]) << 10
     resource.setrlimit(resource.RLIMIT_DATA, (now + limit, now + limit))
 
 
 def steps(method: str, work: Work, sync: bool = False, limit: int | None = None) -> Steps:
-    """Decode, hold and stitch, with a limit of private memory (None: no limit); then give everything back."""
+    """Decode, hold and stitch, with a limit of private memory (None: no limit); then release everything."""
     chosen = named(METHODS, method)
     prepare(chosen.needs)
     yield "ready", {}
@@ -307,15 +307,13 @@ NAMES = tuple(method.name for method in METHODS)
 class Options(Settings):
     """How the scenario is run; with a `limit` of 0 there is no such case, `syncs` are without and with flushing."""
 
-    file: str | None = option(None, "An image of yours, instead of one made up.", kind="existing", is_path=True)
+    file: str | None = option(None, "Your own image, instead of a synthetic one.", kind="existing", is_path=True)
     count: int = option(8, "Number of images.")
-    columns: int = option(4, "Images side by side.")
-    cap: int = size_option("128MiB", "Memory of the canvas, for 'onecopy, capped'.")
-    limit: int = size_option("256MiB", "Limit of private memory, in the case that has one.")
+    columns: int = option(4, "Number of images side by side.")
+    cap: int = size_option("128MiB", "Memory limit of the canvas of 'onecopy, capped'.")
+    limit: int = size_option("256MiB", "Limit of private memory in the case with a limit.")
     ways: tuple[str, ...] = option(NAMES, "What is compared.", "--way", choices=NAMES)
-    inputs: tuple[str, ...] = option(
-        tuple(INPUTS), "Kind of the files that are read.", "--input", choices=tuple(INPUTS)
-    )
+    inputs: tuple[str, ...] = option(tuple(INPUTS), "Kind of files that are read.", "--input", choices=tuple(INPUTS))
     syncs: tuple[bool, ...] = (False, True)
 
 
@@ -361,7 +359,7 @@ def _write_images(place: Path, options: Options) -> tuple[int, ...]:
 
 @functools.cache
 def expected(work: Work, timeout: float) -> int:
-    """Return the checksum of a canvas: of what tifffile and numpy make of the same files."""
+    """Return the checksum of the canvas that tifffile and numpy produce from the same files."""
     with start_workers(__name__, 1, timeout, method="numpy", work=work) as workers:
         workers.step("started")
         return int(workers.step("checked")[0]["checksum"])
@@ -389,7 +387,7 @@ def _take(
 
 
 class Sampler:
-    """Samples a process and the machine by two small files of /proc; the first snapshot is the base of all numbers.
+    """Samples a process and the machine from two small files of /proc; all numbers are relative to the first sample.
 
     Attributes
     ----------
@@ -475,7 +473,7 @@ def _described(record: Record) -> str:
 
 
 def _peak_of_process(sample: Sample) -> float | None:
-    """Return the most that a process held at once, of its own memory and of files."""
+    """Return the highest sum of anonymous and file memory of a process."""
     return max(point[1] + point[2] for point in sample.points) if sample.points else None
 
 

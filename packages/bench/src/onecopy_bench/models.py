@@ -96,7 +96,7 @@ MODELS: dict[str, Callable[[], Any]] = {"words": words, "convolutions": convolut
 
 
 def write(name: str, folder: Path, file: str | None = None) -> None:
-    """Write a model in all its forms; ``file`` is a model of one's own."""
+    """Write a model in all its forms; `file` is a model of the user, None a synthetic one."""
     import onnx
 
     inline = folder / INLINE
@@ -209,7 +209,7 @@ _TYPES = {
 
 
 def _inputs_of(session: Any, batch: int, given: str | None) -> dict[str, Any]:
-    """Return inputs: those of a file; else random rows of the embedding, small random floats, zeros of other types."""
+    """Return the inputs of a file, or made-up ones: random rows and small floats, zeros for other types."""
     if given is not None:
         with np.load(given) as file:
             return dict(file)
@@ -244,7 +244,7 @@ def steps(
     threads: int = 1,
     inputs: str | None = None,
 ) -> Steps:
-    """Open the model of a folder, run each batch once, and hold it; then run every batch again and again, in turns."""
+    """Open the model of a folder, run each batch once, and hold it; then time runs of all batches in turn."""
     module("onnxruntime")  # before the clock starts
     module("onecopy.frameworks.onnxruntime")
     gc.collect()
@@ -285,14 +285,12 @@ NAMES = tuple(method.name for method in METHODS)
 class Options(Settings):
     """How the scenario is run: each number of `processes` is a case; memory is measured after one run of each batch."""
 
-    file: str | None = option(
-        None, "An .onnx of yours, instead of those that are made up.", kind="existing", is_path=True
-    )
+    file: str | None = option(None, "Your own .onnx file, instead of synthetic models.", kind="existing", is_path=True)
     inputs: str | None = option(None, "An .npz of inputs, for --file.", kind="existing", is_path=True)
-    models: tuple[str, ...] = option(tuple(MODELS), "Model that is made up.", "--model", choices=tuple(MODELS))
+    models: tuple[str, ...] = option(tuple(MODELS), "Synthetic model to measure.", "--model", choices=tuple(MODELS))
     ways: tuple[str, ...] = option(NAMES, "How the file is opened.", "--way", choices=NAMES)
     processes: tuple[int, ...] = option((1, 4), "Number of processes that open it at once.")
-    batches: tuple[int, ...] = option((1, 64), "Extent of the inputs' first free axis.", "--batch")
+    batches: tuple[int, ...] = option((1, 64), "Size of the first free axis of the inputs.", "--batch")
     runs: int = option(20, "Number of timed runs of each batch.")
     threads: int = option(1, "Number of threads of a session.")
 
@@ -337,7 +335,7 @@ def _trials_of(folder: Path, methods: Sequence[Method], options: Options) -> Ite
 
 
 def _sums_of(folder: Path, options: Options, packs: bool) -> list[str]:
-    """Return what outputs must be, by batch: those of ONNX Runtime alone, packed or not."""
+    """Return the expected outputs by batch: those of ONNX Runtime alone, packed or not."""
     arguments = _arguments_of("external" if packs else "external, not packed", folder, options)
     with start_workers(__name__, 1, options.timeout, **arguments) as workers:
         sums: list[str] = workers.step("opened")[0]["sums"]
@@ -359,7 +357,7 @@ def _take(
     options: Options,
     attempt: Attempt,
 ) -> Measured:
-    """Take one sample; of no method, that of processes that open nothing."""
+    """Take one sample; without a method, of processes that open nothing."""
     attempt.begin()
     arguments = _arguments_of(EMPTY if method is None else method.name, folder, options)
     if method is not None and method.prepares:

@@ -78,7 +78,7 @@ def _read(name: str) -> bytes:
 
 
 def _downloaded(name: str, place: Place) -> Arrays:
-    """As `aws s3 cp` on each node, and then every process loads the file."""
+    """Download once per node, as `aws s3 cp` does; then every process loads the file."""
     bucket, _, key = name.partition("/")
     path = place.folder / key
     if place.number == 0:
@@ -115,7 +115,7 @@ class _Box:
 
 
 def _ray_put(name: str, place: Place) -> Arrays:
-    """One process of all nodes loads the file and puts it; the others get it from the object store of their node."""
+    """One process loads the file and puts it; all others get it from the object store of their node."""
     ray = module("ray")
     if (place.node, place.number) == (0, 0):
         box = ray.remote(_Box).options(name="box", namespace="bench", num_cpus=0)
@@ -222,7 +222,7 @@ http {{
 
 
 class Network:
-    """So many nodes with addresses, and the origin; `link` is bits per second of each node, in each direction."""
+    """Nodes with addresses, and the origin; `link` is the bits per second of a node in each direction."""
 
     def __init__(self, count: int, link: float) -> None:
         self.hosts, self._link = [f"{_NET}.{number + 1}" for number in range(count)], link
@@ -230,7 +230,7 @@ class Network:
 
     @contextlib.contextmanager
     def up(self) -> Iterator[None]:
-        """Make the network for the block; Unavailable where that is refused."""
+        """Create the network for the block; raises Unavailable if the kernel refuses."""
         with contextlib.ExitStack() as stack:
             call("ip", "link", "add", self._bridge, "type", "bridge")
             stack.callback(_try, "ip", "link", "del", self._bridge)
@@ -258,7 +258,7 @@ class Network:
         call("tc", "qdisc", "add", "dev", outer, "root", *shape)
 
     def inside(self, number: int) -> list[str]:
-        """Return the words before a command that run it on a node; -1: on the origin."""
+        """Return the prefix of a command that runs it on a node; -1: on the origin."""
         return ["ip", "netns", "exec", self._names()[number]]
 
     @contextlib.contextmanager
@@ -307,8 +307,8 @@ class Options(Settings):
     size: int = size_option("1GB", "Size of the model.")
     processes: int = option(8, "Number of processes on each node.")
     arrays: int = option(32, "Number of arrays of the model.")
-    nodes: tuple[int, ...] = option((2, 4), "Numbers of nodes.", "--nodes")
-    links: tuple[float, ...] = option((1.0, 5.0), "Gbit/s of the link of each node.", "--link")
+    nodes: tuple[int, ...] = option((2, 4), "Number of nodes.", "--nodes")
+    links: tuple[float, ...] = option((1.0, 5.0), "Speed of the link of each node, in Gbit/s.", "--link")
     ways: tuple[str, ...] = option(NAMES, "How the model is loaded.", "--way", choices=NAMES)
 
 
@@ -384,7 +384,7 @@ def _take(
 
 
 def _measured(workers: Workers, origin: Path, nodes: int, size: int, expected: list[int]) -> Measured:
-    """Let all processes load, and compare what they have with the file."""
+    """Let all processes load, and compare their checksums with those of the file."""
     before, sent = sum(memory_of(pid).pss for pid in workers.pids), served(origin)
     messages = workers.step("loaded")
     held = sum(memory_of(pid).pss for pid in workers.pids) - before
@@ -428,7 +428,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def _torchrun_job(network: Network) -> Iterator[dict[str, object]]:
-    """Serve the store of a job's agent for the block; yield the variables that all its processes get from torchrun."""
+    """Serve the store of a torchrun agent for the block; yield the variables of its processes."""
     host, port = network.hosts[0], 29500
     command = [*network.inside(0), sys.executable, "-c", _AGENT, host, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:

@@ -53,7 +53,7 @@ def missing(modules: Iterable[str]) -> list[str]:
 
 
 def installed(peers: Iterable[P], names: Iterable[str] | None = None) -> tuple[list[P], list[Absent]]:
-    """Return the peers of those names (None: all) whose modules are installed; and the others, with the reason."""
+    """Return the installed peers of those names (None: all), and the others with the reason."""
     from onecopy_bench.record import Absent  # not in workers
 
     wanted = None if names is None else set(names)

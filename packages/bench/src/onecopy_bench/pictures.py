@@ -53,7 +53,7 @@ class Panel:
 
 
 def save(path: str | os.PathLike[str] | Any, draw: Callable[..., None], *arguments: Any, **more: Any) -> None:
-    """Draw into one file, by what gets a figure and the arguments; its suffix is the format, .svg or .png."""
+    """Call `draw` with a figure and the arguments, and save the figure as .svg or .png."""
     matplotlib, figures = (importlib.import_module(name) for name in ("matplotlib", "matplotlib.figure"))
     svg = more.get("format", str(path).rpartition(".")[2]) == "svg"
     with matplotlib.rc_context(STYLE):
@@ -63,7 +63,7 @@ def save(path: str | os.PathLike[str] | Any, draw: Callable[..., None], *argumen
 
 
 def height_of(panels: Sequence[Panel]) -> float:
-    """Return the inches that a line of panels takes."""
+    """Return the height in inches of a line of panels."""
     return HEAD + PER_BAR * max(len({row for panel in panels for row in panel.values}), 1)
 
 
@@ -102,7 +102,7 @@ def draw_stacked(figure: Any, parts: Mapping[str, Sequence[Panel]]) -> None:
 
 
 def by_case(drawn: Mapping[str, Compute]) -> Callable[[Any, Record], None]:
-    """Return what draws a record: for each case in which one of the numbers is known, their bars."""
+    """Return a function that draws a record: bars for each case in which one of the numbers is known."""
 
     def panels_of(record: Record, case: Case) -> list[Panel]:
         panels = []

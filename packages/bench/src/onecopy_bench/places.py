@@ -43,12 +43,12 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a name th
 
 
 class Unavailable(Exception):
-    """Such a place cannot be made on this machine, or by this user; the message says why."""
+    """A place cannot be created on this machine or by this user; the message says why."""
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back to the end of the block: what is half made cannot be found again."""
+    """Defer SIGINT and SIGTERM to the end of the block, so that nothing half made is left behind."""
     held: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda number, _: held.append(number)) for number in numbers}
@@ -73,13 +73,13 @@ class Limit:
 
 
 def memory_limit(nbytes: int) -> Limit:
-    """Limit what processes and the page cache they fill may take; nothing is swapped out."""
+    """Limit the memory of processes and of the page cache that they fill; nothing is swapped out."""
     v1, v2 = (("memory.limit_in_bytes", str(nbytes)),), (("memory.swap.max", "0"), ("memory.max", str(nbytes)))
     return Limit({1: "memory", 2: "memory"}, {1: v1, 2: v2})
 
 
 def reading_limit(device: int, bytes_per_s: int, requests_per_s: int) -> Limit:
-    """Limit how fast a disk (an ``st_dev``) is read: what a network volume does to a virtual machine."""
+    """Limit the read rate of a disk (an ``st_dev``), as a network volume does."""
     disk = f"{os.major(device)}:{os.minor(device)}"
     v1 = {"bps": bytes_per_s, "iops": requests_per_s}
     lines = tuple((f"blkio.throttle.read_{name}_device", f"{disk} {number}") for name, number in v1.items())
@@ -89,7 +89,7 @@ def reading_limit(device: int, bytes_per_s: int, requests_per_s: int) -> Limit:
 
 @contextlib.contextmanager
 def group(limit: Limit) -> Iterator[Path]:
-    """Make a group with a limit and remove it at the end; yields its folder, raises Unavailable."""
+    """Create a group with a limit for the block; yields its folder, raises Unavailable."""
     version, above = parent_of(limit.controller)
     folder = above / f"onecopy-bench-{os.getpid()}-{limit.controller[version]}"
     try:
@@ -142,7 +142,7 @@ def parent_of(controller: dict[int, str], *, root: Path = Path("/")) -> tuple[in
 
 @contextlib.contextmanager
 def kills_explained(groups: Iterable[Path], nbytes: int | None) -> Iterator[None]:
-    """Say of a crash in the block that the kernel killed the process for memory, where one of the groups says so."""
+    """Add to a crash in the block that the kernel killed the process for memory, if a group counted a kill."""
     known = {group: cgroup.kills(group) or 0 for group in groups}
     try:
         yield
@@ -158,7 +158,7 @@ def kills_explained(groups: Iterable[Path], nbytes: int | None) -> Iterator[None
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A file where it is measured, and what is special there: limits, and the control groups that processes join."""
+    """A file in the place where it is measured, its limits, and the control groups that processes join."""
 
     name: str
     detail: str
@@ -179,7 +179,7 @@ def parse_read_ahead(text: str) -> int:
 
 
 def spots_of(names: Iterable[str], source: Path, stack: contextlib.ExitStack) -> tuple[list[Spot], list[Absent]]:
-    """Return a file in each place that this machine can provide, and the others with the reason."""
+    """Return the file in each available place, and the unavailable places with the reason."""
     spots, absent = [], []
     for name in names:
         try:
@@ -190,7 +190,7 @@ def spots_of(names: Iterable[str], source: Path, stack: contextlib.ExitStack) ->
 
 
 def spot_of(name: str, source: Path, stack: contextlib.ExitStack) -> Spot:
-    """Return a file in a place that goes with the stack; raises Unavailable.
+    """Return the file in a place that the stack removes; raises Unavailable.
 
     "disk": the file where it is. "tight": the same, in a control group that has half of its size for memory. "fuse": a
     copy behind a FUSE server that delays each answer. "slow": a copy of its beginning on a loop device whose reads are
@@ -258,7 +258,7 @@ def high_latency(folder: Path, seconds: float) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def loop_disk(folder: Path, size: int, read_ahead: int) -> Iterator[Path]:
-    """Make an empty file system with space for `size` bytes; yields where it is mounted, raises Unavailable.
+    """Mount an empty file system with space for `size` bytes; yields the folder, raises Unavailable.
 
     The image lies in a folder of the disk that is to be measured; `read_ahead` is a multiple of 1024 bytes.
     """
@@ -295,7 +295,7 @@ def _make_disk(folder: Path, mount: Path, size: int, read_ahead: int) -> None:
 
 
 def _unmount(mount: Path) -> None:
-    """Unmount, if it came to that; what still holds a file there, such as a traceback, is closed later."""
+    """Unmount if it is mounted; lazily while a traceback or the like still holds a file."""
     if mount.is_mount():
         try:
             call("umount", str(mount))
@@ -305,7 +305,7 @@ def _unmount(mount: Path) -> None:
 
 
 def call(*command: str) -> str:
-    """Return what a command prints; raises Unavailable with the last words of one that fails."""
+    """Return the output of a command; raises Unavailable with its error output if it fails."""
     try:
         # In a group of its own: Ctrl-C is for us, and comes when the command has done its work.
         done = subprocess.run(command, capture_output=True, text=True, check=False, process_group=0)
@@ -317,7 +317,7 @@ def call(*command: str) -> str:
 
 
 def copy(source: Path, target: Path, nbytes: int) -> None:
-    """Write the first `nbytes` bytes of a file to another, down to the disk."""
+    """Copy the first `nbytes` bytes of a file, and flush the copy to the disk."""
     with source.open("rb") as read, target.open("wb", buffering=0) as write:
         for offset in range(0, nbytes, CHUNK):
             write.write(read.read(min(CHUNK, nbytes - offset)))

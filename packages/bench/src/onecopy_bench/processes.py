@@ -43,7 +43,7 @@ def command_of(module: ModuleType | str, environment: Sequence[str] = ()) -> lis
 
 
 def first_line_of(arguments: dict[str, Any]) -> bytes:
-    """Return what a worker reads first."""
+    """Return the first line of a worker's stdin: its arguments, pickled."""
     return base64.b64encode(pickle.dumps(arguments)) + b"\n"
 
 
@@ -95,13 +95,13 @@ class Worker:
         self._stdin, self.stdout = self._process.stdin, self._process.stdout
 
     def send(self, line: bytes) -> None:
-        """Write one line; a process that is gone is noticed when it is read from."""
+        """Write one line; the next read reports a process that has ended."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(line)
             self._stdin.flush()
 
     def receive(self, phase: str) -> dict[str, Any] | None:
-        """Read what has come; return the message of `phase`, or None while its line is not complete."""
+        """Read available output; return the message of `phase`, or None until its line is complete."""
         piece = os.read(self.stdout.fileno(), 1 << 16)
         if not piece:
             raise self._gone(f"before it said {phase!r}")
@@ -153,7 +153,7 @@ class Worker:
 
 
 class Workers:
-    """The processes of one sample, a command each, started together and killed in any case.
+    """The processes of one sample, a command each; leaving the block kills them.
 
     Each reads the first line; a phase may take `timeout` seconds.
     """
@@ -189,13 +189,13 @@ class Workers:
         return family_of(self.pids)
 
     def step(self, phase: str, poll: Callable[[], None] | None = None, word: str = "go") -> list[dict[str, Any]]:
-        """Let all workers do their next step, and return their messages when every one has done it."""
+        """Start the next step of all workers, and return their messages when all have finished it."""
         for worker in self.workers:
             worker.send(word.encode() + b"\n")
         return self.gather(phase, poll)
 
     def gather(self, phase: str, poll: Callable[[], None] | None = None) -> list[dict[str, Any]]:
-        """Wait until every worker has said `phase` and return their messages; `poll` runs every 5 ms."""
+        """Wait until every worker has reported `phase`, and return their messages; `poll` runs every 5 ms."""
         deadline = time.monotonic() + self._timeout
         messages: dict[int, dict[str, Any]] = {}
         with selectors.DefaultSelector() as selector:
@@ -216,7 +216,7 @@ class Workers:
         return [messages[pid] for pid in self.pids]
 
     def dismiss(self) -> None:
-        """Ask all workers to exit and wait until they have, each with status 0."""
+        """Ask all workers to exit, and wait until each has, with status 0."""
         deadline = time.monotonic() + self._timeout
         for worker in self.workers:
             worker.send(b"exit\n")

@@ -103,7 +103,7 @@ PROGRAMS = (
 
 
 def serve(name: str, path: str, workers: int, requests: str) -> None:
-    """Start the workers, let all answer when all have loaded, say so, and hold until the end."""
+    """Start the workers, let them answer when all have loaded, report it, and hold until the end."""
     command = [sys.executable, "-P", "-m", MODULE, "worker", str(os.getpid()), str(monotonic_ns())]
     arguments = [name, path, requests]
     pipes: list[Any] = [
@@ -121,7 +121,7 @@ def serve(name: str, path: str, workers: int, requests: str) -> None:
 
 
 def work(parent: str, start: str, name: str, path: str, requests: str) -> None:
-    """Be a worker: load, answer, write what was measured, and hold."""
+    """Run one worker: load, answer, write the measurements, and hold."""
     from onecopy.memory.proc import rollup
 
     die_with(int(parent))

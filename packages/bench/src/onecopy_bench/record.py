@@ -122,7 +122,7 @@ class Record:
 
     @property
     def rounds(self) -> int:
-        """How many rounds were taken; before the first, how many there are to be."""
+        """The number of rounds that were taken; before the first one, the number that was requested."""
         return 1 + max((sample.round for sample in self.samples), default=int(self.options["rounds"]) - 1)
 
     def absence(self, row: str, case: Case) -> str | None:
@@ -134,7 +134,7 @@ class Record:
 
     @property
     def where(self) -> str:
-        """Machine and day in one sentence."""
+        """The machine and the day in one sentence."""
         return f"{', '.join(system.known_facts(self.machine))}. Measured {self.created}."
 
     @property
@@ -160,7 +160,7 @@ def heading(
     data: dict[str, Any] | None = None,
     absent: Iterable[Absent] = (),
 ) -> Record:
-    """Return a record without samples: when, on which machine and disk, by which options, of which rows and data.
+    """Return a record without samples: time, machine, disk, options, rows and data.
 
     Options that are files are recorded by their names, without folders.
     """
@@ -175,7 +175,7 @@ def heading(
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as the JSON types that it is read back as."""
+    """Return a value as it will be read back from JSON."""
     return json.loads(json.dumps(value))
 
 
@@ -246,9 +246,9 @@ def _parse_sample(plain: dict[str, Any]) -> Sample:
 
 
 class Log:
-    """The file of a record while it is written; each sample is in it as soon as it was taken. None keeps nothing.
+    """The file of a record during a run; each sample is written as soon as it is taken. None writes nothing.
 
-    `resume` continues the run that the file holds; otherwise the file begins anew.
+    `resume` continues the run in the file; otherwise the file is written anew.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, resume: bool = False) -> None:
@@ -287,7 +287,7 @@ class Log:
         self._write(_line_of(sample))
 
     def end(self, seconds: float) -> None:
-        """Append that the run is complete."""
+        """Append the line that marks the run as complete."""
         self._write(json.dumps({"seconds": round(seconds, 1)}) + "\n")
 
     def _write(self, line: str) -> None:

@@ -52,8 +52,8 @@ NAME = "run"
 NAMES = tuple(program.name for program in PROGRAMS)
 COMMAND, BASELINE, REWRITTEN = "command", "baseline", "rewritten"
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
-HOLD = "Milliseconds from 'all are ready' to the reading of the memory."
-BASE = "Another command, in one word, to compare with in each round."
+HOLD = "Milliseconds between readiness of all copies and the measurement of memory."
+BASE = "Another command, as one quoted word, to compare with in each round."
 PROGRAM = "Instead of COMMAND: a program that loads a file in -n workers, under onecopy run, as it is, and rewritten."
 
 
@@ -73,7 +73,7 @@ class Options(Settings):
         (), "Drop this file from the page cache before each start.", metavar="FILE", kind="existing", is_path=True
     )
     programs: tuple[str, ...] = option((), PROGRAM, "--program", choices=NAMES, shown=())
-    size: int = size_option("1GB", "Size of the file of a --program, about.")
+    size: int = size_option("1GB", "Approximate size of the file of a --program.")
     requests: int = option(100, "Number of requests that each worker of a --program answers.")
 
 
@@ -125,14 +125,14 @@ def _trials_of(program: Program, folder: Path, options: Options) -> tuple[list[T
 def measuring(
     command: Sequence[str], options: Options, folder: Path | None = None, size: int = 0
 ) -> Callable[[Attempt], Measured]:
-    """Return what takes one sample; workers of a program leave their answers in a folder."""
+    """Return a function that takes one sample; workers of a program leave their answers in a folder."""
     arguments = {"command": list(command), "ready": options.ready, "hold_s": options.hold_ms / 1e3}
     arguments["limit_s"] = options.timeout
     workers_of = [command_of(copies, [f"{copies.VARIABLE}={number}"]) for number in range(options.processes)]
 
     def measure(attempt: Attempt) -> Measured:
         for path in options.evict:
-            system.bring(path, "cold")
+            system.set_cache_state(path, "cold")
         with Workers(workers_of, first_line_of(arguments), options.timeout + 3 * copies.GRACE_S) as workers:
             workers.gather("ready")
             attempt.wait()
@@ -194,7 +194,7 @@ def _disk_bytes(paths: Sequence[str]) -> int | None:
 
 
 def _sum(name: str, unit: float = MB) -> Callable[[Sample], float | None]:
-    """Return what adds a number up over the copies; what is unknown of one is unknown of all."""
+    """Return a function that adds up a number over the copies; None if it is unknown for one of them."""
     return lambda s: sum(p[name] for p in s.processes) / unit if all(name in p for p in s.processes) else None
 
 
@@ -226,7 +226,7 @@ MEASURES: dict[str, Callable[[Sample], float | None]] = {
 
 
 def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread | None]:
-    """Return a measure by row, and how command and baseline compare: ratio and difference, paired by round."""
+    """Return a measure by row, and the ratio and difference of command and baseline, paired by round."""
     rows = {
         row: {s.round: each for s in record.of(row, case) if (each := MEASURES[name](s)) is not None}
         for row in (COMMAND, BASELINE, REWRITTEN)
@@ -260,7 +260,7 @@ def _described(record: Record) -> str:
 
 
 def _limits(record: Record) -> Iterator[str]:
-    """Yield what limits the numbers beside the usual: files that stayed cached, what did not end or only ended."""
+    """Yield the limits of the numbers: processes that were killed, copies that ended early, and the usual ones."""
     if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
         yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
     if record.options["ready"] is None and not record.options["programs"]:
@@ -269,7 +269,7 @@ def _limits(record: Record) -> Iterator[str]:
 
 
 def _findings(record: Record) -> Iterator[str]:
-    """Yield the commands; of programs whether their results are equal."""
+    """Yield the commands, and for programs whether their results are equal."""
     yield from (f"{row.name}: {row.detail}" for row in record.rows)
     for case in record.cases():
         sums = {s.numbers["checksum"] for s in record.samples if s.case == case and s.state == "ok"}

@@ -37,7 +37,7 @@ _WINDOW_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What every scenario is run with; the words of its options say what it is."""
+    """The settings of every scenario; the help of the options explains them."""
 
     rounds: int = 5
     timeout: float = 900.0
@@ -47,7 +47,7 @@ class Settings:
 
 
 class Measured(NamedTuple):
-    """What a sample has measured; numbers that are None are unknown, and left out of the record."""
+    """The measurements of a sample; numbers that are None are unknown and left out of the record."""
 
     numbers: Mapping[str, float | None]
     points: Iterable[tuple[float, ...]] = ()
@@ -58,7 +58,7 @@ class Measured(NamedTuple):
 class Trial:
     """One row in one case: what is sampled once a round, with `memory` private bytes that a sample needs.
 
-    `is_last` is whether a sample is the last of its trial: one that did not end would not end in the next round either.
+    `is_last` is True for a sample after which the trial is not repeated, because it would not end either.
     """
 
     row: str
@@ -102,7 +102,7 @@ def _idle_share(seconds: float) -> float:
 class IdleWait:
     """Waits for an idle machine, at most `seconds` in all calls together.
 
-    A time that was taken beside other work says nothing. Idle includes waiting for a disk; time stolen by a hypervisor
+    A time measured beside other work is meaningless. Idle includes waiting for a disk; time stolen by a hypervisor
     does not. When the budget is spent the samples are taken anyway, and the record says how busy the machine was.
     """
 
@@ -121,7 +121,7 @@ class IdleWait:
 
 
 class Attempt:
-    """What a trial takes its sample with: an empty folder that goes with it, and the wait for an idle machine."""
+    """The context of a sample: an empty folder that is removed afterwards, and the wait for an idle machine."""
 
     def __init__(self, trial: Trial, settings: Settings, place: Path | None, idle: IdleWait) -> None:
         self._trial, self._settings, self._place, self._idle = trial, settings, place, idle
@@ -134,17 +134,17 @@ class Attempt:
         return Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=self._place)))
 
     def back(self, more: int = 0) -> None:
-        """Touch and free the memory of the trial and `more` bytes, where the run is a backed one."""
+        """Touch and free the memory of the trial and `more` bytes, if the run is backed."""
         if self._settings.backed:
             system.back_memory(round(self._trial.memory) + more)
 
     def wait(self) -> None:
-        """Wait for an idle machine, within the budget of the run: the processes are released next."""
+        """Wait for an idle machine within the budget of the run, just before the processes are released."""
         self.idle_share = self._idle.wait()
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def begin(self) -> None:
-        """Back the memory and wait: what a trial begins with whose cache needs no state."""
+        """Back the memory and wait, for trials that do not declare a state of the cache."""
         self.back()
         self.wait()
 

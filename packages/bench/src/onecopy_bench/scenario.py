@@ -25,7 +25,7 @@ ENOUGH_ROUNDS = 7
 
 
 class UsageError(ValueError):
-    """Options of a command line that do not fit together; `option` is the one that is wrong, if it is one."""
+    """Options of a command line are inconsistent; `option` names the wrong one, if it is a single one."""
 
     def __init__(self, message: str, option: str | None = None) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class UsageError(ValueError):
 
 
 def option(default: Any, words: str, *flags: str, **more: Any) -> Any:
-    """Return a field of the options of a scenario that the command line sets, with the words of its help.
+    """Return a field that becomes an option of the command, with its help.
 
     Flags are given where they are not made of the name of the field. `more` can have `choices`; `kind`, a key of
     `cli.KINDS`; `shown`, the default as text; `metavar`; `parse`, from the texts that were given to the value; and
@@ -43,12 +43,12 @@ def option(default: Any, words: str, *flags: str, **more: Any) -> Any:
 
 
 def argument(metavar: str, default: Any = "", **more: Any) -> Any:
-    """Return a field that is an argument of the command, of which the record has the name alone."""
+    """Return a field that becomes an argument of the command; the record has the file name alone."""
     return dataclasses.field(default=default, metadata={"argument": metavar, "is_path": True, **more})
 
 
 def size_option(default: str, words: str, *flags: str) -> Any:
-    """Return a field that is a number of bytes; its default is shown as it is written."""
+    """Return a field that is a number of bytes; the help shows the default as written here."""
     return option(int(parse_size(default)), words, *flags, kind="size", shown=default)
 
 
@@ -68,7 +68,7 @@ def places_option(default: tuple[str, ...], words: str, names: Sequence[str]) ->
 
 
 def usual_limits(record: Record) -> Iterator[str]:
-    """Yield what was not measured, what went wrong, and how far the numbers can be trusted."""
+    """Yield what is absent, what failed, and how reliable the numbers are."""
     for absent in record.absent:
         yield f"{absent.name}: {absent.reason}."
     lost: dict[tuple[str, str], list[Sample]] = {}
@@ -114,7 +114,7 @@ def limits_of_cold_runs(record: Record) -> Iterator[str]:
 
 
 class Setup(NamedTuple):
-    """Where a scenario puts its files, what watches its progress, and what ends with the run."""
+    """The folder for a scenario's files, the observer of its progress, and a stack that is closed after the run."""
 
     place: Path
     watch: Watch
@@ -126,7 +126,7 @@ class Setup(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a scenario is going to measure, when everything is prepared.
+    """The prepared measurements of a scenario.
 
     `rows` are those of the tables, `trials` what a round takes, `data` what is measured on, `absent` what this machine
     cannot measure. `disk` is the file or folder whose disk the record describes, that of the files if it is None;
@@ -194,7 +194,7 @@ class Scenario:
         return f"{self.name}: {self.described(record)}; {counted(record.rounds, 'round')}"
 
     def sentences(self, record: Record) -> list[str]:
-        """Return what the numbers say, and then what limits them."""
+        """Return the findings, and then their limits."""
         return [*self.findings(record), *self.limits(record)]
 
     def page(self, record: Record, picture: str | None = None) -> str:

@@ -47,7 +47,7 @@ SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a +
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """`begin` gets the path before the work; `wait` gets what that returned after it, and retrials the file's bytes."""
+    """Calls `begin` with the path before the work, and `wait` with its result after it, for the bytes of the file."""
 
     begin: Callable[[str], Any]
     wait: Callable[[Any], NDArray[np.uint8]]
@@ -68,7 +68,7 @@ def _warming(path: str) -> Any:
 
 
 def _willneed(path: str) -> mmap.mmap:
-    """Ask for the whole file at once, as a program does that knows no better."""
+    """Request the whole file with one call, as programs commonly do."""
     with open(path, "rb") as file:  # noqa: PTH123 - text
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     mapped.madvise(mmap.MADV_WILLNEED)
@@ -106,7 +106,7 @@ METHODS = (
 
 
 def work(units: int) -> None:
-    """Do the rest of a start."""
+    """Compile so many units of source, as the other work of a start."""
     for _ in range(units):
         compile(SOURCE, "<work>", "exec")
 
@@ -123,7 +123,7 @@ def pace(seconds: float = 0.5) -> int:
 
 
 def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, int, int]:
-    """Copy everything through one buffer; return the ns of copying, those of reading the copies, and the checksum."""
+    """Copy everything through one buffer; return the ns spent copying, the ns spent on checksums, and the checksum."""
     sums, copying, reading = [], 0, 0
     for number, at in enumerate(range(0, len(weights), len(buffer))):
         start = perf_counter_ns()
@@ -137,7 +137,7 @@ def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, 
 
 
 def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
-    """Start once: work for some units, copy a piece at a time, and hold the weights."""
+    """Start once: do some units of work, copy the weights piece by piece, and hold them."""
     copied(np.zeros(1 << 16, np.uint8), np.ones(1 << 15, np.uint8))
     work(1)
     prepare(("onecopy.files.mapping", "onecopy.files.page_cache"))
@@ -171,15 +171,15 @@ PLACE = (
 class Options(Settings):
     """How the scenario is run."""
 
-    size: int = size_option("2GiB", "Of the weights.")
-    work_s: float = option(5.0, "Seconds of other work, by itself.", at_least=0.0)
-    piece: int = size_option("16MiB", "Copied at once.")
-    ways: tuple[str, ...] = option(NAMES, "Which process reads, and when.", "--way", choices=NAMES)
+    size: int = size_option("2GiB", "Size of the weights.")
+    work_s: float = option(5.0, "Duration of the other work alone, in seconds.", at_least=0.0)
+    piece: int = size_option("16MiB", "Bytes that are copied at once.")
+    ways: tuple[str, ...] = option(NAMES, "When the file is read, and by which process.", "--way", choices=NAMES)
     places: tuple[str, ...] = places_option(("disk", "128K"), PLACE, ("disk", "fuse"))
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Write the weights, on the disk that is to be measured, and plan every method in every place."""
+    """Write the weights and plan every method in every place."""
     setup.say("writing the weights")
     source = setup.place / "weights.bin"
     write(source, options.size)
@@ -203,7 +203,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def write(path: Path, size: int) -> None:
-    """Write weights that nothing can compress or take for one another, down to the disk."""
+    """Write incompressible weights without equal blocks, and flush them to the disk."""
     block = bytearray(os.urandom(min(BLOCK, size)))
     with path.open("wb") as file:
         for number, at in enumerate(range(0, size, BLOCK)):
@@ -217,7 +217,7 @@ def _take(method: str, path: str, units: int, checksum: int, options: Options, a
     with start_workers(
         __name__, 1, options.timeout, method=method, path=path, piece=options.piece, units=units
     ) as workers:
-        cached = system.bring(path, "cold")
+        cached = system.set_cache_state(path, "cold")
         read = disk_bytes(path)
         (message,) = workers.step("started")
         read = difference(disk_bytes(path), read)

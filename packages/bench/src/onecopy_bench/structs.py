@@ -73,12 +73,14 @@ class Options(Settings):
     program: str | None = option(
         None, "bench_structs.  [default: that of the checkout's release build]", metavar="PATH", is_path=True
     )
-    size: int = size_option("500MB", "Of the index, at least.")
+    size: int = size_option("500MB", "Minimum size of the index.")
     genome: str | None = option(None, "FASTA.  [default: made up]", kind="existing", is_path=True)
     questions: int = option(1_000_000, "Number of questions that a process answers.")
-    limit: str = option("none", "Of memory: in a control group of half of the file (root).", choices=("none", "half"))
+    limit: str = option(
+        "none", "Limit of memory: a control group with half of the size of the file (root).", choices=("none", "half")
+    )
     modes: tuple[str, ...] = option(NAMES, "How the file is opened.", "--mode", choices=NAMES)
-    threads: tuple[int, ...] = option((1, 4), "Number of threads that ask.")
+    threads: tuple[int, ...] = option((1, 4), "Number of threads that ask questions.")
     processes: int = option(4, "Number of processes at once, from a warm cache.", "-n", "--processes")
     fresh: int = option(100, "Number of short processes, one after the other.", at_least=0)
     nested: int = option(1_000_000, "Number of values with a span each.", at_least=0)
@@ -97,7 +99,7 @@ def ask(program: Path, *words: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the program has built: where, and its facts (kmers, bytes, questions, checksum)."""
+    """The files that the program has built, and their facts (kmers, bytes, questions, checksum)."""
 
     program: Path
     folder: Path
@@ -111,11 +113,11 @@ class Files:
         return cls(program, folder, ask(program, "build", folder, *words))
 
     def modes(self, names: tuple[str, ...]) -> list[Mode]:
-        """Return the modes whose file is there: without cereal's headers there was no such file to be built."""
+        """Return the modes whose file exists; a build without cereal's headers writes none for it."""
         return [mode for mode in MODES if mode.name in names and (self.folder / mode.file).exists()]
 
     def job(self, mode: Mode) -> Job:
-        """Return what a sample has to know of the file of a mode."""
+        """Return the job for the file of a mode."""
         path = self.folder / mode.file
         return Job(str(path.absolute()), "bytes", path.stat().st_size, ())
 
@@ -158,7 +160,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def _loaders(files: Files, options: Options, group: Path | None) -> Iterator[tuple[Mode, Loader, Case]]:
-    """Yield everything that a round holds: modes of the program, how they are started, and in which case."""
+    """Yield the trials of a round: a mode of the program, its loader, and the case."""
     more = ("--limit-s", options.limit_s, *(() if group is None else ("--group", group)), "--threads")
     for mode in files.modes(options.modes):
         for threads in options.threads if mode.name in ASKED else (1,):
@@ -179,7 +181,7 @@ def _take_nested(program: Path, path: Path, attempt: Attempt) -> Measured:
 
 
 def _system_calls(program: Path, path: Path) -> int | None:
-    """Return how many system calls a process makes that opens such a file; None without strace, or where it may not."""
+    """Return the number of system calls that opening such a file takes; None if strace is missing or not permitted."""
     if shutil.which("strace") is None:
         return None
     command = ["strace", "-f", "-c", "-U", "calls,name", str(program), "nested", "open", str(path)]
@@ -197,12 +199,12 @@ def _note(name: str, unit: float) -> Callable[[Sample], float | None]:
 
 
 def _all_ms(sample: Sample) -> float | None:
-    """Until all questions are answered; None if time was up before."""
+    """Return the time until all questions are answered; None if the limit came first."""
     return slowest("resident_ns")(sample) if all("checksum" in each for each in sample.processes) else None
 
 
 def _rate(sample: Sample) -> float | None:
-    """Answers per second, from opening to the end."""
+    """Return the answers per second, from opening to the end."""
     answered = _note("answered", 1)(sample)
     return None if answered is None else answered / slowest("resident_ns", 1)(sample) * 1e9
 

@@ -201,7 +201,7 @@ class Peak:
         self.bytes = 0
 
     def poll(self) -> None:
-        """Measure once; a process that is gone counts nothing, its end is noticed elsewhere."""
+        """Measure once; a process that has ended counts 0."""
         self.bytes = max(self.bytes, anonymous_of(self._pids()))
 
 
@@ -230,7 +230,7 @@ def fresh_memory(size: int, *, huge: bool) -> tuple[mmap.mmap, NDArray[np.uint8]
 
 
 def back_memory(size: int) -> None:
-    """Touch and free as much memory as a sample is going to take, so that it is there when the sample needs it.
+    """Touch and free as much memory as a sample will need, so that the host has provided it.
 
     The host of a virtual machine may take free memory back and give it again on first access, a page at a time and at
     less than 1 GB/s. What was used a moment ago is still backed, as all memory of a physical machine is.
@@ -248,10 +248,10 @@ def back_memory(size: int) -> None:
 # --- the page cache ---------------------------------------------------------------------------------------------------
 
 
-def bring(path: str | os.PathLike[str], state: str) -> int | None:
-    """Bring the cache of a file into a state, "cold" or "warm"; return the bytes cached then (None: unknown).
+def set_cache_state(path: str | os.PathLike[str], state: str) -> int | None:
+    """Evict ("cold") or fill ("warm") the cache of a file; return the bytes cached then (None: unknown).
 
-    Whether that has worked is part of the sample, and reported with it.
+    The caller records whether that succeeded.
     """
     cached = evict(path)
     return fill(path) if state == "warm" else cached

@@ -43,7 +43,7 @@ def _markdown_cell(cell: str) -> str:
 
 
 def text(words: str) -> str:
-    """Return words that stay in their cell and are not obeyed as Markdown or HTML."""
+    """Return text that stays in its cell and is not interpreted as Markdown or HTML."""
     visible = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
     return "".join(f"\\{c}" if c in "\\`*[]|<" else c for c in visible)
 
@@ -68,37 +68,37 @@ def cell(spread: Spread | None) -> str:
 
 
 def percentile_99(values: Sequence[float]) -> float:
-    """Return the least value that 99 % of some values do not exceed."""
+    """Return the 99th percentile of some values."""
     return sorted(values)[-(-99 * len(values) // 100) - 1]
 
 
 def per_sample(value: Callable[[Sample], float | None]) -> Compute:
-    """Return what computes a number of each sample; what is None is unknown, and left out."""
+    """Return a function that computes a number of each sample; None is unknown and left out."""
     return lambda record, row, case: Spread.of(map(value, record.of(row, case)))
 
 
 def plain(name: str, unit: float = 1.0) -> Compute:
-    """Return what computes a number of every sample, in a unit."""
+    """Return a function that reads a number of every sample, in a unit."""
     return per_sample(lambda sample: sample.numbers[name] / unit if name in sample.numbers else None)
 
 
 def slowest(name: str, unit: float = 1e6) -> Callable[[Sample], float]:
-    """Return what computes the longest time of the processes of a sample."""
+    """Return a function that computes the longest time of the processes of a sample."""
     return lambda sample: float(max(each[name] for each in sample.processes)) / unit
 
 
 def total(name: str, unit: float = 1e6) -> Callable[[Sample], float]:
-    """Return what computes the sum of a number over the processes of a sample."""
+    """Return a function that adds up a number over the processes of a sample."""
     return lambda sample: float(sum(each.get(name, 0) for each in sample.processes)) / unit
 
 
 def above_start(name: str, unit: float = MB) -> Callable[[Sample], float]:
-    """Return what computes memory less that of the same processes before they began."""
+    """Return a function that computes how much memory the processes gained since they began."""
     return lambda sample: float(sum(each[name] - each[f"empty_{name}"] for each in sample.processes)) / unit
 
 
 def less_empty(name: str, unit: float = MB) -> Compute:
-    """Return what computes a number less that of the empty row, paired by round."""
+    """Return a function that subtracts the number of the empty row in the same round."""
 
     def spread(record: Record, row: str, case: Case) -> Spread | None:
         base = name.removeprefix("second_")
@@ -110,7 +110,7 @@ def less_empty(name: str, unit: float = MB) -> Compute:
 
 
 def median(compute: Compute, record: Record, row: str, case: Case) -> float | None:
-    """Return the median of what is computed of a row, or None where it was not measured."""
+    """Return the median of a column for one row; None if the row was not measured."""
     spread = compute(record, row, case)
     return None if spread is None else spread.median
 
@@ -128,7 +128,7 @@ def table(record: Record, title: str, case: Case, names: Iterable[str], columns:
 def table_by_case(
     columns: Sequence[Column], title: Callable[[Record, Case], str] = lambda _, case: ", ".join(case)
 ) -> Callable[[Record], Iterator[Table]]:
-    """Return what yields a table of all rows for each case of a record."""
+    """Return a function that yields a table of all rows for each case of a record."""
 
     def tables(record: Record) -> Iterator[Table]:
         for case in record.cases():

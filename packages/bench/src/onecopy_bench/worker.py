@@ -39,7 +39,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class SampleError(Exception):
-    """A sample that cannot be used, with the state of its row and the reason in words."""
+    """A sample failed: its state and the reason."""
 
     def __init__(self, state: State, reason: str) -> None:
         super().__init__(f"{state}: {reason}")

@@ -65,7 +65,7 @@ _libc = ctypes.CDLL(None, use_errno=True)  # releases the GIL, which mmap.madvis
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker has to load: the file, its kind and its pieces (see `layout`), in the order of the touches."""
+    """The input of a worker: the file, its kind, and its pieces (see `layout`) in the order of the touches."""
 
     path: str
     kind: Kind
@@ -98,7 +98,7 @@ class Twin(NamedTuple):
 
 
 def open_nothing(_: Job) -> Opened:
-    """Open nothing: an interpreter with its imports, to be subtracted from the others."""
+    """Open nothing: the baseline of an interpreter with its imports."""
     return Opened(None)
 
 
@@ -160,7 +160,7 @@ def in_windows(size: int, window: int, threads: int, work: Callable[[int, int], 
 
 
 def reused(nbytes: int) -> Callable[[int, int], memoryview]:
-    """Return a place for what is read (see `read_file`): one small buffer per thread, again and again."""
+    """Return a function that provides one small buffer per thread for all reads (see `read_file`)."""
     mine = threading.local()
 
     def place(_: int, length: int) -> memoryview:
@@ -241,7 +241,7 @@ class Mapped:
 
 
 def open_mapped(job: Job, *, flags: int = 0, advice: int | None = None, populate: int = 0, preads: int = 0) -> Opened:
-    """Map a file with some flags and advice, then have it populated or read by so many threads."""
+    """Map a file with flags and advice; then populate or read it with some threads."""
     mapped = Mapped(job, flags)
     if advice is not None:
         mapped.advise(advice, 0, job.size)
@@ -371,7 +371,7 @@ def open_file(
 
 
 def _open_load_into(job: Job, *, warm: bool) -> Opened:
-    """Return a torch module on the meta device the file's weights, mapped."""
+    """Load the mapped weights of the file into a torch module on the meta device."""
     onecopy = module("onecopy")
     with onecopy.open(job.path) as file:
         empty = _module_like({name: file.entry(name).shape for name in file})

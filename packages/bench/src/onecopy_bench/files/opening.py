@@ -60,7 +60,7 @@ REPEATS = 20
 
 
 def of_loaded(value: Callable[[Sample], float]) -> Compute:
-    """Return what computes a number of samples that load something: all but those of the empty row."""
+    """Return a function that computes a number of every row except the empty one."""
     return lambda record, row, case: None if row == EMPTY else per_sample(value)(record, row, case)
 
 
@@ -90,7 +90,7 @@ def words_of(case: Case) -> str:
 def claimed_ratio(record: Record, row: str, case: Case) -> Spread | None:
     """Return the median time of a row as a multiple of our best.
 
-    None without a time, and where it would compare a copy with a mapping while such times do not carry over.
+    None without a time, and for copies on a machine whose times of copies do not carry over.
     """
     times = [time for name in OURS if (time := median(resident, record, name, case))]
     time, held = median(resident, record, row, case), median(private, record, row, case)
@@ -176,7 +176,7 @@ def _tables(record: Record) -> Iterator[Table]:
 
 
 def _findings(record: Record) -> Iterator[str]:
-    """Yield of each case how often the processes hold the file, and whether the cache was as declared."""
+    """Yield for each case how many copies the processes hold, and whether the cache was in the declared state."""
     for case in cases_of(record):
         yield from _sharing(record, case)
         if not record.options.get("brief"):
@@ -225,12 +225,12 @@ def _draw(figure: Any, record: Record) -> None:
 Order = Literal["file", "shuffled"]
 COUNT = "Processes that load the file at once; several numbers are measured in the same rounds."
 ORDER = "Touch the tensors in the order of the file, or in a random one that is the same for all rows."
-ONLY = "Of the rows, take this one only (more than once for more)."
+ONLY = "Measure only this row. May be repeated."
 COLD, WARM = (
-    "Evict this one file before each sample, and prove it.",
-    "Fill the cache alike: the default; both with --cold.",
+    "Evict the file before each sample, and verify that it is not cached.",
+    "Fill the cache before each sample, the default; with --cold, measure both.",
 )
-BRIEF_WORDS = "One small table and one sentence; no O_DIRECT readings."
+BRIEF_WORDS = "Print one small table and one sentence; skip O_DIRECT readings."
 
 
 def _counts(texts: Sequence[str]) -> tuple[int, ...]:
@@ -267,7 +267,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan how a file opens, of a safetensors file by its tensors; raises ValueError if it is empty or a folder."""
+    """Plan how a file is opened, a safetensors file by its tensors; raises ValueError if it is empty or a folder."""
     return plan_of(*applicable(layout_of(options.file), options), setup, options)
 
 
@@ -310,7 +310,7 @@ def layout_of(path: str | os.PathLike[str]) -> Layout:
 
 
 def applicable(layout: Layout, options: Options) -> tuple[list[Loader], list[Absent]]:
-    """Return the loaders that are installed here and understand the file, and the rows that are not."""
+    """Return the installed loaders that understand the file, and the rows that are not installed."""
     rows = [row for row in ROWS if (row.name in options.only if options.only else not row.by_request)]
     every = (*rows, *(BESIDE if options.ceilings else ()), *CONTROLS)
     return installed(each for each in every if layout.kind in each.kinds)
@@ -348,7 +348,7 @@ SCENARIO = Scenario(
 class KeysOptions(Options):
     """How `keys` is run."""
 
-    arrays: int = option(20_000, "Arrays in the file.")
+    arrays: int = option(20_000, "Number of arrays in the file.")
 
 
 def _list_names(package: str, function: str, job: Job, **options: str) -> Opened:

@@ -48,12 +48,12 @@ BESIDE = {
 
 
 def notes_of(sample: Sample) -> dict[str, Any]:
-    """Return what the process of a sample has noted."""
+    """Return the notes of the process of a sample."""
     return dict(sample.processes[0].get("notes", {})) if sample.processes else {}
 
 
 def pass_ms(passes: int) -> Compute:
-    """Return what computes the time of opening, warming and that many passes."""
+    """Return a function that computes the time of opening, warming and that many passes."""
     return per_sample(lambda s: _end_of_pass(s, passes))
 
 
@@ -119,14 +119,14 @@ def passes_of(record: Record) -> list[int]:
 
 
 def times_of(record: Record, case: Case, passes: int) -> dict[str, float]:
-    """Return the median milliseconds of the methods that got so far, the fastest first."""
+    """Return the median milliseconds of the methods that completed so many passes, the fastest first."""
     found = {name: pass_ms(passes)(record, name, case) for name in record.names()}
     known = {name: spread.median for name, spread in found.items() if spread is not None}
     return dict(sorted(known.items(), key=lambda pair: pair[1]))
 
 
 def winners_in(record: Record, case: Case, passes: int) -> str:
-    """Return a cell: the fastest methods and their time; then the next one and the copy, and what got nowhere."""
+    """Return a cell: the fastest methods and their time, then the next one, the copy, and those that failed."""
     times = times_of(record, case, passes)
     best = min(times.values(), default=0.0)
     winners = [name for name, time in times.items() if time <= TIE * best]
@@ -141,7 +141,7 @@ def winners_in(record: Record, case: Case, passes: int) -> str:
 
 
 def crossover_tables(record: Record) -> Iterator[Table]:
-    """Yield who wins, by the share and the passes, for each place and order; then what each method holds and reads."""
+    """Yield the fastest methods by share and passes for each place and order; then memory and reads by method."""
     passes, shares = passes_of(record), [f"{share:g}" for share in record.options["shares"]]
     percents = [f"{100 * share:g} %" for share in record.options["shares"]]
     header = ("touched", *(counted(count, "pass", "passes") for count in passes))
@@ -209,7 +209,7 @@ LIMIT = "Seconds of passes after which a sample is cut short."
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How a run with passes goes.
+    """How the scenario is run.
 
     The chosen pieces are gone over `passes` times in one sample, at most: it stops between two pieces after `limit_s`
     seconds of passes, and a cell whose first pass did not end is not taken again.
@@ -238,7 +238,7 @@ class Crossover(Options):
         (0.01, 0.05, 0.25, 0.5, 1.0), "Percent of the file that is touched.", "--share", kind="percent",
         shown=(1, 5, 25, 50, 100), parse=lambda given: tuple(sorted({percent / 100 for percent in given})),
     )  # fmt: skip
-    passes: int = option(32, "Passes at most.")
+    passes: int = option(32, "Maximum number of passes.")
     orders: tuple[str, ...] = option(("shuffled", "file"), ORDER, "--order", choices=ORDERS, shown=("shuffled", "file"))
     limit_s: float = option(3.0, LIMIT)
     methods: tuple[str, ...] = option(METHOD_NAMES, "What is compared.", "--method", choices=METHOD_NAMES)
@@ -265,7 +265,7 @@ def plan(setup: Setup, options: Options, name: str) -> Plan:
 
 
 def _trials_of(name: str, spot: Spot, options: Options, *, first: bool) -> Iterator[tuple[Loader, Trial]]:
-    """Yield everything that a round holds in one place: rows on each choice of pieces; ceilings on the whole file."""
+    """Yield the trials of one place: rows on each choice of pieces, ceilings on the whole file."""
     wanted = options.methods if isinstance(options, Crossover) else None
     rows = [loader for loader in ROWS[name] if wanted is None or loader.name in wanted]
     beside = [*(BESIDE[name] if spot.memory_bytes is None else ()), *(CONTROLS if first else ())]

@@ -54,7 +54,7 @@ def prepare(loader: Loader) -> None:
 
 
 def go_over(opened: Opened, deadline: float) -> tuple[int | None, int]:
-    """Touch all pieces once; return their checksum, None where the deadline came first, and the bytes passed."""
+    """Touch all pieces once; return their checksum (None after the deadline) and the number of bytes touched."""
     assert opened.arrays is not None
     sums, done = [], 0
     for name, array in opened.arrays():
@@ -66,7 +66,7 @@ def go_over(opened: Opened, deadline: float) -> tuple[int | None, int]:
 
 
 def load(loader: Loader, job: Job, passes: int, limit_s: float) -> tuple[dict[str, Any], object]:
-    """Run the clocks and return what they and the kernel counted, and what has to stay alive."""
+    """Load and touch the file; return the times and counters, and the object that must stay alive."""
     before = resource.getrusage(resource.RUSAGE_SELF)
     start = perf_counter_ns()
     opened = loader.open(job)
@@ -104,7 +104,7 @@ def steps(
     limit_s: float = float("inf"),
     groups: tuple[str, ...] = (),
 ) -> Steps:
-    """Load the file of a job, go over it so often at most, for so many seconds, and hold it."""
+    """Load the file of a job, read it up to `passes` times within `limit_s` seconds, and hold it."""
     prepare(loader)
     for group in groups:  # late: what an interpreter costs is not the file's
         Path(group, "cgroup.procs").write_text("0")
@@ -151,12 +151,12 @@ def trial_of(
 def _measure(
     loader: Loader, job: Job, checksum: int, attempt: Attempt, workers: Workers, state: Cache, word: str
 ) -> Measured:
-    """Release processes that are ready, and return everything that was measured of them."""
+    """Release processes that are ready, and return their measurements."""
     empty = [memory_of(pid) for pid in workers.pids]
     read_before = list(map(system.bytes_read_by, workers.pids))
     attempt.back(job.size)
     if loader.uses_cache:
-        system.bring(job.path, state)
+        system.set_cache_state(job.path, state)
     attempt.wait()
     cached_before = system.cached_bytes(job.path) if loader.uses_cache else None  # waiting may have changed it
     disk_before, peak = disk_bytes(job.path), Peak(lambda: workers.pids)

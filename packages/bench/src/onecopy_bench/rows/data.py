@@ -69,7 +69,7 @@ def coco(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def rows_of(kind: Kind, count: int, file: str | os.PathLike[str] | None = None) -> Iterator[Any]:
-    """Yield rows of a kind; "real" are those of a COCO file, from the beginning again at its end.
+    """Yield rows of a kind; "real" repeats the annotations of a COCO file.
 
     Examples
     --------
@@ -123,7 +123,7 @@ class Source:
 
 
 def sums_path(path: str | os.PathLike[str]) -> Path:
-    """Return where the sums of a source are."""
+    """Return the path of the sums of a source."""
     return Path(f"{os.fspath(path)}.sums.npy")
 
 

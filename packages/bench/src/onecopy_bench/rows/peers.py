@@ -75,7 +75,7 @@ class Holder(Peer):
 
 
 def nbytes_of(rows: Any) -> int | None:
-    """Return the bytes of packed rows as they know them, or None for objects."""
+    """Return the bytes of packed rows as they report them, or None for objects."""
     found = rows.estimated_size() if hasattr(rows, "estimated_size") else getattr(rows, "nbytes", None)
     if found is None or getattr(getattr(rows, "dtype", None), "kind", "") == "T":
         return None  # numpy counts the slots of its strings, not their characters
@@ -104,7 +104,7 @@ class SerializedList:
 
 
 class TorchSerializedList(SerializedList):
-    """Rows as pickles in one tensor, which multiprocessing hands over by shared memory."""
+    """Rows as pickles in one tensor, which multiprocessing passes through shared memory."""
 
     def __init__(self, rows: Iterable[Any]) -> None:
         super().__init__(rows)
@@ -117,7 +117,7 @@ class TorchSerializedList(SerializedList):
 
 
 class Packed:
-    """Rows behind each other as an encoder writes them; what is timed slices `blob` by `at` itself."""
+    """Encoded rows one after another; the timed statement slices `blob` by `at`."""
 
     def __init__(self, rows: Iterable[Any], encode: Callable[[Any], bytes], decode: Callable[[Any], Any]) -> None:
         self.at, data = array("q", [0]), bytearray()
@@ -131,12 +131,12 @@ class Packed:
         return len(self.at) - 1
 
     def names(self) -> dict[str, Any]:
-        """Return what statements call by name."""
+        """Return the names that statements use."""
         return {"rows": self, "blob": self.blob, "at": self.at, "decode": self.decode}
 
 
 def _frozen(source: Source, _: Path) -> list[Any]:
-    """Load a list and tell the collector to leave it alone, as advised for forking servers."""
+    """Load a list and freeze it for the garbage collector, as recommended for forking servers."""
     rows = list(source.rows())
     gc.collect()
     gc.freeze()
@@ -172,7 +172,7 @@ class Format(NamedTuple):
 
 
 class Kept:
-    """What a folder holds in one of the `FORMATS`, opened by the first reading of each process."""
+    """The rows of a folder in one of the `FORMATS`; each process opens them at its first read."""
 
     def __init__(self, format: str, place: Path, length: int = 0) -> None:  # noqa: A002
         self.format, self.place = format, place
@@ -185,7 +185,7 @@ class Kept:
         return self._length
 
     def open(self) -> Any:
-        """Return what is open in this process."""
+        """Return the open rows of this process."""
         if self._opened is None:
             self._opened = FORMATS[self.format].open(self.place)
         return self._opened
@@ -194,7 +194,7 @@ class Kept:
         return FORMATS[self.format].get(self.open(), index)
 
     def names(self) -> dict[str, Any]:
-        """Return what statements call by name."""
+        """Return the names that statements use."""
         return {"rows": self, **FORMATS[self.format].names(self.open())}
 
     @property
@@ -204,7 +204,7 @@ class Kept:
 
 
 def _kept(format: str, source: Source, folder: Path) -> Kept:  # noqa: A002
-    """Build rows in a folder, or find them there; count them, and close them: LMDB must not be open at a fork."""
+    """Build rows in a folder or find them there, count them, and close them: LMDB must not be open at a fork."""
     chosen = FORMATS[format]
     place = built_once(folder, lambda place: chosen.build(source, place))
     return Kept(format, place, chosen.count(chosen.open(place)))
@@ -218,7 +218,7 @@ def _as_dict(row: Any) -> dict[str, Any]:
 
 
 def _row_of(place: Path) -> Callable[[dict[str, Any]], Any]:
-    """Return what makes a row of the kind of a table from its dict."""
+    """Return a function that converts a dict of a table back to a row."""
     kind = (place / "kind").read_text()
     if kind == "pairs":
         return lambda found: tuple(found.values())
@@ -280,7 +280,7 @@ def _build_lmdb(source: Source, place: Path) -> None:
 
 
 def _open_lmdb(place: Path) -> Any:
-    """Return one transaction for all reading of a process."""
+    """Return one transaction for all reads of a process."""
     path = os.fspath(place / "rows.lmdb")
     return module("lmdb").open(path, subdir=False, readonly=True, lock=False, readahead=False).begin(buffers=True)
 
@@ -339,7 +339,7 @@ def _columns(frame: Any) -> dict[str, Any]:
 
 
 def _led(source: Source, folder: Path) -> Any:
-    """Build the tensor and answer the other ranks, or take a handle from the rank that does."""
+    """Build the tensor and serve it to the other ranks, or get a handle from the rank that serves it."""
     multiprocessing.current_process().authkey = RANKS  # which torch hands descriptors over with
     try:
         (folder / "led").touch(exist_ok=False)
@@ -374,7 +374,7 @@ def write_json(source: Source, folder: Path) -> None:
 
 
 def _by(package: str, function: str, lines: bool = False) -> Callable[[Source, Path], Any]:
-    """Return what loads the document by a function of bytes, or the lines by a function of a path."""
+    """Return a function that loads the document from bytes, or the lines from a path."""
 
     def load(_: Source, folder: Path) -> Any:
         call = getattr(module(package), function)
@@ -391,7 +391,7 @@ class Indices:
         self.following = chain([next(rest)], rest)
 
     def names(self) -> dict[str, Any]:
-        """Return what statements call by name."""
+        """Return the names that statements use."""
         return {"rows": self, "following": self.following}
 
 
@@ -411,7 +411,7 @@ def _share(rows: Callable[[], Any], **options: Any) -> Any:
 
 
 def _shuffling(make: Callable[[int], Iterable[Any]]) -> dict[str, Any]:
-    """Return how so many indices as the source has rows are made ready."""
+    """Return the settings of a holder of as many shuffled indices as the source has rows."""
     return {"ready": lambda source, _: Indices(make(source.count)), "names": Indices.names}
 
 

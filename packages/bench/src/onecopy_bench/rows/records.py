@@ -102,7 +102,7 @@ class Answer(Peer):
 def _answer(
     name: str, statement: str, holder: str = "", plain: Callable[[Any], Value] = same, arrays: bool = False
 ) -> Answer:
-    """Return how the holder of that name answers, or of the name of the answer."""
+    """Return an answer of the holder with that name, or with the name of the answer."""
     found = named(EVERY, holder or name)
     ours = name.startswith("onecopy")
     return Answer(name, statement, found.needs, ours=ours, holder=found, plain=plain, arrays=arrays)
@@ -220,7 +220,7 @@ def draw(source: Source, draws: int, seed: int) -> list[int]:
 
 
 def subjects(question: Question, positions: Sequence[int], *, arrays: bool = False) -> list[Any]:
-    """Return what `i` is, one after the other."""
+    """Return the values that `i` takes."""
     if question.subject == "batch":
         found = [list(positions[at : at + BATCH]) for at in range(0, len(positions), BATCH)]
         return [np.array(each) for each in found] if arrays else found
@@ -230,7 +230,7 @@ def subjects(question: Question, positions: Sequence[int], *, arrays: bool = Fal
 
 
 def right_answer(question: Question, source: Source, positions: Sequence[int]) -> int:
-    """Return the sum of the checksums that every peer has to come to."""
+    """Return the sum of the checksums that every peer must reach."""
     if question.subject == "next":
         return len(positions)
     rows = source.chosen(positions)
@@ -238,7 +238,7 @@ def right_answer(question: Question, source: Source, positions: Sequence[int]) -
 
 
 def judged(question: Question, answer: Answer, answers: Sequence[Any], positions: Sequence[int], count: int) -> int:
-    """Return what the answers come to: the sum of their checksums; of shuffled indices, how many are new and right."""
+    """Return the sum of the checksums of the answers; for shuffled indices, the number of distinct valid ones."""
     plain = [answer.plain(each) for each in answers]
     if question.subject == "next":
         return len({value for value in plain if 0 <= value < count})
@@ -248,7 +248,7 @@ def judged(question: Question, answer: Answer, answers: Sequence[Any], positions
 
 
 def steps(question: str, answer: str, source: Source, folder: str, draws: int, repeats: int, seed: int) -> Steps:
-    """Make the rows ready; then judge every answer once, and time the statement over all of them, again and again."""
+    """Prepare the rows, check every answer once, and then time the statement over all items repeatedly."""
     asks, answers = QUESTIONS[question], named(ANSWERS[question], answer)
     holder = answers.holder
     for name in holder.needs:
@@ -281,13 +281,13 @@ def steps(question: str, answer: str, source: Source, folder: str, draws: int, r
 class Options(Settings):
     """How the scenario is run: `cases` by name, see `QUESTIONS`; each number of `shuffle` is a case of its own."""
 
-    cases: tuple[str, ...] = option(tuple(QUESTIONS), "What is asked for.", "--case", choices=tuple(QUESTIONS))
+    cases: tuple[str, ...] = option(tuple(QUESTIONS), "Question to measure.", "--case", choices=tuple(QUESTIONS))
     rows: int = option(200_000, "Number of annotations.")
     strings: int = option(10_000_000, "Number of strings of 26 characters.")
     pairs: int = option(1_000_000, "Number of pairs of a path and a label.")
     keys: int = option(1_000_000, "Number of keys of the dict.")
-    imported: int = option(770_000, "Rows of the JSON file.")
-    shuffle: tuple[int, ...] = option((50_000_000, 1_000_000_000), "Indices of a sampler.")
+    imported: int = option(770_000, "Number of rows of the JSON file.")
+    shuffle: tuple[int, ...] = option((50_000_000, 1_000_000_000), "Number of indices of a sampler.")
     draws: int = option(20_000, "Number of random items of a sample.")
     repeats: int = option(5, "Number of times that all draws are repeated.")
 
@@ -342,7 +342,7 @@ def _trials_of(question: Question, answers: list[Answer], sources: Sources, opti
 
 
 def draws_of(question: Question, source: Source, options: Options) -> int:
-    """Return how many items are asked for: a sampler gives each index once, so the repeats share them."""
+    """Return how many items are requested; a sampler yields each index once, so the repeats share them."""
     return min(options.draws, source.count // (options.repeats + 1) if question.subject == "next" else source.count)
 
 
@@ -373,7 +373,7 @@ def _take(keeps: bool, arguments: dict[str, Any], right: int, timeout: float, at
 
 
 def _opening(workers: Workers) -> tuple[dict[str, float], dict[str, float | None]]:
-    """Let the process make its rows ready; return its message, and what that took."""
+    """Let the process prepare its rows; return its message, and the time and memory that it took."""
     start = memory_of(workers.pids[0]).anonymous
     peak = Peak(workers.family)
     (opened,) = workers.step("opened", peak.poll)

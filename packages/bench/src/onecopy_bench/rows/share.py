@@ -69,7 +69,7 @@ Sums = NDArray[np.uint64]
 
 
 class Pass(NamedTuple):
-    """What one pass over the rows came to.
+    """The result of one pass over the rows.
 
     `first_ns` is when the first row had been read, by the clock that all processes share; `rows` the rows read, in
     order from the first, before time was up; `total` the sum of their checksums.
@@ -82,7 +82,7 @@ class Pass(NamedTuple):
 
 
 def go_over(rows: Any, limit_s: float) -> Pass:
-    """Read all rows in their order, or as many as there is time for."""
+    """Read all rows in order, or as many as the time allows."""
     first_ns = total = done = 0
     start = time.monotonic_ns()
     for begin in range(0, len(rows), STRETCH):
@@ -98,7 +98,7 @@ def go_over(rows: Any, limit_s: float) -> Pass:
 
 
 def _run_worker(rows: Any, limit_s: float, pipe: Connection, *modules: str) -> None:
-    """Import some modules, go over the rows once, and hold everything until the pipe says so or ends."""
+    """Import some modules, read the rows once, and hold everything until a message comes or the pipe closes."""
     die_with(os.getppid())
     for name in modules:
         module(name)
@@ -108,7 +108,7 @@ def _run_worker(rows: Any, limit_s: float, pipe: Connection, *modules: str) -> N
 
 
 def _context_of(start: Start, modules: tuple[str, ...]) -> BaseContext:
-    """Return how workers are started; a preloading fork server imports what they need, once for all."""
+    """Return the context that starts workers; a preloading fork server imports the modules once for all."""
     context = multiprocessing.get_context(start.partition("+")[0])
     if start == "forkserver+preload":
         context.set_forkserver_preload([__name__, *modules])
@@ -116,7 +116,7 @@ def _context_of(start: Start, modules: tuple[str, ...]) -> BaseContext:
 
 
 def _import_all(needs: tuple[str, ...], torch_too: bool) -> tuple[str, ...]:
-    """Import what the holder and a training program need, and return it."""
+    """Import the modules of the holder and of a training program, and return their names."""
     torch = ("torch",) if torch_too and not missing(("torch",)) else ()
     modules = tuple(dict.fromkeys(("numpy", *torch, *needs)))
     for name in modules:
@@ -136,7 +136,7 @@ def steps(
     limit_s: float = 60.0,
     allocator: str = "glibc",
 ) -> Steps:
-    """Make the rows ready in a folder; then start workers that go over them for some seconds. 0 workers: that is all.
+    """Prepare the rows in a folder; then start workers that read them for some seconds (0: no workers).
 
     `torch`: import it in every process where it is installed, because a training program has it. `allocator`:
     "malloc_trim" is called when the rows are ready; others are chosen by who starts the process.
@@ -183,7 +183,7 @@ class Options(Settings):
 
     rows: int = option(data.COCO_ROWS, "Number of rows of the dataset.", at_least=10)
     kind: Kind = option(
-        "coco", "Made-up COCO annotations; those of --file, again and again; (path, label) pairs.", "--data",
+        "coco", "Synthetic COCO annotations; those of --file, repeated; (path, label) pairs.", "--data",
         choices=("coco", "real", "pairs"),
     )  # fmt: skip
     file: str | None = option(None, "A COCO file, for --data real.", kind="existing", is_path=True)
@@ -191,13 +191,13 @@ class Options(Settings):
     starts: tuple[Start, ...] = option(STARTS, "How workers are started.", "--start", choices=STARTS)
     ranks: tuple[int, ...] = option((1, 2, 8), "Processes that each have workers, as torchrun starts them.")
     workers: int = option(4, "Number of workers of each rank.")
-    torch: bool = option(True, "Import it in every process, where it is installed.", "--torch/--no-torch")
+    torch: bool = option(True, "Import torch in every process, if it is installed.", "--torch/--no-torch")
     limit_s: float = option(120.0, "Seconds after which a pass stops.")
     allocators: tuple[str, ...] = option(
         ALLOCATORS, "Allocator of the builder's heap.", "--allocator", choices=ALLOCATORS
     )
-    no_heap: bool = option(False, "Leave the builder's heap out.")
-    cold: bool = option(False, "Evict what a first run has kept before the second.")
+    no_heap: bool = option(False, "Do not measure the builder's heap.")
+    cold: bool = option(False, "Evict the files of the first run before the second.")
 
 
 def plan(setup: Setup, options: Options) -> Plan:
@@ -228,7 +228,7 @@ def _trials_of(source: Source, holders: Sequence[Holder], options: Options) -> I
 
 
 def needs_of(holder: Holder, source: Source, start: Start, ranks: int, options: Options) -> float:
-    """Return roughly the private bytes that a job needs at most."""
+    """Return a rough upper bound of the private bytes of a job."""
     builders = 1 if holder.keeps or holder.alone else ranks
     held = holder.leaks if start == "fork" else holder.copied
     importing = ranks * (1 + options.workers if start in {"spawn", "forkserver"} else 1)
@@ -239,7 +239,7 @@ def needs_of(holder: Holder, source: Source, start: Start, ranks: int, options: 
 def _take_job(
     holder: Holder, source: Source, sums: Sums, start: Start, ranks: int, options: Options, attempt: Attempt
 ) -> Measured:
-    """Take a sample of a job: started twice."""
+    """Take a sample of a job, which is started twice."""
     attempt.begin()
     folder = attempt.folder()
     arguments: dict[str, Any] = {"holder": holder.name, "source": source, "start": start, "workers": options.workers}
@@ -255,7 +255,7 @@ def _take_job(
 
 
 def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Sums) -> dict[str, float | None]:
-    """Start a job once and return what it took and held; without workers, only what it took to be ready."""
+    """Start a job once; return its times and memory, without workers only those of preparing the rows."""
     with start_workers(__name__, ranks, options.timeout, **arguments) as workers:
         peak = Peak(workers.family)
         loaded = workers.step("loaded", peak.poll)
@@ -275,7 +275,7 @@ def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Su
 
 
 def _pace(passed: Sequence[dict[str, Any]], sums: Sums) -> dict[str, float | None]:
-    """Judge what was read and return how fast; raises SampleError where it is not what was written."""
+    """Compare the rows that were read with those written and return the rates; raises SampleError if they differ."""
     passes = [each for message in passed for each in message["passes"]]
     for read, total, _ in passes:
         if read >= len(sums) or total != int(sums[read]):
@@ -288,7 +288,7 @@ def _pace(passed: Sequence[dict[str, Any]], sums: Sums) -> dict[str, float | Non
 
 
 def _take_heap(holder: Holder, source: Source, allocator: str, options: Options, attempt: Attempt) -> Measured:
-    """Take a sample of what the allocator of a process that builds has not given back."""
+    """Take a sample of the heap that the allocator of a building process keeps."""
     variables = [f"LD_PRELOAD={JEMALLOC}"] if allocator == "jemalloc" else []
     attempt.begin()
     arguments = {"holder": holder.name, "source": source, "folder": os.fspath(attempt.folder())}

@@ -35,7 +35,7 @@ MOST_DRAWN = 4
 
 
 class Figures(NamedTuple):
-    """What a story comes down to, as text: published, the same here, onecopy here; "" for what is missing.
+    """The figures of a story as text: published, the same here, onecopy here; "" for missing ones.
 
     `sentence` says so, where all was measured. `ahead` is whether the published way is the better one here, and whether
     onecopy is: both, within 5 %.
@@ -81,7 +81,7 @@ def measured(spread: Spread | None, unit: str) -> str:
 
 
 def figures_of(story: Story, summary: Summary, samples: Record | None) -> Figures:
-    """Return what a summary comes down to."""
+    """Return the figures of a summary."""
     metric, lines = story.metric(summary.metric), [story.line(row) for row in summary.rows]
     published = f" {ARROW} ".join(filter(None, (line.published.get(metric.name) for line in lines[:2])))
     if samples is None:
@@ -98,13 +98,13 @@ def figures_of(story: Story, summary: Summary, samples: Record | None) -> Figure
 
 
 def headlines(story: Story, samples: Record) -> list[str]:
-    """Return the sentences of a story; none for what was not measured."""
+    """Return the sentences of a story, without those that were not measured."""
     found = (figures_of(story, summary, samples) for summary in story.summaries)
     return [figures.sentence for figures in found if figures.sentence]
 
 
 def overview(stories: Stories, shown: Sequence[Story]) -> Table:
-    """Return the table of all that sums the stories up; the best figure of a row is bold."""
+    """Return the overview of all summaries; the best figure of a row is bold."""
     rows = []
     for story in shown:
         for summary in story.summaries:
@@ -119,7 +119,7 @@ def _bold(words: str, is_bold: bool) -> str:
 
 
 def table_of(story: Story, samples: Record | None) -> Table:
-    """Return the table of a story: of each metric what was published and what was measured, for each line."""
+    """Return the table of a story: the published and the measured figure of each metric, for each line."""
     rows_of = {m.name: [x.row for x in story.lines if story.spread(m, samples, x.row)] for m in story.metrics}
     columns: list[tuple[str, Metric, bool]] = []
     for metric in story.metrics:
@@ -215,7 +215,7 @@ def write(stories: Stories, shown: Sequence[Story], paths: Sequence[Path]) -> No
 
 
 def _panels_of(story: Story, record: Record) -> list[Panel]:
-    """Return the bars of the metrics that were measured of two lines or more."""
+    """Return the bars of metrics that were measured for two or more lines."""
     ours = {line.words for line in story.lines if line.ours}
     panels = []
     for metric in story.metrics:

@@ -19,14 +19,14 @@ NAME = "stories"
 
 @dataclass(frozen=True, slots=True)
 class Stories:
-    """One run: the heading has when, where, at which scale, and what became of each story."""
+    """One run: the heading has time, machine, scale, and the outcome of each story."""
 
     heading: Record
     records: Mapping[str, Record]
 
     @property
     def outcomes(self) -> dict[str, Sample]:
-        """What became of the stories last, by their names."""
+        """The last outcome of each story, by its name."""
         return {sample.row: sample for sample in self.heading.samples}
 
     def of(self, story: Story) -> Record | None:
@@ -46,7 +46,7 @@ class Stories:
 
     @property
     def seconds(self) -> float:
-        """What all stories took together, the preparing of their data included."""
+        """The seconds of all stories together, with the preparation of their data."""
         return sum(outcome.numbers["seconds"] for outcome in self.outcomes.values() if outcome.state == "ok")
 
 
@@ -75,7 +75,7 @@ def run(
     watch: Watch = lambda _: None,
     ended: Callable[[Story, Sample], None] = lambda _, __: None,
 ) -> Stories:
-    """Measure stories in their order, each in a folder in a place, and return what became of them.
+    """Measure stories in order, each in a folder of its own, and return their outcomes.
 
     What the log has is not measured again; it raises ValueError where it is of another machine or scale. `watch` is
     called before each sample, `ended` after each story.
@@ -103,7 +103,7 @@ def run(
 def _run_one(
     story: Story, place: Path, scale: Scale, log: Log, watch: Callable[[Progress], None]
 ) -> tuple[Sample, Record | None]:
-    """Run one story; what cannot be run is an outcome with the reason."""
+    """Run one story; a story that cannot run is an outcome with the reason."""
     start, record = time.monotonic(), None
     sample = Sample(story.name, (), 0)
     try:

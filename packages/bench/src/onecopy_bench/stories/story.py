@@ -25,7 +25,7 @@ UNKNOWN = "not stated"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where figures were published: page, words as they stand there (not quoted: its figures), machine, data."""
+    """A published source: page, quotation (or figures, if not quoted), machine, data."""
 
     title: str
     url: str
@@ -49,7 +49,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One way to do it: a row of the scenario, what it does, and what was published of it, by metric, as text."""
+    """One method: a row of the scenario, its description, and its published figures by metric, as text."""
 
     row: str
     words: str
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures that sum a story up: a metric, and the rows as it is, as was published, and ours.
+    """A summary of a story: a metric, and three rows: unchanged, as published, and onecopy.
 
     `words` name the metric in the overview; `sentence` has ``{before}``, ``{after}``, ``{ours}`` and ``{size}``.
     """
@@ -72,7 +72,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of a story is measured: quickly, small data and one round; or so many rounds instead of its own."""
+    """How much of a story is measured: small data and one round (`quick`), or another number of rounds."""
 
     quick: bool = False
     rounds: int | None = None
