@@ -74,8 +74,8 @@ def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: flo
     """
     name = f"copy {os.environ[VARIABLE]}"
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("the parent died"))
-    die_with(os.getppid(), signal.SIGTERM)
+    parent = os.getppid()
+    die_with(parent, 0)  # the copy is ended before this process
     words = numbered(command, int(os.environ[VARIABLE]))
     yield "ready", {}
     start = time.monotonic_ns()
@@ -87,11 +87,11 @@ def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: flo
                 if time.monotonic_ns() - start > limit_s * 1e9:
                     said = _said(output) or "; it printed nothing (is its output kept back? stdbuf -oL, python -u)"
                     raise SampleError("timeout", f"{name} was not ready within {limit_s:g} s{said}")
-                time.sleep(POLL_S)
+                _wait(parent)
             yield "running", {"ready_ns": time.monotonic_ns() - start}
             end = time.monotonic() + (hold_s if ready else 0)
             while time.monotonic() < end:
-                time.sleep(POLL_S)
+                _wait(parent)
                 if (status := process.poll()) is not None:
                     reason = f"{name}: {end_of(status)} while it was to hold{_said(output)}"
                     raise SampleError(state_of(status), reason)
@@ -100,6 +100,12 @@ def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: flo
             killed = end_copy()
             process.wait()
         yield "ended", {"killed": killed}
+
+
+def _wait(parent: int) -> None:
+    time.sleep(POLL_S)
+    if os.getppid() != parent:
+        sys.exit("the parent died")
 
 
 def _is_ready(process: subprocess.Popen[bytes], output: IO[bytes], ready: str | None, name: str) -> bool:

@@ -66,7 +66,7 @@ def end_of(status: int) -> str:
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to signal this process when its parent dies; leave at once if it is dead already."""
+    """Ask the kernel to signal this process when its parent dies (0: not to); leave at once if it is dead already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         sys.exit("the parent died first")
