@@ -135,13 +135,6 @@ void write(ArrayWriter& writer, nb::handle object) {
   writer.write(buffer.bytes());
 }
 
-// The memory of a DLPack tensor, kept by it: numpy cannot import bfloat16 and the eight-bit floats itself.
-const std::byte no_element{};  // Python's buffers must have an address
-
-struct TensorMemory {
-  nb::ndarray<nb::ro, nb::device::cpu> tensor;
-};
-
 // The memory of a tensor's elements, counted in elements from its first: strides may be negative.
 struct Extent {
   std::int64_t lowest = 0;
@@ -158,17 +151,19 @@ Extent extent_of(const nb::ndarray<nb::ro, nb::device::cpu>& tensor) {
   return extent;
 }
 
-int get_tensor_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
-  const auto& tensor = nb::inst_ptr<TensorMemory>(self)->tensor;
-  const auto item = static_cast<std::int64_t>(tensor.itemsize());
-  const Extent extent = extent_of(tensor);
-  const auto* first = static_cast<const std::byte*>(tensor.data()) + extent.lowest * item;
-  const std::int64_t size = (extent.highest - extent.lowest + 1) * item;
-  auto* data = const_cast<std::byte*>(size == 0 ? &no_element : first);  // NOLINT: read-only below
-  return PyBuffer_FillInfo(buffer, self, data, size, 1, flags);
-}
+// The memory of a DLPack tensor, kept by it: numpy cannot import bfloat16 and the eight-bit floats itself.
+struct TensorMemory {
+  nb::ndarray<nb::ro, nb::device::cpu> tensor;
 
-PyType_Slot tensor_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_tensor_buffer)}, {0, nullptr}};  // NOLINT
+  std::span<std::byte> memory() const noexcept {
+    const auto item = static_cast<std::int64_t>(tensor.itemsize());
+    const Extent extent = extent_of(tensor);
+    const auto* first = static_cast<const std::byte*>(tensor.data()) + extent.lowest * item;
+    const auto size = static_cast<std::size_t>((extent.highest - extent.lowest + 1) * item);
+    return {const_cast<std::byte*>(first), size};  // NOLINT(cppcoreguidelines-pro-type-const-cast): read-only below
+  }
+  bool is_read_only() const noexcept { return true; }
+};
 
 // (memory, where its first element lies in bytes, DLPack type code, bits, shape, strides in elements)
 nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
@@ -181,8 +176,7 @@ nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
   const auto dtype = tensor.dtype();
   if (dtype.lanes != 1) throw nb::value_error("a tensor of vectors");
   const std::int64_t first = -extent_of(tensor).lowest * static_cast<std::int64_t>(tensor.itemsize());
-  const nb::object memory = nb::cast(TensorMemory{std::move(tensor)});
-  return nb::make_tuple(nb::steal(PyMemoryView_FromObject(memory.ptr())), first, unsigned{dtype.code},
+  return nb::make_tuple(memoryview_of(TensorMemory{std::move(tensor)}), first, unsigned{dtype.code},
                         unsigned{dtype.bits}, shape, strides);
 }
 
@@ -255,7 +249,7 @@ void bind_arrays(nb::module_& module) {
   module.def("make_writer", &make_writer, nb::arg("path"), nb::arg("specs"), nb::kw_only(), nb::arg("metadata"),
              nb::arg("align").none(), nb::arg("checksum"), nb::arg("durable"));
 
-  (void)nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(tensor_slots),
+  (void)nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(buffer_slots<TensorMemory>),
                                  "The memory of a DLPack tensor, for the buffer protocol.");
   module.def("import_dlpack", &import_dlpack, nb::arg("tensor"),
              nb::sig("def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int], list[int]]"));

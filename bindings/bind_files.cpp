@@ -4,25 +4,13 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bindings.hpp"
+#include "buffer.hpp"
 #include "onecopy/files/guard.hpp"
 #include "onecopy/files/snapshot.hpp"
 #include "onecopy/store/artefact.hpp"
 
 namespace onecopy::bindings {
 namespace {
-
-// An empty span may have no address, but Python's buffers must have one.
-const std::byte nothing{};
-
-int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
-  const View* view = nb::inst_ptr<View>(self);
-  const bool read_only = !view->mapping->private_pages();
-  // The buffer protocol has no const; read_only says it instead.
-  auto* data = const_cast<std::byte*>(view->bytes.empty() ? &nothing : view->bytes.data());  // NOLINT
-  return PyBuffer_FillInfo(buffer, self, data, static_cast<Py_ssize_t>(view->bytes.size()), read_only ? 1 : 0, flags);
-}
-
-PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};  // NOLINT
 
 // Optional arguments are keyword-only in Python, and become one options struct: in all bindings.
 MappingHandle open_mapping(const std::filesystem::path& path, std::uint64_t offset, std::optional<std::uint64_t> length,
@@ -67,11 +55,6 @@ std::optional<std::vector<ByteRange>> to_ranges(const RangeTuples& tuples) {
   return ranges;
 }
 
-nb::object memoryview_of(View view) {
-  const nb::object object = nb::cast(std::move(view));
-  return nb::steal(PyMemoryView_FromObject(object.ptr()));
-}
-
 View MappingHandle::view(ByteRange range) const {
   auto mapping = pin();
   expect_whole(*mapping);
@@ -82,7 +65,7 @@ View MappingHandle::view(ByteRange range) const {
 }
 
 void bind_files(nb::module_& module) {
-  nb::class_<View>(module, "View", nb::type_slots(view_slots),
+  nb::class_<View>(module, "View", nb::type_slots(buffer_slots<View>),
                    "Bytes of a mapping, for the buffer protocol; keeps the mapping alive.")
       .def("__len__", [](const View& view) { return view.bytes.size(); });
 

@@ -10,20 +10,11 @@
 namespace onecopy::bindings {
 namespace {
 
-// The index that `read` makes of a mapping's bytes. Errors name the path; a file that lost bytes meanwhile raises
-// DataLost.
 template <class Read>
 auto of_mapping(const MappingHandle& handle, const Read& read) {
   const auto mapping = handle.pin();
   const ReleaseGil release;
-  try {
-    auto made = read(mapping->bytes());
-    expect_whole(*mapping);
-    return made;
-  } catch (const FormatError& error) {
-    expect_whole(*mapping);  // lost bytes are zeros
-    throw error.with_path(mapping->path());
-  }
+  return read_whole(*mapping, read);
 }
 
 nb::tuple tensor_tuple(const onnx::Tensor& tensor) {

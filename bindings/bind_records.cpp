@@ -20,21 +20,19 @@ namespace onecopy::bindings {
 namespace {
 
 // The slots of rows[i]: nanobind's own calls take as long as decoding a field does.
-PyObject* item(PyObject* self, Py_ssize_t index) noexcept {
-  return guarded([&] { return nb::inst_ptr<Rows>(self)->value(index).release().ptr(); }, nullptr);
-}
+nb::object item(PyObject* self, Py_ssize_t index) { return nb::inst_ptr<Rows>(self)->value(index); }
 
 // Python sequences adjust negative indices before sq_item only if mp_subscript is missing.
-PyObject* subscript(PyObject* self, PyObject* key) noexcept {
+PyObject* subscript(PyObject* self, PyObject* key) {
   if (PyIndex_Check(key) == 0) return PyObject_CallMethod(self, "_other_index", "O", key);
   const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
   if (index == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  return item(self, index);
+  return item(self, index).release().ptr();
 }
 
 Py_ssize_t length(PyObject* self) noexcept { return static_cast<Py_ssize_t>(nb::inst_ptr<Rows>(self)->size()); }
 
-const std::array rows_slots{slot(Py_mp_subscript, subscript), slot(Py_mp_length, length), slot(Py_sq_item, item),
+const std::array rows_slots{slot<subscript>(Py_mp_subscript), slot(Py_mp_length, length), slot<item>(Py_sq_item),
                             slot(Py_sq_length, length), PyType_Slot{0, nullptr}};
 
 // rows.lazy: rows whose lazy[i] makes a view.
@@ -42,23 +40,19 @@ struct LazyRows {
   Rows rows;
 };
 
-PyObject* lazy_item(PyObject* self, PyObject* key) noexcept {
+PyObject* lazy_item(PyObject* self, PyObject* key) {
   const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
   if (index == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  return guarded(
-      [&] {
-        const Rows& rows = nb::inst_ptr<LazyRows>(self)->rows;
-        const auto decoder = rows.decoder();
-        return lazy_value(rows.source(), *decoder, rows.at(index)).release().ptr();
-      },
-      nullptr);
+  const Rows& rows = nb::inst_ptr<LazyRows>(self)->rows;
+  const auto decoder = rows.decoder();
+  return lazy_value(rows.source(), *decoder, rows.at(index)).release().ptr();
 }
 
 Py_ssize_t lazy_length(PyObject* self) noexcept {
   return static_cast<Py_ssize_t>(nb::inst_ptr<LazyRows>(self)->rows.size());
 }
 
-const std::array lazy_slots{slot(Py_mp_subscript, lazy_item), slot(Py_mp_length, lazy_length), PyType_Slot{0, nullptr}};
+const std::array lazy_slots{slot<lazy_item>(Py_mp_subscript), slot(Py_mp_length, lazy_length), PyType_Slot{0, nullptr}};
 
 // Iterates over rows, forwards or backwards, with a common budget, except over a selection, which may contain the same
 // row any number of times.
@@ -77,18 +71,14 @@ nb::object row_iterator(const nb::object& self, bool backwards) {
 
 PyObject* iterator_itself(PyObject* self) noexcept { return nb::borrow(self).release().ptr(); }
 
-PyObject* next_row(PyObject* self) noexcept {
-  return guarded(
-      [&]() -> PyObject* {
-        RowIterator& iterator = *nb::inst_ptr<RowIterator>(self);
-        const Rows& rows = *nb::inst_ptr<Rows>(iterator.rows);
-        const std::uint64_t size = rows.size();
-        if (iterator.done >= size) return nullptr;  // the end
-        const auto row = static_cast<Py_ssize_t>(iterator.backwards ? size - 1 - iterator.done : iterator.done);
-        ++iterator.done;
-        return (rows.indices() ? rows.value(row) : rows.next(row, iterator.budget)).release().ptr();
-      },
-      nullptr);
+PyObject* next_row(PyObject* self) {
+  RowIterator& iterator = *nb::inst_ptr<RowIterator>(self);
+  const Rows& rows = *nb::inst_ptr<Rows>(iterator.rows);
+  const std::uint64_t size = rows.size();
+  if (iterator.done >= size) return nullptr;  // the end
+  const auto row = static_cast<Py_ssize_t>(iterator.backwards ? size - 1 - iterator.done : iterator.done);
+  ++iterator.done;
+  return (rows.indices() ? rows.value(row) : rows.next(row, iterator.budget)).release().ptr();
 }
 
 int visit_iterator(PyObject* self, visitproc visit, void* arg) noexcept {
@@ -97,7 +87,7 @@ int visit_iterator(PyObject* self, visitproc visit, void* arg) noexcept {
   return visit(nb::inst_ptr<RowIterator>(self)->rows.ptr(), arg);
 }
 
-const std::array iterator_slots{slot(Py_tp_iter, iterator_itself), slot(Py_tp_iternext, next_row),
+const std::array iterator_slots{slot(Py_tp_iter, iterator_itself), slot<next_row>(Py_tp_iternext),
                                 slot(Py_tp_traverse, visit_iterator), PyType_Slot{0, nullptr}};
 
 nb::list fields(const Rows& rows) {

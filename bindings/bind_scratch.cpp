@@ -34,23 +34,12 @@ class ScratchHandle {
 // Its bytes through the buffer protocol, writable until the file is sealed; keeps the file.
 struct ScratchView {
   Pin<ScratchFile> file;
+
+  std::span<std::byte> memory() const noexcept { return file->bytes(); }
+  bool is_read_only() const noexcept { return file->sealed(); }
 };
 
-std::byte nothing{};  // an empty span may have no address, and Python's buffers must have one
-
-int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
-  ScratchFile& file = *nb::inst_ptr<ScratchView>(self)->file;
-  const auto bytes = file.bytes();
-  return PyBuffer_FillInfo(buffer, self, bytes.empty() ? &nothing : bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
-                           file.sealed() ? 1 : 0, flags);
-}
-
-PyType_Slot view_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};  // NOLINT
-
-nb::object view(const ScratchHandle& self) {
-  const nb::object object = nb::cast(ScratchView{self.pin()});
-  return nb::steal(PyMemoryView_FromObject(object.ptr()));
-}
+nb::object view(const ScratchHandle& self) { return memoryview_of(ScratchView{self.pin()}); }
 
 std::unique_ptr<ScratchHandle> create_scratch(std::uint64_t size, const std::filesystem::path& folder, std::string name,
                                               bool reserve, bool anywhere, std::uint64_t head,
@@ -142,7 +131,7 @@ void bind_scratch_reports(const nb::module_& module) {
 
 void bind_scratch(nb::module_& module) {
   bind_scratch_reports(module);
-  (void)nb::class_<ScratchView>(module, "ScratchView", nb::type_slots(view_slots),
+  (void)nb::class_<ScratchView>(module, "ScratchView", nb::type_slots(buffer_slots<ScratchView>),
                                 "Bytes of a scratch file, for the buffer protocol; keeps the file.");
   nb::class_<ScratchHandle>(module, "ScratchFile", "Writable memory in a nameless file.")
       .def("view", &view, nb::sig("def view(self) -> memoryview"), "All bytes; writable until it is sealed.")

@@ -7,8 +7,10 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -48,15 +50,39 @@ nb::str repr_of(nb::handle report);
 // Sets Python's error from the current exception: for type slots, where nanobind does not translate.
 void set_error() noexcept;
 
-// Runs the body of a slot, and converts C++ exceptions to Python's.
-template <class Body>
-auto guarded(const Body& body, decltype(body()) failed) noexcept -> decltype(body()) {
-  try {
-    return body();
-  } catch (...) {
-    set_error();
-    return failed;
+// What CPython calls for `function`: exceptions become Python's errors, and are reported by null or -1.
+template <auto function>
+struct Guarded;
+
+template <class Result, class... Arguments, Result (*function)(Arguments...)>
+struct Guarded<function> {
+  static constexpr bool gives_object = std::is_base_of_v<nb::object, Result>;
+
+  static std::conditional_t<gives_object, PyObject*, Result> call(Arguments... arguments) noexcept {
+    try {
+      if constexpr (gives_object)
+        return function(arguments...).release().ptr();
+      else
+        return function(arguments...);
+    } catch (...) {
+      set_error();
+      if constexpr (gives_object || std::is_pointer_v<Result>)
+        return nullptr;
+      else
+        return -1;
+    }
   }
+};
+
+// Entries of the table that a type is made of.
+template <class Function>
+PyType_Slot slot(int number, Function* function) noexcept {
+  return {number, reinterpret_cast<void*>(function)};  // NOLINT: as CPython wants it
+}
+
+template <auto function>
+PyType_Slot slot(int number) noexcept {
+  return slot(number, &Guarded<function>::call);
 }
 
 // A value of a built-in type that contains no other.
@@ -92,10 +118,26 @@ struct View {
   Pin<const Mapping> mapping;
   Bytes bytes;
   ViewCount::Token token;
+
+  // The buffer protocol has no const; is_read_only() says it instead.
+  std::span<std::byte> memory() const noexcept {
+    return {const_cast<std::byte*>(bytes.data()), bytes.size()};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  }
+  bool is_read_only() const noexcept { return !mapping->private_pages(); }
 };
 
-// A Python object that keeps the View alive.
-nb::object memoryview_of(View view);
+// read(bytes of the mapping). Errors name the path; where bytes were lost, which then are zeros, throws DataLost.
+template <class Read>
+auto read_whole(const Mapping& mapping, const Read& read) {
+  try {
+    auto made = read(mapping.bytes());
+    expect_whole(mapping);
+    return made;
+  } catch (const FormatError& error) {
+    expect_whole(mapping);
+    throw error.with_path(mapping.path());
+  }
+}
 
 // A mapping that can be closed while views of it live on.
 class MappingHandle {

@@ -1,9 +1,11 @@
-// Bytes of a Python object.
+// Bytes of Python objects, and Python objects that have bytes.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <iterator>
 #include <span>
+#include <utility>
 
 #include "onecopy/base/bytes.hpp"
 
@@ -29,5 +31,27 @@ class Buffer {
  private:
   Py_buffer buffer_{};
 };
+
+// The slots of a type whose memory() Python accesses through the buffer protocol; is_read_only() as it is then.
+template <class T>
+int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
+  static std::byte nothing{};  // an empty span may have no address, and Python's buffers must have one
+  const T& owner = *nanobind::inst_ptr<T>(self);
+  const std::span<std::byte> memory = owner.memory();
+  return PyBuffer_FillInfo(buffer, self, memory.empty() ? &nothing : memory.data(), std::ssize(memory),
+                           owner.is_read_only() ? 1 : 0, flags);
+}
+
+template <class T>
+inline PyType_Slot buffer_slots[] = {// NOLINT: as CPython wants it
+                                     {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer<T>)},
+                                     {0, nullptr}};
+
+// A memoryview that keeps `owner`, which is of such a type.
+template <class T>
+nanobind::object memoryview_of(T owner) {
+  const nanobind::object object = nanobind::cast(std::move(owner));
+  return nanobind::steal(PyMemoryView_FromObject(object.ptr()));
+}
 
 }  // namespace onecopy::bindings

@@ -62,7 +62,8 @@ class RecordBuilder {
     state_ = State::broken;  // until everything has succeeded
     const std::uint64_t rows = [&] {
       const ReleaseGil release;
-      return import_text(*mapping, {.path = path, .lines = lines, .pairs = pairs_, .progress = tell});
+      const records::JsonOptions options{.path = path, .lines = lines, .pairs = pairs_, .progress = tell};
+      return read_whole(*mapping, [&](Bytes bytes) { return records::import_json(bytes, builder_->rows(), options); });
     }();
     state_ = State::open;
     return rows;
@@ -99,17 +100,6 @@ class RecordBuilder {
     broken,
     finished,
   };
-
-  std::uint64_t import_text(const Mapping& text, const records::JsonOptions& options) {
-    try {
-      const std::uint64_t rows = records::import_json(text.bytes(), builder_->rows(), options);
-      expect_whole(text);
-      return rows;
-    } catch (const FormatError& error) {
-      expect_whole(text);  // lost bytes are zeros
-      throw error.with_path(text.path());
-    }
-  }
 
   void add(Encoder& encoder, PyObject* row) {
     expect(State::open);

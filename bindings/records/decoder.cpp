@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "buffer.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/take.hpp"
 #include "records/key_hashes.hpp"

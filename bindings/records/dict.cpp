@@ -167,42 +167,28 @@ nb::object value_at(const DictRows& dict, std::uint64_t row) {
   return value;
 }
 
-PyObject* subscript(PyObject* self, PyObject* key) noexcept {
-  return guarded(
-      [&] {
-        const DictRows& dict = *nb::inst_ptr<DictRows>(self);
-        return value_at(dict, row_of(dict, key)).release().ptr();
-      },
-      nullptr);
+nb::object subscript(PyObject* self, PyObject* key) {
+  const DictRows& dict = *nb::inst_ptr<DictRows>(self);
+  return value_at(dict, row_of(dict, key));
 }
 
-int contains(PyObject* self, PyObject* key) noexcept {
-  return guarded([&] { return find(*nb::inst_ptr<DictRows>(self), key) ? 1 : 0; }, -1);
+int contains(PyObject* self, PyObject* key) { return find(*nb::inst_ptr<DictRows>(self), key) ? 1 : 0; }
+
+Py_ssize_t length(PyObject* self) {
+  const auto opened = nb::inst_ptr<DictRows>(self)->opened.pin();
+  return static_cast<Py_ssize_t>(opened->source->decoder.node().length);
 }
 
-Py_ssize_t length(PyObject* self) noexcept {
-  return guarded(
-      [&] {
-        const auto opened = nb::inst_ptr<DictRows>(self)->opened.pin();
-        return static_cast<Py_ssize_t>(opened->source->decoder.node().length);
-      },
-      Py_ssize_t{-1});
+nb::object lazy_subscript(PyObject* self, PyObject* key) {
+  const DictRows& dict = nb::inst_ptr<LazyDict>(self)->dict;
+  const auto row = row_of(dict, key);  // first: comparing keys may close the dict
+  const auto opened = dict.opened.pin();
+  return lazy_value(opened->source, opened->source->decoder.child(1), row);
 }
 
-PyObject* lazy_subscript(PyObject* self, PyObject* key) noexcept {
-  return guarded(
-      [&] {
-        const DictRows& dict = nb::inst_ptr<LazyDict>(self)->dict;
-        const auto row = row_of(dict, key);  // first: comparing keys may close the dict
-        const auto opened = dict.opened.pin();
-        return lazy_value(opened->source, opened->source->decoder.child(1), row).release().ptr();
-      },
-      nullptr);
-}
-
-const std::array dict_slots{slot(Py_mp_subscript, subscript), slot(Py_mp_length, length),
-                            slot(Py_sq_contains, contains), PyType_Slot{0, nullptr}};
-const std::array lazy_slots{slot(Py_mp_subscript, lazy_subscript), PyType_Slot{0, nullptr}};
+const std::array dict_slots{slot<subscript>(Py_mp_subscript), slot<length>(Py_mp_length),
+                            slot<contains>(Py_sq_contains), PyType_Slot{0, nullptr}};
+const std::array lazy_slots{slot<lazy_subscript>(Py_mp_subscript), PyType_Slot{0, nullptr}};
 
 Rows part(const DictRows& dict, std::size_t position) {
   const auto opened = dict.opened.pin();

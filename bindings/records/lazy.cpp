@@ -75,28 +75,22 @@ nb::list keys_of(const Lazy& lazy) {
   return keys;
 }
 
-PyObject* subscript(PyObject* self, PyObject* key) noexcept {
-  return guarded(
-      [&]() -> PyObject* {
-        const Lazy& lazy = *lazy_of(self);
-        const TypeKind kind = lazy.decoder->node().kind;
-        if (kind == TypeKind::record) {
-          const std::ptrdiff_t field = field_of(lazy, key);
-          if (field >= 0) return child_value(lazy, static_cast<std::size_t>(field)).release().ptr();
-          PyErr_SetObject(PyExc_KeyError, key);
-          return nullptr;
-        }
-        if (kind == TypeKind::map || PyIndex_Check(key) == 0) return PyObject_GetItem(copy_of(lazy).ptr(), key);
-        const Py_ssize_t i = PyNumber_AsSsize_t(key, PyExc_IndexError);
-        if (i == -1 && PyErr_Occurred() != nullptr) return nullptr;
-        return item(lazy, i).release().ptr();
-      },
-      nullptr);
+PyObject* subscript(PyObject* self, PyObject* key) {
+  const Lazy& lazy = *lazy_of(self);
+  const TypeKind kind = lazy.decoder->node().kind;
+  if (kind == TypeKind::record) {
+    const std::ptrdiff_t field = field_of(lazy, key);
+    if (field >= 0) return child_value(lazy, static_cast<std::size_t>(field)).release().ptr();
+    PyErr_SetObject(PyExc_KeyError, key);
+    return nullptr;
+  }
+  if (kind == TypeKind::map || PyIndex_Check(key) == 0) return PyObject_GetItem(copy_of(lazy).ptr(), key);
+  const Py_ssize_t i = PyNumber_AsSsize_t(key, PyExc_IndexError);
+  if (i == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  return item(lazy, i).release().ptr();
 }
 
-PyObject* sequence_item(PyObject* self, Py_ssize_t i) noexcept {
-  return guarded([&]() -> PyObject* { return item(*lazy_of(self), i).release().ptr(); }, nullptr);
-}
+nb::object sequence_item(PyObject* self, Py_ssize_t i) { return item(*lazy_of(self), i); }
 
 // Whether an attribute is Python's or this type's and never a field: a method, or a name `_*_`. numpy, ctypes and
 // others ask objects for such names, and take what `__array_interface__` or `_as_parameter_` returns for an address.
@@ -109,63 +103,42 @@ bool is_reserved(PyObject* name) {
   return found == 1;
 }
 
-PyObject* get_attribute(PyObject* self, PyObject* name) noexcept {
-  return guarded(
-      [&]() -> PyObject* {
-        if (is_reserved(name)) return PyObject_GenericGetAttr(self, name);
-        const Lazy& lazy = *lazy_of(self);
-        const std::ptrdiff_t field = field_of(lazy, name);
-        if (field >= 0) return child_value(lazy, static_cast<std::size_t>(field)).release().ptr();
-        return PyObject_GenericGetAttr(self, name);
-      },
-      nullptr);
+PyObject* get_attribute(PyObject* self, PyObject* name) {
+  if (is_reserved(name)) return PyObject_GenericGetAttr(self, name);
+  const Lazy& lazy = *lazy_of(self);
+  const std::ptrdiff_t field = field_of(lazy, name);
+  if (field >= 0) return child_value(lazy, static_cast<std::size_t>(field)).release().ptr();
+  return PyObject_GenericGetAttr(self, name);
 }
 
-Py_ssize_t length(PyObject* self) noexcept {
-  return guarded([&] { return static_cast<Py_ssize_t>(size_of(*lazy_of(self))); }, Py_ssize_t{-1});
+Py_ssize_t length(PyObject* self) { return static_cast<Py_ssize_t>(size_of(*lazy_of(self))); }
+
+int contains(PyObject* self, PyObject* value) {
+  const Lazy& lazy = *lazy_of(self);
+  if (lazy.decoder->node().kind == TypeKind::record) return field_of(lazy, value) >= 0 ? 1 : 0;
+  return PySequence_Contains(copy_of(lazy).ptr(), value);
 }
 
-int contains(PyObject* self, PyObject* value) noexcept {
-  return guarded(
-      [&]() -> int {
-        const Lazy& lazy = *lazy_of(self);
-        if (lazy.decoder->node().kind == TypeKind::record) return field_of(lazy, value) >= 0 ? 1 : 0;
-        return PySequence_Contains(copy_of(lazy).ptr(), value);
-      },
-      -1);
+PyObject* iterate(PyObject* self) {
+  const TypeKind kind = lazy_of(self)->decoder->node().kind;
+  if (kind == TypeKind::record) return PyObject_GetIter(keys_of(*lazy_of(self)).ptr());
+  if (kind == TypeKind::map) return PyObject_GetIter(copy_of(*lazy_of(self)).ptr());
+  const Lazy& lazy = *lazy_of(self);
+  records::Budget budget(lazy.decoder->file_bytes());
+  for (std::size_t child = 0; kind != TypeKind::fixed && child < lazy.decoder->node().children.size(); ++child)
+    budget.charge(lazy.decoder->child(child).cost(), size_of(lazy), lazy.decoder->node());
+  return PySeqIter_New(self);
 }
 
-PyObject* iterate(PyObject* self) noexcept {
-  return guarded(
-      [&]() -> PyObject* {
-        const TypeKind kind = lazy_of(self)->decoder->node().kind;
-        if (kind == TypeKind::record) return PyObject_GetIter(keys_of(*lazy_of(self)).ptr());
-        if (kind == TypeKind::map) return PyObject_GetIter(copy_of(*lazy_of(self)).ptr());
-        const Lazy& lazy = *lazy_of(self);
-        records::Budget budget(lazy.decoder->file_bytes());
-        for (std::size_t child = 0; kind != TypeKind::fixed && child < lazy.decoder->node().children.size(); ++child)
-          budget.charge(lazy.decoder->child(child).cost(), size_of(lazy), lazy.decoder->node());
-        return PySeqIter_New(self);
-      },
-      nullptr);
+PyObject* compare(PyObject* self, PyObject* other, int operation) {
+  const nb::object mine = copy_of(*lazy_of(self));
+  const nb::object theirs = Py_TYPE(other) == lazy_mapping || Py_TYPE(other) == lazy_sequence
+                                ? copy_of(*lazy_of(other))
+                                : nb::borrow<nb::object>(other);
+  return PyObject_RichCompare(mine.ptr(), theirs.ptr(), operation);
 }
 
-PyObject* compare(PyObject* self, PyObject* other, int operation) noexcept {
-  return guarded(
-      [&]() -> PyObject* {
-        const nb::object mine = copy_of(*lazy_of(self));
-        const nb::object theirs = Py_TYPE(other) == lazy_mapping || Py_TYPE(other) == lazy_sequence
-                                      ? copy_of(*lazy_of(other))
-                                      : nb::borrow<nb::object>(other);
-        return PyObject_RichCompare(mine.ptr(), theirs.ptr(), operation);
-      },
-      nullptr);
-}
-
-PyObject* represent(PyObject* self) noexcept {
-  return guarded([&]() -> PyObject* { return PyUnicode_FromFormat("<lazy %R>", copy_of(*lazy_of(self)).ptr()); },
-                 nullptr);
-}
+PyObject* represent(PyObject* self) { return PyUnicode_FromFormat("<lazy %R>", copy_of(*lazy_of(self)).ptr()); }
 
 void deallocate(PyObject* self) noexcept {
   PyTypeObject* type = Py_TYPE(self);
@@ -174,17 +147,15 @@ void deallocate(PyObject* self) noexcept {
   Py_DECREF(type);
 }
 
-PyObject* copy_method(PyObject* self, PyObject* /*unused*/) noexcept {
-  return guarded([&]() -> PyObject* { return copy_of(*lazy_of(self)).release().ptr(); }, nullptr);
-}
+nb::object copy_method(PyObject* self, PyObject* /*unused*/) { return copy_of(*lazy_of(self)); }
 
-PyObject* keys_method(PyObject* self, PyObject* /*unused*/) noexcept {
-  return guarded([&]() -> PyObject* { return keys_of(*lazy_of(self)).release().ptr(); }, nullptr);
-}
+nb::object keys_method(PyObject* self, PyObject* /*unused*/) { return keys_of(*lazy_of(self)); }
 
-PyMethodDef copy_entry{"copy", copy_method, METH_NOARGS, "copy()\n--\n\nThe value as an object of the caller's own."};
+PyMethodDef copy_entry{"copy", Guarded<copy_method>::call, METH_NOARGS,
+                       "copy()\n--\n\nThe value as an object of the caller's own."};
 std::array dict_methods{
-    copy_entry, PyMethodDef{"keys", keys_method, METH_NOARGS, "keys()\n--\n\nThe keys of the dict, in its order."},
+    copy_entry,
+    PyMethodDef{"keys", Guarded<keys_method>::call, METH_NOARGS, "keys()\n--\n\nThe keys of the dict, in its order."},
     PyMethodDef{nullptr, nullptr, 0, nullptr}};
 std::array list_methods{copy_entry, PyMethodDef{nullptr, nullptr, 0, nullptr}};
 
@@ -232,18 +203,18 @@ void bind_lazy(const nb::module_& module) {
   std::string dict = "A dict in the data, decoded only where it is touched.";
   std::string list = "A list or a tuple in the data, decoded only where it is touched.";
   lazy_mapping = make_type("onecopy._core.LazyMapping",
-                           std::array{slot(Py_tp_dealloc, deallocate), slot(Py_tp_getattro, get_attribute),
-                                      slot(Py_tp_repr, represent), slot(Py_tp_iter, iterate),
-                                      slot(Py_tp_richcompare, compare), slot(Py_tp_hash, PyObject_HashNotImplemented),
-                                      slot(Py_mp_subscript, subscript), slot(Py_mp_length, length),
-                                      slot(Py_sq_contains, contains), PyType_Slot{Py_tp_methods, dict_methods.data()},
+                           std::array{slot(Py_tp_dealloc, deallocate), slot<get_attribute>(Py_tp_getattro),
+                                      slot<represent>(Py_tp_repr), slot<iterate>(Py_tp_iter),
+                                      slot<compare>(Py_tp_richcompare), slot(Py_tp_hash, PyObject_HashNotImplemented),
+                                      slot<subscript>(Py_mp_subscript), slot<length>(Py_mp_length),
+                                      slot<contains>(Py_sq_contains), PyType_Slot{Py_tp_methods, dict_methods.data()},
                                       PyType_Slot{Py_tp_doc, dict.data()}, PyType_Slot{0, nullptr}});
   lazy_sequence =
       make_type("onecopy._core.LazySequence",
-                std::array{slot(Py_tp_dealloc, deallocate), slot(Py_tp_repr, represent), slot(Py_tp_iter, iterate),
-                           slot(Py_tp_richcompare, compare), slot(Py_tp_hash, PyObject_HashNotImplemented),
-                           slot(Py_mp_subscript, subscript), slot(Py_mp_length, length),
-                           slot(Py_sq_item, sequence_item), slot(Py_sq_length, length), slot(Py_sq_contains, contains),
+                std::array{slot(Py_tp_dealloc, deallocate), slot<represent>(Py_tp_repr), slot<iterate>(Py_tp_iter),
+                           slot<compare>(Py_tp_richcompare), slot(Py_tp_hash, PyObject_HashNotImplemented),
+                           slot<subscript>(Py_mp_subscript), slot<length>(Py_mp_length),
+                           slot<sequence_item>(Py_sq_item), slot<length>(Py_sq_length), slot<contains>(Py_sq_contains),
                            PyType_Slot{Py_tp_methods, list_methods.data()}, PyType_Slot{Py_tp_doc, list.data()},
                            PyType_Slot{0, nullptr}});
   module.attr("LazyMapping") = nb::borrow(reinterpret_cast<PyObject*>(lazy_mapping));    // NOLINT

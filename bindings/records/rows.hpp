@@ -76,12 +76,6 @@ class Rows {
 // and None are returned as values, lists of numbers and arrays as read-only views of the mapping.
 nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& decoder, std::uint64_t i);
 
-// An entry of the table that a type is made of.
-template <class Function>
-PyType_Slot slot(int number, Function* function) noexcept {
-  return {number, reinterpret_cast<void*>(function)};  // NOLINT: as CPython wants it
-}
-
 void bind_lazy(const nb::module_& module);
 void bind_dict(const nb::module_& module);
 

@@ -111,6 +111,12 @@ Result<std::uint64_t> free_space(int fd) noexcept;        // bytes of its file s
 // An exclusive lock of the whole file, released when its owner dies. 0: locked; EAGAIN: another process has the lock;
 // else locks are unsupported here. The descriptor must be writable: some file systems (NFS) lock no other.
 int try_lock(int fd) noexcept;
+// Starts reading exactly these bytes, and does not wait; the kernel takes a limited amount at a time.
+Outcome will_need(int fd, ByteRange range) noexcept;
+int drop_cached(int fd, ByteRange range) noexcept;  // out of the page cache; length 0: to the end
+std::uint64_t process_id() noexcept;
+std::uint64_t parent_id() noexcept;
+std::uint64_t user_id() noexcept;  // the effective one
 
 // --- claim.cpp: a lock of the open file description, independent of other descriptors of the process ------------
 
@@ -199,9 +205,6 @@ int touch(Bytes memory) noexcept;
 // EAGAIN where another part of the kernel holds a page for an instant.
 int collapse(Bytes memory) noexcept;
 int drop_mapped(Bytes memory) noexcept;  // out of this process's page tables
-// Starts reading exactly these bytes, and does not wait; the kernel takes a limited amount at a time.
-Outcome will_need(int fd, ByteRange range) noexcept;
-int drop_cached(int fd, ByteRange range) noexcept;  // out of the page cache; length 0: to the end
 
 struct CacheFacts {
   std::uint64_t cached = 0;            // bytes, whole pages
@@ -243,9 +246,6 @@ struct Faults {
 Faults faults_of_thread() noexcept;
 // Nanoseconds in which this thread was ready, and others had the CPUs; 0 where the system does not tell.
 std::uint64_t cpu_wait_of_thread() noexcept;
-std::uint64_t process_id() noexcept;
-std::uint64_t parent_id() noexcept;
-std::uint64_t user_id() noexcept;  // the effective one
 // The user that the kernel means by an id that it reports (of the owner of a file, of a peer), or unknown_user: in a
 // user namespace all users that have no id there are shown as the overflow id, which a user of the namespace may have.
 std::uint64_t known_user(std::uint64_t id) noexcept;

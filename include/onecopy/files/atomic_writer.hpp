@@ -8,6 +8,9 @@
 // without O_TMPFILE, and between the last two steps of commit, it leaves one hidden `.onecopy-...` file, which the next
 // writer removes. After a system error the file is abandoned, and every further call fails. Processes that have the old
 // file open keep it. One thread at a time.
+//
+// commit() flushes to the disk, then renames the file over the target. Throws OsError; the target is then the old file,
+// except after "flush folder of", where it is the new file, which a power cut might still undo.
 #pragma once
 
 #include <cstdint>
@@ -34,24 +37,8 @@ class AtomicWriter final : public FileWriter {
   AtomicWriter(const std::filesystem::path& target, std::uint64_t size, WriteOptions options = {});
   AtomicWriter(Target target, std::uint64_t size, WriteOptions options);  // in an open folder: for the store
 
-  AtomicWriter(AtomicWriter&&) noexcept;
-  AtomicWriter& operator=(AtomicWriter&&) noexcept;
-  ~AtomicWriter() override;
-
-  // Appends. Writes to the file begin and end at multiples of 2 MiB: the page cache then holds the file in 2 MiB pages,
-  // and the first reader that maps it takes 137 faults instead of 4,105 per 256 MiB.
-  void write(Bytes bytes) override;
-  void overwrite(std::uint64_t offset, Bytes bytes) override;
-  std::uint64_t written() const noexcept override;
-
-  // Flushes to the disk, then renames the file over the target. Throws OsError; the target is then the old file, except
-  // after "flush folder of", where it is the new file, which a power cut might still undo. The number of written bytes
-  // must equal the announced size.
-  void commit() override;
-
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  class State;
 };
 
 }  // namespace onecopy

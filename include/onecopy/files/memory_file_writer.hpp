@@ -12,6 +12,9 @@
 // Linux only, by memfd_create. Elsewhere (other systems, sandboxes) it is an unnamed file in /dev/shm, or in the folder
 // for temporary files where there is no /dev/shm, which cannot be sealed: `reason()` and `Mapping::sealed()` report it.
 //
+// commit() seals the file where that is supported; the descriptor cannot write afterwards. Bytes do not go through a
+// mapping: the kernel does not seal a file with a writable one.
+//
 // The memory is charged to the control group of the writer. It consists of small pages; `collapse` makes them 2 MiB.
 // One thread at a time.
 #pragma once
@@ -34,18 +37,6 @@ class MemoryFileWriter final : public FileWriter {
   // unnamed file there instead, for data that is too large for memory.
   MemoryFileWriter(std::string name, std::uint64_t size, const std::filesystem::path& folder = {});
 
-  MemoryFileWriter(MemoryFileWriter&&) noexcept;
-  MemoryFileWriter& operator=(MemoryFileWriter&&) noexcept;
-  ~MemoryFileWriter() override;
-
-  // Not through a mapping: the kernel does not seal a file with a writable mapping.
-  void write(Bytes bytes) override;
-  void overwrite(std::uint64_t offset, Bytes bytes) override;
-  std::uint64_t written() const noexcept override;
-
-  // Seals the file where that is supported. The descriptor cannot write afterwards. Throws OsError.
-  void commit() override;
-
   // Only after commit. The Mapping has a descriptor of its own and may outlive the writer. Throws OsError.
   Mapping open(const MappingOptions& options = {}) const;
 
@@ -54,8 +45,8 @@ class MemoryFileWriter final : public FileWriter {
   std::string reason() const;       // a sentence: where the bytes are, and whether they are sealed
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  class State;
+  const State& state() const noexcept;
 };
 
 }  // namespace onecopy

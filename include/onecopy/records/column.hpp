@@ -85,8 +85,8 @@ class Column {
 
  private:
   friend class RecordValues;
-  template <class T, class Takes, class Make>
-  T& alternative(TypeKind kind, const Takes& takes, const Make& make);
+  template <class T, class Takes, class... Arguments>
+  T& alternative(TypeKind kind, const Takes& takes, const Arguments&... arguments);
   void add(std::unique_ptr<Alternative> alternative);
   // What the header has of it, in bytes: throws FormatError where that is too much.
   void charge(std::uint64_t bytes);

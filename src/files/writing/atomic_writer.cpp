@@ -16,9 +16,10 @@ namespace onecopy {
 
 namespace fs = std::filesystem;
 
-struct AtomicWriter::State {
+class AtomicWriter::State final : public FileWriter::State {
+ public:
   State(Target place, std::uint64_t bytes, WriteOptions how)
-      : target(std::move(place)), size(bytes), options(how), stage(bytes) {
+      : FileWriter::State(bytes), target(std::move(place)), options(how) {
     target.sweep();
     file = target.create();
     if (options.permissions != 0) (void)os::set_permissions(file.fd.get(), options.permissions);
@@ -34,14 +35,13 @@ struct AtomicWriter::State {
       abandon();
       fail("reserve space for", error, std::move(detail));
     }
-    const auto memory = size > Stage::piece_size ? available_memory() : std::nullopt;
+    const auto memory = size > piece_size ? available_memory() : std::nullopt;
     too_large = memory && is_large(size, memory->bytes);
   }
 
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() { abandon(); }
+  ~State() override { abandon(); }
 
+ private:
   void expect_space_in_memory() {
     const auto memory = available_memory();
     if (!memory || fits(size, *memory)) return;
@@ -49,15 +49,15 @@ struct AtomicWriter::State {
     fail("save", ENOMEM, shortage(size, *memory) + ": choose a folder on a disk");
   }
 
-  void put(Bytes piece, std::uint64_t offset) {
+  void put(Bytes piece, std::uint64_t offset) override {
     const auto result = os::write_at(file.fd.get(), piece, offset);
     if (!result) abandon_and_fail("write", result.error);
   }
 
-  void append(Bytes piece, std::uint64_t offset) {
+  void append(Bytes piece, std::uint64_t offset) override {
     put(piece, offset);
     const std::uint64_t end = offset + piece.size();
-    if ((options.durable || too_large) && end - under_way >= Stage::piece_size) {
+    if ((options.durable || too_large) && end - under_way >= piece_size) {
       // The device works while we produce the next piece; otherwise it would idle until the final flush.
       (void)os::start_writeback(file.fd.get(), {under_way, end - under_way});
       if (too_large) release(under_way);
@@ -74,10 +74,7 @@ struct AtomicWriter::State {
     released = end;
   }
 
-  void commit() {
-    stage.flush([this](Bytes piece, std::uint64_t offset) { append(piece, offset); });
-    if (stage.written() != size)
-      fail("save", EINVAL, concat(size, " bytes were announced, ", stage.written(), " written"));
+  void finish() override {
     const int error = options.durable ? os::sync_file(file.fd.get()) : 0;
     if (error != 0) abandon_and_fail("flush", error);
     if (too_large) release(size);
@@ -103,7 +100,7 @@ struct AtomicWriter::State {
     fail(operation, error);
   }
 
-  [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const {
+  [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const override {
     target.fail(operation, error, std::move(detail));
   }
 
@@ -112,32 +109,14 @@ struct AtomicWriter::State {
   bool too_large = false;       // for half of the available memory
 
   Target target;
-  std::uint64_t size;
   WriteOptions options;
   Target::NewFile file;
   std::uint64_t process = os::process_id();
-  Stage stage;
 };
 
 AtomicWriter::AtomicWriter(const fs::path& target, std::uint64_t size, WriteOptions options)
     : AtomicWriter(Target(target), size, options) {}
 AtomicWriter::AtomicWriter(Target target, std::uint64_t size, WriteOptions options)
-    : state_(std::make_unique<State>(std::move(target), size, options)) {}
-AtomicWriter::AtomicWriter(AtomicWriter&&) noexcept = default;
-AtomicWriter& AtomicWriter::operator=(AtomicWriter&&) noexcept = default;
-AtomicWriter::~AtomicWriter() = default;
-
-void AtomicWriter::write(Bytes bytes) {
-  state_->stage.write(bytes, [this](Bytes piece, std::uint64_t offset) { state_->append(piece, offset); });
-}
-
-void AtomicWriter::overwrite(std::uint64_t offset, Bytes bytes) {
-  if (!in_bounds(written(), offset, bytes.size())) state_->fail("overwrite", EINVAL, "beyond what was written");
-  state_->stage.overwrite(offset, bytes, [this](Bytes piece, std::uint64_t at) { state_->put(piece, at); });
-}
-
-std::uint64_t AtomicWriter::written() const noexcept { return state_->stage.written(); }
-
-void AtomicWriter::commit() { state_->commit(); }
+    : FileWriter(std::make_unique<State>(std::move(target), size, options)) {}
 
 }  // namespace onecopy

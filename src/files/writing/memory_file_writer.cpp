@@ -26,9 +26,10 @@ bool is_in_memory(int fd) noexcept {
 
 }  // namespace
 
-struct MemoryFileWriter::State {
+class MemoryFileWriter::State final : public FileWriter::State {
+ public:
   State(std::string label, std::uint64_t bytes, const std::filesystem::path& folder)
-      : name(std::move(label)), size(bytes), stage(bytes) {
+      : FileWriter::State(bytes), name(std::move(label)) {
     if (folder.empty())
       create();
     else
@@ -67,26 +68,21 @@ struct MemoryFileWriter::State {
     return onecopy::shortage(size, *available);
   }
 
-  void put(Bytes piece, std::uint64_t offset) const {
+  void put(Bytes piece, std::uint64_t offset) override {
     if (committed) fail("write", EPERM, "it is finished");
     if (const auto result = os::write_at(fd.get(), piece, offset); !result) fail("write", result.error);
   }
 
-  void commit() {
-    stage.flush([this](Bytes piece, std::uint64_t offset) { put(piece, offset); });
-    if (stage.written() != size)
-      fail("commit", EINVAL, concat(size, " bytes were announced, ", stage.written(), " written"));
+  void finish() override {
     if (const int error = end_writing(fd, sealable); error != 0) fail("seal", error);
     committed = true;
   }
 
-  [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const {
+  [[noreturn]] void fail(const char* operation, int error, std::string detail = {}) const override {
     throw OsError(operation, name, error, std::move(detail));
   }
 
   std::string name;
-  std::uint64_t size;
-  Stage stage;
   std::string place;
   bool sealable = false;
   bool committed = false;
@@ -95,35 +91,21 @@ struct MemoryFileWriter::State {
 };
 
 MemoryFileWriter::MemoryFileWriter(std::string name, std::uint64_t size, const std::filesystem::path& folder)
-    : state_(std::make_unique<State>(std::move(name), size, folder)) {}
-MemoryFileWriter::MemoryFileWriter(MemoryFileWriter&&) noexcept = default;
-MemoryFileWriter& MemoryFileWriter::operator=(MemoryFileWriter&&) noexcept = default;
-MemoryFileWriter::~MemoryFileWriter() = default;
+    : FileWriter(std::make_unique<State>(std::move(name), size, folder)) {}
 
-void MemoryFileWriter::write(Bytes bytes) {
-  state_->stage.write(bytes, [this](Bytes piece, std::uint64_t offset) { state_->put(piece, offset); });
-}
-
-void MemoryFileWriter::overwrite(std::uint64_t offset, Bytes bytes) {
-  if (!in_bounds(written(), offset, bytes.size())) state_->fail("overwrite", EINVAL, "beyond what was written");
-  state_->stage.overwrite(offset, bytes, [this](Bytes piece, std::uint64_t at) { state_->put(piece, at); });
-}
-
-std::uint64_t MemoryFileWriter::written() const noexcept { return state_->stage.written(); }
-
-void MemoryFileWriter::commit() { state_->commit(); }
+const MemoryFileWriter::State& MemoryFileWriter::state() const noexcept { return static_cast<const State&>(*state_); }
 
 Mapping MemoryFileWriter::open(const MappingOptions& options) const {
-  if (!state_->committed) state_->fail("open", EBUSY, "it is still being written");
+  if (!state().committed) state().fail("open", EBUSY, "it is still being written");
   return Mapping::from_descriptor(descriptor(), name(), options);
 }
 
-const std::string& MemoryFileWriter::name() const& noexcept { return state_->name; }
-int MemoryFileWriter::descriptor() const noexcept { return state_->fd.get(); }
+const std::string& MemoryFileWriter::name() const& noexcept { return state().name; }
+int MemoryFileWriter::descriptor() const noexcept { return state().fd.get(); }
 
 std::string MemoryFileWriter::reason() const {
-  if (state_->sealable) return state_->committed ? "in memory, and sealed" : "in memory, to be sealed when it is whole";
-  return "an unnamed file in " + state_->place + ", which nothing seals";
+  if (state().sealable) return state().committed ? "in memory, and sealed" : "in memory, to be sealed when it is whole";
+  return "an unnamed file in " + state().place + ", which nothing seals";
 }
 
 }  // namespace onecopy

@@ -22,10 +22,6 @@ std::string_view identifier(Bytes file) noexcept {
   return {reinterpret_cast<const char*>(file.data()) + offset_bytes, offset_bytes};
 }
 
-void Buffer::fail(const std::string& what, std::uint64_t at, FormatError::Kind kind) {
-  throw FormatError(kind, concat("flatbuffer: ", what, ", at byte ", at), at);
-}
-
 Buffer::Buffer(Bytes bytes)
     : bytes_(bytes),
       budget_(bytes.size() * times, "flatbuffer: parts are referred to repeatedly, in total more than " +
@@ -34,18 +30,17 @@ Buffer::Buffer(Bytes bytes)
 
 std::uint64_t Buffer::number(std::uint64_t at, unsigned bytes) const {
   if (!in_bounds(bytes_.size(), at, bytes))
-    fail(concat("a number of ", bytes, " bytes is cut off"), at, FormatError::truncated);
-  if (at % bytes != 0) fail(concat("a number of ", bytes, " bytes is not aligned"), at);
+    fail(FormatError::truncated, at, "a number of ", bytes, " bytes is cut off");
+  if (at % bytes != 0) fail(FormatError::malformed, at, "a number of ", bytes, " bytes is not aligned");
   return little_endian(bytes_.subspan(at, bytes));
 }
 
 // Where the offset at `at` leads: at or behind where it stands, and inside the buffer.
 std::uint64_t Buffer::follow(std::uint64_t at) const {
   const std::uint64_t offset = number(at, offset_bytes);
-  if (offset == 0) fail("an offset is zero", at);
+  if (offset == 0) fail(FormatError::malformed, at, "an offset is zero");
   if (!in_bounds(bytes_.size(), at, offset))
-    fail(concat("an offset of ", offset, " points outside the ", bytes_.size(), " bytes"), at,
-         FormatError::out_of_bounds);
+    fail(FormatError::out_of_bounds, at, "an offset of ", offset, " points outside the ", bytes_.size(), " bytes");
   return at + offset;
 }
 
@@ -57,11 +52,10 @@ Buffer::Found Buffer::vector_at(std::uint64_t at, unsigned element) const {
   const auto count = number_at<std::uint32_t>(at);
   const std::uint64_t begin = at + offset_bytes;  // in bounds, as the count was
   if (!in_bounds(bytes_.size(), begin, std::uint64_t{count} * element))
-    fail(concat("a vector is said to have ", count, " elements of ", element, " bytes, but ", bytes_.size() - begin,
-                " bytes are left"),
-         at, FormatError::truncated);
+    fail(FormatError::truncated, at, "a vector is said to have ", count, " elements of ", element, " bytes, but ",
+         bytes_.size() - begin, " bytes are left");
   if (count != 0 && begin % element != 0)
-    fail(concat("a vector's elements of ", element, " bytes are not aligned"), at);
+    fail(FormatError::malformed, at, "a vector's elements of ", element, " bytes are not aligned");
   return {begin, count};
 }
 
@@ -69,10 +63,10 @@ std::string_view Buffer::text_at(std::uint64_t at) {
   const Found found = vector_at(at, 1);
   const std::uint64_t end = found.begin + found.count;
   if (!in_bounds(bytes_.size(), end, 1) || bytes_[end] != std::byte{0})
-    fail("a string is not terminated by a zero", at);
+    fail(FormatError::malformed, at, "a string is not terminated by a zero");
   spend(std::uint64_t{found.count} + offset_bytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + found.begin, found.count);
-  if (!json::is_utf8(text)) fail("a string is not UTF-8", at);
+  if (!json::is_utf8(text)) fail(FormatError::malformed, at, "a string is not UTF-8");
   return text;
 }
 
@@ -85,20 +79,19 @@ std::string_view Vector::text(std::uint32_t i) const {
 }
 
 Table::Table(Buffer& buffer, std::uint64_t at, int depth) : buffer_(&buffer), at_(at), depth_(depth) {
-  if (depth > deepest)
-    Buffer::fail(concat("tables are nested more than ", deepest, " deep"), at, FormatError::too_costly);
+  if (depth > deepest) Buffer::fail(FormatError::too_costly, at, "tables are nested more than ", deepest, " deep");
   buffer.spend(table_cost);
   const std::uint64_t size = buffer.bytes_.size();
   const std::int64_t back = buffer.number_at<std::int32_t>(at);  // to the vtable, which lies before or behind
   if (std::cmp_greater(back, at))
-    Buffer::fail("the vtable of a table would begin before the file", at, FormatError::out_of_bounds);
+    Buffer::fail(FormatError::out_of_bounds, at, "the vtable of a table would begin before the file");
   vtable_ = static_cast<std::uint64_t>(static_cast<std::int64_t>(at) - back);
   vtable_size_ = buffer.number_at<std::uint16_t>(vtable_);
   if (vtable_size_ < vtable_head || vtable_size_ % 2 != 0 || !in_bounds(size, vtable_, vtable_size_))
-    Buffer::fail(concat("a vtable is said to have ", vtable_size_, " bytes"), vtable_, FormatError::out_of_bounds);
+    Buffer::fail(FormatError::out_of_bounds, vtable_, "a vtable is said to have ", vtable_size_, " bytes");
   size_ = buffer.number_at<std::uint16_t>(vtable_ + 2);
   if (size_ < offset_bytes || !in_bounds(size, at, size_))
-    Buffer::fail(concat("a table is said to have ", size_, " bytes"), at, FormatError::out_of_bounds);
+    Buffer::fail(FormatError::out_of_bounds, at, "a table is said to have ", size_, " bytes");
 }
 
 std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
@@ -107,8 +100,8 @@ std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
   const auto offset = buffer_->number_at<std::uint16_t>(vtable_ + slot);
   if (offset == 0) return std::nullopt;
   if (offset < offset_bytes || !in_bounds(size_, offset, bytes))
-    Buffer::fail(concat("field ", field, " of ", bytes, " bytes at ", offset, " lies outside its table of ", size_),
-                 at_, FormatError::out_of_bounds);
+    Buffer::fail(FormatError::out_of_bounds, at_, "field ", field, " of ", bytes, " bytes at ", offset,
+                 " lies outside its table of ", size_);
   return at_ + offset;
 }
 

@@ -58,8 +58,10 @@ class Buffer {
   Table table_at(std::uint64_t at, int depth);
   Found vector_at(std::uint64_t at, unsigned element) const;
   std::string_view text_at(std::uint64_t at);
-  [[noreturn]] static void fail(const std::string& what, std::uint64_t at,
-                                FormatError::Kind kind = FormatError::malformed);
+  template <class... Parts>
+  [[noreturn]] static void fail(FormatError::Kind kind, std::uint64_t at, const Parts&... what) {
+    throw FormatError(kind, concat("flatbuffer: ", what..., ", at byte ", at), at);
+  }
 
   template <std::integral Number>
   Number number_at(std::uint64_t at) const {

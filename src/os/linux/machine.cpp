@@ -81,12 +81,6 @@ std::uint64_t cpu_wait_of_thread() noexcept {
   return std::sscanf(text.data(), "%*u %" SCNu64, &waited) == 1 ? waited : 0;
 }
 
-std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
-
-std::uint64_t parent_id() noexcept { return static_cast<std::uint64_t>(::getppid()); }
-
-std::uint64_t user_id() noexcept { return static_cast<std::uint64_t>(::geteuid()); }
-
 bool is_overflow_id(std::uint64_t id) noexcept {
   static const std::uint64_t overflow = numbers_in("/proc/sys/kernel/overflowuid")[0];
   constexpr std::uint64_t usual = 65534;

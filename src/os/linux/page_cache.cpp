@@ -186,16 +186,6 @@ int collapse(Bytes memory) noexcept {
 
 int drop_mapped(Bytes memory) noexcept { return advise(memory, MADV_DONTNEED); }
 
-Outcome will_need(int fd, ByteRange range) noexcept {
-  const int error =
-      ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_WILLNEED);
-  return error == 0 ? Outcome::applied : Outcome::refused;
-}
-
-int drop_cached(int fd, ByteRange range) noexcept {
-  return ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_DONTNEED);
-}
-
 Result<CacheFacts> cached_in_file(int fd, ByteRange range) noexcept {
   const abi::cachestat_range asked{range.offset, range.length};
   abi::cachestat_pages pages{};

@@ -252,4 +252,20 @@ int try_lock(int fd) noexcept {
   return ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
 }
 
+Outcome will_need(int fd, ByteRange range) noexcept {
+  const int error =
+      ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_WILLNEED);
+  return error == 0 ? Outcome::applied : Outcome::refused;
+}
+
+int drop_cached(int fd, ByteRange range) noexcept {
+  return ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_DONTNEED);
+}
+
+std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
+
+std::uint64_t parent_id() noexcept { return static_cast<std::uint64_t>(::getppid()); }
+
+std::uint64_t user_id() noexcept { return static_cast<std::uint64_t>(::geteuid()); }
+
 }  // namespace onecopy::os

@@ -25,12 +25,6 @@ Faults faults_of_thread() noexcept {
 
 std::uint64_t cpu_wait_of_thread() noexcept { return 0; }
 
-std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
-
-std::uint64_t parent_id() noexcept { return static_cast<std::uint64_t>(::getppid()); }
-
-std::uint64_t user_id() noexcept { return static_cast<std::uint64_t>(::geteuid()); }
-
 bool is_overflow_id(std::uint64_t /*id*/) noexcept { return false; }
 
 std::uint64_t known_user(std::uint64_t id) noexcept { return id; }

@@ -24,16 +24,6 @@ int collapse(Bytes /*memory*/) noexcept { return ENOSYS; }
 
 int drop_mapped(Bytes /*memory*/) noexcept { return ENOSYS; }
 
-Outcome will_need(int fd, ByteRange range) noexcept {
-  const int error =
-      ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_WILLNEED);
-  return error == 0 ? Outcome::applied : Outcome::refused;
-}
-
-int drop_cached(int fd, ByteRange range) noexcept {
-  return ::posix_fadvise(fd, static_cast<off_t>(range.offset), static_cast<off_t>(range.length), POSIX_FADV_DONTNEED);
-}
-
 Result<CacheFacts> cached_in_file(int /*fd*/, ByteRange /*range*/) noexcept { return {{}, ENOSYS}; }
 
 Result<CacheFacts> cached_by_mincore(int /*fd*/, Bytes /*memory*/) noexcept { return {{}, ENOSYS}; }

@@ -15,6 +15,12 @@ namespace {
 
 constexpr auto anything = [](const auto& /*alternative*/) { return true; };
 
+template <class T>
+T& begun(T& alternative) {
+  alternative.begin();
+  return alternative;
+}
+
 }  // namespace
 
 struct ColumnBuffer : IntegerBuffer {
@@ -24,13 +30,13 @@ struct ColumnBuffer : IntegerBuffer {
 Column::Column(BuildSpace& space, std::string path) : space_(&space), path_(std::move(path)) {}
 Column::~Column() = default;
 
-// The first alternative of this kind that takes the value, or a new one; the value is counted.
-template <class T, class Takes, class Make>
-T& Column::alternative(TypeKind kind, const Takes& takes, const Make& make) {
+// The first alternative of this kind that takes the value, or a new one of these arguments; the value is counted.
+template <class T, class Takes, class... Arguments>
+T& Column::alternative(TypeKind kind, const Takes& takes, const Arguments&... arguments) {
   std::size_t tag = 0;
   for (; tag < alternatives_.size(); ++tag)
     if (alternatives_[tag]->kind() == kind && takes(static_cast<const T&>(*alternatives_[tag]))) break;
-  if (tag == alternatives_.size()) add(make());
+  if (tag == alternatives_.size()) add(std::make_unique<T>(*space_, arguments...));
   if (alternatives_.size() > 1) tags_->append(static_cast<std::int64_t>(tag));
   ++length_;
   return static_cast<T&>(*alternatives_[tag]);
@@ -72,92 +78,51 @@ void Column::nulls(std::uint64_t count) {
   length_ += count;
 }
 
-void Column::boolean(bool value) {
-  alternative<BooleanValues>(TypeKind::boolean, anything, [this] {
-    return std::make_unique<BooleanValues>(*space_);
-  }).append(value);
-}
+void Column::boolean(bool value) { alternative<BooleanValues>(TypeKind::boolean, anything).append(value); }
 
 void Column::integer(std::int64_t value) {
-  alternative<NumberValues>(
-      TypeKind::number, [value](const NumberValues& numbers) { return numbers.takes(value); },
-      [this] { return std::make_unique<NumberValues>(*space_); })
-      .append(value);
+  const auto takes = [value](const NumberValues& numbers) { return numbers.takes(value); };
+  alternative<NumberValues>(TypeKind::number, takes).append(value);
 }
 
 void Column::real(double value) {
-  alternative<NumberValues>(
-      TypeKind::number, [](const NumberValues& numbers) { return numbers.takes_reals(); },
-      [this] { return std::make_unique<NumberValues>(*space_); })
-      .append(value);
+  const auto takes = [](const NumberValues& numbers) { return numbers.takes_reals(); };
+  alternative<NumberValues>(TypeKind::number, takes).append(value);
 }
 
 void Column::text(std::string_view utf8) {
-  alternative<TextValues>(TypeKind::text, anything, [this] {
-    return std::make_unique<TextValues>(*space_, TypeKind::text);
-  }).append(std::as_bytes(std::span(utf8)));
+  alternative<TextValues>(TypeKind::text, anything, TypeKind::text).append(std::as_bytes(std::span(utf8)));
 }
 
-void Column::bytes(Bytes value) {
-  alternative<TextValues>(TypeKind::bytes, anything, [this] {
-    return std::make_unique<TextValues>(*space_, TypeKind::bytes);
-  }).append(value);
-}
+void Column::bytes(Bytes value) { alternative<TextValues>(TypeKind::bytes, anything, TypeKind::bytes).append(value); }
 
 void Column::bigint(Bytes little_endian) {
-  alternative<TextValues>(TypeKind::bigint, anything, [this] {
-    return std::make_unique<TextValues>(*space_, TypeKind::bigint);
-  }).append(little_endian);
+  alternative<TextValues>(TypeKind::bigint, anything, TypeKind::bigint).append(little_endian);
 }
 
 void Column::array(const ArrayValue& value) {
-  alternative<ArrayValues>(
-      TypeKind::array, [&](const ArrayValues& arrays) { return arrays.takes(value); },
-      [&] { return std::make_unique<ArrayValues>(*space_, value); })
-      .append(value);
+  const auto takes = [&](const ArrayValues& arrays) { return arrays.takes(value); };
+  alternative<ArrayValues>(TypeKind::array, takes, value).append(value);
 }
 
-ListColumn& Column::list() {
-  auto& lists = alternative<ListValues>(
-      TypeKind::list, anything, [this] { return std::make_unique<ListValues>(*space_, TypeKind::list, path_); });
-  lists.begin();
-  return lists;
-}
+ListColumn& Column::list() { return begun(alternative<ListValues>(TypeKind::list, anything, TypeKind::list, path_)); }
 
 ListColumn& Column::tuple() {
-  auto& tuples = alternative<ListValues>(
-      TypeKind::tuple, anything, [this] { return std::make_unique<ListValues>(*space_, TypeKind::tuple, path_); });
-  tuples.begin();
-  return tuples;
+  return begun(alternative<ListValues>(TypeKind::tuple, anything, TypeKind::tuple, path_));
 }
 
 FixedColumn& Column::fixed(std::size_t length) {
-  auto& fixeds = alternative<FixedValues>(
-      TypeKind::fixed, [length](const FixedValues& one) { return one.size() == length; },
-      [&] { return std::make_unique<FixedValues>(*space_, length, path_); });
-  fixeds.begin();
-  return fixeds;
+  const auto takes = [length](const FixedValues& one) { return one.size() == length; };
+  return begun(alternative<FixedValues>(TypeKind::fixed, takes, length, path_));
 }
 
-RecordColumn& Column::record() {
-  auto& records = alternative<RecordValues>(TypeKind::record, anything,
-                                            [this] { return std::make_unique<RecordValues>(*space_, path_); });
-  records.begin();
-  return records;
-}
+RecordColumn& Column::record() { return begun(alternative<RecordValues>(TypeKind::record, anything, path_)); }
 
-MapColumn& Column::map() {
-  auto& maps =
-      alternative<MapValues>(TypeKind::map, anything, [this] { return std::make_unique<MapValues>(*space_, path_); });
-  maps.begin();
-  return maps;
-}
+MapColumn& Column::map() { return begun(alternative<MapValues>(TypeKind::map, anything, path_)); }
 
 Column& Column::extension(std::string_view name) {
-  return alternative<ExtensionValues>(
-             TypeKind::extension, [name](const ExtensionValues& one) { return one.name() == name; },
-             [&] { return std::make_unique<ExtensionValues>(*space_, name, path_); })
-      .begin();
+  const auto takes = [name](const ExtensionValues& one) { return one.name() == name; };
+  return alternative<ExtensionValues>(TypeKind::extension, takes, name, path_).begin();
 }
 
 bool Column::fits_record(std::span<const std::string_view> keys) const {

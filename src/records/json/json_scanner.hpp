@@ -30,6 +30,9 @@ struct JsonValue {
 };
 static_assert(sizeof(JsonValue) == 16);
 
+// Digits with an optional sign as two's complement, little endian, in as few bytes as possible. Quadratic time.
+std::vector<std::byte> twos_complement_of(std::string_view digits);
+
 class JsonScanner {
  public:
   static constexpr std::size_t deepest = 60;        // nesting of arrays and objects
