@@ -88,21 +88,17 @@ nb::tuple entry_tuple(const Entry& entry) {
   return nb::make_tuple(entry.name, type_of(entry), to_tuple_of_ints(entry.shape), entry.offset, entry.length);
 }
 
-nb::list names(const ArrayFileHandle& file) {
+// What `of` makes of each entry but the fillers.
+template <auto of>
+nb::list list_of(const ArrayFileHandle& file) {
   const auto index = file.index();
   nb::list list;
   for (const Entry& entry : index->entries())
-    if (!index->is_filler(entry)) list.append(nb::str(entry.name.data(), entry.name.size()));
+    if (!index->is_filler(entry)) list.append(of(entry));
   return list;
 }
 
-nb::list entries(const ArrayFileHandle& file) {
-  const auto index = file.index();
-  nb::list list;
-  for (const Entry& entry : index->entries())
-    if (!index->is_filler(entry)) list.append(entry_tuple(entry));
-  return list;
-}
+nb::str name_of(const Entry& entry) { return nb::str(entry.name.data(), entry.name.size()); }
 
 using SpecTuple = std::tuple<std::string, std::string, std::vector<std::uint64_t>>;  // name, dtype, shape
 
@@ -200,8 +196,9 @@ void bind_arrays(nb::module_& module) {
       .def("view", &view, nb::arg("name"),
            nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...], tuple[int, ...]] | None"),
            "(memory, dtype name, shape, strides in elements or () where the last axis runs fastest), or None.")
-      .def("names", &names, nb::sig("def names(self) -> list[str]"), "In the order of the header.")
-      .def("entries", &entries, nb::sig("def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]"),
+      .def("names", &list_of<name_of>, nb::sig("def names(self) -> list[str]"), "In the order of the header.")
+      .def("entries", &list_of<entry_tuple>,
+           nb::sig("def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]"),
            "(name, dtype name, shape, offset in the file, bytes) of each, in header order.")
       .def(
           "entry",

@@ -124,7 +124,7 @@ void set_error() noexcept {
 void bind_base(nb::module_& module) {
   set_poll(poll_signals);
   nb::register_exception_translator(translate, nullptr);
-  module.def("version", &version, "Tell the version that this was built from.");
+  module.def("version", &version, "Return the version that this was built from.");
   module.def(
       "crc32c",
       [](const nb::object& data) {

@@ -41,7 +41,7 @@ void lay_out(Export& made, const Rows& rows) {
   made.node = &made.copied.emplace(node, places, file_bytes).node();
 }
 
-// Of a copy of the rows, because user code may change the object while the GIL is released.
+// Exports a copy of the rows, because user code may change the object while the GIL is released.
 std::shared_ptr<const Export> exported(const Rows& given) {
   const Rows rows = given;  // NOLINT(performance-unnecessary-copy-initialization)
   const auto source = rows.source();

@@ -118,8 +118,8 @@ nb::object Decoder::known(std::uint64_t i) const {
       const auto bytes = charged_text(i);
       return owned(PyBytes_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size())));
     }
-    case TypeKind::list: return list(i);
-    case TypeKind::tuple: return tuple(i);
+    case TypeKind::list:
+    case TypeKind::tuple: return sequence(i);
     case TypeKind::fixed: return fixed(i);
     case TypeKind::record: return record(i);
     case TypeKind::map: return map(i);
@@ -183,24 +183,20 @@ Node::Range Decoder::charged_range(std::uint64_t i) const {
   return range;
 }
 
-nb::object Decoder::list(std::uint64_t i) const {
+// A list, or a tuple.
+nb::object Decoder::sequence(std::uint64_t i) const {
   const auto range = charged_range(i);
-  const nb::object list = owned(PyList_New(static_cast<Py_ssize_t>(range.size())));
+  const bool is_list = node_->kind == TypeKind::list;
+  const auto size = static_cast<Py_ssize_t>(range.size());
+  const nb::object made = owned(is_list ? PyList_New(size) : PyTuple_New(size));
   children_[0].items(range, [&](std::uint64_t at, PyObject* item) {
     if (item == nullptr) throw nb::python_error();
-    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(at), item);
+    if (is_list)
+      PyList_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(at), item);
+    else
+      PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(at), item);
   });
-  return list;
-}
-
-nb::object Decoder::tuple(std::uint64_t i) const {
-  const auto range = charged_range(i);
-  const nb::object tuple = owned(PyTuple_New(static_cast<Py_ssize_t>(range.size())));
-  children_[0].items(range, [&](std::uint64_t at, PyObject* item) {
-    if (item == nullptr) throw nb::python_error();
-    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(at), item);
-  });
-  return tuple;
+  return made;
 }
 
 nb::object Decoder::fixed(std::uint64_t i) const {

@@ -64,8 +64,7 @@ class Decoder {
   template <class Store>
   void items(records::Node::Range range,
              const Store& store) const;  // store(number, new reference, or null after an error)
-  nb::object list(std::uint64_t i) const;
-  nb::object tuple(std::uint64_t i) const;
+  nb::object sequence(std::uint64_t i) const;
   nb::object fixed(std::uint64_t i) const;
   nb::object record(std::uint64_t i) const;
   nb::object map(std::uint64_t i) const;

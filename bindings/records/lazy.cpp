@@ -25,7 +25,7 @@ PyTypeObject* lazy_sequence = nullptr;
 
 Lazy* lazy_of(PyObject* self) noexcept { return reinterpret_cast<Lazy*>(self); }  // NOLINT: CPython's own inheritance
 
-// Of a record: the number of a field that this row has, or -1.
+// The number of a field of a record that this row has, or -1.
 std::ptrdiff_t field_of(const Lazy& lazy, nb::handle name) {
   if (lazy.decoder->node().kind != TypeKind::record || PyUnicode_Check(name.ptr()) == 0) return -1;
   const std::ptrdiff_t field = lazy.decoder->find(name);

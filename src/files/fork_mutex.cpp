@@ -5,7 +5,7 @@
 namespace onecopy {
 
 struct Forks {
-  // Of the list. Destructors of static objects may use it when the process ends.
+  // Guards the list. Destructors of static objects may use it when the process ends.
   static std::mutex& mutex() {
     static auto& list = *new std::mutex;  // NOLINT(cppcoreguidelines-owning-memory): see above
     return list;

@@ -89,7 +89,7 @@ struct Mapping::State {
       delete std::exchange(user, user->before);  // NOLINT: keep() took them
   }
 
-  // For the pages and the tail. What nothing is mapped over reads as zeros: that is the tail.
+  // Reserves addresses for the pages and the tail. Nothing is mapped over the tail, which reads as zeros.
   Addresses reserve() {
     auto reserved = Addresses::reserve(span.length + tail, span.offset);
     check(reserved.error, "reserve addresses for");

@@ -23,7 +23,8 @@ struct Facts {
   std::string blocks;                  // their checksums in base64
 };
 
-// Empty when the text is not one of ours. Throws FormatError for a version or a kind that this program does not know.
+// Empty when onecopy did not write the text. Throws FormatError for a version or a kind that this program does not
+// know.
 std::optional<Facts> parse(std::string_view text);
 
 // Checksums of the blocks of `data`, the data section. Throws FormatError when they are not what our writer makes.

@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/rounding.hpp"
+#include "files/writing/nameless.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/available_memory.hpp"
 #include "page_cache/cuda.hpp"
@@ -73,11 +74,6 @@ int drop(const Mapping& mapping, std::span<const ByteRange> ranges) noexcept {
   return refusal;
 }
 
-bool is_in_memory_only(const Mapping& mapping) noexcept {
-  const auto system = os::file_system_of(mapping.descriptor());
-  return system && system.value.storage == os::Storage::memory;
-}
-
 std::string evict_reason(const EvictReport& report, const Mapping& mapping, int refusal) {
   if (refusal != 0) return "the kernel refused (errno " + std::to_string(refusal) + ")";
   if (!report.cached_after) return "the kernel does not report what is cached";
@@ -120,7 +116,7 @@ std::string collapse_reason(const CollapseReport& report, int refusal) {
   return "the kernel refused at least part of it (errno " + std::to_string(refusal) + ")";
 }
 
-// What is locked already, and so is no longer available. In part of a locked mapping: 0, not known.
+// The locked bytes, which are no longer available; 0 for a part of a locked mapping, where they are unknown.
 std::uint64_t locked_bytes(const Mapping& mapping, std::span<const ByteRange> ranges) noexcept {
   std::uint64_t locked = 0;
   for (const auto& range : ranges) {
@@ -223,7 +219,7 @@ EvictReport evict(const Mapping& mapping, Ranges asked) {
   EvictReport report;
   report.bytes = total_length(ranges);
   report.cached_before = cached_bytes(mapping, ranges);
-  if (is_in_memory_only(mapping)) {
+  if (is_in_memory(mapping.descriptor())) {
     report.cached_after = report.cached_before;
     report.seconds = seconds_since(start);
     report.reason = "refused: the file is in memory only, there is no disk to read it from again";

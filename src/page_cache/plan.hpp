@@ -72,7 +72,7 @@ struct Round {
 // runs beside, and from a server on this machine.
 unsigned next_threads(const Round& round, double best, unsigned most) noexcept;
 
-// Of the three that this machine tells of an open file: available memory, read-ahead and file system.
+// Available memory, and the read-ahead and file system of an open file.
 Conditions conditions_of(int fd, std::uint64_t device);
 
 ModeChoice choose_mode(const Conditions& conditions);

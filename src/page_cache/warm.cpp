@@ -130,7 +130,7 @@ class WarmedFile {
     };
     // At the end of what is missing: around the header, pages were read with it.
     auto latency = measure(last->range.offset + last->range.length - 1);
-    // A disk that others use as well, or a CPU, may be late once.
+    // One answer may be late where others use the disk or the CPU as well.
     const auto first = std::ranges::find_if(pieces_, is_missing);
     for (const auto offset : {first->range.offset + first->range.length / 2, last->range.offset})
       if (direct && latency >= slow_answer) latency = std::min(latency, measure(offset));
@@ -538,7 +538,7 @@ class Warmer {  // on the heap: see fork_mutex.hpp
   std::atomic<bool> cannot_populate_{false};
   bool reads_first_ = false;  // read(2), and then populate: the requests of faults are too small
   std::atomic<bool> cancelled_{false};
-  // Of the first step that failed; written by the thread that has set error_.
+  // The first step that failed; written by the thread that has set error_.
   std::atomic<int> error_{0};
   const WarmedFile* failed_file_ = nullptr;
   std::uint64_t failed_at_ = 0;

@@ -86,7 +86,7 @@ HashIndex HashIndex::of(RecordFile file) {
   constexpr std::uint64_t line = words_in_line * sizeof(std::uint64_t);
   const std::string& path = file.arrays().mapping()->path();
   if (file.schema().container != "dict")
-    throw FormatError(FormatError::not_this_format, "it holds no dict, but a list").with_path(path);
+    throw FormatError(FormatError::not_this_format, "expected a dict, found a list").with_path(path);
   const Entry* entry = file.arrays().index().find(tensor);
   const bool seeded = entry == nullptr;
   if (seeded) entry = file.arrays().index().find(seeded_tensor);

@@ -65,12 +65,12 @@ std::string_view take_field(std::string_view& text, std::string_view name) {
 
 std::string read_whole(const os::Fd& fd, const File& file) {
   const auto facts = os::facts_of(fd.get());
-  if (!facts) throw OsError("get the attributes of", file.path().string(), facts.error);
+  if (!facts) fail(file, "get the attributes of", facts.error);
   if (facts.value.size > longest)
     reject(FormatError::too_costly, "store description too long: ", facts.value.size, " bytes, at most ", longest);
   std::string text(facts.value.size, '\0');
   const auto got = os::read_at(fd.get(), std::as_writable_bytes(std::span(text)), 0);
-  if (!got) throw OsError("read", file.path().string(), got.error);
+  if (!got) fail(file, "read", got.error);
   text.resize(got.value);
   return text;
 }

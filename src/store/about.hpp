@@ -57,7 +57,7 @@ Artefact described(const About& about, const Files& files);
 // when the machine starts again.
 bool is_present(const std::string& source, const FileIdentity& identity);
 
-// Of a file or folder; all zeros where there is none.
+// The identity of a file or folder; all zeros where there is none.
 FileIdentity identity_at(const std::filesystem::path& path);
 
 }  // namespace onecopy::store

@@ -54,7 +54,7 @@ bool counts_in_this_boot(const About& about) {
 }
 
 void flush_artefact(const os::Fd& artefact, const File& file) {
-  if (const int error = os::sync_file(artefact.get()); error != 0) throw OsError("flush", file.path().string(), error);
+  if (const int error = os::sync_file(artefact.get()); error != 0) fail(file, "flush", error);
 }
 
 bool settle_if_old(const Files& files, const About& about, const os::Fd& artefact) {

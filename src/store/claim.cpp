@@ -105,7 +105,7 @@ Holder read_holder(const os::Fd& fd) {
   return parse_holder(text);
 }
 
-// In a forked child too, where the parent may have ended, and its file's inode be another's by now.
+// Also right in a forked child, whose parent may have ended, and whose file's inode may have a new owner.
 bool is_held_at(const HeldClaim& held, const File& file) {
   if (held.thread != std::this_thread::get_id() || !leads_to(file, held.device, held.inode)) return false;
   if (held.process == os::process_id()) return true;
@@ -119,10 +119,10 @@ os::Fd open_and_lock(const File& file) {
   for (;;) {
     (void)facts_of_ours(file);
     auto fd = os::open_or_create(file.at());
-    if (!fd) throw OsError("claim", file.path().string(), fd.error);
+    if (!fd) fail(file, "claim", fd.error);
     const int error = os::try_claim(fd.value.get());
     if (error == EAGAIN) return {};
-    if (error != 0) throw OsError("lock", file.path().string(), error);
+    if (error != 0) fail(file, "lock", error);
     if (is_at(fd.value.get(), file.at())) return std::move(fd.value);
   }
 }
@@ -176,9 +176,9 @@ std::optional<ClaimFacts> look_at_claim(const File& file) {
   if (!facts_of_ours(file)) return std::nullopt;
   const auto fd = os::open_no_link(file.at());
   if (!fd && fd.error == ENOENT) return std::nullopt;
-  if (!fd) throw OsError("open", file.path().string(), fd.error);
+  if (!fd) fail(file, "open", fd.error);
   const auto held = os::is_claimed(fd.value.get());
-  if (!held) throw OsError("read the lock of", file.path().string(), held.error);
+  if (!held) fail(file, "read the lock of", held.error);
   if (!is_at(fd.value.get(), file.at())) return std::nullopt;  // released meanwhile
   return ClaimFacts{held.value, read_holder(fd.value)};
 }

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of the folder, or of the nearest one above it that is there.
+// The file system of the folder, or of the nearest one above it that exists.
 os::FileSystem file_system_at(fs::path folder) {
   for (;;) {
     const auto opened = os::open_read(folder.string());

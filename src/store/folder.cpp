@@ -33,7 +33,7 @@ struct Refusal {
   std::string why;
 };
 
-// Why a folder is none of ours; code 0: it is.
+// Why a folder is refused; code 0: it is not.
 Refusal refusal_of(const os::FileFacts& facts, const StoreUsers& users) {
   const auto owner = owner_in(users);
   if (facts.kind == os::FileKind::link) return {ELOOP, "it is a symbolic link; give the folder itself"};
@@ -68,9 +68,7 @@ void make(const fs::path& folder, unsigned permissions) {
 }
 
 void expect_ours(const File& file, const os::FileFacts& facts) {
-  const auto refuse = [&](int code, std::string why) {
-    throw OsError("use", file.path().string(), code, std::move(why));
-  };
+  const auto refuse = [&](int code, std::string why) { fail(file, "use", code, std::move(why)); };
   if (facts.kind == os::FileKind::link) refuse(ELOOP, "it is a symbolic link, not a file of the store");
   if (facts.kind == os::FileKind::folder) refuse(EISDIR, "it is a folder, not a file of the store");
   if (facts.kind != os::FileKind::regular) refuse(EEXIST, "it is a FIFO, socket or device, not a file of the store");
@@ -78,6 +76,10 @@ void expect_ours(const File& file, const os::FileFacts& facts) {
 }
 
 }  // namespace
+
+void fail(const File& file, const char* operation, int error, std::string detail) {
+  throw OsError(operation, file.path().string(), error, std::move(detail));
+}
 
 Folder Folder::open(const fs::path& path, const StoreUsers& users) {
   auto opened = os::open_no_link(path.string());
@@ -115,7 +117,7 @@ std::pair<fs::path, std::string> choose_name(const fs::path& name, const StoreUs
 os::Result<os::FileFacts> facts_of_ours(const File& file) {
   auto facts = os::facts_of_entry(file.at());
   if (!facts && facts.error == ENOENT) return facts;
-  if (!facts) throw OsError("get the attributes of", file.path().string(), facts.error);
+  if (!facts) fail(file, "get the attributes of", facts.error);
   expect_ours(file, facts.value);
   return facts;
 }
@@ -128,16 +130,16 @@ os::Fd open_ours(const File& file) {
   if (!facts_of_ours(file)) return {};  // first: to open a device may do something
   auto opened = os::open_no_link(file.at());
   if (opened.error == ENOENT) return {};
-  if (!opened) throw OsError("open", file.path().string(), opened.error);
+  if (!opened) fail(file, "open", opened.error);
   const auto facts = os::facts_of(opened.value.get());
-  if (!facts) throw OsError("get the attributes of", file.path().string(), facts.error);
+  if (!facts) fail(file, "get the attributes of", facts.error);
   expect_ours(file, facts.value);
   return is_ours_alone(facts.value) ? std::move(opened.value) : os::Fd();
 }
 
 void remove_if_there(const File& file) {
   const int error = os::remove_file(file.at());
-  if (error != 0 && error != ENOENT) throw OsError("remove", file.path().string(), error);
+  if (error != 0 && error != ENOENT) fail(file, "remove", error);
 }
 
 }  // namespace onecopy::store

@@ -52,6 +52,8 @@ struct File {
   std::filesystem::path path() const { return folder.path() / name; }  // for messages
 };
 
+[[noreturn]] void fail(const File& file, const char* operation, int error, std::string detail = {});  // OsError
+
 // The facts of a regular file of the owner of its folder; none if it does not exist. Throws OsError for anything else.
 os::Result<os::FileFacts> facts_of_ours(const File& file);
 

@@ -19,7 +19,7 @@
 namespace onecopy {
 namespace {
 
-// Why it is to go; empty: it stays.
+// The reason to remove an artefact; empty: keep it.
 std::string reason_to_remove(const Artefact& artefact, const PruneOptions& options, std::int64_t now) {
   if (artefact.state != ArtefactState::ready && artefact.state != ArtefactState::partial) return artefact.reason;
   if (options.everything) return "everything was selected";
@@ -77,7 +77,7 @@ bool remove_unfinished(const store::File& file) {
   return true;
 }
 
-// Empty: it is gone.
+// Empty if it was removed.
 std::string why_not_removed(const store::Folder& folder, const Artefact& shown) {
   try {
     return std::string(store::remove(folder, shown));

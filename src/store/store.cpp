@@ -65,8 +65,8 @@ class Patience {
     waited_ = true;
     store::tell_wait(store::parts_of(files.claim.name).digest);
     if (store::waits_for_us(files.claim.folder, claim->holder))
-      throw OsError("wait for", files.artefact.path().string(), EDEADLK,
-                    concat("process ", claim->holder.process, ", which builds it, waits for what is being built here"));
+      store::fail(files.artefact, "wait for", EDEADLK,
+                  concat("process ", claim->holder.process, ", which builds it, waits for what is being built here"));
     if (claim->holder.process != 0) builder_ = claim->holder.process;
     const Waiting waiting{builder_, claim->holder.since_ns, claim->holder.bytes, seconds_since(start_)};
     if (options_.on_wait) options_.on_wait(waiting);
@@ -86,9 +86,9 @@ class Patience {
   static constexpr milliseconds longest_pause{100};
 
   [[noreturn]] void give_up(const Files& files, const Waiting& waiting) const {
-    throw OsError("wait for", files.artefact.path().string(), ETIMEDOUT,
-                  concat(builder(), " is still building it after ", in_seconds(waiting.seconds), " of waiting (",
-                         waiting.bytes, " bytes so far)"));
+    store::fail(files.artefact, "wait for", ETIMEDOUT,
+                concat(builder(), " is still building it after ", in_seconds(waiting.seconds), " of waiting (",
+                       waiting.bytes, " bytes so far)"));
   }
 
   const BuildOptions& options_;
@@ -103,17 +103,17 @@ void expect_unchanged(const BuildOptions& options, const FileIdentity& before) {
   throw FileChanged("build from", options.source.string(), ESTALE, "the source was changed during the build");
 }
 
-// Of what was built: opened, its owner's alone, and on the disk where that was asked for.
+// The built file, opened; only its owner may write it, and it is on the disk if that was asked for.
 os::Fd open_built(const Files& files, const std::string& boot) {
   if (!store::facts_of_ours(files.artefact))
-    throw OsError("build", files.artefact.path().string(), ENOENT, "the build function returned without this file");
+    store::fail(files.artefact, "build", ENOENT, "the build function returned without this file");
   auto fd = os::open_no_link(files.artefact.at());
-  if (!fd) throw OsError("open", files.artefact.path().string(), fd.error);
+  if (!fd) store::fail(files.artefact, "open", fd.error);
   const auto facts = os::facts_of(fd.value.get());
   const int error =
       facts ? os::set_permissions(fd.value.get(), (facts.value.permissions & 0700U) | files.artefact.folder.readers())
             : facts.error;
-  if (error != 0) throw OsError("set the mode of", files.artefact.path().string(), error);
+  if (error != 0) store::fail(files.artefact, "set the mode of", error);
   if (boot.empty()) store::flush_artefact(fd.value, files.artefact);
   return std::move(fd.value);
 }
@@ -121,7 +121,7 @@ os::Fd open_built(const Files& files, const std::string& boot) {
 About about_of(const os::Fd& fd, const Files& files, const std::string& key, const BuildOptions& options,
                const FileIdentity& source, const std::string& boot) {
   const auto facts = os::facts_of(fd.get());
-  if (!facts) throw OsError("get the attributes of", files.artefact.path().string(), facts.error);
+  if (!facts) store::fail(files.artefact, "get the attributes of", facts.error);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return {.key = key,
           .bytes = facts.value.size,
@@ -145,7 +145,7 @@ Artefact publish(const Files& files, const std::string& key, const BuildOptions&
     store::record_use(files);
     return opened(store::described(about, files), std::move(fd));
   }
-  throw OsError("build", files.artefact.path().string(), ESTALE, "the file was changed repeatedly during publication");
+  store::fail(files.artefact, "build", ESTALE, "the file was changed repeatedly during publication");
 }
 
 // Under the claim. Whatever happens, what is left is whole or nothing.
@@ -157,8 +157,7 @@ Artefact build_and_publish(const Claim& claim, const Files& files, const std::st
   try {
     build(files.artefact.path());
     if (claim.is_inherited())
-      throw OsError("build", files.artefact.path().string(), ECHILD,
-                    "this process was forked during the build of its parent");
+      store::fail(files.artefact, "build", ECHILD, "this process was forked during the build of its parent");
     return publish(files, key, options, source);
   } catch (...) {
     if (claim.is_inherited()) throw;
@@ -168,7 +167,7 @@ Artefact build_and_publish(const Claim& claim, const Files& files, const std::st
   }
 }
 
-// Of a builder that was killed between its last two steps.
+// Removes the claim of a builder that was killed between its last two steps.
 void remove_stale_claim(const Files& files, const std::string& key) {
   if (os::facts_of_entry(files.claim.at())) (void)Claim::take(files.claim, key);
 }
@@ -244,7 +243,7 @@ Artefact Store::get_or_build(const std::string& key, const Build& build, const B
       return attached(std::move(*found), patience);
     }
     if (Claim::is_ours(files.claim))
-      throw OsError("build", files.artefact.path().string(), EDEADLK, "recursive build of key '" + key + "'");
+      store::fail(files.artefact, "build", EDEADLK, "recursive build of key '" + key + "'");
     if (const auto claim = Claim::take(files.claim, key)) {
       if (auto found = attach(files, key)) return attached(std::move(*found), patience);
       const double waited = patience.waited() ? patience.seconds() : 0;

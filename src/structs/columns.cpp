@@ -65,8 +65,7 @@ struct Branch {
 class Gatherer {
  public:
   void gather(const Type& type, const Places& places, const Branch& branch) {
-    if (branch.depth > deepest)
-      reject(FormatError::too_costly, "'" + branch.path + "': types within types, deeper than 32");
+    expect_depth(branch.depth, branch.path);
     switch (type.form) {
       case Form::record: return record(type, places, branch);
       case Form::sequence: return sequence(type, places, branch);

@@ -70,7 +70,7 @@ std::uint64_t Expectation::read_number(const std::string& name, std::uint64_t in
 }
 
 void Expectation::expect(const Type& type, const void* object, const std::string& path, Rows rows, int depth) {
-  if (depth > deepest) reject(FormatError::too_costly, "'" + path + "': types within types, deeper than 32");
+  expect_depth(depth, path);
   if (is_leaf(type)) return expect_leaf(type, path, rows);
   if (type.form != Form::record) return expect_elements(type, path, rows, depth);
   for (const auto& field : fields_in(type, object))

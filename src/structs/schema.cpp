@@ -12,7 +12,7 @@ using structs::Form;
 using structs::Type;
 
 void list(const Type& type, const void* object, const std::string& path, int depth, std::vector<SchemaField>& fields) {
-  if (depth > structs::deepest) reject(FormatError::too_costly, "'" + path + "': types within types, deeper than 32");
+  structs::expect_depth(depth, path);
   if (structs::is_leaf(type)) {
     fields.push_back({structs::named(path), structs::type_text(type)});
   } else if (type.form == Form::record) {

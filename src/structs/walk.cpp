@@ -147,6 +147,10 @@ DType dtype_of(const Type& fixed) {
   return fixed.form == Form::number ? fixed.dtype : DType::u8;
 }
 
+void expect_depth(int depth, const std::string& path) {
+  if (depth > deepest) reject(FormatError::too_costly, "'", path, "': types nested more than ", deepest, " deep");
+}
+
 std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path) {
   const auto product = checked_size(std::array{a, b}, 1);
   if (!product) reject(FormatError::out_of_bounds, "'" + path + "': the number of values exceeds 64 bits");

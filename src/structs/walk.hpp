@@ -32,10 +32,13 @@ std::string of_elements(const std::string& path, const Type& container);   // su
 // True for the path itself and for its fields: rank.blocks and rank are within rank; ranks is not.
 bool is_within(std::string_view path, std::string_view part) noexcept;
 
-// Of a leaf: the type as it stands in the schema, and the shape of one value.
+// The type of a leaf as it stands in the schema, and the shape of one value.
 std::string type_text(const Type& type);
 std::vector<std::uint64_t> extents_of(const Type& fixed);
 DType dtype_of(const Type& fixed);
+
+// Throws FormatError where types are nested more than `deepest` deep.
+void expect_depth(int depth, const std::string& path);
 
 // a * b; throws FormatError where that is more than 2^64.
 std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path);

@@ -52,7 +52,7 @@ void unpin(const Mapping& mapping, Ranges ranges = everything);
 // memory are read one by one: call `warm` before. Uses the CUDA context of this thread, else that of the first device.
 // Throws OsError: ENODEV without GPU or driver, EOPNOTSUPP if they cannot register read-only memory, EINVAL for private
 // pages, EBUSY if pages are registered already. `only_tried`: EOPNOTSUPP too for files of file systems with which it
-// was not tried; a driver is said to wait without end for pages of xfs.
+// was not tried; some drivers reportedly hang on pages of xfs.
 void register_with_cuda(const Mapping& mapping, Ranges ranges = everything, bool only_tried = false);
 
 }  // namespace onecopy

@@ -57,7 +57,7 @@ class HashIndex {
   static constexpr std::string_view seeded_tensor = "records.0.index.seeded";  // one line more: the seed's
   static constexpr std::size_t words_in_line = 8;
 
-  // Keeps the file open. Throws FormatError: it holds no dict, or has no index of whole lines.
+  // Keeps the file open. Throws FormatError: a list instead of a dict, or no index of whole lines.
   static HashIndex of(RecordFile file);
 
   // The row of a key. Throws FormatError where a damaged index points outside the rows.

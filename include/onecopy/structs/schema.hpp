@@ -53,7 +53,7 @@ std::string to_string(const Schema& schema);
 namespace structs {
 
 inline constexpr std::string_view root_path = "value";  // the path of a saved value without fields
-inline constexpr int deepest = 32;                      // types within types
+inline constexpr int deepest = 32;                      // types nested in each other
 
 // Characters one after the other, for building and for hashing.
 template <class Sink>
@@ -83,7 +83,7 @@ constexpr void write_extent(Sink& sink, const Type& type) {
   }
 }
 
-// Of a leaf. Extents stand as in a C declaration: F64[2][3].
+// The type of a leaf, with extents as in a C declaration: F64[2][3].
 template <class Sink>
 constexpr void write_type(Sink& sink, const Type& type) {
   if (type.form == Form::number) return write_text(sink, to_string(type.dtype));
@@ -165,7 +165,7 @@ Schema schema_of(const Type& type, const void* value, const std::string& path = 
 
 }  // namespace structs
 
-// Of a value, or of a default one.
+// The schema of a value, or of a default one.
 template <class T>
 Schema schema(const T& value) {
   return structs::schema_of(structs::type_of<T>, &value);

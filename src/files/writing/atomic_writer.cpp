@@ -23,8 +23,7 @@ class AtomicWriter::State final : public FileWriter::State {
     target.sweep();
     file = target.create();
     if (options.permissions != 0) (void)os::set_permissions(file.fd.get(), options.permissions);
-    const auto system = os::file_system_of(file.fd.get());
-    if (system && system.value.storage == os::Storage::memory) expect_space_in_memory();
+    if (is_in_memory(file.fd.get())) expect_space_in_memory();
     const int error = reserve(file.fd.get(), size, size);
     if (error != 0 && error != EOPNOTSUPP) {
       const auto free = os::free_space(file.fd.get());
@@ -89,7 +88,7 @@ class AtomicWriter::State final : public FileWriter::State {
     return options.permissions != 0 ? options.permissions : os::permissions_of_new_files();
   }
 
-  // For good: after a failed write or flush the kernel would let the next one succeed, without what was lost.
+  // Permanently: after a failed write or flush, the kernel would let the next one succeed without the lost bytes.
   void abandon() noexcept {
     if (process == os::process_id()) target.remove(file);  // a forked child has no part in it
     file = {};

@@ -19,11 +19,6 @@ int reserve_if_possible(int fd, std::uint64_t size, std::uint64_t at_once) noexc
   return error == EOPNOTSUPP ? 0 : error;
 }
 
-bool is_in_memory(int fd) noexcept {
-  const auto system = os::file_system_of(fd);
-  return system && system.value.storage == os::Storage::memory;
-}
-
 }  // namespace
 
 class MemoryFileWriter::State final : public FileWriter::State {

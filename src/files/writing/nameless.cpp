@@ -28,6 +28,11 @@ os::Result<os::Fd> create_nameless(const std::string& folder) {
   return opened ? create_nameless(opened.value.get()) : os::Result<os::Fd>{{}, opened.error};
 }
 
+bool is_in_memory(int fd) noexcept {
+  const auto system = os::file_system_of(fd);
+  return system && system.value.storage == os::Storage::memory;
+}
+
 int end_writing(os::Fd& memory, bool sealable) {
   if (const int error = sealable ? os::seal(memory.get()) : 0; error != 0) return error;
   if (auto reader = os::reopen_read(memory.get())) memory = std::move(reader.value);

@@ -13,6 +13,9 @@ namespace onecopy {
 os::Result<os::Fd> create_nameless(int folder);
 os::Result<os::Fd> create_nameless(const std::string& folder);
 
+// Whether the file system of an open file has no disk.
+bool is_in_memory(int fd) noexcept;
+
 // Seals a file where that is possible, and exchanges the descriptor for one that cannot write: kernels before 6.7
 // refuse to map what is sealed through another one. Returns errno.
 int end_writing(os::Fd& memory, bool sealable);
@@ -22,7 +25,7 @@ int end_writing(os::Fd& memory, bool sealable);
 // programs meanwhile. EOPNOTSUPP: the file system cannot promise space, and a later write may fail.
 int reserve(int fd, std::uint64_t size, std::uint64_t at_once) noexcept;
 
-// Of memory, where a call takes as long as writing zeros does.
+// The `at_once` of memory, where a call takes as long as writing zeros does.
 constexpr std::uint64_t reserved_at_once = std::uint64_t{16} << 20U;
 
 }  // namespace onecopy

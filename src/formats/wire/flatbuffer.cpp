@@ -52,7 +52,7 @@ Buffer::Found Buffer::vector_at(std::uint64_t at, unsigned element) const {
   const auto count = number_at<std::uint32_t>(at);
   const std::uint64_t begin = at + offset_bytes;  // in bounds, as the count was
   if (!in_bounds(bytes_.size(), begin, std::uint64_t{count} * element))
-    fail(FormatError::truncated, at, "a vector is said to have ", count, " elements of ", element, " bytes, but ",
+    fail(FormatError::truncated, at, "a vector would have ", count, " elements of ", element, " bytes, but ",
          bytes_.size() - begin, " bytes are left");
   if (count != 0 && begin % element != 0)
     fail(FormatError::malformed, at, "a vector's elements of ", element, " bytes are not aligned");
@@ -88,10 +88,10 @@ Table::Table(Buffer& buffer, std::uint64_t at, int depth) : buffer_(&buffer), at
   vtable_ = static_cast<std::uint64_t>(static_cast<std::int64_t>(at) - back);
   vtable_size_ = buffer.number_at<std::uint16_t>(vtable_);
   if (vtable_size_ < vtable_head || vtable_size_ % 2 != 0 || !in_bounds(size, vtable_, vtable_size_))
-    Buffer::fail(FormatError::out_of_bounds, vtable_, "a vtable is said to have ", vtable_size_, " bytes");
+    Buffer::fail(FormatError::out_of_bounds, vtable_, "a vtable would have ", vtable_size_, " bytes");
   size_ = buffer.number_at<std::uint16_t>(vtable_ + 2);
   if (size_ < offset_bytes || !in_bounds(size, at, size_))
-    Buffer::fail(FormatError::out_of_bounds, at, "a table is said to have ", size_, " bytes");
+    Buffer::fail(FormatError::out_of_bounds, at, "a table would have ", size_, " bytes");
 }
 
 std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {

@@ -25,7 +25,7 @@ constexpr unsigned most_passes = 3;
 std::atomic<void*> passed_address{nullptr};
 std::atomic<unsigned> passes{0};
 
-// Of a page that cannot be read: the file is shorter, its device fails, or the memory is damaged. An access that is not
+// Whether a page cannot be read: the file is shorter, its device fails, or the memory is damaged. An access that is not
 // aligned (BUS_ADRALN) raises the same signal, and has nothing to do with the page.
 bool is_lost_page(const siginfo_t& info) noexcept {
   switch (info.si_code) {
@@ -40,7 +40,7 @@ bool is_lost_page(const siginfo_t& info) noexcept {
   }
 }
 
-// Of a touch that repeats, by the CPU or the kernel, and not sent by a program.
+// Whether the CPU or the kernel raised the signal for a touch, which repeats, and no program sent it.
 bool is_fault(const siginfo_t& info) noexcept { return is_lost_page(info) || info.si_code == BUS_ADRALN; }
 
 // Sent by raise() in this process, and not by another, nor by kill().

@@ -31,7 +31,7 @@ FixedValues::FixedValues(BuildSpace& space, std::size_t size, const std::string&
 
 void FixedValues::finish_value() const {
   const bool whole = std::ranges::all_of(columns_, [this](const auto& column) { return column->length() == length(); });
-  if (!whole) reject(FormatError::inconsistent, path_ + ": a tuple without one value in each place");
+  if (!whole) reject(FormatError::inconsistent, path_ + ": a tuple with missing elements");
 }
 
 void FixedValues::fill(std::uint64_t count) {

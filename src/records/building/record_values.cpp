@@ -30,7 +30,8 @@ bool RecordValues::may_begin(const BuildSpace& space, const std::string& path, s
   return keys.size() <= most_fields && space.has_space_for(bytes);
 }
 
-// Of a dict with these fields and further keys: their columns, and the nulls of all columns that lack a value.
+// The bytes of a dict with these fields and further keys: their columns, and the nulls of all columns that lack a
+// value.
 std::uint64_t RecordValues::bytes_of_next(const Shape& shape, std::span<const std::string_view> added) const {
   std::uint64_t bytes = (shape.size() + added.size()) * BuildSpace::bytes_of_field;
   for (const auto key : added) {

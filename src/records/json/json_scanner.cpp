@@ -144,8 +144,8 @@ const char* JsonScanner::line_end(const char* last) const noexcept {
 void JsonScanner::check_time() {
   check_at_ = position() + check_bytes;
   const auto now = std::chrono::steady_clock::now();
-  if (!progress_ || now - told_ < check_every) return;
-  told_ = now;
+  if (!progress_ || now - reported_ < check_every) return;
+  reported_ = now;
   progress_(position());
 }
 

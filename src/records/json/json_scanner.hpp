@@ -97,7 +97,7 @@ class JsonScanner {
     end_ = last;
   }
 
-  // Of text: valid until forget().
+  // The text of a value; valid until forget().
   std::string_view text_of(const JsonValue& value) const noexcept {
     if (value.kind == JsonValue::Kind::unescaped) return std::string_view(unescaped_).substr(value.place, value.size);
     return {value.text, value.size};
@@ -158,7 +158,7 @@ class JsonScanner {
 
   Progress progress_;
   std::uint64_t check_at_ = 0;
-  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point reported_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace onecopy::records
