@@ -115,7 +115,7 @@ def an_image_decoded_at_once(path: Path, folder: Path) -> object:
 
 def writes_to_all(path: Path, folder: Path) -> None:
     with oc.open(path, private=True) as file:
-        assert f"bytes end the process (limited by the control group {container().limited_by})" in file.mode_reason  # type: ignore[union-attr]
+        assert f"bytes ends the process (limited by the control group {container().limited_by})" in file.mode_reason  # type: ignore[union-attr]
         expect_memory(sum(entry.nbytes for entry in file.entries), "write to", str(path))
 
 
