@@ -30,6 +30,22 @@ FormatError::FormatError(Kind kind, const std::string& message, std::optional<st
 FormatError::FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset, std::string found)
     : std::runtime_error(message), found_(std::move(found)), offset_(offset), kind_(kind) {}
 
+void Part::append_to(std::string& message) const {
+  switch (kind_) {
+    case Kind::text: message += text_; break;
+    case Kind::number: message += std::to_string(number_); break;
+    case Kind::with_sign: message += std::to_string(static_cast<std::int64_t>(number_)); break;
+  }
+}
+
+std::string concat(std::initializer_list<Part> parts) {
+  std::string message;
+  for (const Part& part : parts) part.append_to(message);
+  return message;
+}
+
+void reject(FormatError::Kind kind, std::initializer_list<Part> parts) { throw FormatError(kind, concat(parts)); }
+
 FormatError FormatError::with_path(std::string path) const {
   FormatError error(kind_, std::move(path), what(), offset_);
   error.found_ = found_;

@@ -4,7 +4,9 @@
 // path and the reason. `DataLost` and `FileChanged` are `OsError`s: the file was correct when it was opened.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -97,24 +99,42 @@ class FormatError : public std::runtime_error {
 
 std::string_view to_string(FormatError::Kind kind) noexcept;  // "truncated"
 
+// A part of a message: a text, which must outlive it, or a number. Not a template, so that hundreds of calls stay
+// small.
+class Part {
+ public:
+  Part(const char* text) : text_(text) {}                // NOLINT(google-explicit-constructor)
+  Part(std::string_view text) : text_(text) {}           // NOLINT(google-explicit-constructor)
+  Part(const std::string& text) : text_(text) {}         // NOLINT(google-explicit-constructor)
+  Part(const char& character) : text_(&character, 1) {}  // NOLINT(google-explicit-constructor)
+  template <std::integral Number>
+  Part(Number number)  // NOLINT(google-explicit-constructor)
+      : number_(static_cast<std::uint64_t>(number)), kind_(std::is_signed_v<Number> ? Kind::with_sign : Kind::number) {}
+
+  void append_to(std::string& message) const;
+
+ private:
+  enum class Kind : std::uint8_t { text, number, with_sign };
+
+  std::string_view text_;
+  std::uint64_t number_ = 0;
+  Kind kind_ = Kind::text;
+};
+
 // The parts one after the other, numbers as decimals: for messages.
+std::string concat(std::initializer_list<Part> parts);
+
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::string text;
-  const auto append = [&text]<class Part>(const Part& part) {
-    if constexpr (std::is_arithmetic_v<Part> && !std::is_same_v<Part, char>)
-      text += std::to_string(part);
-    else
-      text += part;
-  };
-  (append(parts), ...);
-  return text;
+  return concat({Part(parts)...});
 }
 
 // Throws a FormatError with the message concat(parts...).
+[[noreturn]] void reject(FormatError::Kind kind, std::initializer_list<Part> parts);
+
 template <class... Parts>
 [[noreturn]] void reject(FormatError::Kind kind, const Parts&... parts) {
-  throw FormatError(kind, concat(parts...));
+  reject(kind, {Part(parts)...});
 }
 
 // There is nothing to verify against: the file carries no checksums, or only checksums that cannot be trusted.

@@ -34,7 +34,8 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "a part of a file is no file of arra
   CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.length = 8}), doctest::Contains("name a part of it"), OsError);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "the index of a sharded model is opened for callers that ask for it, and refused for others") {
+TEST_CASE_FIXTURE(testing::InScratchFolder,
+                  "the index of a sharded model is opened for callers that ask for it, and refused for others") {
   const auto path = folder / "model.safetensors.index.json";
   std::ofstream(path) << R"(  {"weight_map": {"a": "model-00001.safetensors", "b": "model-00002.safetensors"}})";
   const auto index = ArrayFile::open(path, {}, ShardIndex::accept);
