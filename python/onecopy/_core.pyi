@@ -10,7 +10,7 @@ import numpy
 from numpy.typing import NDArray
 
 def version() -> str:
-    """Tell the version that this was built from."""
+    """Return the version that this was built from."""
 
 def crc32c(data: object) -> int:
     """Return the CRC-32C of the bytes of a buffer."""

@@ -30,7 +30,7 @@ FormatError::FormatError(Kind kind, const std::string& message, std::optional<st
 FormatError::FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset, std::string found)
     : std::runtime_error(message), found_(std::move(found)), offset_(offset), kind_(kind) {}
 
-void Part::append_to(std::string& message) const {
+void MessagePart::append_to(std::string& message) const {
   switch (kind_) {
     case Kind::text: message += text_; break;
     case Kind::number: message += std::to_string(number_); break;
@@ -38,13 +38,15 @@ void Part::append_to(std::string& message) const {
   }
 }
 
-std::string concat(std::initializer_list<Part> parts) {
+std::string concat(std::initializer_list<MessagePart> parts) {
   std::string message;
-  for (const Part& part : parts) part.append_to(message);
+  for (const MessagePart& part : parts) part.append_to(message);
   return message;
 }
 
-void reject(FormatError::Kind kind, std::initializer_list<Part> parts) { throw FormatError(kind, concat(parts)); }
+void reject(FormatError::Kind kind, std::initializer_list<MessagePart> parts) {
+  throw FormatError(kind, concat(parts));
+}
 
 FormatError FormatError::with_path(std::string path) const {
   FormatError error(kind_, std::move(path), what(), offset_);

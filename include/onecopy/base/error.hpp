@@ -101,14 +101,14 @@ std::string_view to_string(FormatError::Kind kind) noexcept;  // "truncated"
 
 // A part of a message: a text, which must outlive it, or a number. Not a template, so that hundreds of calls stay
 // small.
-class Part {
+class MessagePart {
  public:
-  Part(const char* text) : text_(text) {}                // NOLINT(google-explicit-constructor)
-  Part(std::string_view text) : text_(text) {}           // NOLINT(google-explicit-constructor)
-  Part(const std::string& text) : text_(text) {}         // NOLINT(google-explicit-constructor)
-  Part(const char& character) : text_(&character, 1) {}  // NOLINT(google-explicit-constructor)
+  MessagePart(const char* text) : text_(text) {}                // NOLINT(google-explicit-constructor)
+  MessagePart(std::string_view text) : text_(text) {}           // NOLINT(google-explicit-constructor)
+  MessagePart(const std::string& text) : text_(text) {}         // NOLINT(google-explicit-constructor)
+  MessagePart(const char& character) : text_(&character, 1) {}  // NOLINT(google-explicit-constructor)
   template <std::integral Number>
-  Part(Number number)  // NOLINT(google-explicit-constructor)
+  MessagePart(Number number)  // NOLINT(google-explicit-constructor)
       : number_(static_cast<std::uint64_t>(number)), kind_(std::is_signed_v<Number> ? Kind::with_sign : Kind::number) {}
 
   void append_to(std::string& message) const;
@@ -122,19 +122,19 @@ class Part {
 };
 
 // The parts one after the other, numbers as decimals: for messages.
-std::string concat(std::initializer_list<Part> parts);
+std::string concat(std::initializer_list<MessagePart> parts);
 
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  return concat({Part(parts)...});
+  return concat({MessagePart(parts)...});
 }
 
 // Throws a FormatError with the message concat(parts...).
-[[noreturn]] void reject(FormatError::Kind kind, std::initializer_list<Part> parts);
+[[noreturn]] void reject(FormatError::Kind kind, std::initializer_list<MessagePart> parts);
 
 template <class... Parts>
 [[noreturn]] void reject(FormatError::Kind kind, const Parts&... parts) {
-  reject(kind, {Part(parts)...});
+  reject(kind, {MessagePart(parts)...});
 }
 
 // There is nothing to verify against: the file carries no checksums, or only checksums that cannot be trusted.
