@@ -52,15 +52,6 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
-// For TEST_CASE_FIXTURE: a folder, and a path in it.
-struct InScratchFolder {
-  const ScratchFolder folder;
-};
-
-struct AtScratchPath : InScratchFolder {
-  const std::filesystem::path path = folder / "file.oc";
-};
-
 inline std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed = 1) {
   std::mt19937_64 random(seed);
   std::vector<std::byte> bytes(size);
@@ -84,3 +75,16 @@ inline std::vector<std::byte> read_file(const std::filesystem::path& path) {
 }
 
 }  // namespace onecopy::testing
+
+namespace onecopy {
+
+// For TEST_CASE_FIXTURE: a folder, and a path in it.
+struct InFolder {
+  const testing::ScratchFolder folder;
+};
+
+struct AtPath : InFolder {
+  const std::filesystem::path path = folder / "file.oc";
+};
+
+}  // namespace onecopy

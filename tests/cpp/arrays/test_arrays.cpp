@@ -1,15 +1,11 @@
-#include <doctest/doctest.h>
-
-#include <array>
-#include <fstream>
-
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/base/error.hpp"
+#include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
-TEST_CASE_FIXTURE(testing::InScratchFolder, "a writer that got too little or too much leaves the old file") {
+TEST_CASE_FIXTURE(InFolder, "a writer that got too little or too much leaves the old file") {
   const auto bytes = testing::random_bytes(100);
   save(folder / "file", std::array{NamedArray{{"old", DType::i16, {50}}, bytes}});
   const auto before = testing::read_file(folder / "file");
@@ -26,7 +22,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "a writer that got too little or too
   CHECK(folder.file_count() == 1);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "a part of a file is no file of arrays") {
+TEST_CASE_FIXTURE(InFolder, "a part of a file is no file of arrays") {
   const auto path = folder.path() / "a.safetensors";
   save(path, {});
   CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.offset = 8, .length = {}}), doctest::Contains("name a part of it"),
@@ -34,7 +30,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "a part of a file is no file of arra
   CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.length = 8}), doctest::Contains("name a part of it"), OsError);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
+TEST_CASE_FIXTURE(InFolder,
                   "the index of a sharded model is opened for callers that ask for it, and refused for others") {
   const auto path = folder / "model.safetensors.index.json";
   std::ofstream(path) << R"(  {"weight_map": {"a": "model-00001.safetensors", "b": "model-00002.safetensors"}})";
@@ -53,7 +49,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   CHECK_THROWS_AS((void)ArrayFile::open(path, {}, ShardIndex::accept), FormatError);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "rows are the part of an array that a rank takes") {
+TEST_CASE_FIXTURE(InFolder, "rows are the part of an array that a rank takes") {
   const auto data = testing::random_bytes(6 * 20);
   const auto packed = testing::random_bytes(3);
   const std::array arrays{NamedArray{{"w", DType::i32, {6, 5}}, data}, NamedArray{{"p", DType::f4, {2, 3}}, packed},

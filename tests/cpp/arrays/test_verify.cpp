@@ -38,7 +38,7 @@ TEST_CASE("empty lists of ranges and of names are no bytes") {
   CHECK(verify(file).bytes == file.mapping()->bytes().size() - file.index().data_offset());
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "a file without data verifies by its header alone") {
+TEST_CASE_FIXTURE(InFolder, "a file without data verifies by its header alone") {
   save(folder / "file", {});
   CHECK(verify(ArrayFile::open(folder / "file")).bytes == 0);
 }

@@ -20,7 +20,7 @@ void write_file(const std::filesystem::path& path, Bytes content) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "what is written in pieces of any size comes back whole") {
+TEST_CASE_FIXTURE(InFolder, "what is written in pieces of any size comes back whole") {
   const auto content = testing::random_bytes((std::size_t{40} << 20U) + 17);
   AtomicWriter writer(folder / "target", content.size());
   testing::write_in_pieces(writer, content);
@@ -29,8 +29,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "what is written in pieces of any si
   CHECK(folder.file_count() == 1);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "overwriting reaches bytes on the disk, bytes still held, and both at once") {
+TEST_CASE_FIXTURE(InFolder, "overwriting reaches bytes on the disk, bytes still held, and both at once") {
   constexpr std::size_t piece = std::size_t{2} << 20U;
   std::vector<std::byte> content(piece + 1000);
   AtomicWriter writer(folder / "target", content.size());
@@ -40,14 +39,14 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   CHECK(testing::read_file(folder / "target") == content);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "commit refuses a size that was not announced") {
+TEST_CASE_FIXTURE(InFolder, "commit refuses a size that was not announced") {
   AtomicWriter writer(folder / "target", 200);
   writer.write(testing::random_bytes(100));
   CHECK_THROWS_AS(writer.commit(), OsError);
   CHECK(!std::filesystem::exists(folder / "target"));
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "after a write that failed no commit succeeds") {
+TEST_CASE_FIXTURE(InFolder, "after a write that failed no commit succeeds") {
   const auto content = testing::random_bytes(std::size_t{17} << 20U);
   const auto before = ::signal(SIGXFSZ, SIG_IGN);
   rlimit unlimited{};
@@ -66,8 +65,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "after a write that failed no commit
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "hidden files of dead writers are swept, those of the living and of others stay") {
+TEST_CASE_FIXTURE(InFolder, "hidden files of dead writers are swept, those of the living and of others stay") {
   write_file(folder / "target", testing::random_bytes(10));
   // What a writer without O_TMPFILE leaves when it is killed; the prefix is the one of this target.
   const pid_t child = ::fork();

@@ -20,7 +20,7 @@ std::optional<std::uint64_t> lost_from() {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
+TEST_CASE_FIXTURE(InFolder,
                   "pages behind the end of a truncated file are zeros, reported until it is closed, and once after") {
   const std::vector<std::byte> content(size, std::byte{0xFF});
   const auto path = folder.write("data", content);
@@ -62,7 +62,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   CHECK(lost_from() == whole_pages);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "mappings come and go in many threads while pages are lost") {
+TEST_CASE_FIXTURE(InFolder, "mappings come and go in many threads while pages are lost") {
   guard();
   std::atomic<int> right = 0;
   std::vector<std::jthread> threads;
@@ -85,7 +85,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "mappings come and go in many thread
   CHECK_FALSE(lost_from());
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "a private copy loses nothing") {
+TEST_CASE_FIXTURE(InFolder, "a private copy loses nothing") {
   const auto path = folder.write("data", std::vector<std::byte>(size, std::byte{1}));
   MappingOptions options;
   options.mode = Mode::copy;

@@ -77,8 +77,7 @@ TEST_CASE("congruent_after is the first address with the offset's place in 2 MiB
   }
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "any range of a file shows the file's bytes, at every page size, mapped and copied") {
+TEST_CASE_FIXTURE(InFolder, "any range of a file shows the file's bytes, at every page size, mapped and copied") {
   const auto content = testing::random_bytes(300'001);
   const auto path = folder.write("data", content);
   std::mt19937_64 random(5);
@@ -96,7 +95,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   }
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "64 bytes after the end can be read, wherever the end lies in its page") {
+TEST_CASE_FIXTURE(InFolder, "64 bytes after the end can be read, wherever the end lies in its page") {
   for (const std::size_t page : testing::possible_pages()) {
     const testing::PretendPages pretend(page);
     for (const std::size_t size :
@@ -111,7 +110,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "64 bytes after the end can be read,
   }
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "a moved mapping keeps its address, and the old one has nothing") {
+TEST_CASE_FIXTURE(InFolder, "a moved mapping keeps its address, and the old one has nothing") {
   const auto content = testing::random_bytes(9000);
   auto first = Mapping::open(folder.write("a", content));
   const auto* address = first.bytes().data();
@@ -122,8 +121,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "a moved mapping keeps its address, 
   CHECK(second.bytes().size() == 10);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "a reader leaves in the page cache what was asked for" * testing::linux_only()) {
+TEST_CASE_FIXTURE(InFolder, "a reader leaves in the page cache what was asked for" * testing::linux_only()) {
   const auto content = testing::random_bytes(std::size_t{16} << 20U);
   const auto fd = os::open_read(folder.write("data", content).string());
   const auto facts = [&] { return os::cached_in_file(fd.value.get(), {0, content.size()}); };

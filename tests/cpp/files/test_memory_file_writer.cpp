@@ -32,8 +32,7 @@ int error_of_size(std::uint64_t size) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "in a folder it is a file without a name there, that goes with its last descriptor") {
+TEST_CASE_FIXTURE(InFolder, "in a folder it is a file without a name there, that goes with its last descriptor") {
   const std::string content(100'000, 'x');
   MemoryFileWriter writer("content", content.size(), folder.path());
   writer.write(std::as_bytes(std::span(content)));

@@ -5,8 +5,7 @@
 
 namespace onecopy {
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "pieces of any size are read back in any order, from memory, from the file and from both") {
+TEST_CASE_FIXTURE(InFolder, "pieces of any size are read back in any order, from memory, from the file and from both") {
   std::filesystem::path place = folder.path();
   SUBCASE("in a folder") {}
   SUBCASE("in memory") { place.clear(); }

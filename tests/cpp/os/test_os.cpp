@@ -15,7 +15,7 @@
 
 namespace onecopy::os {
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "reading stops at the end of the file and says how much there was") {
+TEST_CASE_FIXTURE(InFolder, "reading stops at the end of the file and says how much there was") {
   const auto path = folder.write("data", testing::random_bytes(100));
   const auto fd = open_read(path.string());
   REQUIRE(fd);
@@ -25,7 +25,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "reading stops at the end of the fil
   CHECK(read_at(fd.value.get(), into, 1'000'000).value == 0);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "a missing file, a folder and a FIFO are distinguished without waiting") {
+TEST_CASE_FIXTURE(InFolder, "a missing file, a folder and a FIFO are distinguished without waiting") {
   CHECK(open_read((folder / "missing").string()).error == ENOENT);
   CHECK(facts_of(folder.path().string()).value.kind == FileKind::folder);
   const auto fifo = (folder / "fifo").string();
@@ -35,8 +35,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "a missing file, a folder and a FIFO
   CHECK(facts_of(fd.value.get()).value.kind == FileKind::other);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "a claim is of the open file: the same process is refused through another, and can ask") {
+TEST_CASE_FIXTURE(InFolder, "a claim is of the open file: the same process is refused through another, and can ask") {
   const auto path = (folder / "claim").string();
   auto first = open_or_create(path);
   const auto second = open_existing(path);
@@ -53,7 +52,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   CHECK(try_claim(second.value.get()) == 0);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "functions that do not follow a symbolic link report it") {
+TEST_CASE_FIXTURE(InFolder, "functions that do not follow a symbolic link report it") {
   folder.write("file", testing::random_bytes(3));
   std::filesystem::create_symlink("file", folder / "link");
   const auto link = (folder / "link").string();
@@ -71,7 +70,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "functions that do not follow a symb
   CHECK(facts_of((folder / "shared").string()).value.permissions == 0750);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "a lock is released by the death of its owner") {
+TEST_CASE_FIXTURE(InFolder, "a lock is released by the death of its owner") {
   const auto path = folder.write("lock", testing::random_bytes(1)).string();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -95,7 +94,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "a lock is released by the death of 
   CHECK(try_lock(fd.value.get()) == 0);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "moving a descriptor leaves one owner") {
+TEST_CASE_FIXTURE(InFolder, "moving a descriptor leaves one owner") {
   const auto path = folder.write("data", testing::random_bytes(1)).string();
   auto first = std::move(open_read(path).value);
   const int number = first.get();
@@ -106,8 +105,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "moving a descriptor leaves one owne
   CHECK(::fcntl(number, F_GETFD) == -1);  // closed by the assignment
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "a small text file is read whole, a large one up to 8 KiB, and a missing one is empty") {
+TEST_CASE_FIXTURE(InFolder, "a small text file is read whole, a large one up to 8 KiB, and a missing one is empty") {
   const auto path = folder.write("data", testing::random_bytes(9000)).string();
   CHECK(read_text(path).size() == 8192);
   std::filesystem::resize_file(path, 5);
@@ -125,8 +123,7 @@ TEST_CASE("reserved addresses read as zeros and can be given back in parts") {
   unmap(reserved.value + page_size(), 3 * page_size());
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "what is written through a shared mapping is in the file, and its time can be put back") {
+TEST_CASE_FIXTURE(InFolder, "what is written through a shared mapping is in the file, and its time can be put back") {
   const auto fd = open_or_create((folder / "data").string());
   REQUIRE(fd);
   const std::size_t size = 2 * page_size();

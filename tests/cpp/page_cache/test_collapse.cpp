@@ -67,8 +67,7 @@ TEST_CASE("only whole 2 MiB of the file are collapsed") {
   CHECK(none.reason == "there are no whole 2 MiB in it");
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "a file on a disk and a private copy can be asked as well, and keep their bytes") {
+TEST_CASE_FIXTURE(InFolder, "a file on a disk and a private copy can be asked as well, and keep their bytes") {
   const auto content = testing::random_bytes(size);
   const auto path = folder.write("data", content);
   for (const Mode mode : {Mode::map, Mode::copy}) {

@@ -48,7 +48,7 @@ TEST_CASE("what is too deep for any reader is not written") {
 }
 
 // With the sanitizers, a key that is read twice while it changes is a heap overrun in the sort.
-TEST_CASE_FIXTURE(testing::InScratchFolder, "keys of JSON that another thread changes give rows or an error") {
+TEST_CASE_FIXTURE(InFolder, "keys of JSON that another thread changes give rows or an error") {
   constexpr std::size_t count = 2000;
   std::string text = "[{";
   std::vector<std::size_t> places;
@@ -74,7 +74,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "keys of JSON that another thread ch
   writer.join();
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "dicts are maps where the types of records would not fit into a header") {
+TEST_CASE_FIXTURE(InFolder, "dicts are maps where the types of records would not fit into a header") {
   const std::string padding(200'000, 'k');
   Builder builder({.spool = folder.path()});
   for (int row = 0; row < 40; ++row) {
@@ -97,7 +97,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "dicts are maps where the types of r
   CHECK(builder.finish() < 300'000'000);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "dicts whose keys are data are no records") {
+TEST_CASE_FIXTURE(InFolder, "dicts whose keys are data are no records") {
   Builder builder({.spool = folder.path(), .container = "list", .metadata = {}});
   Column& rows = builder.rows();
   std::vector<std::string> names;

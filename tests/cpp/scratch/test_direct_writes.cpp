@@ -49,7 +49,7 @@ TEST_CASE("the whole pages of a range lie in it, and all bytes beside them are l
     }
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "nothing of what is written directly stays in memory") {
+TEST_CASE_FIXTURE(InFolder, "nothing of what is written directly stays in memory") {
   auto scratch = ScratchFile::create(4 * mib, {.folder = folder.path()});
   const auto content = testing::random_bytes(4 * mib);
   for (const std::uint64_t behind : {std::uint64_t{0}, std::uint64_t{64}}) {  // past the page cache, and through it

@@ -34,8 +34,7 @@ int error_of(const std::function<void()>& call) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "a scratch file is zeros that can be written, in a file that no folder shows") {
+TEST_CASE_FIXTURE(InFolder, "a scratch file is zeros that can be written, in a file that no folder shows") {
   auto scratch = scratch_in(folder, 100'000, {.name = "canvas"});
   CHECK(folder.file_count() == 0);
   CHECK(scratch.bytes().size() == 100'000);
@@ -55,7 +54,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "its space is reserved, and not where it is asked not to be") {
+TEST_CASE_FIXTURE(InFolder, "its space is reserved, and not where it is asked not to be") {
   const auto space_of = [](const ScratchFile& file) {
     struct stat status{};
     REQUIRE(::fstat(file.descriptor(), &status) == 0);
@@ -76,7 +75,7 @@ TEST_CASE("a folder on another machine is no place for scratch files") {
   CHECK(obstacle_of({os::Storage::remote, "nfs"}).find("nfs") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "sizes and ranges that cannot be are errors") {
+TEST_CASE_FIXTURE(InFolder, "sizes and ranges that cannot be are errors") {
   CHECK(error_of([&] { (void)scratch_in(folder, 1, {.head = 100}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch_in(folder, 1, {.max_resident = mib - 1}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch_in(folder, UINT64_MAX); }) == EFBIG);
@@ -93,7 +92,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "sizes and ranges that cannot be are
   CHECK(error_of([&] { (void)scratch.prefetch(std::array{ByteRange{0, 1001}}); }) == EINVAL);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "nothing at all can be a scratch file, but not be sealed") {
+TEST_CASE_FIXTURE(InFolder, "nothing at all can be a scratch file, but not be sealed") {
   auto scratch = scratch_in(folder, 0);
   CHECK(scratch.bytes().empty());
   scratch.copy_in(0, {});
@@ -103,7 +102,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "nothing at all can be a scratch fil
   CHECK(error_of([&] { (void)scratch.seal(); }) == EINVAL);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "rows of a block are put at their places") {
+TEST_CASE_FIXTURE(InFolder, "rows of a block are put at their places") {
   auto scratch = scratch_in(folder, 1000);
   const auto some = testing::random_bytes(30);
   scratch.copy_in(5, 100, 3, some);
@@ -119,8 +118,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder, "rows of a block are put at their pl
   CHECK(scratch.bytes()[409] == std::byte{0});
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "rows that are released one after the other leave nothing behind" * testing::linux_only()) {
+TEST_CASE_FIXTURE(InFolder, "rows that are released one after the other leave nothing behind" * testing::linux_only()) {
   constexpr std::uint64_t row = 300'000;
   auto scratch = scratch_in(folder, 128 * row, {.head = 2 * page});
   if (!scratch.memory().resident) SKIP_CASE("resident pages are not counted");
@@ -131,7 +129,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   CHECK(testing::same_bytes(scratch.bytes(), content));
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
+TEST_CASE_FIXTURE(InFolder,
                   "what is brought in keeps to the cap, together with what is there" * testing::linux_only()) {
   auto scratch = scratch_in(folder, 32 * mib, {.max_resident = 8 * mib});
   scratch.fill({0, 32 * mib}, std::byte{3});
@@ -144,7 +142,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   CHECK(std::ranges::all_of(scratch.bytes(), [](std::byte one) { return one == std::byte{3}; }));
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
+TEST_CASE_FIXTURE(InFolder,
                   "max_resident holds for what is written through the kernel, and for what was written past it before" *
                       testing::linux_only()) {
   constexpr std::uint64_t cap = 8 * mib;
@@ -184,9 +182,8 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   CHECK(testing::same_bytes(scratch.bytes(), content));
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "a sealed file is read-only for all: here, through its descriptor, and for raw writes" *
-                      testing::linux_only()) {
+TEST_CASE_FIXTURE(InFolder, "a sealed file is read-only for all: here, through its descriptor, and for raw writes" *
+                                testing::linux_only()) {
   auto scratch = scratch_in(folder, mib, {.head = page});
   const auto content = testing::random_bytes(mib);
   scratch.copy_in(0, content);
@@ -202,7 +199,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   CHECK(again.bytes().size() == mib);
 }
 
-TEST_CASE_FIXTURE(testing::AtScratchPath, "what is sealed becomes a file in place, whole, or not at all") {
+TEST_CASE_FIXTURE(AtPath, "what is sealed becomes a file in place, whole, or not at all") {
   auto scratch = scratch_in(folder, 10'000, {.head = page});
   const auto content = testing::random_bytes(10'000);
   const auto head = testing::random_bytes(page, 2);
@@ -230,7 +227,7 @@ TEST_CASE_FIXTURE(testing::AtScratchPath, "what is sealed becomes a file in plac
   }
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
+TEST_CASE_FIXTURE(InFolder,
                   "an array has whole pages before it, whatever their size, and becomes a file of arrays in place") {
   const ArraySpec spec{"data", DType::u8, {10'000}};
   const auto content = testing::random_bytes(10'000);
@@ -255,7 +252,7 @@ TEST_CASE_FIXTURE(testing::InScratchFolder,
   }
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "a matrix of values is its rows") {
+TEST_CASE_FIXTURE(InFolder, "a matrix of values is its rows") {
   Scratch<std::uint16_t> canvas({30, 40}, {.folder = folder.path()});
   for (std::size_t y = 0; y < canvas.rows(); ++y) std::ranges::fill(canvas.row(y), static_cast<std::uint16_t>(y));
   const std::vector<std::uint16_t> two(80, 500);

@@ -19,7 +19,7 @@ File file_in(const testing::ScratchFolder& folder, const std::string& name) {
   return {Folder::open(folder.path()), name};
 }
 
-struct WithClaim : testing::InScratchFolder {
+struct WithClaim : InFolder {
   const File file = file_in(folder, "a.claim");
 };
 
@@ -97,7 +97,7 @@ TEST_CASE_FIXTURE(WithClaim, "a thread that builds nothing reports no progress o
   CHECK(look_at_claim(file)->holder.bytes == 1000);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
+TEST_CASE_FIXTURE(InFolder,
                   "a folder is claimed by one at a time, without a file, and a forked child does not keep the claim") {
   const auto claimed = file_in(folder, "unused").folder;
   auto claim = Claim::take(claimed);
@@ -124,7 +124,7 @@ TEST_CASE_FIXTURE(WithClaim, "the claim of a process that was killed is stale, a
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder, "of a builder that was killed no claim is waited for") {
+TEST_CASE_FIXTURE(InFolder, "of a builder that was killed no claim is waited for") {
   const auto opened = Folder::open(folder.path());
   const std::string ours(digest_length, 'a');
   const std::string theirs(digest_length, 'b');

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct InStore : testing::InScratchFolder {
+struct InStore : InFolder {
   const Store store = Store::open(folder / "store");
 };
 

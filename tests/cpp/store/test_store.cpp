@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct InStore : testing::InScratchFolder {
+struct InStore : InFolder {
   const Store store = Store::open(folder / "store");
 };
 
@@ -86,8 +86,7 @@ TEST_CASE("of processes that ask for many keys at the same time, one builds each
   CHECK(fs::file_size(folder / "builds") == keys);
 }
 
-TEST_CASE_FIXTURE(testing::InScratchFolder,
-                  "a shared folder and what is built in it can be read by others and not written") {
+TEST_CASE_FIXTURE(InFolder, "a shared folder and what is built in it can be read by others and not written") {
   const StoreUsers shared{.owner = {}, .shared = true};
   const auto mode = [](const fs::path& path) { return static_cast<unsigned>(fs::status(path).permissions()) & 0777U; };
   fs::create_directory(folder / "store");

@@ -176,7 +176,7 @@ TEST_CASE("visit() may list members only, once, under names that paths can have"
   CHECK(refusal<3>().find("'x' twice") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder, "visit() lists the same fields for every element of a sequence") {
+TEST_CASE_FIXTURE(onecopy::InFolder, "visit() lists the same fields for every element of a sequence") {
   std::vector<Wrong<4>> elements(3);
   elements[2].number_ = 1;
   CHECK_THROWS_WITH_AS(onecopy::save(folder / "x", elements), doctest::Contains("'value[]'"), FormatError);
@@ -187,7 +187,7 @@ TEST_CASE("a base class is visited by the class that has it") {
   CHECK(to_string(onecopy::schema<Derived>()) == "id  U32\n1   U64[]\n");
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder, "allowed padding is written as zeros") {
+TEST_CASE_FIXTURE(onecopy::InFolder, "allowed padding is written as zeros") {
   std::vector<Padded> nodes(100);
   std::memset(nodes.data(), 0xAA, nodes.size() * sizeof(Padded));
   for (auto& node : nodes) node = {1, 2, 3};

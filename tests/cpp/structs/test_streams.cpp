@@ -56,7 +56,7 @@ using Placed = Vectors<std::vector<std::uint32_t, essentials::allocator<std::uin
 
 }  // namespace
 
-TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder,
+TEST_CASE_FIXTURE(onecopy::InFolder,
                   "what is saved are the bytes of the format, and every way of loading gives the value back") {
   for (unsigned seed = 0; seed < 20; ++seed) {
     const content expected = dictionaries::random_content(seed, 3000);
@@ -80,8 +80,7 @@ TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder,
   }
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder,
-                  "a mapped stream views what is aligned, copies what is not, and says so") {
+TEST_CASE_FIXTURE(onecopy::InFolder, "a mapped stream views what is aligned, copies what is not, and says so") {
   essentials::save(Sections(), folder / "file");
   Sections value{0, {}, "", {}};
   essentials::LoadReport report;
@@ -97,7 +96,7 @@ TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder,
   CHECK(report.trailing == 0);
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder, "bytes behind the value are reported and no error") {
+TEST_CASE_FIXTURE(onecopy::InFolder, "bytes behind the value are reported and no error") {
   std::ostringstream out;
   onecopy::streams::generic_saver(out).visit(Sections());
   const auto path = write(folder, out.str() + "trailing");
@@ -109,8 +108,7 @@ TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder, "bytes behind the value are
   CHECK(mapped.trailing == 8);
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
-                  "a mapped value outlives its file's name, and a span of it the value") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "a mapped value outlives its file's name, and a span of it the value") {
   essentials::save(Sections(), path);
   OwningSpan<std::uint64_t> kept;
   {
@@ -125,8 +123,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
   CHECK(std::filesystem::file_size(path) == 8);
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder,
-                  "elements of a mapped span borrow from it, and elements of a vector own") {
+TEST_CASE_FIXTURE(onecopy::InFolder, "elements of a mapped span borrow from it, and elements of a vector own") {
   const std::vector<std::uint64_t> words{1, 2, 3};
   std::vector<bit_vector> subs;
   for (int i = 0; i < 200; ++i) subs.emplace_back(std::vector<std::uint64_t>(words), 192);
@@ -180,7 +177,7 @@ TEST_CASE("set_mmap beside a stream: reading begins where the stream is, and lea
   CHECK(rest == "end");
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder,
+TEST_CASE_FIXTURE(onecopy::InFolder,
                   "one block holds the spans and the vectors that ask for it, and outlives its allocator") {
   std::pair<Sections, Placed> saved;
   saved.second.words.assign(1000, 5);
@@ -248,7 +245,7 @@ TEST_CASE("a save that fails leaves the old file, and is an error where it happe
   }
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::InScratchFolder, "what cannot be opened is an error with its path") {
+TEST_CASE_FIXTURE(onecopy::InFolder, "what cannot be opened is an error with its path") {
   Sections value;
   CHECK_THROWS_AS(essentials::load(value, folder / "missing"), onecopy::OsError);
   CHECK_THROWS_AS(essentials::mmap(value, folder / "missing"), onecopy::OsError);

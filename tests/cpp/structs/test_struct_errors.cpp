@@ -115,8 +115,7 @@ void save_parts(const std::filesystem::path& path, const std::string& fields,
 template <>
 inline constexpr onecopy::Versions onecopy::versions_of<NewIndex> = {.current = 3, .oldest = 0};
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
-                  "a schema that differs is an error that names the first field and both sides") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "a schema that differs is an error that names the first field and both sides") {
   save(path, small());
   CHECK(has(refusal<IndexOf<WideRank>>(path), {"'rank.blocks'", "file has U16[9104]", "program expects U64[]"}));
   CHECK(has(refusal<IndexOf<RenamedRank>>(path), {"'rank.superblocks'", "no such field", "'rank.blocks': U16[]"}));
@@ -129,7 +128,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
   CHECK(has(refusal<Index>(path), {"'rank.blocks'", "no such field", "program expects U16[]"}));
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "files of other kinds are distinguished") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "files of other kinds are distinguished") {
   save(path, std::vector<onecopy::NamedArray>{{{"seed", onecopy::DType::u8, {0}}, {}}});
   CHECK(has(refusal<Index>(path), {"kind 'arrays'"}));
   std::ofstream(path, std::ios::binary) << "not a safetensors file at all";
@@ -139,7 +138,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "files of other kinds are dis
     CHECK_THROWS_AS(open<Index>(none), onecopy::OsError);
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
+TEST_CASE_FIXTURE(onecopy::AtPath,
                   "fields that an older file lacks keep their initialisers, and the report names them") {
   save(path, small());
   const auto file = open<NewIndex>(path);
@@ -162,8 +161,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
   CHECK(has(refusal<Index>(path), {"version 3", "expects 0"}));
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
-                  "an array that does not agree with the schema is an error before anything is made") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "an array that does not agree with the schema is an error before anything is made") {
   const auto words = std::as_bytes(std::span<const char>("0123456789abcdef"));
   const auto refuse = [&](const std::vector<onecopy::NamedArray>& arrays,
                           const std::string& fields = R"("value[].words":"U64[]","value[].id":"U32")") {
@@ -186,8 +184,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
 }
 
 // Under the sanitizers, an offset that is read twice from the file is an overflow here.
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
-                  "a file that is written to while it is opened causes no read outside it") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "a file that is written to while it is opened causes no read outside it") {
   save(path, std::vector<std::vector<std::uint64_t>>(1000, std::vector<std::uint64_t>(3, 7)));
   const auto file = onecopy::ArrayFile::open(path);
   const auto& entry = file.entry("value[].offsets");
@@ -215,8 +212,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
   CHECK(refused > 0);
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
-                  "offsets that fall, and sequences of two where one is the most, are errors") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "offsets that fall, and sequences of two where one is the most, are errors") {
   const auto save_offsets = [&](const std::vector<std::uint64_t>& offsets, const std::string& type) {
     const std::uint64_t count = offsets.size() - 1;
     const std::vector<std::uint8_t> items(offsets.back());
@@ -241,7 +237,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
   CHECK(has(refusal<bool>(path), {"'value'", "neither 0 nor 1"}));
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
+TEST_CASE_FIXTURE(onecopy::AtPath,
                   "an array that does not begin where its type may is an error, and not a misaligned read") {
   // By hand, because our writer aligns everything: 1 byte of something else, then two numbers of 8 bytes.
   const std::string ours = R"({\"version\":1,\"kind\":\"struct\",\"schema\":{\"fields\":{\"value\":\"U64[]\"}}})";

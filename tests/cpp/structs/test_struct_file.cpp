@@ -143,7 +143,7 @@ auto opened_part(const std::filesystem::path& path, const onecopy::OpenOptions& 
 
 }  // namespace
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "what was saved is what is opened, mapped and copied") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "what was saved is what is opened, mapped and copied") {
   for (const Index& index : {full(), Index{}}) {
     const std::uint64_t bytes = save(path, index);
     CHECK(bytes == std::filesystem::file_size(path));
@@ -158,7 +158,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "what was saved is what is op
   }
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "spans of plain elements look into the mapping, and keep it alive") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "spans of plain elements look into the mapping, and keep it alive") {
   save(path, full());
   OwningSpan<std::uint64_t> kept;
   {
@@ -176,7 +176,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "spans of plain elements look
   CHECK(kept == OwningSpan<std::uint64_t>(count_up(1000)));
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
+TEST_CASE_FIXTURE(onecopy::AtPath,
                   "every span starts where aligned loads may, and code may over-read a little behind the last") {
   save(path, full());
   const auto file = open<Index>(path);
@@ -190,7 +190,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
   CHECK(std::filesystem::file_size(path) >= end + 64);
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "the report says what was looked at, and what had to be made") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "the report says what was looked at, and what had to be made") {
   save(path, full());
   const auto file = open<Index>(path);
   const auto& report = file.report();
@@ -201,7 +201,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "the report says what was loo
   CHECK_FALSE(report.warmed);
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "one member can be warmed, evicted, verified and opened alone") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "one member can be warmed, evicted, verified and opened alone") {
   save(path, full());
   const auto file = open<Index>(path);
   CHECK(file.path<&Index::rank>() == "rank");
@@ -231,7 +231,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "one member can be warmed, ev
   CHECK(opened_part<&Index::names>(path, {.mode = Mode::copy, .verify = true}) == full().names);
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath, "what has no fields is saved too") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "what has no fields is saved too") {
   save(path, count_up(7));
   CHECK(opened<std::vector<std::uint64_t>>(path) == count_up(7));
   CHECK(opened<OwningSpan<std::uint64_t>>(path) == OwningSpan<std::uint64_t>(count_up(7)));

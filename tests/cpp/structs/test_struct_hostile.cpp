@@ -85,8 +85,7 @@ bool opens(const std::filesystem::path& path, const onecopy::OpenOptions& option
 
 }  // namespace
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
-                  "10,000 flipped bits: an error or a value, never a crash, and verify finds each") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "10,000 flipped bits: an error or a value, never a crash, and verify finds each") {
   save(path, table(200));
   const auto good = onecopy::testing::read_file(path);
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -110,8 +109,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
   CHECK(opens(path, verified));
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
-                  "a file that was cut at any 4 KiB, or at its last bytes, is refused") {
+TEST_CASE_FIXTURE(onecopy::AtPath, "a file that was cut at any 4 KiB, or at its last bytes, is refused") {
   save(path, table(100'000));
   const auto good = onecopy::testing::read_file(path);
   for (std::size_t size = 0; size < good.size(); size += 4096) {
@@ -126,7 +124,7 @@ TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
   CHECK(opens(path, mapped));
 }
 
-TEST_CASE_FIXTURE(onecopy::testing::AtScratchPath,
+TEST_CASE_FIXTURE(onecopy::AtPath,
                   "verifying a whole file checks its readable tail too, where that has a block of its own") {
   constexpr std::size_t block = std::size_t{2} << 20U;
   save(path, std::vector<std::uint8_t>(block - 4096));
