@@ -109,7 +109,7 @@ def test_a_node_that_is_stopped_is_done_without(objects, run, tmp_path):
     url = objects.put("model.bin", CONTENT)
     objects.on_data = lambda _: time.sleep(0.01)
     outputs = run(url, waits_for=0, KILLED="1", SIGNAL=str(int(signal.SIGSTOP)), JOIN_S="3")
-    assert "it has neither sent nor taken anything for 3 s" in outputs[0]
+    assert "it has neither sent nor received data for 3 s" in outputs[0]
     assert f"fetched {DIGEST}" in outputs[0]
     assert Path(tmp_path, "killed").exists()
 

@@ -86,7 +86,7 @@ def test_a_folder_is_fetched_by_the_names_of_its_objects(bucket):
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
     assert fetch(url, names=["*.json", "*.safetensors"]) == folder
     assert len(list(fetch(url).iterdir())) == 3
-    with pytest.raises(FileNotFoundError, match=r"no object has a name like \*.gguf"):
+    with pytest.raises(FileNotFoundError, match=r"\*.gguf"):
         fetch(url, names=["*.gguf"])
 
 

@@ -28,18 +28,17 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from onecopy.remote.nodes import Nodes
+    from onecopy.remote.nodes import Fetch, Nodes, Piece
     from onecopy.remote.origin import Version
     from onecopy.store import Artefact
 
-__all__ = ["fetch", "fetch_ranges", "fetch_versions"]
-
 _FIRST_BYTES = 256 << 10
-"""Size of the first request for a header, which contains that of most models."""
+"""Size of the first request for a header, which is enough for most models."""
 _LONGEST_HEADER = 100_000_008
 _LARGEST_GAP = 1 << 20
-"""Maximum gap between two ranges that is fetched too, because that is faster than another request."""
-_FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0  # until the first line about a long fetch; between two
+"""Maximum gap between two ranges that are fetched as one, because that is faster than another request."""
+_FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0
+"""Seconds until the first message about a long fetch, and between two messages."""
 
 T = TypeVar("T")
 
@@ -77,9 +76,9 @@ def fetch(
         Maximum number of concurrent requests.
     nodes
         Nodes that fetch together: each fetches different pieces from the origin and sends them to the others, so that
-        the origin sends the file once, not once per node. If a node fails, the logger "onecopy" warns of it, and the
-        others fetch what they lack from the origin. The whole file is compared with its hash if an HTTP server reports
-        one. None: each node fetches everything.
+        the origin sends the file once, not once per node. If a node fails, the logger "onecopy" warns, and the others
+        fetch what they lack from the origin. The whole file is compared with its hash if an HTTP server reports one.
+        None: each node fetches everything.
 
         "torchrun": the nodes of the job in which torchrun started this process. Each process makes the same calls in
         the same order, each within 60 seconds; the first process of each node takes part, the others wait for it. The
@@ -95,16 +94,16 @@ def fetch(
     ------
     OSError
         FileNotFoundError, PermissionError, ConnectionError (the server cannot be reached or keeps failing), or the disk
-        is full; ``filename`` is the URL without user, password and query, or the path. The next call continues with
-        what has arrived.
+        is full; ``filename`` is the URL without user, password and query, or the path. The next call continues where
+        this one ended.
     FileChanged
         The object was replaced while it was fetched.
     ModuleNotFoundError
-        obstore is not installed, or what `nodes` needs.
+        obstore is not installed, or torch or Ray, which `nodes` needs.
     RuntimeError
-        The process is not one of a job of torchrun, or of a Ray cluster, as `nodes` says.
+        The process does not belong to a job of torchrun, or to a Ray cluster, which `nodes` requires.
     ValueError
-        The URL names no file, or `nodes` is invalid.
+        The URL does not name a file, or `nodes` is invalid.
     FormatError
         The file is an index or a model, and is damaged or names files outside its folder.
 
@@ -122,39 +121,38 @@ def fetch(
     if scheme.lower() == "file":
         host, slash, below = rest.partition("/")
         if host not in ("", "localhost"):
-            raise ValueError(f"{shown(url)}: a file URL of another machine")
+            raise ValueError(f"{shown(url)}: a file URL must name a file of this machine")
         return Path(unquote(slash + below))
-    many = Several(store, connections, progress)
+    download = _Download(store, connections, progress)
     origin = Origin(url)
     if url.endswith("/"):
         found = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in names)]
         if not found:
-            raise FileNotFoundError(errno.ENOENT, f"no object has a name like {', '.join(names)}", origin.shown)
-        view = many.view(f"{origin.shown} {sorted(found)}")
-        with many.together(nodes):
-            many.beside(origin, found, view)
+            raise FileNotFoundError(errno.ENOENT, f"no object matches {', '.join(names)}", origin.shown)
+        view = download.view_of(f"{origin.shown} {sorted(found)}")
+        with download.together(nodes):
+            download.fetch_beside(origin, found, view)
         return view
     [version] = versions_of([origin])
-    view = many.view(origin.key(version))
-    with many.together(nodes):
-        many.into(view, [(origin.name, origin, version)])
+    view = download.view_of(origin.key(version))
+    with download.together(nodes):
+        download.fetch_into(view, [(origin.name, origin, version)])
         if named:
-            many.beside(origin, names_in(view / origin.name), view)
+            download.fetch_beside(origin, names_in(view / origin.name), view)
     return view / origin.name
 
 
 def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, nodes: Nodes = None) -> Path:
-    """Fetch files of known versions into the default store; the servers are not asked for their current versions.
+    """Fetch known versions of files into the default store, without asking the servers for the current versions.
 
-    Each file is given by its name relative to the first, its origin and its version. The result is the path of the
-    first file; the others are beside it, under their names. Errors are those of `fetch`, and `FileChanged` if a file
-    that is fetched has another version.
+    Each file is given by its name relative to the first, its origin and its version. Return the path of the first file;
+    the others are beside it. Errors are those of `fetch`, and `FileChanged` if an origin has another version.
     """
-    many = Several()
+    download = _Download()
     name, origin, version = files[0]
-    view = many.view(origin.key(version))
-    with many.together(nodes):
-        many.into(view, files)
+    view = download.view_of(origin.key(version))
+    with download.together(nodes):
+        download.fetch_into(view, files)
     return view / name
 
 
@@ -164,38 +162,36 @@ def fetch_ranges(
     ranges_of: Callable[[Path], Iterable[tuple[int, int]]],
     use: Callable[[Path], T],
 ) -> T:
-    """Fetch the header of a safetensors file and some ranges of its data, unless the store has them; use the file.
+    """Fetch the header of a safetensors file and some ranges of its data, and return what `use` returns for the file.
 
-    What earlier calls fetched is kept, so that the file becomes whole when all of its ranges were asked for. A file of
-    another format is fetched whole.
+    What is fetched stays in the store, so that the file is whole after calls for all ranges. A file of another format
+    is fetched whole. `ranges_of` gets the path of a file with the header, and returns the ranges to fetch, as (offset,
+    length). `use` gets the path of a file with these ranges, which may disappear afterwards; other ranges may be zeros.
 
-    `ranges_of` is called with the path of a file that has the header: it returns the ranges that are needed, as
-    (offset, length). `use` is called with the path of a file that has these ranges, which may be gone afterwards; other
-    ranges may read as zeros. Its result is returned. Errors are those of `fetch`, of `ranges_of` and of `use`, and
-    `FileChanged` if something is missing and the server has another version.
+    Errors are those of `fetch`, `ranges_of` and `use`, and `FileChanged` if the server has another version.
     """
-    many = Several()
+    download = _Download()
 
-    def steps(partial: PartialFile) -> Iterator[list[tuple[int, int]]]:
-        many.total = min(_FIRST_BYTES, version.size)
-        yield [(0, many.total)]
+    def steps(partial: PartialFile, _: Fetch) -> Iterator[list[Piece]]:
+        download.total = min(_FIRST_BYTES, version.size)
+        yield [(0, download.total)]
         header = 8 + int.from_bytes(partial.read(0, 8), "little")
         ranges = [(0, version.size)]
         if header <= min(version.size, _LONGEST_HEADER):
             yield [(0, header)]
             with contextlib.suppress(FormatError):  # not a safetensors file
                 ranges = merged([(at, at + length) for at, length in ranges_of(partial.path)])
-        many.total = sum(stop - start for start, stop in ranges)
+        download.total = sum(stop - start for start, stop in ranges)
         yield ranges
 
-    found = many.store.find(origin.key(version))
+    found = download.store.find(origin.key(version))
     if found is None:
         used: list[T] = []
         try:
-            found = many.built(origin, version, steps, lambda path: used.append(use(path)))
-        except InPartError:
+            found = download.build(origin, version, steps, lambda path: used.append(use(path)))
+        except _IncompleteError:
             return used[0]
-    return use(views.link(many.view(found.key), origin.name, found.path))
+    return use(views.link(download.view_of(found.key), origin.name, found.path))
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -217,15 +213,12 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return list(found)
 
 
-class InPartError(Error):
+class _IncompleteError(Error):
     """Ends a build whose file is not whole, so that it is not published."""
 
 
 def partners_of(nodes: str, store: Store) -> Partners:
-    """Return the nodes that `nodes` names; none, with a warning, where they cannot be reached.
-
-    RuntimeError if this process is not of a job or cluster as `nodes` says, ValueError if it is another word.
-    """
+    """Return the nodes that `nodes` names; RuntimeError if this process does not belong to such a job or cluster."""
     if nodes == "torchrun":
         from onecopy.remote import torchrun  # needs torch
 
@@ -237,11 +230,8 @@ def partners_of(nodes: str, store: Store) -> Partners:
     raise ValueError(f"nodes must be 'ray' or 'torchrun', not {nodes!r}")
 
 
-class Several:
-    """One or several files of known versions, fetched into a store with one account of the progress.
-
-    Parameters are those of `fetch`; the option `on_wait` of a store says whether a long fetch is announced.
-    """
+class _Download:
+    """Files that one call fetches into a store, with one count of the progress."""
 
     def __init__(
         self,
@@ -250,120 +240,110 @@ class Several:
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self.store = Store.of(store).with_options(where="here", durable=False)
-        """Where the files are kept."""
         self.total = 0
-        """Bytes of the files, for the progress."""
+        """Bytes of all files."""
+        self._done = 0
+        """Bytes of the files that are complete."""
         self._connections = connections
         self._progress = progress if progress is not None else _announced(self.store)
-        self._done = 0
         self._partners = Partners()
 
     @contextlib.contextmanager
     def together(self, nodes: Nodes) -> Iterator[None]:
         """Fetch inside the block with other nodes."""
         if nodes is not None:
-            [self._partners] = run([lambda: partners_of(nodes, self.store)], report=lambda: self._report(0), wait=False)
+            [self._partners] = run([lambda: partners_of(nodes, self.store)], report=self._report, wait=False)
         try:
             yield
         except BaseException:
             self._partners.stop()
             raise
 
-    def view(self, what: str) -> Path:
-        """Return the folder with links to what was fetched under a key or a list of names."""
+    def view_of(self, what: str) -> Path:
+        """Return the folder with links to what is fetched under a key or a list of names."""
         return views.view(self.store.folder, self.store.path(f"view of {what}").stem)
 
-    def beside(self, origin: Origin, names: Iterable[str], view: Path) -> None:
-        """Fetch files in the folder of an origin, in their current versions, and link them in a view."""
+    def fetch_beside(self, origin: Origin, names: Iterable[str], view: Path) -> None:
+        """Fetch the current versions of files in the folder of an origin, and link them in a view."""
         wanted = list(dict.fromkeys(names))
         for name in wanted:
             if not is_inside(name):
                 what = f"the name {name!r} is not that of a file inside a folder"
                 raise FormatError(what, Kind.OUT_OF_BOUNDS, path=origin.shown)
         origins = [origin.beside(name) for name in wanted]
-        self.into(view, list(zip(wanted, origins, versions_of(origins), strict=True)))
+        self.fetch_into(view, list(zip(wanted, origins, versions_of(origins), strict=True)))
 
-    def into(self, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
+    def fetch_into(self, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
         """Fetch files, each given by a name in a view, its origin and its version, and link them there."""
         self.total += sum(version.size for _, _, version in files)
         used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
         for name, origin, version in files:
-            used.append(self.one(origin, version))
+            used.append(self._fetch(origin, version))
             views.link(view, name, used[-1].path)
 
-    def one(self, origin: Origin, version: Version) -> Artefact:
-        """Return the artefact of a file, fetched here if no process has."""
+    def _fetch(self, origin: Origin, version: Version) -> Artefact:
+        """Return the artefact of a file, fetched here unless another process fetches it."""
         key = origin.key(version)
 
-        def steps(partial: PartialFile) -> Iterator[list[tuple[int, int]]]:
+        def steps(partial: PartialFile, fetch: Fetch) -> Iterator[list[Piece]]:
             partial.expect_room(version.size - partial.have.size)
-            fetch = functools.partial(self._transfer, origin, version, partial) if origin.serves else None
-            self._partners.exchange(key, partial, fetch, self._report)
+            self._partners.exchange(key, partial, fetch if origin.serves else None, self._report)
             yield [(0, version.size)]
 
-        self._partners.begin(key, self.store, lambda: self._report(0))
-        found = self.built(origin, version, steps)
-        self._partners.found(key, found.path, lambda: self._report(0))
+        self._partners.begin(key, self.store, self._report)
+        found = self.build(origin, version, steps)
+        self._partners.found(key, found.path, self._report)
         self._done += version.size
         return found
 
-    def built(
+    def build(
         self,
         origin: Origin,
         version: Version,
-        steps: Callable[[PartialFile], Iterator[list[tuple[int, int]]]],
+        steps: Callable[[PartialFile, Fetch], Iterator[list[Piece]]],
         use: Callable[[Path], object] | None = None,
     ) -> Artefact:
-        """Return the artefact of a file of which ranges are fetched in steps.
+        """Return the artefact of a file; fetch the ranges that each of `steps` yields in turn.
 
-        `steps` yields the ranges, as (start, stop), of which each step is fetched before the next is asked for. If the
-        file is not whole then, `use` is called with its path under the claim, and InPartError is raised.
+        If the file is not whole then, `use` is called with its path under the claim, and _IncompleteError is raised.
         """
+        key = origin.key(version)
 
         def build(path: Path) -> None:
-            partial = PartialFile(path, origin.key(version), version.size)
-            is_of_nodes = self._partners.has_nodes or partial.have.size > 0  # or of an earlier call that had nodes
-            try:
-                for ranges in steps(partial):
-                    missing = sum(stop - start for one in ranges for start, stop in partial.have.missing(*one))
-                    before = sum(stop - start for start, stop in ranges) - missing
-                    partial.expect_room(missing)
-                    report = functools.partial(self._report, before)
-                    self._transfer(origin, version, partial, ranges, report)
+            with contextlib.closing(PartialFile(path, key, version.size)) as partial:
+                fetch = functools.partial(transfer, origin, version, partial, connections=self._connections)
+                has_foreign_bytes = self._partners.has_nodes or partial.have.size > 0  # perhaps of an earlier call
+                for ranges in steps(partial, fetch):
+                    self._fetch_missing(partial, ranges, fetch)
                 if use is not None and not partial.is_whole:
                     use(partial.path)
-                    raise InPartError
-                if is_of_nodes and version.digest is not None:
-                    name, expected = version.digest
-                    if partial.digest(name, lambda: self._report(version.size)) != expected:
-                        text = "onecopy: %s: the %s is not that of the origin; the file is fetched from there again"
-                        logging.getLogger("onecopy").warning(text, origin.shown, name)
-                        partial.forget()
-                        self._transfer(origin, version, partial, [(0, version.size)], self._report)
+                    raise _IncompleteError
+                if has_foreign_bytes and version.digest is not None and not self._has_digest(partial, *version.digest):
+                    text = "onecopy: %s: the %s is not that of the origin; the file is fetched from there again"
+                    logging.getLogger("onecopy").warning(text, origin.shown, version.digest[0])
+                    partial.forget()
+                    fetch([(0, version.size)], self._report)
                 partial.publish(path)
-            finally:
-                partial.close()
 
-        return self.store.get_or_build(origin.key(version), build)
+        return self.store.get_or_build(key, build)
 
-    def _transfer(
-        self,
-        origin: Origin,
-        version: Version,
-        partial: PartialFile,
-        ranges: Iterable[tuple[int, int]],
-        arrived: Callable[[int], object],
-    ) -> None:
-        transfer(origin, version, partial, ranges, arrived, connections=self._connections)
+    def _fetch_missing(self, partial: PartialFile, ranges: list[Piece], fetch: Fetch) -> None:
+        missing = sum(stop - start for one in ranges for start, stop in partial.have.missing(*one))
+        before = sum(stop - start for start, stop in ranges) - missing
+        partial.expect_room(missing)
+        fetch(ranges, lambda arrived: self._report(before + arrived))
 
-    def _report(self, before: int, arrived: int = 0) -> None:
-        report_progress(before + arrived)
+    def _has_digest(self, partial: PartialFile, name: str, expected: bytes) -> bool:
+        return partial.digest(name, lambda: self._report(partial.size)) == expected
+
+    def _report(self, arrived: int = 0) -> None:
+        report_progress(arrived)
         if self._progress is not None:
-            self._progress(self._done + before + arrived, self.total)
+            self._progress(self._done + arrived, self.total)
 
 
 def _announced(store: Store) -> Callable[[int, int], object] | None:
-    """Return a `progress` that warns of a long fetch, as `Store.on_wait` "announce" does of a long wait."""
+    """Return a `progress` that warns of a long fetch, if `Store.on_wait` is "announce"."""
     if store.on_wait != "announce":
         return None
     begun = time.monotonic()

@@ -1,7 +1,4 @@
-"""What a caller names, as the local file to open: a path, a URL, an artefact, what a process holds.
-
-`resolve` is the only place that asks whether a path is a URL.
-"""
+"""The local file that a caller names by a path, a URL, an artefact, or the name of a file that a process holds."""
 
 from __future__ import annotations
 
@@ -18,46 +15,33 @@ if TYPE_CHECKING:
     from onecopy.remote import Nodes
     from onecopy.store import Artefact
 
-__all__ = ["Location", "file_of", "files_of", "in_folder", "resolve", "url_of"]
-
 Location: TypeAlias = "str | os.PathLike[str] | Artefact"
-"""What a caller may name: a path, a URL, an artefact of a store, or "hold:NAME", what `onecopy hold` has in memory."""
+"""A path, a URL, an artefact of a store, or "hold:NAME" for a file that `onecopy hold` has in memory."""
 
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
-"""Names of the files that are fetched of a folder behind a URL: the configuration, the tokenizer and the weights."""
+"""Files that are fetched from a folder behind a URL: the configuration, the tokenizer and the weights."""
 _NAMES = ("model.safetensors", "model.safetensors.index.json", "model.onnx")
 _PATTERNS = ("*.safetensors.index.json", "*.index.json", "*.safetensors", "*.onnx")
-"""The files of a folder that are opened instead of it: the first of these names, else the only file of a pattern."""
+"""The file that is opened for a folder: the first of these names, else the only file that matches a pattern."""
 
 
 def url_of(named: Location) -> str:
-    """Return the URL that a caller named; "" for a path, an artefact, and the ``file:`` URL of a local file."""
+    """Return the URL that a caller names; "" for a path, an artefact, and the ``file:`` URL of a local file."""
     if not isinstance(named, str) or "://" not in named or not is_url(named):
         return ""
     return "" if named[:5].lower() == "file:" else named
 
 
 def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle | None]:
-    """Return the path of the local file that a caller named, and the open file of an artefact or a holder, or None.
+    """Return the path of the local file that a caller names, and the open file of an artefact or a holder, or None.
 
-    A URL is fetched once per machine, with the files that it names; of one that ends with "/", the `MODEL_FILES`. An
-    artefact is opened by its open file even if its path was removed or replaced since.
+    A URL is fetched once per machine, with the files that it names, and with the same `nodes` and errors as those of
+    `onecopy.remote.fetch`; if it ends with "/", the `MODEL_FILES` of the folder are fetched. The open file of an
+    artefact is valid even if its path was removed or replaced.
 
-    Parameters
-    ----------
-    named
-        A path, a URL, an `Artefact` of a `Store`, or "hold:NAME".
-    nodes
-        Nodes with which a URL is fetched: see `onecopy.remote.fetch`.
-
-    Raises
-    ------
-    OSError, FileChanged, FormatError, ModuleNotFoundError
-        As raised by `onecopy.remote.fetch`.
-    FileNotFoundError, BlockingIOError, PermissionError
-        No process of this user holds the name, or it has not read the file yet, or this process must not use it.
-    ValueError
-        The path contains a NUL byte; the name is none; or there are `nodes`, but no URL.
+    FileNotFoundError, BlockingIOError or PermissionError if no process of this user holds the name, the holder has not
+    read the file yet, or this process must not use it. ValueError for a path with a NUL byte, a malformed name, or
+    `nodes` without a URL.
     """
     if isinstance(named, str) and "://" in named and is_url(named):
         return os.fspath(remote.fetch(named, names=MODEL_FILES, nodes=nodes)), None
@@ -67,12 +51,14 @@ def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHan
         return store.held(named[5:])
     path = path_text(named)
     if "://" in path and not os.path.exists(path):  # noqa: PTH110 - loads pathlib
-        raise FileNotFoundError(errno.ENOENT, f"no such file, and no URL of {', '.join(sorted(SCHEMES))}", path)
+        raise FileNotFoundError(
+            errno.ENOENT, f"no such file, and not a URL with a scheme of {', '.join(sorted(SCHEMES))}", path
+        )
     return path, getattr(named, "handle", None)
 
 
 def file_of(named: Location, suffix: str = "") -> str:
-    """Return the path of the local file that a caller named; of a folder, that of `in_folder`. Errors are theirs."""
+    """Return the path of the local file that a caller names; for a folder, that of `in_folder`."""
     path = resolve(named)[0]
     return in_folder(path, suffix) if os.path.isdir(path) else path  # noqa: PTH112 - loads pathlib
 
@@ -91,8 +77,7 @@ def files_of(named: Location) -> list[str]:
 def in_folder(folder: str, suffix: str = "") -> str:
     """Return the file to open for the folder of a model: its weights, the index of their shards, or an ONNX model.
 
-    Only names that end with `suffix` count. IsADirectoryError if there is none, or several, of which the message names
-    one.
+    Only names that end with `suffix` count. IsADirectoryError unless exactly one file qualifies; it names a candidate.
     """
     names = sorted(name for name in os.listdir(folder) if name.endswith(suffix))  # noqa: PTH208 - loads pathlib
     for name in _NAMES:

@@ -1,9 +1,8 @@
-"""Nodes that fetch a file together: each fetches other pieces from the origin, and receives the rest from the others.
+"""Nodes that fetch a file together: each fetches other pieces from the origin and receives the rest from the others.
 
-Bytes pass between nodes through what the job runs already: Ray's object store (`ray.py`), or torch.distributed
-(`torchrun.py`). Membership, failures, authentication and encryption are those of the engine. A node that fails leaves
-the others with the pieces that they have; `fetching` fetches the rest from the origin, and compares the whole file with
-the hash of the origin, where it reports one.
+Pieces pass between nodes through what the job runs already: Ray's object store (`ray.py`) or torch.distributed
+(`torchrun.py`), which also decide membership, authentication and encryption. If a node fails, the others keep the
+pieces that they have; `fetching` fetches the rest from the origin and compares the whole file with the origin's hash.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from onecopy.remote.pieces import PartialFile
     from onecopy.store import Store
 
-__all__ = ["JOIN_S", "Fetch", "NodeLostError", "Nodes", "Partners", "Piece", "warn"]
-
 Nodes: TypeAlias = Literal["ray", "torchrun"] | None
 """Nodes that fetch together, as `onecopy.remote.fetch` documents them."""
 Piece = tuple[int, int]
@@ -33,30 +30,28 @@ JOIN_S = 60.0
 
 
 class NodeLostError(Error):
-    """Another node failed, or did not come."""
+    """Another node failed or did not join."""
 
 
 class Partners:
-    """The nodes with which a call of `fetch` fetches: here none."""
+    """The other nodes of a call of `fetch`; this base class has none."""
 
     has_nodes = False
-    """Whether there are other nodes."""
 
     def begin(self, key: str, store: Store, report: Callable[[], object]) -> None:
         """Wait until this process may claim the file: another process of this node may be the one that fetches it."""
 
     def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Fetch some pieces of a file and receive others; some may stay missing. None: only nodes have the file.
+        """Fetch some pieces and receive others; some may stay missing. If `fetch` is None, only nodes have the file.
 
-        `progress` is called about 10 times per second with the number of bytes received from the origin and from nodes.
-        Errors are those of `fetch`.
+        `progress` is called about 10 times per second with the number of bytes that have arrived from anywhere.
         """
 
     def found(self, key: str, path: Path, report: Callable[[], object]) -> None:
-        """Pass a file on that this node has whole; nothing if it took part in `exchange`."""
+        """Offer a file that this node has whole to the others, unless it took part in `exchange`."""
 
     def stop(self) -> None:
-        """Let the other nodes know that this call failed, so that they do not wait for this node."""
+        """Tell the other nodes that this call failed, so that they do not wait for this node."""
 
 
 def warn(reason: object) -> None:

@@ -1,7 +1,7 @@
 """`Origin`: an object behind a URL, read in ranges through obstore by coroutines, which `waited` runs.
 
-obstore follows redirects by itself. The first request of an HTTP URL, with its retries, goes through the standard
-library, which passes on each redirect before it is followed: `first_answer` refuses those to where no server may lead.
+obstore follows every redirect. The first request of an HTTP URL therefore uses the standard library, so that
+`_first_answer` can refuse redirects, for example to an address of this machine.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from obstore import Bytes
 
-__all__ = ["NodesOnly", "Origin", "Version", "beside", "name_in", "shown", "versions_of"]
-
 _SIGNATURES = (
     (
         "X-Amz-Algorithm X-Amz-Credential X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders X-Amz-Signature",
@@ -51,8 +49,8 @@ _SIGNATURES = (
     ("Key-Pair-Id Policy Signature", ""),
     ("sig sv", "saoid scid sdd se ses si sip skoid sks skt sktid ske skv sp spr sr srt ss st suoid"),
 )
-"""Parameters of a query by which S3, Google Cloud, CloudFront and Azure know a signed request: those that it must have,
-and those that it may have. If one of the former is missing, all parameters select the content."""
+"""Required and optional parameters of a query that sign a request to S3, Google Cloud, CloudFront or Azure. If a
+required one is missing, all parameters select the content."""
 _AWS_IN_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SKIP_SIGNATURE",
@@ -62,11 +60,11 @@ _AWS_IN_ENVIRONMENT = (
 )
 _RETRIES, _RETRY_S = 5, 60
 _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days", "pool_max_idle_per_host": "64"}
-"""A connection may be slow, but not silent: `timeout` is for a whole request, which takes hours on a slow link."""
+"""`timeout` is for a whole request, which takes hours on a slow link; `read_timeout` ends a silent connection."""
 _CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
 _CHUNK_S = 30.0
-"""Seconds within which the next chunk must arrive; a slower request ends, and the next one uses smaller chunks."""
-_AT_A_TIME = 16
+"""Seconds within which the next chunk must arrive; otherwise the request ends, and the next one uses small chunks."""
+_MAX_CONCURRENT = 16
 _BAD_REQUEST = "400 Bad Request"
 _REFUSALS = {
     "AuthenticationFailed": "check the credentials and the clock of this machine",
@@ -77,7 +75,7 @@ _REFUSALS = {
     "SignatureDoesNotMatch": "the secret key does not belong to the access key",
     "TokenRefreshRequired": "the session token must be refreshed",
 }
-"""Codes by which S3 and Azure refuse credentials; some come with 400, not with 403."""
+"""Codes with which S3 and Azure refuse credentials, some of them with the status 400, not 403."""
 _DIGESTS = (
     ("sha256", "Repr-Digest", r"\bsha-256=:([0-9A-Za-z+/]{43}=):"),
     ("md5", "X-Goog-Hash", r"\bmd5=([0-9A-Za-z+/]{22}==)"),
@@ -85,7 +83,7 @@ _DIGESTS = (
 )
 _ERRNOS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 407: errno.EACCES, 410: errno.ENOENT}
 _ERRNOS |= dict.fromkeys((408, 429), errno.ECONNABORTED)
-"""Errors for the statuses of a first answer; of the others, those from 500 on are tried again."""
+"""Errors for the statuses of a first answer. Other statuses from 500 on are retried."""
 _LONGEST_TEXT = 4096
 _MAX_REDIRECTS = 5
 _TIMEOUT_S = 10.0
@@ -95,24 +93,24 @@ _HTTP = re.compile(r"(https?)://(?:([^/?#]*)@)?(\[[^]/?#]*\]|[^:/?#]*)", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What identifies the content of an object at a moment."""
+    """What identifies the content of an object at one time."""
 
     size: int
     """Size in bytes."""
     etag: str | None
-    """The entity tag as the server sends it, quotes included; None if it sends none."""
+    """The entity tag as the server sends it, with quotes; None if there is none."""
     modified: str | None
     """Time of the last change as text in ISO 8601; None if the server does not report one."""
     number: str | None
     """Version of the object in a bucket that keeps versions."""
     digest: tuple[str, bytes] | None = field(default=None, compare=False)
-    """Name of a hash function and the hash of all bytes, where the server reports it; None: it does not."""
+    """Name of a hash function and the hash of all bytes; None if the server does not report it."""
     asked: str | None = field(default=None, compare=False)
-    """Time of the answer, where another content may get the same tag and time of change (`_unsettled`); else None."""
+    """Time of the answer if other content may get the same tag and time of change (`_unsettled`); else None."""
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> Version:
-        """Make one of the metadata that obstore returns."""
+        """Return the version that metadata of obstore describes."""
         modified: datetime | None = meta.get("last_modified")
         if modified is not None and modified.timestamp() <= 0:  # 1970: the server sent no Last-Modified
             modified = None
@@ -123,7 +121,7 @@ class Version:
 
     @property
     def condition(self) -> dict[str, Any]:
-        """Options of a request that must fail if the content has changed; a weak tag cannot be used for If-Match."""
+        """Options of a request that fails if the content has changed; If-Match does not allow weak tags."""
         if self.asked:
             return {}
         if self.etag and not self.etag.startswith("W/"):
@@ -138,33 +136,33 @@ class Version:
 class Origin:
     """An object behind a URL.
 
-    Credentials come from where the tools of the provider find them: environment variables, files and instance metadata.
-    For S3 with boto3 installed and no key in the environment, boto3 finds them, profiles and single sign-on included.
-    ModuleNotFoundError if obstore is not installed, ValueError if the URL names no object.
+    Credentials come from environment variables, files and instance metadata, as for the tools of the provider. For S3
+    without a key in the environment, boto3 finds them if it is installed, including profiles and single sign-on.
+    ModuleNotFoundError if obstore is not installed, ValueError if the URL does not name an object.
     """
 
     serves = True
-    """False: there is no server, and nodes alone have the file."""
+    """False if there is no server: only nodes have the file."""
 
     def __init__(self, url: str) -> None:
         self.shown = shown(url)
         """The URL for messages and keys, without user, password and query."""
         scheme, authority, path, query = _parts(url)
         if not authority.rpartition("@")[2] or "\0" in url:
-            raise ValueError(f"{self.shown}: a URL with a host or bucket is needed")
+            raise ValueError(f"{self.shown}: the URL needs a host or bucket")
         self.name = name_in(url)
-        """The name of the object, which a file can have."""
+        """The name of the object, which is a valid file name."""
         self._obstore = _imported()
-        self._is_http = is_http(url)
+        self._is_http = _is_http(url)
         self._url = url.partition("#")[0] if self._is_http else url
         self._query = _content_query(query) if self._is_http else query
-        # of HTTP, opened whole, so that its path and its query, which may be signed, are sent as they are
+        # HTTP: the client is for the whole URL, so that path and query are sent as they are; they may be signed.
         self._root = self._url if self._is_http else f"{scheme}://{authority.rpartition('@')[2]}"
         self._path = "" if self._is_http else path[1:]
-        self._clients: dict[str, Any] = {}  # of this origin and those beside it
+        self._clients: dict[str, Any] = {}  # shared with the origins beside this one
 
     def beside(self, name: str) -> Origin:
-        """Return the origin of a file in the folder of this one, which uses the same client."""
+        """Return the origin of a file in the same folder, which uses the same client."""
         other = type(self)(beside(self._url, name))
         other._clients = self._clients
         if self._is_http:
@@ -184,45 +182,39 @@ class Origin:
         return await answered(self._obstore.get_async(self._client, self._path, options=options))
 
     async def version(self) -> Version:
-        """Ask the server for the current version; HTTP servers for the first byte, as a signed URL is for GET alone.
-
-        OSError: FileNotFoundError, PermissionError, ConnectionError, ...; ``filename`` is the URL without its query.
-        """
-        if self._is_http and (answer := await self._answered()):
+        """Ask the server for the current version. OSError, whose ``filename`` is the URL without its query."""
+        if self._is_http and (answer := await self._first_answer()):
             if answer.asked is not None and answer.asked == answer.modified:  # settled in the next second
                 await asyncio.sleep(1)
-                answer = await self._answered() or answer
+                answer = await self._first_answer() or answer
             return answer
         with self._errors():
             try:
                 if not self._is_http:
                     return Version.of(await answered(self._obstore.head_async(self._client, self._path)))
             except self._obstore.exceptions.BaseError as error:
-                if _status(error) != _BAD_REQUEST:  # an answer to HEAD has no text: a GET brings the reason
+                if _status(error) != _BAD_REQUEST:  # the answer to a HEAD has no text; that to a GET has the reason
                     raise
             return Version.of((await self._get()).meta)
 
-    async def _answered(self) -> Version | None:
-        """Return `first_answer`, asked again with growing time-outs and pauses while the server fails."""
+    async def _first_answer(self) -> Version | None:
+        """Return `_first_answer`, with retries after growing time-outs and pauses."""
         begun, attempt = time.monotonic(), 0
         while True:
             attempt += 1
             try:
-                return await in_thread(functools.partial(first_answer, self._url, self.shown, attempt * _TIMEOUT_S))
+                return await in_thread(functools.partial(_first_answer, self._url, self.shown, attempt * _TIMEOUT_S))
             except ConnectionError:
                 if attempt > _RETRIES or time.monotonic() - begun > _RETRY_S:
                     raise
             await asyncio.sleep(0.1 * 2**attempt)
 
     def key(self, version: Version) -> str:
-        """Return the key of a version in a store: it has no credentials, and changes with the content.
-
-        OSError if the server reports neither an entity tag nor a time, so that a change could not be detected.
-        """
+        """Return the key of a version in a store, which has no credentials. OSError if changes cannot be detected."""
         if not version.etag and not version.modified:
             raise OSError(
                 errno.ENOTSUP,
-                "the server sends neither ETag nor Last-Modified, so that a change would not be noticed: download it",
+                "the server sends neither ETag nor Last-Modified, so changes cannot be detected: download the file",
                 self.shown,
             )
         query = f", query {hashlib.sha256(self._query.encode()).hexdigest()[:32]}" if self._query else ""
@@ -231,14 +223,14 @@ class Origin:
     async def chunks(
         self, version: Version, part: tuple[int, int] | None = None, *, slow: bool = False
     ) -> AsyncIterator[Bytes]:
-        """Yield the bytes of a part, (start, stop), as they arrive; None: all. Fewer if the connection ends early.
+        """Yield the bytes of a part, (start, stop), or of the whole object; fewer if the connection ends early.
 
-        `slow`: in small chunks, for a connection that brought none of the large ones in time. `FileChanged` if the
-        object has another version now, NotImplementedError if the server has no parts, or none that are certain to be
-        of one version, ConnectionError for what may succeed when it is tried again, and errors as those of `version`.
+        `slow` is for connections on which a large chunk did not arrive in time. `FileChanged` if the object has another
+        version now, NotImplementedError if the server cannot send parts of one version, ConnectionError if a retry may
+        help, and the errors of `version`.
         """
         if part and not version.condition:
-            raise NotImplementedError("without a strong entity tag or a time, ranges may be of several versions")
+            raise NotImplementedError("without a strong entity tag or a time, ranges may belong to different versions")
         nbytes = _SMALL_CHUNK if slow else _CHUNK
         with self._errors():
             try:
@@ -263,16 +255,16 @@ class Origin:
                 yield chunk
 
     async def names(self) -> list[str]:
-        """List the names of the objects directly below this URL, which must end with "/"; ENOTSUP for HTTP."""
+        """Return the names of the objects directly below this URL, which must end with "/"; ENOTSUP for HTTP."""
         if self._is_http:
-            raise OSError(errno.ENOTSUP, "HTTP servers list no folders: give the URL of a file", self.shown)
+            raise OSError(errno.ENOTSUP, "HTTP servers do not list folders: pass the URL of a file", self.shown)
         with self._errors():
             found = await answered(self._obstore.list_with_delimiter_async(self._client, self._path))
         return [one["path"].rpartition("/")[2] for one in found["objects"]]
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise the errors of obstore as built-in ones that name the URL; their own text may have a signed URL."""
+        """Raise built-in errors that name the URL for those of obstore, whose text may contain a signed URL."""
         known = self._obstore.exceptions
         try:
             yield
@@ -293,7 +285,7 @@ class Origin:
 
 
 class NodesOnly(Origin):
-    """The origin of a file that is on nodes alone; its entity tag is its key."""
+    """The origin of a file that only nodes have; its entity tag is its key."""
 
     serves = False
 
@@ -306,12 +298,12 @@ class NodesOnly(Origin):
 
     def chunks(self, *_: object, **__: object) -> AsyncIterator[Bytes]:
         """Raise FileNotFoundError."""
-        raise FileNotFoundError(errno.ENOENT, "no node that is left of the cluster has this file", self.shown)
+        raise FileNotFoundError(errno.ENOENT, "none of the remaining nodes of the cluster has this file", self.shown)
 
 
 def versions_of(origins: Sequence[Origin]) -> list[Version]:
-    """Ask for the current versions of several objects, some at a time; errors as those of `Origin.version`."""
-    limit = asyncio.Semaphore(_AT_A_TIME)
+    """Return the current versions of several objects; errors are those of `Origin.version`."""
+    limit = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def one(origin: Origin) -> Version:
         async with limit:
@@ -335,7 +327,7 @@ def _imported() -> Any:
 
 
 def _options(scheme: str) -> dict[str, Any]:
-    """Return the options of a store: time limits, plain HTTP where the URL says so, credentials through boto3."""
+    """Return the options of a client: time-outs, plain HTTP if the URL requires it, credentials of boto3."""
     client: dict[str, Any] = dict(_CLIENT)
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     is_s3 = scheme in ("s3", "s3a")
@@ -346,26 +338,23 @@ def _options(scheme: str) -> dict[str, Any]:
         "retry_config": {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)},
     }
     if is_s3 and not any(name in os.environ for name in _AWS_IN_ENVIRONMENT):
-        with contextlib.suppress(ModuleNotFoundError, ValueError):  # ValueError: boto3 finds no credentials either
+        with contextlib.suppress(ModuleNotFoundError, ValueError):  # ValueError: boto3 does not find credentials either
             from obstore.auth.boto3 import Boto3CredentialProvider
 
             options["credential_provider"] = Boto3CredentialProvider()
     return options
 
 
-def is_http(url: str) -> bool:
-    """Return whether a URL has a query and escapes; those of buckets are the name of an object as it is."""
+def _is_http(url: str) -> bool:
+    """Return whether a URL has a query and escapes; the path of a bucket URL is a plain object name."""
     return url.partition("://")[0].lower() in ("http", "https")
 
 
 def _parts(url: str) -> tuple[str, str, str, str]:
-    """Return scheme, authority, path and query of a URL; of a bucket, the query is a part of the path.
-
-    Unlike those of the standard library, it takes any text, and raises nothing that could show it.
-    """
+    """Return scheme, authority, path and query of any text; unlike the standard library, raise no error."""
     scheme, _, rest = url.partition("://")
     query = ""
-    if is_http(url):
+    if _is_http(url):
         rest, _, query = rest.partition("#")[0].partition("?")
     authority, slash, path = rest.partition("/")
     return scheme, authority, f"{slash}{path}", query or path.partition("?")[2]
@@ -390,22 +379,22 @@ def shown(url: str) -> str:
 
 
 def name_in(url: str) -> str:
-    """Return the name of the object of a URL; "index" if it has none that a file can have."""
+    """Return the name of the object of a URL; "index" if that is not a valid file name."""
     name = _parts(url)[2].rpartition("/")[2]
-    name = unquote(name) if is_http(url) else name
+    name = unquote(name) if _is_http(url) else name
     return name if name not in ("", ".", "..") and "/" not in name and "\0" not in name else "index"
 
 
 def beside(url: str, name: str) -> str:
-    """Return the URL of a file in the folder of a URL; of HTTP with its query, which may be signed."""
-    if not is_http(url):
+    """Return the URL of a file in the folder of a URL; for HTTP with the same query, which may be signed."""
+    if not _is_http(url):
         return f"{url.rpartition('/')[0]}/{name}"
     scheme, authority, path, query = _parts(url)
     return f"{scheme}://{authority}{path.rpartition('/')[0]}/{quote(name)}{'?' if query else ''}{query}"
 
 
 def _content_query(query: str) -> str:
-    """Return the part of a query that selects content: all of it but a whole set of parameters that sign a request.
+    """Return the part of a query that selects content: without a complete set of parameters that sign a request.
 
     Examples
     --------
@@ -422,25 +411,25 @@ def _content_query(query: str) -> str:
 
 
 def _status(error: object) -> str:
-    """Return the status with which a server refused, such as "404 Not Found"; empty for other errors."""
+    """Return the HTTP status in an error, such as "404 Not Found"; "" if there is none."""
     found = re.search(r"status code: (\d{3}[^:\n]*)", str(error))
     return found[1].strip() if found else ""
 
 
 def _code(error: object) -> str:
-    """Return the code in the XML text of an answer, such as "AccessDenied"; empty if there is none."""
+    """Return the code in the XML text of an answer, such as "AccessDenied"; "" if there is none."""
     found = re.search(r"<Code>([A-Za-z0-9.]{1,60})</Code>", str(error))
     return found[1] if found else ""
 
 
 def _reason(error: object) -> str:
-    """Return what the server or the network said, out of the text of an error of obstore, without URLs."""
+    """Return the message of the server or the network from the text of an error of obstore, without URLs."""
     if status := _status(error):
         code = _code(error)
         more = f" ({code}{': ' + _REFUSALS[code] if code in _REFUSALS else ''})" if code else ""
         return f"the server answers {status}{more}"
     line = str(error).split("\n", 1)[0].strip()
-    cause = re.findall(r'(?:message|error): "([^"]*)"', str(error))  # of the innermost error that obstore shows
+    cause = re.findall(r'(?:message|error): "([^"]*)"', str(error))  # the last is that of the innermost error
     text = cause[-1] if cause else line.rpartition(" - ")[2]
     return re.sub(r"\b[a-z0-9]+://\S+", "...", text).strip(" :,") or type(error).__name__
 
@@ -448,11 +437,11 @@ def _reason(error: object) -> str:
 # --- the first request of HTTP ----------------------------------------------------------------------------------------
 
 
-def first_answer(url: str, shown: str, timeout: float, part: str = "bytes=0-0") -> Version | None:
-    """Return the version of the object of an HTTP URL; None if the certificate is unknown here: obstore has its roots.
+def _first_answer(url: str, shown: str, timeout: float, part: str = "bytes=0-0") -> Version | None:
+    """Return the version of the object of an HTTP URL; None if only obstore, with its own roots, may trust the server.
 
-    OSError, which names `shown`: PermissionError also for a redirect to where a server may not redirect;
-    ConnectionError for what may succeed when it is tried again.
+    PermissionError for a redirect that is refused, ConnectionError if a retry may help; their ``filename`` is `shown`.
+    A signed URL allows GET only, so the first byte is requested, not HEAD.
     """
     redirects = _Redirects(shown)
     try:
@@ -463,7 +452,7 @@ def first_answer(url: str, shown: str, timeout: float, part: str = "bytes=0-0") 
     except HTTPError as error:
         with error:
             if error.code == 416 and part:  # an empty object has no first byte
-                return first_answer(url, shown, timeout, "")
+                return _first_answer(url, shown, timeout, "")
             raise _refusal(error, shown) from None
     except (InvalidURL, ValueError, ArithmeticError):
         raise ValueError(f"{shown}: not the URL of an object") from None
@@ -488,7 +477,7 @@ def _request(url: str, part: str) -> Request:
     found = _HTTP.match(url)
     if found is None or re.search(r"[\x00-\x1f]", url):
         raise ValueError
-    path = quote(url[found.end() :].partition("#")[0], safe=string.punctuation)  # escapes that are there stay
+    path = quote(url[found.end() :].partition("#")[0], safe=string.punctuation)  # existing escapes stay
     request = Request(f"{found[1]}://{found[3]}{path}", headers={"User-Agent": "onecopy"})  # noqa: S310
     if part:
         request.add_header("Range", part)
@@ -500,7 +489,7 @@ def _request(url: str, part: str) -> Request:
 def _version(is_part: bool, headers: HTTPMessage, digest: tuple[str, bytes] | None, shown: str) -> Version:
     pattern, name = (r"bytes 0-\d+/(\d{1,19})", "Content-Range") if is_part else (r"(\d{1,19})", "Content-Length")
     if (size := re.fullmatch(pattern, headers.get(name, ""))) is None:
-        raise OSError(errno.ENOTSUP, "the server does not say how large the object is: download it", shown)
+        raise OSError(errno.ENOTSUP, "the server does not report the size of the object: download it", shown)
     tag, modified = headers["ETag"], _time_in(headers["Last-Modified"])
     known = {"size": int(size[1]), "e_tag": tag, "last_modified": modified, "digest": _digest(headers) or digest}
     return Version.of({**known, "asked": _unsettled(tag, modified, _time_in(headers["Date"]))})
@@ -515,11 +504,11 @@ def _time_in(header: str | None) -> datetime | None:
 
 
 def _unsettled(tag: str | None, modified: datetime | None, asked: datetime | None) -> str | None:
-    """Return when a server was asked, if that was so soon after a change that another one could look the same.
+    """Return the time of an answer if it came so soon after a change that a further change could look the same.
 
-    Times in headers are whole seconds, and many servers make tags of time and size. By RFC 9110 (8.8.2.2), a time
-    identifies the content only if the answer is at least a second younger; without a strong tag, a minute allows for
-    the clock of another machine.
+    Headers have whole seconds, and many servers derive tags from time and size. By RFC 9110 (8.8.2.2), a time
+    identifies the content only if the answer is at least a second later. Without a strong tag, a minute allows for
+    differences between clocks.
     """
     asked = asked or datetime.now(UTC).replace(microsecond=0)
     wait = timedelta(seconds=1 if tag and not tag.startswith("W/") else 60)
@@ -527,7 +516,7 @@ def _unsettled(tag: str | None, modified: datetime | None, asked: datetime | Non
 
 
 def _digest(headers: HTTPMessage) -> tuple[str, bytes] | None:
-    """Return the hash of the whole object: of RFC 9530, of Google Cloud, or of the hub of Hugging Face."""
+    """Return the hash of the whole object from a header of RFC 9530, Google Cloud or the Hugging Face hub."""
     for name, header, pattern in _DIGESTS:
         if found := re.search(pattern, ", ".join(headers.get_all(header, []))):
             return name, bytes.fromhex(found[1]) if header == "X-Linked-ETag" else base64.b64decode(found[1])
@@ -542,7 +531,7 @@ class _Redirects(HTTPRedirectHandler):
         self.digest: tuple[str, bytes] | None = None
 
     def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: HTTPMessage) -> Any:
-        """Follow a redirect; PermissionError if it may not be followed."""
+        """Follow a redirect; PermissionError if it is refused."""
         before, after = _HTTP.match(req.full_url), _HTTP.match(urljoin(req.full_url, headers.get("Location", "")))
         self._count += 1
         self.digest = self.digest or _digest(headers)
@@ -564,7 +553,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _near(host: str) -> set[str]:
-    """Return which addresses a host has that other machines do not reach: "link-local", "loopback"."""
+    """Return the kinds of addresses of a host that other machines cannot reach: "link-local", "loopback"."""
     bare = host.strip("[]").partition("%")[0]
     try:
         found = {bare} if ":" in bare else {one[4][0] for one in socket.getaddrinfo(bare, None)}

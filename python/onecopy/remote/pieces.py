@@ -1,9 +1,9 @@
-"""`PartialFile`: a file that is fetched or decoded in pieces, with a list of those that it has, which survives a kill.
+"""`PartialFile`: a file that is fetched or decoded in pieces; another process can continue after a kill.
 
-Beside the file in the folder of a store lies the list of its pieces: a line with the key of the artefact, a line
-with the boot of the kernel, and 24 bytes for each piece: start, length, CRC-32C of the piece, CRC-32C of the entry. In
-the boot that wrote them, entries are trusted. After a restart, when the disk may lack what was in the page cache, each
-piece is read and compared with its checksum.
+A list of the pieces lies beside the file in the folder of a store: a line with the key of the artefact, a line with the
+boot of the kernel, and 24 bytes for each piece: start, length, CRC-32C of the piece, CRC-32C of the entry. Entries are
+trusted during the boot that wrote them. After a restart the disk may lack what was in the page cache, so each piece is
+read and compared with its checksum.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import bisect
 import errno
 import hashlib
+import operator
 import os
 import stat
 import struct
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["PartialFile", "Ranges"]
-
 _ENTRY = struct.Struct("<QQII")
 _BLOCK = 8 << 20
 _WRITTEN = 1 << 20
-"""Bytes per write: for larger writes the kernel searches for pages of 2 MiB, which took half of the time."""
+"""Bytes per write: for larger writes the kernel searches for pages of 2 MiB, which doubles the time."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+_start, _stop = operator.itemgetter(0), operator.itemgetter(1)
 
 
 class Ranges:
@@ -45,8 +46,7 @@ class Ranges:
     """
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        self._starts: list[int] = []
-        self._stops: list[int] = []
+        self._ranges: list[tuple[int, int]] = []
         for start, stop in ranges:
             self.add(start, stop)
 
@@ -54,20 +54,21 @@ class Ranges:
         """Add the bytes from `start` to `stop`."""
         if start >= stop:
             return
-        first = bisect.bisect_left(self._stops, start)  # the first that ends at or after the start
-        last = bisect.bisect_right(self._starts, stop)  # behind the last that begins at or before the stop
+        first = bisect.bisect_left(self._ranges, start, key=_stop)  # the first that ends at or after the start
+        last = bisect.bisect_right(self._ranges, stop, key=_start)  # behind the last that begins at or before the stop
         if first < last:
-            start, stop = min(start, self._starts[first]), max(stop, self._stops[last - 1])
-        self._starts[first:last], self._stops[first:last] = [start], [stop]
+            start, stop = min(start, self._ranges[first][0]), max(stop, self._ranges[last - 1][1])
+        self._ranges[first:last] = [(start, stop)]
 
     def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of a range that are not in the set."""
-        for at in range(bisect.bisect_right(self._stops, start), len(self._starts)):
-            if start >= stop or self._starts[at] >= stop:
+        for at in range(bisect.bisect_right(self._ranges, start, key=_stop), len(self._ranges)):
+            begin, end = self._ranges[at]
+            if start >= stop or begin >= stop:
                 break
-            if start < self._starts[at]:
-                yield start, self._starts[at]
-            start = self._stops[at]
+            if start < begin:
+                yield start, begin
+            start = end
         if start < stop:
             yield start, stop
 
@@ -78,19 +79,18 @@ class Ranges:
     @property
     def size(self) -> int:
         """Number of bytes in the set."""
-        return sum(self._stops) - sum(self._starts)
+        return sum(stop - start for start, stop in self._ranges)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter(zip(list(self._starts), list(self._stops), strict=True))
+        return iter(list(self._ranges))
 
 
 class PartialFile:
     """A file of a known size that is written in pieces, in any order and by several threads of one process.
 
     The caller holds the claim of the key, so that no other process writes. Opening it continues what an earlier process
-    left; what belongs to another key or is damaged is discarded. Both files have the name of the artefact, at the
-    path where the store expects it, with other suffixes. OSError if one of them cannot be opened or written, or is not
-    a regular file of this user.
+    left, and discards what is damaged or belongs to another key. Both files are at the path of the artefact, with other
+    suffixes. OSError if one of them cannot be opened or written, or is not a regular file of this user.
     """
 
     def __init__(self, artefact: Path, key: str, nbytes: int) -> None:
@@ -117,16 +117,16 @@ class PartialFile:
         ours = len(lines) == 3 and lines[0] == head.split(b"\n", 1)[0]
         if not ours or os.fstat(self._fd).st_size < self.size:
             self.close()
-            self.remove()  # and not cut: a process may have parts of it mapped
+            self.remove()  # not truncated, because a process may have parts of it mapped
             self._fd, self._list = _opened(self.path), _opened(self._list_path)
             os.ftruncate(self._fd, self.size)
             self._rewrite(())
             return
-        os.ftruncate(self._fd, self.size)  # without what was written behind the pieces before a publication
+        os.ftruncate(self._fd, self.size)  # removes what was written behind the pieces before a publication
         entries = list(_entries(lines[2], self.size))
         if lines[1] != b"" and text.startswith(head):
             self.have = Ranges((start, start + length) for start, length, _ in entries)
-            self._end = len(head) + len(entries) * _ENTRY.size  # a torn entry is written over
+            self._end = len(head) + len(entries) * _ENTRY.size  # a torn entry is overwritten
             return
         self._rewrite([entry for entry in entries if _checksum(self._fd, entry[0], entry[1]) == entry[2]])
 
@@ -138,13 +138,13 @@ class PartialFile:
             self._note(start, length, checksum)
 
     def expect_room(self, nbytes: int) -> None:
-        """Raise OSError if the file system has less space, which is not reserved: a server may claim any size."""
+        """Raise OSError if the file system has less free space; reserve none, because a server may claim any size."""
         disk = os.fstatvfs(self._fd)
         if nbytes > (free := disk.f_bavail * disk.f_frsize):
-            raise self._full(errno.ENOSPC, nbytes, f", {size(free)} are free")
+            raise self._full(errno.ENOSPC, nbytes, f", but only {size(free)} are free")
 
     def reserve(self, start: int, stop: int) -> None:
-        """Reserve the space of a range on the disk, where the file system can; OSError if there is not enough."""
+        """Reserve disk space for a range if the file system supports it; OSError if there is not enough."""
         if start == stop or not hasattr(os, "posix_fallocate"):
             return
         try:
@@ -154,7 +154,7 @@ class PartialFile:
                 raise self._full(error.errno, stop - start) from None
 
     def _full(self, number: int, needed: int, free: str = "") -> OSError:
-        advice = "remove artefacts with `onecopy store prune`, or use another folder with ONECOPY_CACHE"
+        advice = "remove artefacts with `onecopy store prune`, or set ONECOPY_CACHE to another folder"
         return OSError(number, f"{os.strerror(number)}: {size(needed)} are needed{free}; {advice}", str(self.path))
 
     def read(self, start: int, length: int) -> bytes:
@@ -170,7 +170,7 @@ class PartialFile:
         return found.digest()
 
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
-        """Write a piece, and then the entry that says that it is there."""
+        """Write a piece, and then its entry in the list."""
         checksum = _core.crc32c(data)
         try:
             _write(self._fd, data, start)
@@ -181,19 +181,15 @@ class PartialFile:
             self._changed.notify_all()
 
     def forget(self) -> None:
-        """Mark all pieces as missing, because their contents are wrong."""
+        """Mark all pieces as missing."""
         with self._changed:
             self.have = Ranges()
             self._rewrite(())
 
-    def has(self, start: int, stop: int) -> bool:
-        """Return whether all bytes of a range are in the file."""
-        return self.have.has(start, stop)
-
     def wait(self, start: int, stop: int, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until `write` of another thread brings a range; return whether it is there."""
+        """Wait at most `timeout` seconds until other threads have written a range; return whether they have."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.has(start, stop), timeout)
+            return self._changed.wait_for(lambda: self.have.has(start, stop), timeout)
 
     def _note(self, start: int, length: int, checksum: int) -> None:
         entry = struct.pack("<QQI", start, length, checksum)
@@ -207,7 +203,7 @@ class PartialFile:
         return self.have.size == self.size
 
     def publish(self, artefact: Path) -> None:
-        """Give the whole file its final path; the list of its pieces is removed."""
+        """Move the whole file to its final path, and remove the list of its pieces."""
         os.replace(self.path, artefact)  # noqa: PTH105
         self._list_path.unlink(missing_ok=True)
 
@@ -217,7 +213,7 @@ class PartialFile:
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close both files; they remain for the next process that fetches."""
+        """Close both files, which stay for the next process."""
         for fd in (self._fd, self._list):
             if fd >= 0:
                 os.close(fd)

@@ -1,9 +1,8 @@
-"""Nodes of a Ray cluster fetch a file together: pieces pass between them through Ray's object store.
+"""Nodes of a Ray cluster fetch a file together: they send each other pieces through Ray's object store.
 
-Actors do it, which reserve no CPU. `Directory`, one of the cluster, knows which node has which pieces, and gives each
-node that asks other pieces to fetch; it stays for later jobs. `Reader`, one of each node, reads pieces of the node's
-files for other nodes, and ends with the job that started it. A node receives `_AT_ONCE` pieces at a time, so that few
-are in the object store.
+Two kinds of actors, which reserve no CPU, organize this. The cluster has one `Directory`, which knows the pieces of
+each node and assigns different pieces to the nodes; it stays for later jobs. Each node has a `Reader`, which reads
+pieces for other nodes and ends with the job that started it.
 """
 
 from __future__ import annotations
@@ -32,23 +31,21 @@ if TYPE_CHECKING:
     from onecopy.remote.pieces import PartialFile
     from onecopy.store import Store
 
-__all__ = ["Directory", "RayNodes", "Reader"]
-
 _NAMESPACE = "onecopy"
 _BATCH = 8
-"""Maximum number of pieces that a node fetches, and that it receives, before it asks again."""
-_AT_ONCE = 4
-"""Number of pieces that a node receives at a time."""
-_TRIES = 3 * _AT_ONCE
-"""Number of pieces of a node that may fail to come before it counts as lost."""
+"""Maximum number of pieces that a node fetches or receives before it asks the directory again."""
+_CONCURRENT = 4
+"""Number of pieces that a node receives concurrently, and that are in the object store for it."""
+_TRIES = 3 * _CONCURRENT
+"""Number of pieces of a node that may fail to arrive before it counts as lost."""
 _BEAT_S, _LEASE_S, _POLL_S = 5.0, 30.0, 0.05
 
 Source = tuple[Piece, str, str, str]
-"""A piece, the node that has it, the path there, and what identifies the contents of a file outside a store."""
+"""A piece, the node that has it, the path there, and the identity of a file outside a store."""
 
 
 class _Copy:
-    """What one node has of a file."""
+    """The pieces of a file that one node has and fetches."""
 
     def __init__(self, path: str, identity: str) -> None:
         self.place = path, identity
@@ -57,18 +54,18 @@ class _Copy:
         self.seen = time.monotonic()
 
     def is_alive(self) -> bool:
-        """Return whether the process that fetches has reported recently."""
+        """Return whether the process has reported recently."""
         return time.monotonic() - self.seen < _LEASE_S
 
 
 class Directory:
-    """Which nodes have which pieces of which files: an actor of the cluster."""
+    """The actor that knows which nodes have which pieces of which files."""
 
     def __init__(self) -> None:
         self._files: dict[str, dict[str, _Copy]] = {}
 
     def note(self, key: str, node: str, path: str, identity: str, have: Iterable[Piece]) -> None:
-        """Note the ranges that a node has of a file, and that its process is alive."""
+        """Record the ranges of a file that a node has, and that its process is alive."""
         copy = self._files.setdefault(key, {}).setdefault(node, _Copy(path, identity))
         copy.place = path, identity
         copy.seen = time.monotonic()
@@ -76,26 +73,26 @@ class Directory:
         copy.fetching = {piece for piece in copy.fetching if not copy.have.has(*piece)}
 
     def beat(self, key: str, node: str) -> None:
-        """Note that the process of a node which fetches a file is alive."""
+        """Record that the process of a node which fetches a file is alive."""
         if copy := self._files.get(key, {}).get(node):
             copy.seen = time.monotonic()
 
     def forget(self, key: str, node: str) -> None:
-        """Note that a node does not have a file any more."""
+        """Record that a node no longer has a file."""
         self._files.get(key, {}).pop(node, None)
 
     def to_fetch(self, size: int, alive: list[str], *noted: Any) -> list[Piece]:
-        """Give a node, of which this is noted, pieces to fetch; none while others have or fetch all that it lacks."""
+        """Return pieces for a node to fetch; none while others have or fetch all that it lacks."""
         own, others, missing = self._state(size, alive, *noted)
         taken = {piece for copy in others.values() if copy.is_alive() for piece in copy.fetching}
         taken.update(piece for piece in missing if any(copy.have.has(*piece) for copy in others.values()))
         free = [piece for piece in missing if piece not in taken]
-        # less than half of a share, so that a node that comes later finds something to fetch
+        # less than half of a share, so that pieces are left for a node that joins later
         own.fetching = set(free[: min(_BATCH, -(-len(free) // (2 * len(others) + 2)))])
         return sorted(own.fetching)
 
     def to_receive(self, size: int, alive: list[str], *noted: Any) -> list[Source]:
-        """Give a node, of which this is noted, pieces that others have."""
+        """Return pieces that others have and a node lacks."""
         _, others, missing = self._state(size, alive, *noted)
         found: list[Source] = []
         for piece in missing:
@@ -108,22 +105,22 @@ class Directory:
     def _state(
         self, size: int, alive: list[str], key: str, node: str, *noted: Any
     ) -> tuple[_Copy, dict[str, _Copy], list[Piece]]:
-        """Return what a node has of a file, what others have that are `alive`, and the pieces that the node lacks."""
+        """Record what a node has; return its copy, those of other live nodes, and the pieces that it lacks."""
         self.note(key, node, *noted)
         copies = self._files[key]
         others = {name: copies[name] for name in alive if name in copies and name != node}
         return copies[node], others, [*pieces_of(copies[node].have.missing(0, size))]
 
     def having(self, key: str) -> dict[str, int]:
-        """Return how many bytes of a file each node has."""
+        """Return the number of bytes of a file that each node has."""
         return {node: copy.have.size for node, copy in self._files.get(key, {}).items()}
 
 
 class Reader:
-    """Pieces of the files of a node: an actor on it."""
+    """The actor of a node that reads pieces of its files."""
 
     def read(self, path: str, identity: str, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return a piece of a file, whole or partial; FileNotFoundError if the file is another one by now."""
+        """Return a piece of a whole or partial file; FileNotFoundError if the file was replaced."""
         if identity and file_key(path) != identity:
             raise FileNotFoundError(path)
         for place in (path, Path(path).with_suffix(".partial"), path):  # it is renamed when it is whole
@@ -136,7 +133,7 @@ class Reader:
 
 
 class RayNodes(Partners):
-    """The nodes of the Ray cluster of this process; RuntimeError if it is not of a cluster."""
+    """The nodes of the Ray cluster of this process; RuntimeError if it does not belong to one."""
 
     has_nodes = True
 
@@ -144,7 +141,7 @@ class RayNodes(Partners):
         import ray
 
         if not ray.is_initialized():
-            raise RuntimeError("nodes='ray': this process is not of a Ray cluster: call ray.init() first")
+            raise RuntimeError("nodes='ray': this process does not belong to a Ray cluster: call ray.init() first")
         self._ray: Any = ray
         self.node = str(ray.get_runtime_context().get_node_id())
         self._path = ""
@@ -154,44 +151,40 @@ class RayNodes(Partners):
         return [one["NodeID"] for one in self._ray.nodes() if one["Alive"]]
 
     def having(self, key: str, size: int) -> set[str]:
-        """Return the nodes that have a whole file of some size, and are alive."""
+        """Return the nodes that are alive and have all bytes of a file."""
         sizes = self.call("having", key)
         return {node for node in self.alive() if sizes.get(node) == size}
 
     def note(self, key: str, path: Path, identity: str = "") -> None:
-        """Let other nodes know that this node has a file; `identity` is for files outside a store."""
+        """Tell other nodes that this node has a file; `identity` is for files outside a store."""
         self.call("note", key, self.node, str(path), identity, [(0, path.stat().st_size)])
 
     def begin(self, key: str, store: Store, report: Callable[[], object]) -> None:  # noqa: ARG002
-        """Note where the file will be; of the processes of this node, that with the claim fetches."""
+        """Note where the file will be; the process of this node that gets the claim fetches it."""
         self._path = str(store.path(key))
 
     def found(self, key: str, path: Path, report: Callable[[], object]) -> None:  # noqa: ARG002
-        """Let other nodes know that this node has a file."""
+        """Tell other nodes that this node has a file."""
         self.note(key, path)
 
     def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Fetch what the directory gives this node, and receive what others have, until nothing more comes."""
+        """Fetch the pieces that the directory assigns, and receive those of other nodes, until no more arrive."""
         _Exchange(self, key, self._path, file).run(fetch, progress)
 
     def reader(self, node: str) -> Any:
         """Return the reader of a node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        return self._actor(
-            Reader, f"reader {node}", max_concurrency=_AT_ONCE,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-        )  # fmt: skip
+        place = NodeAffinitySchedulingStrategy(node, soft=False)
+        return self._actor(Reader, f"reader {node}", max_concurrency=_CONCURRENT, scheduling_strategy=place)
 
     def directory(self) -> Any:
         """Return the directory of the cluster."""
         return self._actor(Directory, "directory", lifetime="detached", max_restarts=-1, max_task_retries=-1)
 
     def _actor(self, kind: type, name: str, **options: Any) -> Any:
-        make = self._ray.remote(kind).options(
-            name=name, namespace=_NAMESPACE, get_if_exists=True, num_cpus=0, **options
-        )
-        return make.remote()
+        options |= {"name": name, "namespace": _NAMESPACE, "get_if_exists": True, "num_cpus": 0}
+        return self._ray.remote(kind).options(**options).remote()
 
     def call(self, method: str, *arguments: object) -> Any:
         """Call a method of the directory."""
@@ -199,7 +192,7 @@ class RayNodes(Partners):
 
 
 class _Exchange:
-    """A file that this node fetches and receives at the same time, until it has all pieces or no more can come."""
+    """A file whose pieces this node fetches and receives, until it has all of them or no more can arrive."""
 
     def __init__(self, nodes: RayNodes, key: str, path: str, file: PartialFile) -> None:
         self._nodes, self._key, self._path, self._file = nodes, key, path, file
@@ -207,11 +200,11 @@ class _Exchange:
         self._lost: set[str] = set()
         self._failures: Counter[str] = Counter()
         self._readers: dict[str, Any] = {}
-        """Held until the end: Ray ends a reader when no process holds it."""
+        """Referenced until the end, because Ray ends a reader that no process references."""
         self._stopped = threading.Event()
 
     def run(self, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Call `progress` about 10 times per second meanwhile; errors are those of `fetch`."""
+        """Exchange the pieces, and call `progress` about 10 times per second; errors are those of `fetch`."""
         beaten = time.monotonic()
 
         def report() -> None:
@@ -244,13 +237,13 @@ class _Exchange:
         return not self._file.is_whole
 
     def _ask(self, what: str) -> Any:
-        """Ask the directory what to do next."""
+        """Ask the directory for pieces."""
         alive = [node for node in self._nodes.alive() if node not in self._lost]
         have = list(self._file.have)
         return self._nodes.call(what, self._file.size, alive, self._key, self._nodes.node, self._path, "", have)
 
     def _receive(self, *, has_origin: bool) -> None:
-        """Receive what others have; with an origin until nothing is missing, because what none has is fetched."""
+        """Receive pieces of other nodes, with an origin until no piece is missing."""
         while self._lacks():
             sources = self._ask("to_receive")
             if not sources and not has_origin:
@@ -259,14 +252,14 @@ class _Exchange:
             time.sleep(0 if sources else _POLL_S)
 
     def _receive_from(self, sources: list[Source]) -> None:
-        """Receive pieces, some at a time, without those of a node that is lost meanwhile."""
+        """Receive pieces, some of them concurrently; skip those of a node that is lost meanwhile."""
         import ray
         from ray.exceptions import RayError
 
         waiting = deque(sources)
         asked: deque[tuple[Any, Piece, str]] = deque()
         while waiting or asked:
-            while waiting and len(asked) < _AT_ONCE:
+            while waiting and len(asked) < _CONCURRENT:
                 piece, node, path, identity = waiting.popleft()
                 if node not in self._readers:
                     self._readers[node] = self._nodes.reader(node)
@@ -283,12 +276,12 @@ class _Exchange:
             self._received += stop - start
 
     def _note_failure(self, node: str, error: Exception) -> None:
-        """Note that a piece did not come; a node is lost when that happens repeatedly, or it has ended."""
+        """Count a piece that did not arrive; a node is lost if it has ended or failed repeatedly."""
         from ray.exceptions import RayActorError
 
         self._failures[node] += 1
         self._readers.pop(node, None)
-        # the reader ends with the process that started it, and is started again
+        # The reader ended with the process that started it; the next request starts another one.
         if isinstance(error, RayActorError) and self._failures[node] < _TRIES and node in self._nodes.alive():
             return
         if node not in self._lost:

@@ -15,16 +15,14 @@ from onecopy.errors import Error
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-__all__ = ["StoppedError", "answered", "in_thread", "run", "waited"]
-
 T = TypeVar("T")
 _REPORT_S = 0.1
 _CANCEL_S = 5.0
-"""Seconds to wait at most for the threads of obstore, which need milliseconds where the machine has a CPU for them."""
+"""Maximum wait for the threads of obstore to end; they need milliseconds unless the machine is busy."""
 
 
 class StoppedError(Error):
-    """Ends a step that was stopped because another one failed."""
+    """Ends a step because another one failed."""
 
 
 def nothing() -> None:
@@ -38,15 +36,15 @@ def run(
     *,
     wait: bool = True,
 ) -> list[Any]:
-    """Run each step in a thread until all have ended; return their results, or raise what the first of them raised.
+    """Run each step in a thread until all have ended; return their results, or raise the first exception of a step.
 
-    `stop` is called when a step raises, and must make the others end. `report` is called about 10 times per second in
-    this thread; what it raises, and an interrupt, stops the steps and is passed on, with `wait` when they have ended.
+    `stop` must make the steps end; it is called when one of them raises. `report` is called about 10 times per second
+    in this thread. An exception of `report` or an interrupt also stops the steps, and `wait` waits for their end.
     """
     errors: list[BaseException] = []
     results: list[Any] = [None] * len(steps)
 
-    def guarded(number: int, ended: threading.Event) -> None:
+    def run_step(number: int, ended: threading.Event) -> None:
         try:
             with contextlib.suppress(StoppedError):
                 results[number] = steps[number]()
@@ -58,7 +56,7 @@ def run(
 
     # not Thread.join: in Python 3.11, a thread counts as ended once an interrupt ends a join
     ends = [threading.Event() for _ in steps]
-    threads = [threading.Thread(target=guarded, args=one, name="onecopy-step", daemon=True) for one in enumerate(ends)]
+    threads = [threading.Thread(target=run_step, args=one, name="onecopy-step", daemon=True) for one in enumerate(ends)]
     for thread in threads:
         thread.start()
     try:
@@ -81,8 +79,8 @@ def run(
 def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = nothing) -> T:
     """Run a coroutine in a thread with an event loop of its own; return its result, or raise its exception.
 
-    `report` is called about 10 times per second in this thread. What it raises, and an interrupt, cancel the coroutine
-    and its requests at once, however silent the server is.
+    `report` is called about 10 times per second in this thread. An exception of `report` or an interrupt cancels the
+    coroutine and its requests at once, even if the server does not answer.
     """
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
     stopped = threading.Event()
@@ -104,7 +102,7 @@ def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = nothing)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Call a function that waits for the network in a thread, which is left behind when this is cancelled."""
+    """Call a function in a thread, which is left behind when this coroutine is cancelled."""
     future: Future[T] = Future()
 
     def work() -> None:
@@ -119,13 +117,11 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 async def answered(future: Awaitable[T]) -> T:
-    """Await a future of obstore; if it is cancelled, wait until no thread of obstore uses it any more.
-
-    Such a thread calls Python after the cancellation, and panics if the interpreter has ended by then.
-    """
+    """Await a future of obstore; if it is cancelled, wait until no thread of obstore uses it any more."""
     try:
         return await future
     except asyncio.CancelledError:
+        # A thread of obstore calls Python after the cancellation, and panics if the interpreter has ended by then.
         used, end = weakref.ref(future), time.monotonic() + _CANCEL_S
         del future
         while used() is not None and time.monotonic() < end:

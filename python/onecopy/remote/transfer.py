@@ -17,16 +17,14 @@ if TYPE_CHECKING:
     from onecopy.remote.origin import Origin, Version
     from onecopy.remote.pieces import PartialFile
 
-__all__ = ["CONNECTIONS", "PIECE", "pieces_of", "received", "transfer"]
-
 CONNECTIONS = 16
 """Default number of concurrent requests."""
 PIECE = 8 << 20
 """Bytes of a request, at positions that are multiples of it."""
 _TRIES = 6
-"""Number of consecutive requests that may make almost no progress."""
-_PROGRESS = 16 << 10
-"""Minimum bytes that a request must bring to count as progress."""
+"""Number of consecutive requests without progress after which a transfer fails."""
+_MIN_PROGRESS = 16 << 10
+"""Minimum number of bytes of a request that count as progress."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 
 
@@ -39,12 +37,11 @@ def transfer(
     *,
     connections: int,
 ) -> None:
-    """Fetch what `ranges` lack in a partial file.
+    """Fetch the bytes of `ranges` that a partial file lacks.
 
-    A request that ends early or is too slow is continued where it ended, after growing pauses, until several
-    consecutive requests make almost no progress. `progress` is called about 10 times per second with the number of
-    bytes that this call has received; an exception that it raises ends the transfer at once, as an interrupt does.
-    Errors are those of `Origin.chunks` and `PartialFile.write`; what arrived remains in the partial file.
+    A request that ends early or is too slow is continued where it ended, after growing pauses. `progress` is called
+    about 10 times per second with the number of bytes received so far; an exception that it raises ends the transfer.
+    Errors are those of `Origin.chunks` and `PartialFile.write`; what has arrived stays in the partial file.
     """
     pieces = deque(pieces_of(part for start, stop in ranges for part in partial.have.missing(start, stop)))
     longest = max((stop - start for start, stop in pieces), default=0)
@@ -54,71 +51,64 @@ def transfer(
         nonlocal total
         total += nbytes
 
-    async def work() -> None:
+    async def fetch_pieces() -> None:
         whole = memoryview(bytearray(longest))
         while pieces:
             start, stop = pieces.popleft()
-            await received(origin, version, start, whole[: stop - start], count)
+            await _receive(origin, version, start, whole[: stop - start], count)
             await asyncio.to_thread(partial.write, start, whole[: stop - start])
 
-    async def bring() -> None:
-        workers = [asyncio.create_task(work()) for _ in range(min(connections, len(pieces)))]
+    async def fetch_all() -> None:
+        workers = [asyncio.create_task(fetch_pieces()) for _ in range(min(connections, len(pieces)))]
         try:
             await asyncio.gather(*workers)
-        except NotImplementedError:  # no ranges
-            await _ended(workers)
+        except NotImplementedError:  # the server does not support ranges
+            await _cancel(workers)
             count(-total)
-            await _received_in_one(origin, version, partial, count)
+            await _receive_in_one_request(origin, version, partial, count)
         finally:
-            await _ended(workers)
+            await _cancel(workers)
 
-    waited(bring(), lambda: progress(total))
+    waited(fetch_all(), lambda: progress(total))
 
 
 def pieces_of(ranges: Iterable[tuple[int, int]], size: int = 0) -> Iterator[tuple[int, int]]:
     """Yield the parts of ranges, cut at multiples of a size; 0: of `PIECE`."""
-    size = size or PIECE  # which tests replace
+    size = size or PIECE  # tests replace it
     for start, stop in ranges:
         yield from pairwise([start, *range((start // size + 1) * size, stop, size), stop])
 
 
-async def received(
-    origin: Origin,
-    version: Version,
-    start: int,
-    buffer: memoryview,
-    arrived: Callable[[int], object] = lambda _: None,
+async def _receive(
+    origin: Origin, version: Version, start: int, buffer: memoryview, count: Callable[[int], object]
 ) -> None:
-    """Fill a buffer with the bytes from `start`, with as many requests as necessary; errors are those of `transfer`.
-
-    `arrived` is called with the bytes of each chunk.
-    """
-    at, in_vain = 0, 0
+    """Fill a buffer with the bytes from `start`, with as many requests as necessary; count the bytes of each chunk."""
+    at, without_progress = 0, 0
     while True:
         before = at
         try:
-            async for chunk in origin.chunks(version, (start + at, start + len(buffer)), slow=in_vain > 0):
+            async for chunk in origin.chunks(version, (start + at, start + len(buffer)), slow=without_progress > 0):
                 if len(chunk) > len(buffer) - at:
                     raise OSError(errno.EPROTO, "the server sent more bytes than requested", origin.shown)
                 buffer[at : at + len(chunk)] = memoryview(chunk)
                 at += len(chunk)
-                arrived(len(chunk))
+                count(len(chunk))
             reason = "the server sent fewer bytes than requested"
             error: Exception = ConnectionError(errno.ECONNABORTED, reason, origin.shown)
         except ConnectionError as failed:
             error = failed
         if at == len(buffer):
             return
-        in_vain = in_vain + 1 if at - before < _PROGRESS else 1
-        if in_vain == _TRIES:
+        without_progress = without_progress + 1 if at - before < _MIN_PROGRESS else 1
+        if without_progress == _TRIES:
             raise error
-        await asyncio.sleep(_pause(in_vain))
+        await asyncio.sleep(_pause_s(without_progress))
 
 
-async def _received_in_one(
-    origin: Origin, version: Version, partial: PartialFile, arrived: Callable[[int], object]
+async def _receive_in_one_request(
+    origin: Origin, version: Version, partial: PartialFile, count: Callable[[int], object]
 ) -> None:
-    """Fetch everything with one request, for servers without ranges, where a broken connection starts over."""
+    """Fetch the whole object from a server without ranges: after a broken connection, the fetch starts over."""
     for attempt in range(1, _TRIES + 1):
         at = 0
         try:
@@ -127,25 +117,25 @@ async def _received_in_one(
                     raise OSError(errno.EPROTO, "the server sent more bytes than announced", origin.shown)
                 await asyncio.to_thread(partial.write, at, memoryview(chunk))
                 at += len(chunk)
-                arrived(len(chunk))
+                count(len(chunk))
             if at < version.size:
                 reason = "the server sent fewer bytes than announced"
                 raise ConnectionError(errno.ECONNABORTED, reason, origin.shown)
         except ConnectionError:
             if attempt == _TRIES:
                 raise
-            arrived(-at)
-            await asyncio.sleep(_pause(attempt))
+            count(-at)
+            await asyncio.sleep(_pause_s(attempt))
         else:
             return
 
 
-async def _ended(workers: list[asyncio.Task[None]]) -> None:
+async def _cancel(workers: list[asyncio.Task[None]]) -> None:
     for worker in workers:
         worker.cancel()
     await asyncio.gather(*workers, return_exceptions=True)
 
 
-def _pause(attempt: int) -> float:
-    """Return the seconds to wait after failed attempts: doubled each time, and drawn so that clients spread."""
+def _pause_s(attempt: int) -> float:
+    """Return the pause after a failed attempt: it doubles each time, and is random so that clients spread."""
     return min(_FIRST_PAUSE_S * 2.0**attempt, _LONGEST_PAUSE_S) * random.uniform(0.5, 1)  # noqa: S311
