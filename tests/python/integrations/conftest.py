@@ -19,7 +19,7 @@ def store(tmp_path) -> Path:
 @pytest.fixture
 def worth_it(monkeypatch):
     """Let `auto` take these models for large ones."""
-    from onecopy.frameworks.onnxruntime import _ladder
+    from onecopy.frameworks.onnxruntime import _sessions
 
-    monkeypatch.setattr(_ladder, "WORTH_IT", 1)
-    monkeypatch.setattr(_ladder, "WORTH_ALIGNING", 1)
+    monkeypatch.setattr(_sessions, "MIN_TO_PREPACK", 1)
+    monkeypatch.setattr(_sessions, "MIN_TO_ALIGN", 1)

@@ -13,8 +13,8 @@ import numpy as np
 folder, how = sys.argv[1:]
 if how == "auto":
     import onecopy.auto
-    from onecopy.frameworks.onnxruntime import _ladder
-    _ladder.WORTH_IT = 1
+    from onecopy.frameworks.onnxruntime import _sessions
+    _sessions.MIN_TO_PREPACK = 1
 import onnxruntime as ort
 
 CPU = ["CPUExecutionProvider"]
@@ -214,8 +214,8 @@ def test_weights_of_options_that_were_made_before_are_used(tmp_path, monkeypatch
         zeros = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((128, 128), np.float32))
         before.add_initializer("w1", zeros)
         import onecopy.auto
-        from onecopy.frameworks.onnxruntime import _ladder
-        _ladder.WORTH_IT = 1
+        from onecopy.frameworks.onnxruntime import _sessions
+        _sessions.MIN_TO_PREPACK = 1
         path, ids = f"{sys.argv[1]}/model.onnx", {"ids": np.arange(7)}
         session = onnxruntime.InferenceSession(path, before, providers=["CPUExecutionProvider"])
         assert (session.run(None, ids)[0] == 1).all()
@@ -318,9 +318,9 @@ def test_files_that_are_overwritten_in_place_change_no_session(tmp_path, monkeyp
         """
         import os, sys, numpy as np
         import onecopy.auto, onnxruntime
-        from onecopy.frameworks.onnxruntime import _ladder
+        from onecopy.frameworks.onnxruntime import _sessions
         from onecopy.memory import proc
-        _ladder.WORTH_IT, ids = 1, {"ids": np.arange(7)}
+        _sessions.MIN_TO_PREPACK, ids = 1, {"ids": np.arange(7)}
         sessions = [onnxruntime.InferenceSession(f"{sys.argv[1]}/{name}.onnx") for name in ("inside", "outside")]
         assert all(session._opened_by_onecopy.mode == "prepacked" for session in sessions)
         expected = [session.run(None, ids)[0] for session in sessions]

@@ -14,7 +14,7 @@ from tests.support.sessions import MODES, answer, from_store, is_mapped, make
 
 import onecopy as oc
 from onecopy.errors import FormatError
-from onecopy.frameworks.onnxruntime import _ladder, _prepacking
+from onecopy.frameworks.onnxruntime import _prepacking, _sessions
 from onecopy.frameworks.onnxruntime._prepacking import Prepacked
 
 
@@ -162,7 +162,7 @@ def test_no_cut_and_no_flip_of_an_artefacts_end_does_harm(tmp_path, store):
 
 def test_no_room_on_the_disk_is_a_reason(tmp_path, monkeypatch, worth_it):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(_ladder, "free_on", lambda _: 1000)
+    monkeypatch.setattr(_sessions, "free_on", lambda _: 1000)
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True)
     assert session.onecopy.mode == "read"
     assert "has 1.00 kB free" in session.onecopy.reason

@@ -1,11 +1,10 @@
-"""`onnxruntime.InferenceSession` uses weights that are prepacked once per machine, and mapped.
+"""`onnxruntime.InferenceSession` maps weights that are prepacked once per machine.
 
-Session options cannot be inspected: they may hold weights, custom operators or entries that decide how a model is
-optimized. So calls of their methods are recorded, and prepacked weights are used only with options of which every
-setting is known: those made after the methods were replaced. With any other options ONNX Runtime reads the model.
+Session options cannot be inspected: they may hold weights, custom operators, or entries that decide how a model is
+optimized. Calls of their methods are therefore recorded. Prepacked weights are used only if every setting is
+known: the options were created after the methods were replaced.
 
-**Not shared:** `_why_read` has the reasons of the options, `onecopy.frameworks.onnxruntime._ladder` those of the
-model.
+**Not shared:** for reasons of the options, in `_why_read`, and of the model, in `frameworks.onnxruntime._sessions`.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from onecopy.frameworks.onnxruntime._ladder import Opening
+    from onecopy.frameworks.onnxruntime._sessions import Opening
 
 SESSION = "onnxruntime.InferenceSession"
 _READERS = ("get_session_config_entry", "has_providers")
 """Methods of session options that change nothing."""
 _settings: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-"""For session options of which every setting is known: names of the entries and methods that set something."""
+"""Names of the entries and methods that were set, for session options whose settings are all known."""
 
 
 def apply(onnxruntime: ModuleType) -> None:
@@ -61,17 +60,17 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         opening = None
         if isinstance(path_or_bytes, (str, os.PathLike)) and not type(self).__module__.startswith("onecopy."):
-            opening = _prepacked(path_or_bytes, sess_options, providers, kwargs)
+            opening = _prepacked_opening(path_or_bytes, sess_options, providers, kwargs)
         given = self, path_or_bytes, sess_options, providers, *args
-        if opening is None or not _makes_session(opening, original, given, kwargs):
+        if opening is None or not _open_prepacked(opening, original, given, kwargs):
             original(*given, **kwargs)
 
     return __init__
 
 
-def _makes_session(opening: Opening, original: Callable[..., None], given: Any, kwargs: dict[str, Any]) -> bool:
+def _open_prepacked(opening: Opening, original: Callable[..., None], given: Any, kwargs: dict[str, Any]) -> bool:
     """Initialize a session on prepacked weights; if that fails, return False, and report why."""
-    from onecopy.frameworks.onnxruntime import _ladder, _options
+    from onecopy.frameworks.onnxruntime import _options, _sessions
     from onecopy.store.fork import trim_heap
 
     session, path, options, providers, *args = given
@@ -80,11 +79,11 @@ def _makes_session(opening: Opening, original: Callable[..., None], given: Any, 
         original(session, opening.model, ours, providers, *args, **{**kwargs, "enable_fallback": 0})
         session._sess_options = _options.copied(options, {})
         session._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
-        # `set_providers` makes the session again: from the file, as without this module.
+        # `set_providers` creates the session again: from the file, as without this module.
         session._model_path, session._model_bytes, session._sess_options_initial = os.fspath(path), None, options
         session._opened_by_onecopy = opening  # its mappings live as long as the session
-        shared = sum(file.bytes for file in _ladder.mapped_files(opening.files))
-    except Exception as error:  # any: the session is made as without this module
+        shared = sum(file.bytes for file in _sessions.mapped_files(opening.files))
+    except Exception as error:  # any: the session is created as without this module
         opening.close()
         note_read(SESSION, path, f"the session on prepacked weights failed: {error}")
         return False
@@ -93,15 +92,15 @@ def _makes_session(opening: Opening, original: Callable[..., None], given: Any, 
     return True
 
 
-def _prepacked(path: Any, options: Any, providers: Any, given: dict[str, Any]) -> Opening | None:
-    """Return how a session uses prepacked weights, made if the store lacks them; None if it reads the file."""
-    from onecopy.frameworks.onnxruntime import _ladder
+def _prepacked_opening(path: Any, options: Any, providers: Any, given: dict[str, Any]) -> Opening | None:
+    """Return how a session opens prepacked weights, which are created if necessary; None if it reads the file."""
+    from onecopy.frameworks.onnxruntime import _sessions
 
     try:
         reason = _why_read(options, given)
         if not reason:
             optimizers = tuple(sorted(given.get("disabled_optimizers") or ()))
-            opening = _ladder.auto(_ladder.Request(os.fsdecode(path), options, providers, optimizers, True, None))
+            opening = _sessions.auto(_sessions.Request(os.fsdecode(path), options, providers, optimizers, True, None))
             if opening.mode != "read":
                 return opening
             opening.close()
@@ -113,7 +112,7 @@ def _prepacked(path: Any, options: Any, providers: Any, given: dict[str, Any]) -
 
 
 def _why_read(options: Any, given: dict[str, Any]) -> str:
-    """Return why a session reads its model, as far as its arguments decide; empty if they do not."""
+    """Return why the arguments make a session read its model; "" if they do not."""
     from onecopy.frameworks.onnxruntime import _options
 
     if given.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL")):
@@ -121,7 +120,7 @@ def _why_read(options: Any, given: dict[str, Any]) -> str:
     if options is None:
         return ""
     if options not in _settings:
-        return "the session options are a copy, or were made before onecopy.auto was imported"
+        return "the session options are a copy, or were created before onecopy.auto was imported"
     if options.optimized_model_filepath or options.enable_profiling:
         return "the session writes its optimized model or a profile"
     others = sorted(_settings[options].difference(_options.DECIDING, _options.OTHER_THAN_RESULTS))

@@ -1,4 +1,4 @@
-"""Session options: copies with the entries of a mode, and the part of them that decides the prepacked form."""
+"""Session options: copies with the entries of a mode, and the entries that decide the prepacked form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IDENTITY = bytes.fromhex(
 
 PREPACKING_OFF = "session.disable_prepacking"
 FOLDER = "session.model_external_initializers_file_folder_path"
-"""Entries: prepacking is disabled ("1"); the folder of the external data of a model that is given as bytes."""
+"""Names of entries: "1" disables prepacking; the folder of the external data of a model that is given as bytes."""
 
 IN_PLACE = {PREPACKING_OFF: "1", "session.use_external_initializer_file_buffers_directly": "1"}
 """Entries that make ONNX Runtime use the given weights in place, without prepacking."""
@@ -30,7 +30,7 @@ ORT_MAPPED = {"session.use_memory_mapped_ort_model": "1"}
 ORT_IN_PLACE = ORT_MAPPED | {"session.use_ort_model_bytes_for_initializers": "1", PREPACKING_OFF: "1"}
 
 DECIDING = (
-    # Entries that change the optimised graph or the prepacked form; other entries apply when a session is opened.
+    # These entries change the optimised graph or the prepacked form; others apply when a session is created.
     "mlas.disable_kleidiai",
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
     "mlas.qnbit.force_fp32",
@@ -61,28 +61,25 @@ OTHER_THAN_RESULTS = (
     "session.intra_op_thread_affinities",
     "session.use_env_allocators",
 )
-"""Entries about threads and memory of a session, which have their effect with prepacked weights too."""
+"""Entries about threads and memory of a session, which also apply to prepacked weights."""
 
 _changing = threading.Lock()
 
 
 def copied(options: onnxruntime.SessionOptions | None, entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
-    """Return a copy of session options with more entries, taken from a session on a minimal model.
-
-    Options that write a profile are changed while that session is made; no other thread may use them at that time.
-    """
+    """Return a copy of session options with more entries, taken from a session on a minimal model."""
     if options is None:
         copy = onnxruntime.SessionOptions()
     else:
-        copy = _opened(_IDENTITY, options).get_session_options()
+        copy = _session(_IDENTITY, options).get_session_options()
         copy.enable_profiling = options.enable_profiling
     for name, value in entries.items():
         copy.add_session_config_entry(name, value)
     return copy
 
 
-def _opened(model: bytes | Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
-    """Return a session that writes no profile."""
+def _session(model: bytes | Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    """Return a session that writes no profile; options that would write one are changed meanwhile."""
     with _changing:
         profiling, options.enable_profiling = options.enable_profiling, False
         try:
@@ -92,11 +89,9 @@ def _opened(model: bytes | Path, options: onnxruntime.SessionOptions) -> onnxrun
 
 
 def holds(options: onnxruntime.SessionOptions | None, initializers: Iterable[str], files: Iterable[str]) -> bool:
-    """Return whether options hold an initializer or an external file of these names in memory, or cannot be copied.
-
-    Options cannot be inspected. But they refuse a second initializer of a name, which is added to a copy; and a model
-    whose external data is missing can be opened with options that hold it. Copies of options hold no files.
-    """
+    """Return whether options hold an initializer or an external file of these names in memory, or cannot be copied."""
+    # Options cannot be inspected. But a copy refuses a second initializer of a name, and a model whose external data is
+    # missing can be opened only with options that hold it. Copies do not hold files.
     if options is None:
         return False
     value = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32))
@@ -105,14 +100,14 @@ def holds(options: onnxruntime.SessionOptions | None, initializers: Iterable[str
         for name in initializers:
             copy.add_initializer(name, value)
             copy.add_external_initializers([name], [value])
-    except Exception:  # ONNX Runtime's have no class in common but this
+    except Exception:  # the only common class of the errors of ONNX Runtime
         return True
     for file in files:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model.onnx")
             path.write_bytes(_model_of(file))
             with suppress(Exception):  # as above
-                _opened(path, options)
+                _session(path, options)
                 return True
     return False
 

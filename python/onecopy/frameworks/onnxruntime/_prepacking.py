@@ -1,15 +1,15 @@
-"""Prepacked weights in the store: one artefact per model, machine and options, from which sessions are made.
+"""Prepacked weights in the store: one artefact per model, machine and options, from which sessions are created.
 
-ONNX Runtime can save an optimised model with prepacked weights, and map them when it opens that model. A child process
-saves it, so that all its heap is returned. The artefact is one file: the data as ONNX Runtime wrote it, then the model
-that refers to the data, then facts about both.
+ONNX Runtime can save an optimised model with prepacked weights, and maps them when it opens that model. A child process
+saves it, so that the kernel gets all of its heap back. The artefact is one file: the data as ONNX Runtime wrote it, the
+model that refers to the data, and facts about both.
 
     data | model (protobuf) | facts (JSON) | their lengths and their CRC-32: 8 bytes each, little-endian | "oc-ort-1"
 
-The key has everything that decides the content: the digest of model and external data, the version of ONNX Runtime, the
-CPU, and the options. The digest is kept in the store under `onecopy.file_key`, so that a file is read for it once. For
-a model that cannot be prepacked the artefact has the reason, and prepacking is not tried again until it is pruned; a
-memory limit or a full disk leaves no artefact.
+The key contains the digest of the model and its external data, the version of ONNX Runtime, the CPU and the options.
+The digest is in the store under `onecopy.file_key`, so that a file is read for it once. If a model cannot be prepacked,
+the artefact contains the reason, and prepacking is not repeated until the artefact is pruned. A memory limit or a full
+disk leaves no artefact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import re
 import secrets
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import file_digest, sha256
@@ -46,12 +45,11 @@ if TYPE_CHECKING:
     from onecopy.store import Artefact
 
 _TRAILER = 24 + len(PREPACKED_END)
-_CLOCK_TICK = 0.02
-"""Seconds, at most, in which two writes of a file may have the same time."""
-_LEAST = "1024"  # minimum bytes of a weight that is written to the data
+_MIN_IN_DATA = "1024"
+"""Minimum bytes of a weight that is written to the data; smaller ones stay in the model."""
 
 _background: list[subprocess.Popen[bytes]] = []
-"""Children that prepack in the background; kept so that they are reaped."""
+"""Children that prepack in the background; listed so that they are reaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +58,24 @@ class Prepacked:
 
     path: Path
     model: bytes
-    """Serialized model; empty if prepacking failed."""
+    """The serialized model; empty if prepacking failed."""
     prepacked: int
     """Number of weights that kernels have prepacked."""
     failed: str
-    """Why prepacking failed; empty if it did not."""
+    """Why prepacking failed; "" if it succeeded."""
 
     @classmethod
     def read(cls, path: Path) -> Prepacked:
-        """Read model and facts of an artefact.
-
-        Raises
-        ------
-        FormatError
-            The file is no artefact, or is damaged.
-        """
+        """Read the model and facts of an artefact; FormatError if it is damaged."""
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _TRAILER, 0))
             trailer = file.read()
             *lengths, checksum = (int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8, 16))
             if trailer[24:] != PREPACKED_END or sum(lengths) + _TRAILER > size:
-                raise FormatError("not a file of prepacked weights: wrong end", Kind.NOT_THIS_FORMAT, path=str(path))
+                raise FormatError(
+                    "not a file of prepacked weights: wrong end", Kind.NOT_THIS_FORMAT, path=str(path)
+                )
             file.seek(size - _TRAILER - sum(lengths))
             model, facts = file.read(lengths[0]), file.read(lengths[1])
         if crc32(facts, crc32(model)) != checksum:
@@ -95,7 +89,7 @@ class Prepacked:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The model and options to prepack; sent to the child as JSON."""
+    """The model and options to prepack, which the child gets as JSON."""
 
     path: str
     files: tuple[str, ...]
@@ -107,7 +101,7 @@ class Recipe:
     """The store of the artefact."""
 
     def key(self, digest: str) -> str:
-        """Return the store key for files with this digest."""
+        """Return the key of the artefact for files with this digest."""
         entries = dict(self.options) | {"without": " ".join(self.disabled_optimizers)}
         text = "\n".join(f"{name}={entries[name]}" for name in sorted(entries))
         options = sha256(text.encode()).hexdigest()[:16]
@@ -115,16 +109,16 @@ class Recipe:
         return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 4"
 
     def digest(self) -> str | None:
-        """Return the digest of the files if the store has it; else None."""
+        """Return the digest of the files; None if the store does not have it."""
         found = self.store.find(self._digest_key())
         return None if found is None else found.read_bytes().decode()
 
     def digest_now(self) -> str:
-        """Return the digest of the files, computing it if the store does not have it."""
+        """Return the digest of the files; compute it if the store does not have it."""
         return self.store.get_or_build(self._digest_key(), self._write_digest, source=self.path).read_bytes().decode()
 
     def find(self) -> Prepacked | None:
-        """Return the artefact; None if there is none or if it cannot be read."""
+        """Return the artefact; None if it is missing or cannot be read."""
         digest = self.digest()
         found = None if digest is None else self.store.find(self.key(digest))
         if found is None:
@@ -134,7 +128,7 @@ class Recipe:
         return None
 
     def built(self, store: Store, make: Callable[[Recipe, Path], None]) -> Artefact:
-        """Return the artefact of the files; `make` writes it if the store lacks it. OSError if a file changes then."""
+        """Return the artefact, which `make` writes unless the store has it; OSError if a file changes meanwhile."""
         key = self.key(self.digest_now())
 
         def build(path: Path) -> None:
@@ -169,58 +163,52 @@ class Recipe:
         digest = sha256()
         folder = Path(self.path).parent
         for file in self.files:
-            age = time.time() - os.stat(file).st_mtime  # noqa: PTH116 - text
-            if 0 <= age < _CLOCK_TICK:  # a later write must not keep the time that is part of the key
-                time.sleep(_CLOCK_TICK)
             digest.update(f"{os.path.relpath(file, folder)}\n{os.stat(file).st_size}\n".encode())  # noqa: PTH116 - text
             with open(file, "rb", buffering=0) as contents:  # noqa: PTH123
                 file_digest(contents, lambda: digest)
         hidden = path.with_name(_hidden_name(path))
-        with _removed_at_the_end(path, hidden):
+        with _temporary(path, hidden):
             hidden.write_text(f"sha256 {digest.hexdigest()}")
             hidden.replace(path)
 
 
 def prepack(recipe: Recipe) -> Prepacked:
-    """Return the prepacked weights of a recipe; prepack them in a child, or wait for another process that does.
-
-    OSError if the store cannot be used, or has no space; its subclass ChildProcessError if the child was killed.
-    """
+    """Return the prepacked weights; prepack them in a child, or wait for another process. OSError if that fails."""
     return Prepacked.read(recipe.built(recipe.store, _in_child).path)
 
 
 def start_in_background(recipe: Recipe) -> int:
-    """Start a child that prepacks, and return its PID; it outlives this process. OSError if it cannot be started."""
+    """Start a child that prepacks and outlives this process; return its PID. OSError if it cannot be started."""
     _background[:] = [child for child in _background if child.poll() is None]
-    # In a session of its own, because Ctrl-C must not end it: later sessions use its result.
+    # A session of its own protects it from Ctrl-C: later sessions use its result.
     child = _child("background", recipe.json(), stderr=subprocess.DEVNULL, start_new_session=True)
     _background.append(child)
     return child.pid
 
 
 def write(recipe: Recipe, path: Path) -> None:
-    """Prepack in this process, and write the artefact to `path` atomically."""
+    """Prepack in this process and write the artefact to `path` atomically."""
     hidden = path.with_name(_hidden_name(path))
     saved = path.with_name(_hidden_name(path))
-    with _removed_at_the_end(path, hidden, saved), hidden.open("wb") as data, saved.open("wb") as message:
-        # `Store.prune` removes hidden files without a lock, as files of a dead writer.
+    with _temporary(path, hidden, saved), hidden.open("wb") as data, saved.open("wb") as message:
+        # `Store.prune` removes hidden files without a lock, because their writer has ended.
         for file in (data, message):
             fcntl.flock(file, fcntl.LOCK_EX)
         facts: dict[str, Any] = {"prepacked": 0, "failed": ""}
         model = b""
         try:
-            model = _save_surely(recipe, hidden, saved)
+            model = _save_or_raise(recipe, hidden, saved)
             facts["prepacked"] = model.count(b"prepacked_")
         except OSError:  # a temporary condition, not a property of the model
             raise
-        except Exception as error:  # ONNX Runtime's have no class in common but this
+        except Exception as error:  # the only common class of the errors of ONNX Runtime
             facts["failed"] = str(error).strip() or repr(error)
-        if not hidden.exists():  # ONNX Runtime removes the file of data that it wrote nothing to
-            facts["failed"], model, hidden = "no weight takes 1,024 bytes", b"", saved
+        if not hidden.exists():  # ONNX Runtime removes an empty file of data
+            facts["failed"], model, hidden = "all weights are smaller than 1,024 bytes", b"", saved
         out = message if hidden == saved else data
         if facts["failed"]:
             out.truncate(0)
-        # The names have equal lengths: the location of the data can be replaced in the model.
+        # The names have equal lengths, so that one can replace the other in the model.
         model = model.replace(hidden.name.encode(), path.name.encode())
         end = json.dumps(facts).encode()
         out.seek(0, os.SEEK_END)
@@ -231,8 +219,8 @@ def write(recipe: Recipe, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _removed_at_the_end(path: Path, *hidden: Path) -> Iterator[None]:
-    """Remove files at the end of the block; an OSError without a file name gets that of `path`."""
+def _temporary(path: Path, *hidden: Path) -> Iterator[None]:
+    """Remove hidden files at the end of the block; an OSError without a file name gets that of `path`."""
     try:
         yield
     except OSError as error:
@@ -244,17 +232,15 @@ def _removed_at_the_end(path: Path, *hidden: Path) -> Iterator[None]:
             left.unlink(missing_ok=True)
 
 
-def _save_surely(recipe: Recipe, data: Path, saved: Path) -> bytes:
-    """Call `_save`; raise OSError for temporary failures, and other exceptions for models that cannot be saved.
-
-    Errors of ONNX Runtime do not distinguish a full disk or a memory limit from a model that it cannot save. After an
-    error, the space is reserved, which raises OSError if the disk is full, and saving is tried once more.
-    """
+def _save_or_raise(recipe: Recipe, data: Path, saved: Path) -> bytes:
+    """Call `_save`; raise OSError for temporary failures, and other exceptions for models that cannot be saved."""
+    # Errors of ONNX Runtime do not distinguish a full disk or a memory limit from a model that it cannot save. After
+    # an error, space is reserved, which raises OSError if the disk is full, and saving is repeated once.
     try:
         return _save(recipe, data, saved)
     except OSError:
         raise
-    except Exception as error:  # ONNX Runtime's have no class in common but this
+    except Exception as error:  # as in `write`
         if isinstance(error, MemoryError) or re.search(r"bad.?alloc|out of memory|allocate memory", str(error), re.I):
             raise OSError(errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}: {error}", recipe.path) from error
         first = error
@@ -273,25 +259,25 @@ def _save_surely(recipe: Recipe, data: Path, saved: Path) -> bytes:
 def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
     """Write the optimised model and its data with ONNX Runtime, and return the model."""
     options = _options.with_deciding(recipe.options)
-    options.log_severity_level = 3  # suppress the warning that the model is for this machine only
+    options.log_severity_level = 3  # suppresses the warning that the model is for this machine only
     options.optimized_model_filepath = str(saved)
     for name, value in (
         ("session.optimized_model_external_initializers_file_name", data.name),
-        ("session.optimized_model_external_initializers_min_size_in_bytes", _LEAST),
+        ("session.optimized_model_external_initializers_min_size_in_bytes", _MIN_IN_DATA),
         ("session.save_external_prepacked_constant_initializers", "1"),
         ("session.save_model_format", "ONNX"),
     ):
         options.add_session_config_entry(name, value)
     given = {"disabled_optimizers": list(recipe.disabled_optimizers)} if recipe.disabled_optimizers else {}
-    made = onnxruntime.InferenceSession(
+    session = onnxruntime.InferenceSession(
         recipe.path, options, providers=["CPUExecutionProvider"], enable_fallback=0, **given
     )
     # ONNX Runtime does not save the description of the graph of an .ort model. Parsers merge fields that occur twice.
-    return saved.read_bytes() + _in_message(7, _in_message(10, made.get_modelmeta().graph_description.encode()))
+    return saved.read_bytes() + _field(7, _field(10, session.get_modelmeta().graph_description.encode()))
 
 
-def _in_message(number: int, value: bytes) -> bytes:
-    """Return a field of a protobuf with this number below 16 and this value; nothing for an empty value."""
+def _field(number: int, value: bytes) -> bytes:
+    """Return a field of a protobuf message, whose number is below 16; b"" for an empty value."""
     length, rest = b"", len(value)
     while rest > 127:
         length, rest = length + bytes([rest & 127 | 128]), rest >> 7
@@ -299,7 +285,7 @@ def _in_message(number: int, value: bytes) -> bytes:
 
 
 def _in_child(recipe: Recipe, path: Path) -> None:
-    """Prepack in a child that ends with this process; tell those who wait how far it is."""
+    """Prepack in a child that ends with this process; report the progress to processes that wait."""
     before = {file.name for file in path.parent.glob(".onecopy-*")}
     with _child(str(os.getpid()), recipe.json(), str(path), stderr=subprocess.PIPE) as child:
         try:
@@ -314,44 +300,45 @@ def _in_child(recipe: Recipe, path: Path) -> None:
             child.kill()
             raise
     if child.returncode:
-        told = text.decode(errors="replace").strip().splitlines()
-        raise ChildProcessError(f"process {child.pid}, which prepacked {recipe.path}: {told[-1] if told else 'killed'}")
+        lines = text.decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines else "it was killed"
+        raise ChildProcessError(f"process {child.pid}, which prepacked {recipe.path}, failed: {reason}")
 
 
 def _child(*arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
     """Start `main` in a new interpreter."""
-    nowhere, environment = subprocess.DEVNULL, {**os.environ, "ONECOPY_AUTO": "0"}  # its sessions prepack
+    nowhere, environment = subprocess.DEVNULL, {**os.environ, "ONECOPY_AUTO": "0"}  # its own sessions must not share
     return subprocess.Popen([*_command(), *arguments], stdin=nowhere, stdout=nowhere, env=environment, **settings)
 
 
 def _command() -> list[str]:
     if not sys.executable:
-        raise OSError("there is no Python interpreter to start: sys.executable is empty")
+        raise OSError("cannot start a Python interpreter: sys.executable is empty")
     program = "import sys; from onecopy.frameworks.onnxruntime._prepacking import main; main(*sys.argv[1:])"
     return [sys.executable, "-c", program]
 
 
 def _hidden_name(path: Path) -> str:
-    """Return a name that the store knows for one of a file being written, as long as the artefact's own."""
+    """Return a name by which the store recognizes unfinished files, as long as the name of the artefact."""
     prefix = ".onecopy-"
     return prefix + secrets.token_hex(len(path.name))[: len(path.name) - len(prefix)]
 
 
 @lru_cache(maxsize=1)
 def _cpu_features() -> str:
-    """Return a hash of the model and features of the CPU, for which ONNX Runtime prepacks."""
+    """Return a hash of the model and features of the CPU, which decide how ONNX Runtime prepacks."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
         return platform.processor()
     first = text.split("\n\n", 1)[0]
-    telling = ("flags", "Features", "vendor_id", "cpu family", "model\t", "CPU implementer", "CPU part")
-    lines = sorted(line for line in first.splitlines() if line.startswith(telling))
+    relevant = ("flags", "Features", "vendor_id", "cpu family", "model\t", "CPU implementer", "CPU part")
+    lines = sorted(line for line in first.splitlines() if line.startswith(relevant))
     return sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def main(caller: str, text: str, *path: str) -> None:
-    """Run the child that prepacks: for a waiting parent, whose process ID `caller` is, or in the background."""
+    """Run the child that prepacks, in the background or for a parent that waits, whose process ID is `caller`."""
     recipe = Recipe.of_json(text)
     if caller != "background":
         if _core.end_with_parent(int(caller)):

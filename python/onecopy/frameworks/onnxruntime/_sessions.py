@@ -1,4 +1,4 @@
-"""`session`: an `onnxruntime.InferenceSession` with shared weights; its modes, and the report of how it was made."""
+"""`session`: an `onnxruntime.InferenceSession` with shared weights, its modes and its report."""
 
 from __future__ import annotations
 
@@ -32,22 +32,27 @@ if TYPE_CHECKING:
     from onecopy.files.page_cache import WarmJob
 
 
-WORTH_IT = 16 << 20  # bytes of weights: below, `auto` does not prepack, but uses existing prepacked weights
-WORTH_ALIGNING = 1 << 18  # misaligned bytes: below, `direct` lets ONNX Runtime copy them
-BY_DEFAULT = (
+MIN_TO_PREPACK = 16 << 20
+"""Bytes of weights from which `auto` prepacks; it uses existing prepacked weights of any size."""
+MIN_TO_ALIGN = 1 << 18
+"""Misaligned bytes from which `direct` uses an aligned copy in the store; ONNX Runtime copies fewer bytes."""
+_DEFAULT_REASON = (
     "the default: ONNX Runtime without changes, with a copy of the weights in each process; mode='auto' shares weights "
     "that were prepacked once per machine, and prepacks 16 MiB and more"
 )
-_HEAPS = 4  # peak memory of the child that prepacks, as a multiple of the weights, approximately
-_ON_DISK = 2.5  # maximum size of the artefact, as a multiple of the weights
+_PEAK_MEMORY = 4
+"""Approximate peak memory of the child that prepacks, as a multiple of the weights."""
+_MAX_DISK = 2.5
+"""Maximum size of the artefact, as a multiple of the weights."""
+_CPU_PROVIDERS = {"CPUExecutionProvider", "AzureExecutionProvider"}
+_INSIDE = "model"
+"""Location that stands for the model file itself in the model without its data."""
+_MIN_IN_PLACE = 1024
+"""Bytes; smaller weights stay in the message of the model, and ONNX Runtime copies them."""
 
-_CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
-_INSIDE = "model"  # location name of the model file itself in the skeleton
-SMALLEST = 1024  # bytes; smaller weights stay in the message and are copied by ONNX Runtime
 
-
-class Unfit(Error):
-    """The mode is unavailable; the message says why."""
+class UnavailableError(Error):
+    """A mode cannot be used, for the reason in the message."""
 
 
 class Tensor(NamedTuple):
@@ -65,13 +70,13 @@ class Tensor(NamedTuple):
 
     @property
     def why_copied(self) -> str:
-        """Why ONNX Runtime copies it; empty if it is used in place."""
+        """Why ONNX Runtime copies it; "" if it is used in place."""
         if not self.is_initializer:
             return "a constant of a node, or of the body of a control-flow node"
         if self.storage == "coded":
             return "stored in an encoding that has to be decoded"
-        if self.storage == "in place" and self.bytes < SMALLEST:
-            return f"smaller than {SMALLEST} bytes"
+        if self.storage == "in place" and self.bytes < _MIN_IN_PLACE:
+            return f"smaller than {_MIN_IN_PLACE} bytes"
         alignment = max(self.bytes // max(prod(self.shape), 1), 1)  # the size of an element
         if self.offset % alignment:
             return f"begins at byte {self.offset} of the file, which is not a multiple of {alignment}"
@@ -92,7 +97,7 @@ class Request:
     """Constants of an ``.onnx`` model, empty for ``.ort``; None until `parse` has read them."""
 
     def parse(self) -> None:
-        """Read the names and places of the weights; Unfit if the options have some; other errors as `onecopy.open`."""
+        """Read where the weights are; UnavailableError if the options hold some, else errors of `onecopy.open`."""
         if self.tensors is not None:
             return
         with FileMapping(self.path) as mapping:
@@ -109,11 +114,11 @@ class Request:
                     path=self.path,
                 )
         if _options.holds(self.sess_options, {one.name for one in self.tensors}, self.locations):
-            raise Unfit("the session options hold weights of the model in memory, or cannot be copied")
+            raise UnavailableError("the session options hold weights of the model in memory, or cannot be copied")
 
     @property
     def is_ort(self) -> bool:
-        """Whether the format is ``.ort`` by the rules of ONNX Runtime: by the options, else by the suffix."""
+        """Whether ONNX Runtime reads the model as ``.ort``: by the options, else by the suffix."""
         given = _options.entry(self.sess_options, "session.load_model_format")
         return (given or self.path[-4:]).lower() in ("ort", ".ort")
 
@@ -134,7 +139,7 @@ class Request:
 
     @property
     def copied(self) -> tuple[Copied, ...]:
-        """Constants that ONNX Runtime copies even with mapped files, the largest first."""
+        """Constants that ONNX Runtime copies from mapped files, the largest first."""
         found = [Copied(one.name, one.bytes, one.why_copied) for one in self.tensors or () if one.why_copied]
         return tuple(sorted(found, key=lambda weight: -weight.bytes))
 
@@ -148,7 +153,7 @@ class Request:
 
 @dataclass
 class Opening:
-    """The arguments for making a session in a mode."""
+    """How a session is created in a mode."""
 
     mode: str
     reason: str
@@ -157,9 +162,9 @@ class Opening:
     entries: Mapping[str, str] = field(default_factory=dict)
     """Entries for the session options."""
     buffers: dict[str, memoryview] = field(default_factory=dict)
-    """Files in memory for ONNX Runtime: the locations in the model, and views of their bytes."""
+    """Bytes of the locations in the model, for ONNX Runtime."""
     owned: list[FileMapping] = field(default_factory=list)
-    """The mappings that `buffers` are views of."""
+    """The mappings that `buffers` view."""
     files: tuple[str, ...] = ()
     """Files that the session may have mapped."""
     copied: tuple[Copied, ...] = ()
@@ -167,7 +172,7 @@ class Opening:
     def close(self) -> None:
         """Release the mappings."""
         for view in self.buffers.values():
-            with suppress(BufferError):  # the options of ONNX Runtime still reference it
+            with suppress(BufferError):  # options of ONNX Runtime still reference it
                 view.release()
         self.buffers = {}
         for mapping in self.owned:
@@ -183,12 +188,14 @@ def mapped(request: Request) -> Opening:
     """Read the model through a mapping that is released afterwards."""
     reason = "as requested; this saves no memory once the session exists: see 'direct' and 'prepacked'"
     request.parse()
+    opening = Opening("map", reason, request.path, files=request.files)
     if request.is_ort:
-        return Opening("map", reason, request.path, _options.ORT_MAPPED, files=request.files)
-    if request.locations:
-        reason += "; external data is mapped by ONNX Runtime"
-        return Opening("map", reason, request.path, files=request.files)
-    return in_memory(request, Opening("map", reason, request.path, files=request.files))
+        opening.entries = _options.ORT_MAPPED
+    elif request.locations:
+        opening.reason += "; external data is mapped by ONNX Runtime"
+    else:
+        _map_files(opening, request)
+    return opening
 
 
 def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
@@ -196,109 +203,109 @@ def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
     request.parse()
     if request.is_ort:
         return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=request.files)
-    misplaced = sum(weight.bytes for weight in request.copied if weight.reason.startswith("begins"))
-    if misplaced >= WORTH_ALIGNING:
+    misaligned = sum(weight.bytes for weight in request.copied if weight.reason.startswith("begins"))
+    if misaligned >= MIN_TO_ALIGN:
         try:
-            found = prepared(request)
-        except Unfit as unfit:
-            found = str(unfit)
+            found = _prepacked_weights(request)
+        except UnavailableError as error:
+            found = str(error)
         if isinstance(found, _prepacking.Prepacked):
-            return of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
-        reason = f"{reason}; {size(misplaced)} of weights are misaligned in the file: {found}"
+            return _of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
+        reason = f"{reason}; {size(misaligned)} of weights are misaligned in the file: {found}"
     opening = Opening("direct", reason, "", _options.IN_PLACE, files=request.files, copied=request.copied)
-    return in_memory(request, opening)
+    _map_files(opening, request)
+    return opening
 
 
 def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
     """Use the prepacked weights of the store."""
     request.parse()
     providers = request.providers or onnxruntime.get_available_providers()
-    if not {one if isinstance(one, str) else one[0] for one in providers} <= _CPU:
-        raise Unfit("prepacked weights are for the CPU execution provider, but others were requested")
+    if not {one if isinstance(one, str) else one[0] for one in providers} <= _CPU_PROVIDERS:
+        raise UnavailableError("prepacked weights require the CPU execution provider, but others were requested")
     if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
-        raise Unfit("the session options disable prepacking")
-    found = prepared(request)
+        raise UnavailableError("the session options disable prepacking")
+    found = _prepacked_weights(request)
     if isinstance(found, str):
         return read(request, f"'prepacked' is not ready: {found}" if reason == AS_REQUESTED else found)
     if found.prepacked == 0:
-        return of_artefact(found, request, "direct", f"{reason}; no kernel of this model uses prepacked weights")
-    return of_artefact(found, request, "prepacked", reason)
+        return _of_artefact(found, request, "direct", f"{reason}; no kernel of this model uses prepacked weights")
+    return _of_artefact(found, request, "prepacked", reason)
 
 
 def auto(request: Request) -> Opening:
     """Use the best mode that is not slower than "read"."""
     request.parse()
-    if request.weights < WORTH_IT and not is_prepacked(request):
-        few = f"the model has {size(request.weights)} of weights, and auto prepacks from {size(WORTH_IT)} on"
-        return read(request, f"auto: {few}; mode='prepacked' prepacks any model")
+    if request.weights < MIN_TO_PREPACK and not _is_prepacked(request):
+        reason = f"the model has {size(request.weights)} of weights, and auto prepacks from {size(MIN_TO_PREPACK)} on"
+        return read(request, f"auto: {reason}; mode='prepacked' prepacks any model")
     try:
         opening = prepacked(request, "auto: one copy for all processes, at full speed")
-    except Unfit as unfit:
-        return read(request, f"auto: {unfit}")
+    except UnavailableError as error:
+        return read(request, f"auto: {error}")
     if opening.mode == "read":
         opening.reason = f"auto: {opening.reason}"
     return opening
 
 
-def is_prepacked(request: Request) -> bool:
+def _is_prepacked(request: Request) -> bool:
     """Return whether the store has prepacked weights of the model for this machine and these options."""
     try:
         if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
             return False  # `Store` would create the folder
         found = request.recipe.find()
-    except OSError:  # an unreadable store has nothing to use
+    except OSError:  # the store cannot be read
         return False
     return found is not None and not found.failed
 
 
-def prepared(request: Request) -> _prepacking.Prepacked | str:
-    """Return the prepacked weights; else prepack them, or return a sentence on the process that does."""
+def _prepacked_weights(request: Request) -> _prepacking.Prepacked | str:
+    """Return the prepacked weights, or a sentence about the process that prepacks them in the background."""
     recipe = request.recipe
     found = recipe.find()
     if found is None:
-        if obstacle := missing_space(request.weights, recipe.store.folder):
-            raise Unfit(obstacle)
+        if obstacle := _missing_space(request.weights, recipe.store.folder):
+            raise UnavailableError(obstacle)
         if not request.wait:
             if recipe.is_being_built():
                 return "another process is prepacking the weights"
             return f"process {_prepacking.start_in_background(recipe)} is prepacking the weights in the background"
         found = _prepacking.prepack(recipe)
     if found.failed:
-        raise Unfit(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
+        raise UnavailableError(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
     return found
 
 
-def missing_space(weights: int, folder: Path) -> str:
-    """Return why disk or memory do not suffice for prepacking; empty if they do."""
-    needed, free = int(weights * _ON_DISK), free_on(folder)
+def _missing_space(weights: int, folder: Path) -> str:
+    """Return why disk space or memory does not suffice for prepacking; "" if both do."""
+    needed, free = int(weights * _MAX_DISK), free_on(folder)
     if free is not None and free < needed:
         return f"prepacking needs {size(needed)} of disk, but {folder} has {size(free)} free"
     left = _core.available_memory()
-    if left is not None and left[0] < weights * _HEAPS:
-        return f"prepacking needs about {size(weights * _HEAPS)} of memory, and {left[1]} leaves {size(left[0])}"
+    if left is not None and left[0] < weights * _PEAK_MEMORY:
+        return f"prepacking needs about {size(weights * _PEAK_MEMORY)} of memory, but {left[1]} leaves {size(left[0])}"
     return ""
 
 
-def of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
-    """Return the opening of a session on an artefact, with its prepacked or its plain weights."""
+def _of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
+    """Return the opening of a session on the prepacked ("prepacked") or plain ("direct") weights of an artefact."""
     entries = {_options.FOLDER: str(found.path.parent)}
     if mode == "direct":
         entries[_options.PREPACKING_OFF] = "1"
     return Opening(mode, reason, found.model, entries, files=(str(found.path), *request.files))
 
 
-def in_memory(request: Request, opening: Opening) -> Opening:
-    """Return the opening with the message of the model without its data, and views of the files with the data."""
+def _map_files(opening: Opening, request: Request) -> None:
+    """Let an opening have the model without its data, and views of the files with the data."""
     try:
         for path in request.files:
             opening.owned.append(FileMapping(path))
-        opening.model = _core.onnx_skeleton(opening.owned[0].core, _INSIDE, SMALLEST)
+        opening.model = _core.onnx_skeleton(opening.owned[0].core, _INSIDE, _MIN_IN_PLACE)
     except BaseException:
         opening.close()
         raise
     views = (memoryview(mapping.view()) for mapping in opening.owned)
     opening.buffers = dict(zip((_INSIDE, *request.locations), views, strict=True))
-    return opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +319,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a session was made. `str` gives a few lines of text."""
+    """How a session was created. `str` gives a few lines of text."""
 
     path: str
     requested: str
@@ -322,14 +329,14 @@ class Report:
     reason: str
     """A sentence on why this mode was used."""
     seconds: float
-    """Time to make the session, in seconds."""
+    """Time to create the session, in seconds."""
     weights: int | None
     """Bytes of all initializers; None if the file was not parsed."""
     private: int | None
     """Growth of the anonymous memory of the process, in bytes. None if unknown: the kernel does not report it, or the
     growth is less than what was copied, because the heap had free memory."""
     mapped: tuple[Mapped, ...]
-    """Files of the model that are mapped; empty if none is."""
+    """Files of the model that are mapped."""
     copied: tuple[Copied, ...] = ()
     """In mode "direct": weights that are not used in place, with reasons."""
 
@@ -338,7 +345,7 @@ class Report:
         grown = "growth of private memory unknown: the heap had free memory"
         if self.private is not None:
             grown = f"the process grew by {size(self.private)} of private memory"
-        lines.append(f"  made in {self.seconds * 1e3:.0f} ms; {grown}")
+        lines.append(f"  created in {self.seconds * 1e3:.0f} ms; {grown}")
         lines += [f"  {size(file.bytes)} of {file.path} are mapped" for file in self.mapped]
         if not self.mapped:
             lines.append("  no file of the model is mapped")
@@ -366,7 +373,7 @@ def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
 
 
 def anonymous_memory() -> int | None:
-    """Return the resident anonymous memory of this process in bytes; None without /proc."""
+    """Return the resident anonymous memory of this process in bytes; None if it is unknown."""
     try:
         return proc.status(os.getpid()).rss_anon
     except OSError:  # no /proc
@@ -383,7 +390,7 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
     """
 
     onecopy: Report
-    """Report of how the session was made."""
+    """Report of how the session was created."""
     warming: WarmJob | None = None
     """The job that reads the model file into memory, with ``warm=True``; else None."""
 
@@ -395,10 +402,10 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
             if opening.buffers:
                 names, views = list(opening.buffers), list(opening.buffers.values())
                 options.add_external_initializers_from_files_in_memory(names, views, [len(view) for view in views])
-            given.setdefault("enable_fallback", 0)  # the fallback prints, and retries what cannot succeed
+            given.setdefault("enable_fallback", 0)  # the fallback prints a message, and retries what cannot succeed
         super().__init__(opening.model, options, **given)
         if opening.owned and opening.mode == "map":
-            # `set_providers` makes the session again: from the file, as the mapping is released.
+            # `set_providers` creates the session again: from the file, because the mapping is released.
             self._model_path, self._model_bytes = opening.files[0], None
             self._sess_options = self._sess_options_initial = sess_options
             opening.close()
@@ -406,9 +413,9 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
     def close(self) -> None:
         """Release the session of ONNX Runtime and the mapping. Closing twice has no effect.
 
-        Afterwards `run` raises ValueError. Outputs stay valid: they are no views of weights.
+        Afterwards `run` raises ValueError. Outputs stay valid, because they do not view weights.
         """
-        # Descriptions of inputs and outputs keep the engine's session and its mappings alive.
+        # Descriptions of inputs and outputs would keep the engine's session and its mappings alive.
         for name in self.__dict__.keys() - {"_opening", "onecopy", "warming"}:
             del self.__dict__[name]
         self._opening.close()
@@ -420,7 +427,7 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
 
     def __del__(self) -> None:
         if "_opening" in self.__dict__:
-            self.close()  # the engine's session first
+            self.close()  # releases the engine's session before the mapping
 
     def __repr__(self) -> str:
         report = self.__dict__.get("onecopy")
@@ -440,13 +447,13 @@ def session(
     store: Store | str | os.PathLike[str] | None = None,
     **given: Any,
 ) -> Session:
-    """Make an ONNX Runtime session whose weights all processes of the machine share.
+    """Create an ONNX Runtime session whose weights all processes of the machine share.
 
     Parameters
     ----------
     path
-        Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``. Of a folder, its
-        ``model.onnx`` or only ``.onnx`` file is taken.
+        Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``. For a folder, its
+        ``model.onnx`` or only ``.onnx`` file is used.
     mode
         "read", and None: ONNX Runtime without changes. "map": read through a mapping that is released afterwards.
         "direct": weights are used in the mapping, not prepacked. "prepacked": weights are prepacked once per machine.
@@ -459,7 +466,7 @@ def session(
         Arguments of `onnxruntime.InferenceSession`. Prepacked weights are for the CPU execution provider.
     wait
         For "prepacked", "auto", and "direct" with misaligned weights: True prepacks now in a child, or waits for the
-        process that does. False makes this session as "read" while a child prepacks in the background.
+        process that does. False creates this session as "read" while a child prepacks in the background.
     warm
         Read the model file into memory in the background; `Session.warming` is the `WarmJob`.
     max_bytes
@@ -490,7 +497,7 @@ def session(
     >>> with oc.onnxruntime.session("model.onnx", "auto") as session:  # doctest: +SKIP
     ...     print(session.onecopy)
     model.onnx: read (auto: the model has 2.33 MB of weights, and auto prepacks from 16.8 MB on; ...)
-      made in 38 ms; the process grew by 9.1 MB of private memory
+      created in 38 ms; the process grew by 9.1 MB of private memory
       no file of the model is mapped
     """
     if mode is not None and mode not in get_args(Mode):
@@ -499,39 +506,39 @@ def session(
     optimizers = tuple(sorted(given.get("disabled_optimizers") or ()))
     request = Request(file_of(path, ".onnx"), sess_options, providers, optimizers, wait, store)
     given = given | {"providers": providers, "provider_options": provider_options}
-    if warm and mode in (None, "read"):  # for the paths of its external data
-        with suppress(OSError, FormatError, Unfit):
+    if warm and mode in (None, "read"):  # finds the paths of external data
+        with suppress(OSError, FormatError, UnavailableError):
             request.parse()
     opening = _planned(request, mode)
     warming = _warming(opening, max_bytes) if warm else None
-    made = _made(request, opening, given)
-    if made._opening.mode in ("direct", "prepacked"):
+    created = _created(request, opening, given)
+    if created._opening.mode in ("direct", "prepacked"):
         trim_heap()
-    made.warming = warming
-    made.onecopy = _report(request, mode or "read", made._opening, monotonic() - start, before)
-    return made
+    created.warming = warming
+    created.onecopy = _report(request, mode or "read", created._opening, monotonic() - start, before)
+    return created
 
 
 def _planned(request: Request, mode: Mode | None) -> Opening:
-    """Return the opening for the requested mode; if it is unavailable, for "read" with the reason."""
+    """Return the opening for the requested mode, or for "read" if it is unavailable."""
     if mode is None or mode == "read":
-        return read(request, AS_REQUESTED if mode else BY_DEFAULT)
+        return read(request, AS_REQUESTED if mode else _DEFAULT_REASON)
     try:
         if request.sess_options is not None and request.sess_options.optimized_model_filepath:
-            raise Unfit("the session options write the optimized model, which would refer to other files")
+            raise UnavailableError("the session options write the optimized model, which would refer to other files")
         return {"map": mapped, "direct": direct, "prepacked": prepacked, "auto": auto}[mode](request)
-    except (Unfit, OSError, FormatError) as error:
+    except (UnavailableError, OSError, FormatError) as error:
         return read(request, f"mode {mode!r} is unavailable: {error}")
 
 
-def _made(request: Request, opening: Opening, given: dict[str, Any]) -> Session:
-    """Make the session; if the mode fails, make it as "read"."""
+def _created(request: Request, opening: Opening, given: dict[str, Any]) -> Session:
+    """Create the session; if the mode fails, create it as "read"."""
     try:
         return Session(opening, request.sess_options, **given)
     except Exception as error:
         opening.close()
         if opening.mode == "read":
-            if opening.reason not in (AS_REQUESTED, BY_DEFAULT):
+            if opening.reason not in (AS_REQUESTED, _DEFAULT_REASON):
                 error.add_note(f"onecopy: {opening.reason}")
             raise
         why = str(error).strip().splitlines() or [repr(error)]
@@ -539,7 +546,7 @@ def _made(request: Request, opening: Opening, given: dict[str, Any]) -> Session:
 
 
 def _warming(opening: Opening, max_bytes: int | str | None) -> WarmJob | None:
-    """Start to read the largest file of the session into memory; None if it cannot be opened."""
+    """Start to read the largest file of the session into memory; return None if it cannot be opened."""
     files = opening.files[:1] if opening.mode == "prepacked" else opening.files
     with suppress(OSError):  # making the session raises the error
         return page_cache.warm(max(files, key=os.path.getsize), max_bytes=max_bytes, wait=False)
@@ -553,7 +560,7 @@ def _report(request: Request, requested: Mode, opening: Opening, seconds: float,
     if opening.mode in ("read", "map"):  # weights that are not mapped are copied
         certain = (weights or 0) - sum(file.bytes for file in mapped)
     grown = 0 if before is None or after is None else after - before
-    private = grown if grown >= max(certain, 1) else None  # a heap with free memory grows by less than what is copied
+    private = grown if grown >= max(certain, 1) else None  # a heap with free memory grows by less than the copies
     return Report(
         request.path, requested, opening.mode, opening.reason, seconds, weights, private, mapped, opening.copied
     )
