@@ -173,7 +173,7 @@ def test_what_is_no_dtype_is_refused_and_nothing_is_changed(model, file, dtype):
 def test_a_missing_prefix_is_named_in_the_error(model, file, tmp_path):
     with oc.open(file) as weights:
         oc.save(tmp_path / "whole.safetensors", {f"model.{name}": array for name, array in weights.items()})
-    with pytest.raises(RuntimeError, match=r"Missing key\(s\)(.|\n)*pass prefix='model\.' if that is 'scale'$"):
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\)(.|\n)*pass prefix='model\.'.*'scale'$"):
         oc.torch.load_into(model, tmp_path / "whole.safetensors")
     assert not oc.torch.load_into(model, tmp_path / "whole.safetensors", prefix="model.").unexpected
 

@@ -268,7 +268,7 @@ def test_a_model_that_is_made_on_meta_from_a_config_is_given_a_file(tmp_path):
     saved.save_pretrained(tmp_path)
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(config).eval()
-    with pytest.raises(RuntimeError, match=r"inv_freq.* \(make them outside of torch\.device\('meta'\)"):
+    with pytest.raises(RuntimeError, match=r"inv_freq.*torch\.device\('meta'\)"):
         oc.torch.load_into(model, tmp_path / "model.safetensors")
     for module in model.modules():
         if any(buffer.is_meta for buffer in module.buffers(recurse=False)):

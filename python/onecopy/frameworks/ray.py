@@ -10,12 +10,12 @@
     Model.options(scheduling_strategy=handle.placement()).remote(handle)
 
 A handle consists of names and versions, about a hundred bytes per file. The nodes that need a file at the same time
-fetch different pieces of it from the origin, and receive the others through Ray's object store; a node that comes later
-receives it from those that have it. Files lie in the store of each node (`onecopy.Store`) and outlive tasks, actors and
+fetch different pieces of it from the origin, and receive the others through Ray's object store; a node that joins later
+receives it from those that have it. Files are in the store of each node (`onecopy.Store`) and outlive tasks, actors and
 drivers.
 
-**When not to use it.** For objects that are made by tasks and used by few: `ray.put`. It also shares numpy arrays
-between the processes of a node, but holds them in memory that cannot be reclaimed, and not after the driver has ended.
+**When not to use it.** For objects that tasks create and few others use: `ray.put`. It also shares numpy arrays between
+the processes of a node, but in memory that cannot be reclaimed, and only until the driver ends.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ def share(source: str | os.PathLike[str]) -> Handle:
     Parameters
     ----------
     source
-        A URL as that of `onecopy.remote.fetch`, of one file; or the path of a file of this node, from which the other
-        nodes receive it. The files that an index of shards or an ONNX model names belong to it (an ONNX model behind a
-        URL is fetched to find them).
+        The URL of one file, as for `onecopy.remote.fetch`; or the path of a file of this node, from which the other
+        nodes receive it. The files that an index of shards or an ONNX model names belong to it. An ONNX model behind a
+        URL is fetched to find them.
 
     Raises
     ------
     RuntimeError
-        This process is not of a Ray cluster: ``ray.init()`` was not called.
+        This process does not belong to a Ray cluster: ``ray.init()`` was not called.
     OSError
         The file does not exist or cannot be read, or the server cannot be reached.
     ValueError
-        The URL names several files, or none.
+        The URL does not name exactly one file.
     """
     nodes = RayNodes()
     if url := url_of(source):
         if url.endswith("/"):
-            raise ValueError(f"{remote.shown(url)}: a handle is of one file, with those that it names")
+            raise ValueError(f"{remote.shown(url)}: expected the URL of a file, found that of a folder")
         origin = remote.Origin(url)
         name = origin.name
         named = names_in(remote.fetch(url, named=False)) if is_index(name) or name.endswith(".onnx") else []
@@ -91,10 +91,10 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A file that processes of a Ray cluster open; made by `share`, passed to tasks and actors as an argument.
+    """A file that processes of a Ray cluster open; `share` returns it, and tasks and actors get it as an argument.
 
-    The version of the file is that at the time of `share`: if it changes, nodes that have it or can receive it still
-    open that version, and others raise `FileChanged`.
+    It refers to the version of the file at the time of `share`. If the file changes, nodes that have this version or
+    can receive it still open it, and others raise `FileChanged`.
     """
 
     _files: tuple[_File, ...]
@@ -102,17 +102,17 @@ class Handle:
     _path: str
 
     def path(self) -> Path:
-        """Return the path of the copy of this node, which is fetched or received if there is none.
+        """Return the path of the copy of this node, which is fetched or received if necessary.
 
-        Of all processes of the node that call this at the same time, one fetches, the others wait. Files that the file
-        names are beside it.
+        If several processes of the node call this at the same time, one fetches and the others wait. Files that the
+        file names are beside it.
 
         Raises
         ------
         FileNotFoundError
-            The file was on nodes alone, and none of these is left.
+            Only nodes had the file, and none of them is left.
         OSError, FileChanged
-            As those of `onecopy.remote.fetch`.
+            As for `onecopy.remote.fetch`.
         """
         import ray
 
@@ -132,31 +132,31 @@ class Handle:
         return arrays.open(self.path(), **options)
 
     def nodes(self) -> list[str]:
-        """Return the identifiers of the nodes that have the file, and are alive."""
+        """Return the identifiers of the live nodes that have the file."""
         nodes = RayNodes()
         return sorted(
             set.intersection(*(nodes.having(one.origin().key(one.version), one.version.size) for one in self._files))
         )
 
     def placement(self) -> NodeAffinitySchedulingStrategy | str:
-        """Return a scheduling strategy that prefers a node which has the file; "DEFAULT" if there is none."""
+        """Return a scheduling strategy that prefers a node with the file; "DEFAULT" if no node has it."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = self.nodes()
         return NodeAffinitySchedulingStrategy(random.choice(nodes), soft=True) if nodes else "DEFAULT"  # noqa: S311
 
     def prefetch(self, nodes: Sequence[str] | None = None) -> list[str]:
-        """Make each node have the file, and return their identifiers.
+        """Let each node fetch or receive the file, and return the identifiers of the nodes.
 
         Parameters
         ----------
         nodes
-            Identifiers of nodes; None: all nodes that are alive.
+            Identifiers of nodes; None: all live nodes.
 
         Raises
         ------
         OSError
-            As those of `path`, of the first node that failed.
+            As for `path`, on the first node that failed.
         """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

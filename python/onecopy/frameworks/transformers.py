@@ -3,9 +3,9 @@
     model = oc.transformers.from_pretrained(AutoModelForCausalLM, "folder/of/the/model", dtype=torch.bfloat16)
     print(oc.explain(model))
 
-transformers maps safetensors files and uses the weights in the mapping if their dtype does not change. A cast makes a
-private copy in every process. Here weights are cast once per machine into a file of the store, and the casts of
-transformers while it builds the model return tensors on the mapping of that file.
+transformers maps safetensors files and uses the weights in the mapping if their dtype does not change. A cast creates a
+private copy in every process. Here weights are cast once per machine into a file of the store. While transformers
+builds the model, its casts return tensors on the mapping of that file.
 
 **When not to use it.** For models on a GPU: `from_pretrained` of transformers is as fast.
 """
@@ -26,7 +26,7 @@ from onecopy.base.text import size
 from onecopy.files import page_cache
 from onecopy.files.companions import names_of_index, paths_of
 from onecopy.files.mapping import Mapping
-from onecopy.frameworks.torch._load import cast_once, dtype_of, is_cast, is_cpu, load, needs_cast
+from onecopy.frameworks.torch._load import cast_once, dtype_of, file_needs_cast, is_cpu, load, needs_cast
 from onecopy.memory.proc import Regions
 from onecopy.remote.location import resolve, url_of
 
@@ -70,8 +70,8 @@ def from_pretrained(
         Where cast weights are kept, one file per file of weights: a `onecopy.Store` or a folder; None: the default
         folder on disk.
     warming, max_bytes
-        A function that is called with the `WarmJob` that reads the files into memory, at most `max_bytes`, while
-        transformers builds the model; None: the files are not read ahead.
+        A function that receives the `WarmJob` that reads the files into memory, at most `max_bytes`, while transformers
+        builds the model; None: the files are not read ahead.
     **given
         Other arguments of ``from_pretrained``, including ``subfolder`` and ``variant``.
 
@@ -116,22 +116,23 @@ def from_pretrained(
     if url := url_of(folder):
         folder, _ = resolve(f"{url.rstrip('/')}/")
     place = Path(folder, given.get("subfolder") or "")
-    files = _files_in(place, given.get("variant"), stems=("model.safetensors", "pytorch_model.bin"))
-    wanted = _type_of(dtype, place)
+    files = weight_files(place, given.get("variant"), stems=("model.safetensors", "pytorch_model.bin"))
+    wanted = target_dtype(dtype, place)
     for file in files:
         arrays.open_arrays(file).close()  # raises FormatError for a damaged file, before another parser reads it
-    casts = {file: cast_once(file, wanted, store) for file in files if wanted is not None and needs_cast(file, wanted)}
+    to_cast = [file for file in files if wanted is not None and file_needs_cast(file, wanted)]
+    casts = {file: cast_once(file, wanted, store) for file in to_cast}
     if warming is not None:
         in_order = [Mapping(casts.get(file, file)) for file in files]
         warming(page_cache.warm(in_order, max_bytes=max_bytes, wait=False))
-    with _given_casts(casts, wanted):
+    with replaced_casts(casts, wanted):
         model = model_class.from_pretrained(os.fspath(folder), dtype=dtype, **given)
     _warn_of_copies(model[0] if isinstance(model, tuple) else model)  # with output_loading_info
     return model
 
 
-def _files_in(place: Path, variant: str | None, stems: tuple[str, ...] = ("model.safetensors",)) -> list[Path]:
-    """Return the files of weights that transformers reads; the folder may have others (consolidated.safetensors)."""
+def weight_files(place: Path, variant: str | None, stems: tuple[str, ...] = ("model.safetensors",)) -> list[Path]:
+    """Return the files of weights that transformers reads, not others such as consolidated.safetensors."""
     suffix = f".{variant}" if variant else ""
     for stem in stems:
         name, _, kind = stem.rpartition(".")
@@ -142,17 +143,14 @@ def _files_in(place: Path, variant: str | None, stems: tuple[str, ...] = ("model
             return sorted(map(Path, paths_of(os.fspath(index), names_of_index(index))))
     files = sorted(place.glob(f"*{suffix}.safetensors"))
     if not files:
-        download = "download a model of the hub first (huggingface_hub.snapshot_download returns a folder)"
-        what = (
-            f"no *{suffix}.safetensors files, nor pytorch_model{suffix}.bin"
-            if place.is_dir()
-            else f"no such folder; {download}"
-        )
-        raise FileNotFoundError(errno.ENOENT, what, os.fspath(place))
+        reason = "no such folder; download a model of the hub with huggingface_hub.snapshot_download, which returns one"
+        if place.is_dir():
+            reason = f"no *{suffix}.safetensors files, nor pytorch_model{suffix}.bin"
+        raise FileNotFoundError(errno.ENOENT, reason, os.fspath(place))
     return files
 
 
-def _type_of(dtype: Any, place: Path) -> Any:
+def target_dtype(dtype: Any, place: Path) -> Any:
     """Return the dtype to which transformers will cast floating-point weights; None: no cast."""
     if isinstance(dtype, dict):  # dtypes by module; the key "" is the whole model
         dtype = dtype.get("")
@@ -166,19 +164,16 @@ def _type_of(dtype: Any, place: Path) -> Any:
         return None  # transformers raises an error for this config
 
 
-_alone = threading.RLock()
-_ASYNC = "HF_DEACTIVATE_ASYNC_LOAD"
+_one_at_a_time = threading.RLock()
+_SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"
 
 
 @contextlib.contextmanager
-def _given_casts(
+def replaced_casts(
     casts: dict[Path, Path], dtype: Any, load_cast: Callable[[Path], dict[str, Any]] = load
 ) -> Iterator[None]:
-    """Inside the block, casts of weights on the mapping of these files return the weights of the cast files.
-
-    transformers decides which weights are cast: its calls of ``Tensor.to`` are intercepted. Casts that are not
-    recognized are made by torch, in private memory.
-    """
+    """Inside the block, casts of weights on the mapping of these files return the weights of the cast files."""
+    # transformers decides which weights are cast: its calls of Tensor.to are intercepted. torch performs other casts.
     if not casts:
         yield
         return
@@ -192,30 +187,30 @@ def _given_casts(
             kwargs = kwargs or {}
             if function is Tensor.to and len(args) == 1 and kwargs.keys() <= {"device", "dtype"}:
                 (tensor,) = args
-                wanted = kwargs.get("dtype") == dtype and is_cast(tensor, dtype)
+                wanted = kwargs.get("dtype") == dtype and needs_cast(tensor, dtype)
                 on_cpu = tensor.device.type == "cpu" and is_cpu(kwargs.get("device"))
                 if wanted and on_cpu and (found := known.of(tensor)) is not None:
                     return found
             return function(*args, **kwargs)
 
-    with _alone:
-        before = os.environ.get(_ASYNC)
-        os.environ[_ASYNC] = "1"  # a mode of torch applies to one thread
+    with _one_at_a_time:
+        before = os.environ.get(_SYNCHRONOUS)
+        os.environ[_SYNCHRONOUS] = "1"  # a torch function mode applies to one thread
         try:
             with Casts():
                 yield
         finally:
-            os.environ.pop(_ASYNC, None)
+            os.environ.pop(_SYNCHRONOUS, None)
             if before is not None:
-                os.environ[_ASYNC] = before
+                os.environ[_SYNCHRONOUS] = before
 
 
 class _KnownCasts:
-    """Finds the cast of a weight by the address of the weight."""
+    """Finds the cast of a weight by its address."""
 
     def __init__(self, casts: dict[Path, Path], load_cast: Callable[[Path], dict[str, Any]]) -> None:
         self._weights: dict[str, dict[tuple[int, Any, Any], Any]] = {}
-        """Cast weights by the real path of the uncast file; and by offset, dtype and shape of the uncast weight."""
+        """Cast weights by the real path of the uncast file, then by offset, dtype and shape of the uncast weight."""
         for file, cast in casts.items():
             tensors = load_cast(cast)
             with arrays.open_arrays(file) as source:
@@ -225,10 +220,10 @@ class _KnownCasts:
                     if weight.numel() and weight.is_contiguous()
                 }
         self._held: list[tuple[proc.Region, Any]] = []
-        """Mappings of the uncast files, each with a tensor that keeps it alive, so that addresses are not reused."""
+        """Mappings of the uncast files, each with a tensor that keeps it alive so that addresses are not reused."""
 
     def of(self, tensor: Any) -> Any:
-        """Return the cast of a weight; None if the weight is not on a known mapping."""
+        """Return the cast of a weight; None if the weight is not on a mapping of these files."""
         at = tensor.data_ptr()
         region = next((region for region, _ in self._held if region.start <= at < region.end), None)
         if region is None:
@@ -244,7 +239,7 @@ class _KnownCasts:
 
 
 def _warn_of_copies(model: Any) -> None:
-    """Warn if a model has at least 1 MiB of weights on the CPU and none of them is on a mapped file."""
+    """Warn if a model has at least 1 MiB of weights on the CPU, and no weight is on a mapped file."""
     addresses = {
         one.data_ptr(): one.numel() * one.element_size() for one in model.parameters() if one.device.type == "cpu"
     }

@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 
 __all__ = ["READERS", "PreloadReport", "WorkerStart", "preload"]
 
-POOLS = {  # thread pools: part of the file name of a library, and the variable that limits it to one thread
+POOLS = {
     "openblas": "OPENBLAS_NUM_THREADS",
     "mkl": "MKL_NUM_THREADS",
     "omp": "OMP_NUM_THREADS",
     "numexpr": "NUMEXPR_NUM_THREADS",
 }
+"""Part of the file name of a library with a pool of threads, and the variable that limits the pool."""
 READERS = ("onecopy.data.rows",)
-"""What a worker imports to read shared rows: half a megabyte that the preload shares."""
+"""Modules that a worker imports to read shared rows: half a megabyte that the preload shares."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ class WorkerStart:
 
 @dataclass(frozen=True)
 class PreloadReport:
-    """Result of `preload`, with ``measure=True`` also the savings; values that were not measured are None."""
+    """Result of `preload`; with ``measure=True`` also the savings, which are None otherwise."""
 
     modules: tuple[str, ...]
     """Names of the preloaded modules."""
     effective: bool
-    """False if the fork server was running already with another preload."""
+    """False if the fork server was already running with another preload."""
     without: WorkerStart | None = None
     """Start of a worker without the preload."""
     preloaded: WorkerStart | None = None
@@ -67,12 +68,12 @@ class PreloadReport:
     server_threads: int | None = None
     """Number of threads of the server after the imports."""
     threads_at_fork: int | None = None
-    """Number of threads of the server at a fork; OpenBLAS ends its threads before. More than 1 can hang workers."""
+    """Number of threads of the server at a fork, before which OpenBLAS ends its own. More than 1 can hang workers."""
 
     def __str__(self) -> str:
         names = ", ".join(self.modules)
         if not self.effective:
-            return f"the fork server is running already: {names} will not be preloaded"
+            return f"the fork server is already running: {names} will not be preloaded"
         if self.without is None or self.preloaded is None:
             return f"the fork server will import {names} before the first worker; measure=True measures the savings"
         text = (
@@ -96,8 +97,8 @@ def preload(modules: Iterable[str] = ("torch",), *, measure: bool = False) -> Pr
         Names of modules, such as "torch" or "torch.utils.data".
     measure
         Start workers in two temporary interpreters, with and without the preload, which runs the imports about four
-        times. It warns with RuntimeWarning if the imports start threads in the server: a fork copies the locks that
-        they hold, but not the threads. The warning names variables that prevent them.
+        times. A RuntimeWarning is issued if the imports start threads in the server, because a fork copies the locks
+        that they hold, but not the threads. The warning names variables that prevent them.
 
     Raises
     ------
@@ -107,7 +108,7 @@ def preload(modules: Iterable[str] = ("torch",), *, measure: bool = False) -> Pr
     names = tuple(modules)
     for name in names:
         if importlib.util.find_spec(name.partition(".")[0]) is None:
-            raise ModuleNotFoundError(f"cannot preload {name!r}: no such module is installed", name=name)
+            raise ModuleNotFoundError(f"cannot preload {name!r}: the module is not installed", name=name)
     from multiprocessing import forkserver
 
     wanted = ["__main__", *names, *READERS]
@@ -135,7 +136,7 @@ def preload(modules: Iterable[str] = ("torch",), *, measure: bool = False) -> Pr
 
 
 def _start_workers(modules: tuple[str, ...], *, preloaded: bool) -> dict[str, Any]:
-    """Start two workers of a new interpreter; return what `_work` sends of the second."""
+    """Start two workers of a new interpreter; return what the second sends by `_work`."""
     program = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); import {__name__} as of; of._report()"
     read_end, write_end = os.pipe()
     order = json.dumps({"modules": modules, "preloaded": preloaded, "to": write_end})
@@ -152,12 +153,11 @@ def _start_workers(modules: tuple[str, ...], *, preloaded: bool) -> dict[str, An
 
 
 def _report() -> None:
-    """Run the temporary interpreter: start two workers in turn, and write the report of the second."""
+    """Run the temporary interpreter: start one worker after the other, and write the report of the second."""
     order = json.loads(sys.argv[2])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        [__name__, *(order["modules"] if order["preloaded"] else []), "onecopy.frameworks._census"]
-    )
+    preloaded = order["modules"] if order["preloaded"] else []
+    context.set_forkserver_preload([__name__, *preloaded, "onecopy.frameworks._server_threads"])
     workers = []
     for _ in range(2):
         ours, theirs = context.Pipe()
@@ -172,19 +172,19 @@ def _report() -> None:
 
 
 def _work(connection: Connection, modules: list[str], begun: float) -> None:
-    """Run a worker: import, send a report on itself and its server, and wait until the other end is closed."""
+    """Run a worker: import modules, send a report, and wait until the other end is closed."""
     missing = [name for name in modules if name not in sys.modules]
     for name in modules:
         importlib.import_module(name)
     seconds = time.monotonic() - begun
     threads = proc.status(os.getppid()).threads
-    census = sys.modules.get("onecopy.frameworks._census")  # None: the server could not import it
+    after_imports = sys.modules.get("onecopy.frameworks._server_threads")  # None: the server could not import it
     connection.send(
         {
             "seconds": seconds,
             "uss": proc.rollup(os.getpid()).uss,
             "missing": missing,
-            "threads": getattr(census, "THREADS", threads),
+            "threads": getattr(after_imports, "THREADS", threads),
             "threads_at_fork": threads,
             "files": sorted({Path(region.path).name for region in proc.maps(os.getpid()) if region.path}),
         }

@@ -1,4 +1,4 @@
-"""The interface of the package ``safetensors`` on mappings of onecopy: change the import, and keep the program.
+"""The interface of the package ``safetensors`` on mappings of onecopy: change the import and keep the program.
 
     from onecopy.safetensors.torch import load_file     # instead of: from safetensors.torch import load_file
     from onecopy.safetensors import safe_open           # instead of: from safetensors import safe_open
@@ -7,12 +7,12 @@
 these, ``load_model`` and ``save_model``. Signatures are those of safetensors 0.8. The package ``safetensors`` need not
 be installed.
 
-Arrays, and tensors on the CPU, are views of a copy-on-write mapping: nothing is read before it is used, all processes
-of the machine share one copy, and code may write to what it loaded: a page that is written becomes private to its
-process, and the file never changes. ``save_file`` writes a file that is laid out for mapping (`onecopy.save`).
+Arrays, and tensors on the CPU, are views of a copy-on-write mapping. Data is read when it is used, and all processes of
+the machine share one copy. Code may write to what it loaded: a written page becomes private to its process, and the
+file never changes. ``save_file`` writes a file that is laid out for mapping (`onecopy.save`).
 
-**When not to use it.** In new programs: `onecopy.open` and `onecopy.torch` do more, with reports. Where the programs
-must not be edited: ``onecopy run`` (`onecopy.auto`). docs/howto/coming-from.md lists what differs.
+**When not to use it.** In new programs: `onecopy.open` and `onecopy.torch` do more, with reports. For programs that
+must not be edited: ``onecopy run`` (`onecopy.auto`). docs/howto/coming-from.md lists the differences.
 """
 
 from onecopy.safetensors.files import SafetensorError, safe_open

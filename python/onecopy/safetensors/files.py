@@ -1,4 +1,4 @@
-"""`safe_open`, and what the modules for numpy and torch have in common."""
+"""`safe_open`, and functions that the modules for numpy and torch share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SafetensorError", "safe_open"]
 
 FRAMEWORKS = {"pt": "pt", "torch": "pt", "pytorch": "pt", "np": "np", "numpy": "np"}
-"""The names of each framework, and the short one."""
+"""The short name for each name of a framework."""
 _MODES: dict[str, Mode] = {"mmap": "map", "pread": "copy"}
 """The mode of `onecopy.open` for each backend."""
 
@@ -32,8 +32,8 @@ _MODES: dict[str, Mode] = {"mmap": "map", "pread": "copy"}
 class SafetensorError(FormatError):
     """A file is not a valid safetensors file, or an argument cannot be used with it.
 
-    It has the name of the exception of the package ``safetensors``, and is another class: code that catches one of them
-    imports it from where it imports the function. It is a `onecopy.FormatError`, and so a ValueError.
+    It is not the exception of the same name in the package ``safetensors``: import it from the package whose functions
+    you call. It is a `onecopy.FormatError`, and so a ValueError.
     """
 
 
@@ -51,7 +51,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         "pt", "torch" or "pytorch": tensors of torch. "np" or "numpy": arrays of numpy.
     device
         The device of tensors: its name, an integer for an accelerator, or a ``torch.device``. None: the CPU. Tensors on
-        another device are complete copies there. numpy has the CPU only.
+        another device are complete copies there. numpy supports only the CPU.
     backend
         "mmap": the file is mapped. "pread": the whole file is read into private memory when it is opened, so that later
         accesses cannot fail, for example on a network file system.
@@ -101,21 +101,21 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return self._file.metadata or None
 
     def get_tensor(self, name: str) -> Any:
-        """Return one array or tensor, without reading it; SafetensorError if the file has no array of that name."""
+        """Return one array or tensor without reading it; SafetensorError if the file has no array of that name."""
         return self._get([name])[name]
 
     def get_tensors(self) -> dict[str, Any]:
-        """Return all arrays or tensors by name, in the order of their bytes in the file, without reading them."""
+        """Return all arrays or tensors by name without reading them, in the order of their bytes in the file."""
         return self._get(self.offset_keys())
 
     def get_slice(self, name: str) -> Slice:
-        """Return an object that is indexed to get part of an array; SafetensorError if there is no such array."""
+        """Return an object whose index returns part of an array; SafetensorError if there is no such array."""
         entry = self._entry(name)
         whole = self._array(entry) if self._is_numpy else self._tensors([entry], "cpu")[name]
         return Slice(entry, whole, "cpu" if self._is_numpy else self._device)
 
     def close(self) -> None:
-        """Close the file; arrays and tensors stay valid. Further calls do nothing."""
+        """Close the file; arrays and tensors stay valid. Closing twice has no effect."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
@@ -155,9 +155,9 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
 
 
 class Slice:
-    """An array of an open file, of which an index returns a part; `safe_open.get_slice` returns it.
+    """An array of an open file whose index returns a part of it; `safe_open.get_slice` returns it.
 
-    It keeps the file mapped, also after the file was closed.
+    It keeps the file mapped, even after the file was closed.
     """
 
     def __init__(self, entry: Entry, whole: Any, device: Any) -> None:
@@ -172,10 +172,10 @@ class Slice:
         return self._entry.dtype
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part, indexed as by numpy or torch: a view where the index consists of integers and slices.
+        """Return a part, indexed as in numpy or torch; a view if the index consists of integers and slices.
 
-        Of F4, an index counts elements, and the part consists of pairs. SafetensorError if an index would divide a
-        pair, or one of numpy is out of range; torch raises an IndexError.
+        For F4, an index counts elements, and the part consists of pairs. SafetensorError if an index would divide a
+        pair, or is out of range in numpy; torch raises an IndexError.
         """
         if hasattr(self._whole, "untyped_storage"):
             part = self._whole[self._in_pairs(index)]
@@ -188,7 +188,7 @@ class Slice:
             raise SafetensorError(f"{self._entry.name!r} has the shape {self._entry.shape}: {error}") from None
 
     def _in_pairs(self, index: Any) -> Any:
-        """Return an index of elements as one of the pairs that torch has of F4; SafetensorError if it divides one."""
+        """Return an index of pairs of F4 for an index of elements; SafetensorError if it divides a pair."""
         parts = index if isinstance(index, tuple) else (index,)
         axes = sum(part is not None and part is not Ellipsis for part in parts)
         is_from_the_end = any(part is Ellipsis for part in parts[:-1])
@@ -205,7 +205,7 @@ class Slice:
 
 
 def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> ArrayFile:
-    """Open a safetensors file, with writable pages if `private`; SafetensorError for a file of another format."""
+    """Open a safetensors file, with writable pages if `private`; SafetensorError for another format."""
     path = path_text(filename)
     try:
         file = arrays.open_arrays(path, mode, private=private)
@@ -219,12 +219,14 @@ def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> Arr
         return file
     file.close()
     raise SafetensorError(
-        f"not a safetensors file, but of the format {file.container}: use onecopy.open", Kind.NOT_THIS_FORMAT, path=path
+        f"expected a safetensors file, found the format {file.container}: use onecopy.open",
+        Kind.NOT_THIS_FORMAT,
+        path=path,
     )
 
 
 def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, Any]:
-    """Return tensors on the mapping of a file, or on a device; F4 as torch has it, two elements in an item."""
+    """Return tensors on the mapping of a file, or on a device; two elements of F4 per item, as in torch."""
     from onecopy.frameworks.torch._load import dtype_in_torch, expect_torch, tensors_in  # here: it loads numpy
 
     expect_torch()
@@ -236,7 +238,7 @@ def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, An
 
 
 def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, Any]:
-    """Return what `load_file` returns for a file with these bytes, in private memory."""
+    """Return what `load_file` returns for a file with some bytes, in private memory."""
     with NamedTemporaryFile(suffix=".safetensors") as file:
         file.write(data)
         file.flush()
@@ -244,11 +246,11 @@ def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, A
 
 
 _RANKS = {name: rank for rank, name in enumerate(["BOOL", *PACKED, *list(TYPES)[1:]])}
-"""The order of element types by which safetensors sorts arrays, the last one first."""
+"""The rank of element types by which safetensors sorts arrays, the highest first."""
 
 
 def write(path: str | os.PathLike[str], values: Mapping[str, Any], metadata: Mapping[str, str] | None) -> None:
-    """Write arrays or CPU tensors by `onecopy.save`; SafetensorError for what the format cannot hold."""
+    """Write arrays or CPU tensors with `onecopy.save`; SafetensorError if the format cannot hold them."""
     _described(values)
     try:
         saving.save(path, values, metadata)
@@ -257,7 +259,7 @@ def write(path: str | os.PathLike[str], values: Mapping[str, Any], metadata: Map
 
 
 def serialized(values: Mapping[str, Any], metadata: Mapping[str, str] | None) -> bytes:
-    """Return arrays or CPU tensors as the bytes of a safetensors file, equal to those of safetensors."""
+    """Return the bytes that safetensors writes for arrays or CPU tensors."""
     specs = sorted(_described(values), key=lambda spec: (-_RANKS[spec[1]], spec[0]))
     saving.check_texts([name for name, _, _ in specs], metadata)
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}

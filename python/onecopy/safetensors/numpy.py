@@ -20,8 +20,8 @@ __all__ = ["load", "load_file", "save", "save_file"]
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, NDArray[Any]]:
     """Return all arrays of a file by name, without reading them, in the order of their bytes in the file.
 
-    They are writable: a page that is written becomes private to the process, and the file never changes. An array that
-    is not aligned in the file is copied.
+    They are writable: a written page becomes private to the process, and the file never changes. An array that is not
+    aligned in the file is copied.
 
     Parameters
     ----------

@@ -20,22 +20,22 @@ __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
     """Return all tensors of a file by name, in the order of their bytes in the file; on the CPU without reading them.
 
-    CPU tensors are writable: a page that is written becomes private to the process, and the file never changes.
+    CPU tensors are writable: a written page becomes private to the process, and the file never changes.
 
     Parameters
     ----------
     filename
         Path of a safetensors file.
     device
-        The device of the tensors. For another one than the CPU they are read and copied there; to "cuda" as from pinned
-        memory if the file is in the page cache (`onecopy.torch.load`).
+        The device of the tensors. Tensors for another device than the CPU are read and copied there; for "cuda" at the
+        speed of pinned memory if the file is in the page cache (`onecopy.torch.load`).
     backend
         "mmap": tensors on a mapping. "pread": the file is read into private memory.
 
     Raises
     ------
     SafetensorError
-        The file is not a valid safetensors file, or has a type that torch does not have.
+        The file is not a valid safetensors file, or has an element type that torch lacks.
     OSError
         The file cannot be opened.
 
@@ -122,7 +122,7 @@ def save_model(
     metadata: dict[str, str] | None = None,
     force_contiguous: bool = True,
 ) -> None:
-    """Write the weights of a module; of several names of one weight, one is written, and the metadata has the others.
+    """Write the weights of a module; a weight with several names is written once, and the metadata has its other names.
 
     Parameters
     ----------
@@ -171,8 +171,8 @@ def load_model(
 ) -> tuple[set[str], list[str]]:
     """Copy the weights of a file that `save_model` wrote into a module, whose parameters stay the same objects.
 
-    The copies are private to the process. With `onecopy.auto` they move to the mapping of the file instead, which
-    `onecopy.torch.load_into` does without it.
+    The copies are private to the process. With `onecopy.auto`, the weights move to the mapping of the file instead, as
+    they always do with `onecopy.torch.load_into`.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def load_model(
     filename
         Path of a safetensors file.
     strict
-        Whether to raise RuntimeError for names that the file or the module does not have; the module is changed first.
+        Whether to raise RuntimeError for names that the file or the module lacks, after the module was changed.
     device, backend
         As for `load_file`.
 
@@ -233,7 +233,7 @@ def _expect_dense(tensors: dict[str, Any]) -> None:
 
 
 def _checked(tensors: Any) -> dict[str, Any]:
-    """Return tensors on the CPU; an error for those that safetensors refuses."""
+    """Return tensors on the CPU; raise errors for tensors that safetensors refuses."""
     if not isinstance(tensors, dict):
         raise ValueError(f"tensors must be a dict of str to torch.Tensor, not a {type(tensors).__name__}")  # noqa: TRY004 - as safetensors
     _expect_dense(tensors)
@@ -250,10 +250,7 @@ def _checked(tensors: Any) -> dict[str, Any]:
 
 
 def _overlapping(tensors: dict[str, Any]) -> list[list[str]]:
-    """Return names in groups: each tensor with the one before it in the same storage, if they overlap in memory.
-
-    Only neighbours are compared, as in safetensors, so that files of `save_model` have the names that it looks for.
-    """
+    """Return names in groups that overlap in memory; only neighbours in a storage are compared, as in safetensors."""
     storages: dict[tuple[Any, int, int], list[str]] = {}
     for name, tensor in tensors.items():
         if has_memory(tensor) and not why_not_dense(tensor):
@@ -271,27 +268,24 @@ def _overlapping(tensors: dict[str, Any]) -> list[list[str]]:
 
 
 def _range_of(tensor: Any) -> tuple[int, int]:
-    """Return the addresses of the first byte of a tensor, and behind its last."""
+    """Return the addresses of the first byte of a tensor and of the byte after its last."""
     if not tensor.numel():
         return 0, 0  # as torch says
     last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
-    # Of the storage: `onecopy.auto` takes a call of the tensor's own `data_ptr` for one of a program that keeps it.
+    # `onecopy.auto` assumes that a caller of the tensor's own `data_ptr` keeps the address.
     begin = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.element_size()
     return begin, begin + (last + 1) * tensor.element_size()
 
 
 def _duplicates(state: dict[str, Any], preferred: Iterable[str] = ()) -> dict[str, list[str]]:
-    """Return, by the name of a weight to keep, its other names; RuntimeError if no name of a group has all its memory.
-
-    Kept is one of `preferred` if possible, else the first in the alphabet.
-    """
+    """Return the other names of each weight by the name to keep: a preferred one, else the first in the alphabet."""
     found = {}
     for group in _overlapping(state):
         complete = {name for name in group if state[name].nbytes == state[name].untyped_storage().nbytes()}
         if not complete:
             raise RuntimeError(
-                f"{group}: none of these tensors covers all of its memory, so that saving them would store more than "
-                "they are, or lose what they share: clone them"
+                f"{group}: none of these tensors covers all of its memory; saving them would store more than they "
+                "contain, or lose that they share memory: clone them"
             )
         kept = min(complete.intersection(preferred) or complete)
         if len(group) > 1:

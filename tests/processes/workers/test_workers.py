@@ -96,7 +96,7 @@ def test_a_server_that_runs_already_is_reported(program):
     """)
     assert said.split("\n", 1)[0] == "True"
     assert "False" in said
-    assert "RuntimeWarning True the fork server is running already: colorsys will not be preloaded; call" in said
+    assert "RuntimeWarning True the fork server is already running: colorsys will not be preloaded; call" in said
 
 
 def test_measuring_reports_what_a_worker_saves(program, tmp_path):

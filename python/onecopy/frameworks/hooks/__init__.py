@@ -1,1 +1,1 @@
-"""What `onecopy run` replaces: one file per framework, loaded by `onecopy.run.hooks` after the import of that."""
+"""Functions that `onecopy run` replaces: one module per framework, which `onecopy.run.hooks` loads after its import."""

@@ -1,4 +1,4 @@
-"""`torch.compile` does not trace functions of onecopy: they run as they are, between two graphs, without a warning."""
+"""`torch.compile` does not trace functions of onecopy; they run unchanged between two graphs, without a warning."""
 
 from __future__ import annotations
 

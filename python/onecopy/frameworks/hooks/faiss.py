@@ -1,7 +1,7 @@
 """`faiss.read_index` and `read_index_binary` return indexes whose vectors, codes and links view a snapshot of the file.
 
-**Not shared:** calls with flags or readers; versions of faiss without such views. An index is read before the program
-changes it, or uses it otherwise than by the functions `_READS` and the attributes `_ATTRIBUTES`.
+**Not shared:** calls with flags or readers; versions of faiss without such views. An index is read as soon as the
+program uses more than the functions in `_READS` and the attributes in `_ATTRIBUTES`.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _READS |= {"reconstruct", "reconstruct_n", "reconstruct_batch", "sa_encode", "sa
 _READS |= {"write_index", "write_index_binary"}
 _ATTRIBUTES = {"d", "ntotal", "is_trained", "metric_type", "metric_arg", "verbose", "code_size", "nlist", "max_level"}
 _SETTINGS = {"nprobe", "efSearch"}
-"""Attributes that are set in a view, and again in what is read later."""
+"""Attributes that are set in a view, and again in the index that is read later."""
 _PARTS = {"hnsw"}
-"""Attributes that are a part of an index with such attributes."""
+"""Attributes that are parts of an index and have such attributes."""
 
 
 class _Part(View):
-    """The view of an index (`path` returns its argument), or of a part of it: `path` returns that of an index."""
+    """The view of an index, or of a part of it; `path` returns the same part of any index."""
 
     def __init__(self, native: Any, read: Callable[[], Any], source: Source | None = None) -> None:
         super().__init__(native, read, source)
         self.root, self.path = self, _itself
         self.index: Any = None
-        """What has been read, of an index."""
+        """The index that was read."""
         self.settings: dict[str, Callable[[Any], Any]] = {}
-        """What the program has set in the view of an index."""
+        """Steps that set in an index what the program has set in the view."""
 
     def reading(self) -> Any:
         return self.own("") if self.root.read is None else self.native
 
     def part(self, path: Callable[[Any], Any], part: Any) -> Any:
-        """Return a part of this view, which refers to the index."""
+        """Let a part of this view refer to the index, and return it."""
 
         def read() -> Any:
             self.root.own("changed")
@@ -62,7 +62,7 @@ class _Part(View):
         return part
 
     def set(self, name: str, step: Callable[[Any], Any]) -> None:
-        """Keep what the program has set, for the index that is read later."""
+        """Remember what the program has set, for the index that is read later."""
         self.root.settings.pop(name, None)
         self.root.settings[name] = lambda index: step(self.path(index))
 
@@ -85,13 +85,13 @@ def apply(faiss: ModuleType) -> None:
     for name in ("read_index", "read_index_binary"):
         replace_where_shared(faiss, name, partial(_read, faiss, name))
     for name in ("extract_index_ivf", "try_extract_index_ivf", "downcast_index"):
-        replace(faiss, name, _of_part)
+        replace(faiss, name, _keeping_parts)
     for name in ("set_index_parameter", "set_index_parameters"):
-        replace(faiss.ParameterSpace, name, _that_sets)
+        replace(faiss.ParameterSpace, name, _remembering_settings)
 
 
 def _read(faiss: ModuleType, name: str, path: Any, flags: int = 0) -> Any:
-    """Return the index of a file, which views a snapshot of it; None if faiss reads it."""
+    """Return an index that views a snapshot of its file; None if faiss reads it."""
     import numpy as np
 
     source = source_of(f"faiss.{name}", path) if type(path) is str and type(flags) is int and not flags else None
@@ -110,12 +110,12 @@ def _read(faiss: ModuleType, name: str, path: Any, flags: int = 0) -> Any:
 
         view = _Part(index.this, read, source)
         view.take_from(index, "this")
-        _ = index.ntotal  # an error, if faiss does not ask for the attribute: the program gets what faiss reads
+        _ = index.ntotal  # raises if faiss does not ask for the attribute; then faiss reads the file
     return index
 
 
 def _attribute(name: str, value: property) -> property:
-    """Return a property that does not make a view read what it is a view of."""
+    """Return a property that does not make a view read its index."""
     get: Any = value.fget
     put: Any = value.fset
 
@@ -134,7 +134,7 @@ def _attribute(name: str, value: property) -> property:
     return property(read, write if name in _SETTINGS else put, value.fdel, value.__doc__)
 
 
-def _of_part(original: Callable[..., Any]) -> Callable[..., Any]:
+def _keeping_parts(original: Callable[..., Any]) -> Callable[..., Any]:
     def function(index: Any) -> Any:
         view = view_of(index)
         if not isinstance(view, _Part):
@@ -145,7 +145,7 @@ def _of_part(original: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _that_sets(original: Callable[..., Any]) -> Callable[..., Any]:
+def _remembering_settings(original: Callable[..., Any]) -> Callable[..., Any]:
     def function(self: Any, index: Any, *args: Any) -> None:
         view = view_of(index)
         if not isinstance(view, _Part):

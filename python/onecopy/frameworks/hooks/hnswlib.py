@@ -1,4 +1,4 @@
-"""`hnswlib.Index.load_index` reads into memory of its own: the report has what to do instead."""
+"""`hnswlib.Index.load_index` reads into its own memory; the report says what to do instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 LOAD = "hnswlib.Index.load_index"
-REASON = "hnswlib only reads: load it before the workers fork, or save the index with faiss or usearch"
+REASON = "hnswlib cannot map an index: load it before the workers fork, or save the index with faiss or usearch"
 
 
 def apply(module: ModuleType) -> None:

@@ -1,7 +1,7 @@
-"""`joblib.load` maps the arrays of files that are not compressed, on a snapshot of the file.
+"""`joblib.load` maps the arrays of uncompressed files on a snapshot of the file.
 
-**Not shared:** compressed files, in `_note_read`; arrays of objects, of another byte order or not aligned in the
-file, in `_mapped`; arrays that the loaded object copies, in `mapped.Source.close`.
+**Not shared:** compressed files, in `_load`; arrays of objects, of another byte order or not aligned in the file, in
+`_mapped`; arrays that the loaded object copies, in `mapped.Source.close`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOAD = "joblib.load"
 _of_thread = threading.local()
-"""`sources`: the snapshots of the files that `joblib.load` reads, by descriptor, while it reads."""
+"""`sources` has the snapshots of the files that `joblib.load` is reading, by descriptor."""
 
 
 def apply(_: ModuleType) -> None:
@@ -38,7 +38,7 @@ def apply(_: ModuleType) -> None:
 
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(*args: Any, **kwargs: Any) -> Any:
-        before = getattr(_of_thread, "sources", None)  # of a load whose objects load others
+        before = getattr(_of_thread, "sources", None)  # of an outer load
         _of_thread.sources = sources = dict[int, Source | None]()
         try:
             loaded = original(*args, **kwargs)
@@ -56,7 +56,7 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
-    """Return the array that begins at the position of a file, which is then behind it; None if joblib reads it."""
+    """Return the array at the position of a file, and advance the position; None if joblib reads it."""
     handle = unpickler.file_handle
     shape, dtype = wrapper.shape, wrapper.dtype
     count = math.prod(shape)
@@ -68,7 +68,7 @@ def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
     if wrapper.safe_get_numpy_array_alignment_bytes() is not None:
         begin += 1 + os.pread(source.descriptor, 1, begin)[0]
     if not dtype.isnative or begin % dtype.alignment:  # joblib swaps the bytes of arrays that it reads
-        reason = "not aligned in the file: saved by joblib before 1.2" if dtype.isnative else "of another byte order"
+        reason = "not aligned in the file: saved by joblib before 1.2" if dtype.isnative else "has another byte order"
         note(LOAD, source.path, copied=nbytes, reason=reason)
         return None
     if begin + nbytes > source.nbytes:
@@ -83,7 +83,7 @@ def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
 
 
 def _source(descriptor: int | None) -> Source | None:
-    """Return the snapshot of a file for the call of `joblib.load` that reads it; None if there is none."""
+    """Return the snapshot of a file that `joblib.load` is reading; None if it has none."""
     sources: dict[int, Source | None] | None = getattr(_of_thread, "sources", None)
     if sources is None or descriptor is None:
         return None
@@ -97,7 +97,7 @@ def _source(descriptor: int | None) -> Source | None:
 
 @functools.cache
 def _returns_views() -> bool:
-    """Return whether arrays that joblib reads are views of what it read, and do not own their memory: since 1.6."""
+    """Return whether joblib returns arrays that do not own their memory, as it does since 1.6."""
     file = io.BytesIO()
     joblib.dump(np.zeros(2), file)
     file.seek(0)

@@ -1,9 +1,9 @@
-"""`numpy.fromfile`, with which `numpy.load` reads, returns arrays on a snapshot; so do the arrays of ``.npz`` files.
+"""`numpy.fromfile`, which `numpy.load` calls, returns arrays on a snapshot, also for members of ``.npz`` files.
 
-**Not shared:** less than `MIN_BYTES`; Python objects and text, in `_mapped`; what is not aligned in the file, in
-`_on`; compressed and damaged members, in `_member`; files without a snapshot, in `mapped.source_of`.
+**Not shared:** small arrays, Python objects and text, in `_mapped`; arrays that are not aligned in the file, in
+`_array_on`; compressed and damaged members, in `_member`; files without a snapshot, in `mapped.source_of`.
 
-What maps and reports is loaded by the first call that needs it: most processes import numpy, and few load big files.
+Most processes import numpy, and few load big files. Therefore `run` loads the code that maps when it is first needed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 LOAD, FROMFILE = "numpy.load", "numpy.fromfile"
 _member_of_thread = threading.local()
-"""`source`: the snapshot of an archive, while a member of it is read."""
+"""`source` is the snapshot of an archive while one of its members is read."""
 _LOCAL_HEADER = 30
-"""Bytes of the header of a member of a zip archive, before its name."""
+"""Bytes before the name in the header of a member of a zip archive."""
 
 
 def apply(_: ModuleType) -> None:
@@ -39,7 +39,7 @@ def apply(_: ModuleType) -> None:
 
 
 def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None) -> Any:
-    """Return the array that `numpy.fromfile` reads, on a snapshot; None if it reads it."""
+    """Return the array of a call of `numpy.fromfile` on a snapshot; None if `numpy.fromfile` reads it."""
     is_path = isinstance(file, (str, os.PathLike))
     opened = os.fspath(file) if is_path else descriptor_of(file)
     dtype = np.dtype(dtype)
@@ -52,20 +52,20 @@ def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offse
         return None
     member: Source | None = getattr(_member_of_thread, "source", None)
     if member is not None and member.descriptor == opened:
-        return _on(member, begin, nbytes, dtype)
+        return _array_on(member, begin, nbytes, dtype)
 
     by_load = sys._getframe(2).f_globals.get("__name__", "").startswith("numpy.lib.")
     source = run.source_of(LOAD if by_load else FROMFILE, opened)
     if source is None:
         return None
     with source:
-        array = _on(source, begin, nbytes, dtype)
+        array = _array_on(source, begin, nbytes, dtype)
     if array is not None and not is_path:
         file.seek(begin + nbytes)
     return array
 
 
-def _on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
+def _array_on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
     if begin % dtype.alignment:
         run.note(source.function, source.path, copied=int(nbytes), reason="not aligned in the file")
         return None
@@ -76,32 +76,27 @@ def _on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
 
 
 def _member(npz: Any, key: str) -> Any:
-    """Return an array of an npz file, read from a snapshot of the archive by `numpy.load`'s own code; None if not."""
+    """Return an array of an npz file on a snapshot of the archive; None if `numpy.load` reads it."""
     names = npz.zip.NameToInfo
     info = names[key if key in names else f"{key}.npy"] if not hasattr(npz, "_files") else names[npz._files[key]]
     descriptor = descriptor_of(npz.zip.fp)
     if info.file_size < MIN_BYTES or descriptor is None:
         return None
 
-    with npz.zip.open(info) as member:  # raises an error for a damaged header
+    with npz.zip.open(info) as member:  # raises for a damaged header
         if member.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
             return None
     if info.compress_type:
-        run.note(
-            LOAD,
-            run.name_of(descriptor),
-            copied=info.file_size,
-            reason="compressed: onecopy convert writes it to be mapped",
-        )
+        reason = "compressed: onecopy convert writes a file that can be mapped"
+        run.note(LOAD, run.name_of(descriptor), copied=info.file_size, reason=reason)
         return None
     source = run.source_of(LOAD, descriptor)
     if source is None:
         return None
     with source:
         header = os.pread(source.descriptor, _LOCAL_HEADER, info.header_offset)
-        begin = (
-            info.header_offset + _LOCAL_HEADER + sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
-        )
+        names_and_extra = sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
+        begin = info.header_offset + _LOCAL_HEADER + names_and_extra
         if not _is_intact(source, begin, info):
             return None
         # numpy's own code reads the header, and calls `numpy.fromfile`.
@@ -120,7 +115,7 @@ def _member(npz: Any, key: str) -> Any:
 
 
 def _is_intact(source: Source, begin: int, info: Any) -> bool:
-    """Return whether a member has the checksum that its archive has for it; numpy compares it too."""
+    """Return whether a member has the checksum that the archive declares, which numpy compares too."""
     from zlib import crc32
 
     checksum, at, end = 0, begin, begin + info.file_size

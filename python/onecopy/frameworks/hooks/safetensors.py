@@ -1,10 +1,9 @@
 """`safetensors.numpy.load_file` returns arrays on a snapshot.
 
-``safe_open(framework="pt")``, and so `safetensors.torch.load_file`, maps the file by itself. On a network or user-space
-file system, `safetensors.torch.load_file` is read into the page cache meanwhile.
+`safetensors.torch.load_file` maps the file itself. On a network or user-space file system, the file is read into the
+page cache meanwhile.
 
-**Not shared:** arrays below `MIN_ARRAY`, of dtypes that numpy lacks, or not aligned in the file: `_array` has the
-reasons.
+**Not shared:** arrays that are small, have a dtype that numpy lacks, or are not aligned in the file, in `_array`.
 """
 
 from __future__ import annotations
@@ -65,10 +64,10 @@ def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
 
 
 def _array(source: Source, ours: _core.ArrayFile, opened: Any, name: str) -> Any:
-    """Return an array as safetensors does: a view of bytes that nothing else references."""
+    """Return an array as safetensors does: a view of bytes without other references."""
     from safetensors.numpy import _TYPES  # which `safetensors.torch` does not import
 
-    _, kind, shape, offset, nbytes = ours.entry(name) or ("", "", (), 0, 0)  # none for an array that fills a gap
+    _, kind, shape, offset, nbytes = ours.entry(name) or ("", "", (), 0, 0)  # an array that fills a gap has no entry
     dtype = _TYPES.get(kind)
     if dtype is None or nbytes < MIN_ARRAY:
         return opened.get_tensor(name)

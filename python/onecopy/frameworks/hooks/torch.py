@@ -1,17 +1,17 @@
 """`torch.load` reads into snapshots; `Module.load_state_dict` moves weights to snapshots instead of copying them.
 
-**How `load_state_dict` shares.** It calls ``parameter.copy_(tensor)`` for each weight. Where the tensor lies on a
-mapped file, the parameter gets memory of a snapshot, copy-on-write, with the values of the tensor, and neither sees
-what is written to the other. The parameter stays the same object, with its gradient and hooks.
+`load_state_dict` calls ``parameter.copy_(tensor)`` for each weight. If the tensor is on a mapped file, the parameter
+gets copy-on-write memory of a snapshot with the same values. It stays the same object, with its gradient and hooks, and
+neither tensor sees what is written to the other.
 
-**Resizing.** Torch resizes the storages of weights, but not of what `torch.load` returned, and none on a snapshot. So
-the functions that resize move a weight to memory of torch first, as a copy.
+**Resizing.** torch resizes the storages of its own weights, but no storage of another library. The functions that
+resize therefore copy a moved weight to memory of torch first.
 
-**Addresses.** A weight that moves has another address. Where the program has called `data_ptr`, the weight stays, and
-the values are copied: the program may have kept the address for ctypes, numba or an extension.
+**Addresses.** A weight that moves has another address. If the program has called its `data_ptr`, the values are copied
+instead, because ctypes, numba or an extension may have kept the address.
 
-**Not shared:** files of torch before 1.6, in `_note_old_format`; weights for the reasons in `_why_copied`; tensors that
-are not on a file which still has their values, in `_Sharing` and `_source_of_region`.
+**Not shared:** files of torch before 1.6, in `_note_old_format`; weights for the reasons in `_why_copied`; tensors
+without a file that still has their values, in `_Sharing` and `_source_of_region`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch  # it is imported already: `hooks` loads this module then
+import torch  # `hooks` loads this module when torch is imported
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 LOAD = "torch.load"
-_KEPT = "_onecopy_address_is_kept"
-"""Attribute of a storage whose address the program has."""
-_SMALL = 4096
-"""Bytes; smaller weights are copied: a page of a file would take as much."""
+_ADDRESS_IS_KEPT = "_onecopy_address_is_kept"
+"""Attribute of a storage whose address the program knows."""
+_MIN_WEIGHT = 4096
+"""Bytes; smaller weights are copied, because a page of a file is as large."""
 _ALIGNMENT = 64
 """Bytes; torch aligns the memory of its weights to them."""
 
-_loaded: dict[int, _Second] = {}
-"""By address: the storages on snapshots that `torch.load` returned, with a second mapping of the file."""
+_loaded: dict[int, _SecondMapping] = {}
+"""The storages on snapshots that `torch.load` returned: second mappings of their files by address."""
 _moved: dict[int, None] = {}
-"""Addresses of the storages on snapshots and casts that weights got instead of memory of torch."""
+"""Addresses of the storages on snapshots and cast files that weights have instead of memory of torch."""
 address_of = torch.Tensor.data_ptr
-"""What `apply` replaces: the function of torch, for steps of onecopy, which keep no address."""
+"""torch's own function, which `apply` replaces: onecopy does not keep addresses."""
 
 
 def apply(_: ModuleType) -> None:
@@ -75,7 +75,7 @@ def apply(_: ModuleType) -> None:
 
 
 def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
-    """Return a tensor of bytes on an array of bytes; `known` has the address of its storage while it lives."""
+    """Return a tensor on an array of bytes; `known` maps its address to a value while the array exists."""
     tensor = torch.from_numpy(array)
     known[address_of(tensor)] = value
     weakref.finalize(array, known.pop, address_of(tensor), None).atexit = False
@@ -83,7 +83,7 @@ def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
 
 
 def _is_observed() -> bool:
-    """Return whether a mode of torch sees the functions that are called: it must see those of torch alone."""
+    """Return whether a mode of torch intercepts calls, and must not see those of onecopy."""
     modes = _get_current_function_mode_stack()
     return torch._C._len_torch_dispatch_stack() > 0 or any(type(mode) is not DeviceContext for mode in modes)
 
@@ -102,7 +102,7 @@ def _open_reader(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _begin_in_file(file: Any) -> int | None:
-    """Return the position in a file of Python's own; None for any other object."""
+    """Return the position of a file that Python opened; None for any other object."""
     return None if descriptor_of(file) is None else file.tell()
 
 
@@ -117,20 +117,20 @@ def _note_old_format(file: Any, *_: Any, **__: Any) -> None:
 
 
 class _Reader:
-    """The reader of torch for an archive in a file, of which large storages are on a snapshot."""
+    """torch's reader of an archive, with large storages on a snapshot of the file."""
 
     def __init__(self, reader: Any, file: Any, begin: int) -> None:
         self._reader, self._file, self._begin = reader, file, begin
         self._source: Source | None = None
         self._is_refused = False
         self._parts: Parts | None = None
-        self._second: _Second | None = None
+        self._second: _SecondMapping | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> Any:
-        """Return an empty tensor whose storage has the bytes, on a snapshot if possible."""
+        """Return an empty tensor whose storage has the bytes of a record, on a snapshot if possible."""
         tensor = None
         if numel >= MIN_ARRAY and dtype is torch.UntypedStorage and not _is_observed():
             tensor = guarded(LOAD, self._mapped, name, numel)
@@ -138,7 +138,7 @@ class _Reader:
 
     def _mapped(self, name: str, nbytes: int) -> Any:
         if self._source is None and not self._is_refused:
-            self._is_refused = True  # also by an error
+            self._is_refused = True  # also if this raises an error
             self._source = source_of(LOAD, self._file.fileno())
         begin = self._begin + self._reader.get_record_offset(name)
         source = self._source
@@ -148,7 +148,7 @@ class _Reader:
             return None
         if self._parts is None or self._second is None:
             self._parts = Parts(source)
-            self._second = _Second(Parts(source), self._parts.address)
+            self._second = _SecondMapping(Parts(source), self._parts.address)
         array = source.counted(self._parts.part(begin, nbytes))
         tensor = _tensor_on(array, _loaded, self._second)
         self._file.seek(begin + nbytes)  # where torch stops reading
@@ -196,7 +196,7 @@ def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _keep_storage(tensor: Any) -> None:
     if _is_dense(tensor):
-        _moved.pop(tensor.untyped_storage().data_ptr(), None)  # torch resizes no storage that numpy has seen
+        _moved.pop(tensor.untyped_storage().data_ptr(), None)  # torch does not resize a storage that numpy has seen
 
 
 def _data_ptr(original: Callable[..., int]) -> Callable[..., int]:
@@ -212,7 +212,7 @@ def _data_ptr(original: Callable[..., int]) -> Callable[..., int]:
 def _keep_address(tensor: Any) -> None:
     with torch._C.DisableTorchFunction():
         if tensor.device.type == "cpu":
-            setattr(tensor.untyped_storage(), _KEPT, True)
+            setattr(tensor.untyped_storage(), _ADDRESS_IS_KEPT, True)
 
 
 def _is_dense(tensor: Any) -> bool:
@@ -220,7 +220,7 @@ def _is_dense(tensor: Any) -> bool:
 
 
 def _move_to_heap(storage: Any) -> None:
-    """Give all tensors of a storage on a snapshot another one, in memory of torch, with the same bytes."""
+    """Move all tensors of a storage on a snapshot to a copy in memory of torch."""
     fresh = torch.UntypedStorage(storage.nbytes())
     fresh.copy_(storage)
     place = storage._cdata
@@ -233,7 +233,7 @@ def _move_to_heap(storage: Any) -> None:
 
 
 def load_resizable(path: Path) -> dict[str, Any]:
-    """Return the weights of a file of casts, on its copy-on-write pages; torch resizes them like weights of its own."""
+    """Return the weights of a cast file on copy-on-write pages, which torch resizes like its own weights."""
 
     def resizable(weight: Any) -> Any:
         raw = weight.reshape(-1).view(torch.uint8).numpy()
@@ -261,7 +261,7 @@ def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_large(state: Any) -> bool:
-    """Return whether the values for a module are so large that they are shared, if nothing observes the call."""
+    """Return whether the values for a module are large enough to be shared, and nothing observes the call."""
     return not _is_observed() and _bytes_of(state) >= MIN_BYTES
 
 
@@ -276,12 +276,12 @@ def _bytes_of(state: Any) -> int:
 
 
 class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
-    """What one call of `load_state_dict` shares: a mode of torch in which each ``copy_`` is replaced where possible."""
+    """A mode of torch for one call of `load_state_dict`, which replaces each ``copy_`` by sharing if possible."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sources: dict[tuple[int, int, str], Source | str] = {}
-        """By the file of a region: a snapshot of the file, or why there is none."""
+        """A snapshot of the file of a region, or why it has none."""
         self._parts: dict[Source, Parts] = {}
         self._regions: Regions | None = None
         self._pages: Pages | None = None
@@ -295,25 +295,26 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         return function(*args, **(kwargs or {}))
 
     def _share(self, target: Any, source: Any) -> bool:
-        """Point a weight to shared memory that has the values of `source`; False if they must be copied."""
+        """Move a weight to shared memory with the values of `source`; return False if they must be copied."""
         path, nbytes = "", 0
         try:
             nbytes = source.nbytes if _is_dense(source) else 0
-            if nbytes < _SMALL:
+            if nbytes < _MIN_WEIGHT:
                 return False
             second = _loaded.get(source.untyped_storage().data_ptr())
             region = None if second is not None else self._region(source)
-            path = region.path if region is not None else "" if second is None else second.path
-            if second is None and region is None:
-                raise _Unfit("the given tensors are not on a mapped file")
+            mapped = region if second is None else second
+            if mapped is None:
+                raise _NotShared("the given tensors are not on a mapped file")
+            path = mapped.path
             if reason := _why_copied(target, source) or self._why_private(address_of(source), nbytes):
-                raise _Unfit(reason)
+                raise _NotShared(reason)
             if second is None:
                 _move(target, source, self._part_of_region(region, source, nbytes))
-            elif not self._has(target, source, second, nbytes):
+            elif not self._is_shared(target, source, second, nbytes):
                 _move(target, source, second.part(source, nbytes))
             torch.autograd.graph.increment_version(target)  # as `copy_` does
-        except Exception as error:  # any: without /proc; another version of torch; torch copies, or raises its own
+        except Exception as error:  # any: torch copies, or raises its own error
             reason = str(error) or type(error).__name__
             self._copied[path, reason] = self._copied.get((path, reason), 0) + nbytes
             return False
@@ -321,7 +322,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         return True
 
     def close(self) -> None:
-        """Release what was needed for sharing, and report."""
+        """Release snapshots, and report what was shared and copied."""
         for source in self._sources.values():
             if isinstance(source, Source):
                 source.close()
@@ -332,23 +333,23 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         for path, nbytes in self._shared.items():
             note(LOAD_STATE_DICT, path, shared=nbytes)
         if self._shared:
-            trim_heap()  # of the memory that the weights had before
+            trim_heap()  # releases the former memory of the weights
 
-    def _has(self, target: Any, source: Any, second: _Second, nbytes: int) -> bool:
-        """Return whether a weight has the bytes already, under another of its names."""
+    def _is_shared(self, target: Any, source: Any, second: _SecondMapping, nbytes: int) -> bool:
+        """Return whether a weight already has the bytes under another name."""
         same = bool(address_of(target) == second.address_for(source))
         return same and not self._why_private(address_of(target), nbytes)
 
     def _part_of_region(self, region: Any, source: Any, nbytes: int) -> Any:
-        """Return bytes of a snapshot of the file that a tensor lies on, which have its values."""
+        """Return bytes with the values of a tensor, from a snapshot of the file on which it is mapped."""
         if region.perms[3] != "p":
-            raise _Unfit("the given tensors are on a mapping that other processes may write to")
+            raise _NotShared("the given tensors are on a mapping that other processes may write to")
         offset = region.offset + address_of(source) - region.start
         file = self._source(region, -offset % _ALIGNMENT)
         if isinstance(file, str):
-            raise _Unfit(file)
+            raise _NotShared(file)
         if offset + nbytes > file.nbytes:
-            raise _Unfit("the file was truncated")
+            raise _NotShared("the file was truncated")
         if file not in self._parts:
             self._parts[file] = Parts(file)
         return self._parts[file].part(offset, nbytes)
@@ -365,10 +366,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         return region if region is not None and region.inode and region.path.startswith("/") else None
 
     def _source(self, region: Any, lead: int) -> Source | str:
-        """Return a snapshot of the file of a region, or why there is none: its path must still lead to this file.
-
-        `lead` aligns the first of its weights, and with it all others whose distance is a multiple of the alignment.
-        """
+        """Return a snapshot of the file of a region, or why it has none; `lead` aligns the first of its weights."""
         key = region.dev, region.inode, region.path
         if key not in self._sources:
             self._sources[key] = _source_of_region(region, lead)
@@ -376,9 +374,9 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
 
 
 def _move(target: Any, source: Any, array: Any) -> None:
-    """Give `target` the memory of an array of bytes, which has the values of `source`."""
+    """Let `target` use the memory of an array of bytes, which has the values of `source`."""
     if array.ctypes.data % _ALIGNMENT:  # some sums of a matrix product depend on it
-        raise _Unfit("not aligned in the file")
+        raise _NotShared("not aligned in the file")
     target.data = _tensor_on(array, _moved, None).view(source.dtype).view(source.shape)
 
 
@@ -387,7 +385,7 @@ def _source_of_region(region: Any, lead: int) -> Source | str:
         return "the file was removed after it was mapped"
     try:
         with FileMapping(region.path) as mapping:
-            again = Regions().at(mapping.address)  # not `os.stat`, which reports another device on btrfs and overlayfs
+            again = Regions().at(mapping.address)  # `os.stat` reports another device on btrfs and overlayfs
             if again is None or (again.dev, again.inode) != (region.dev, region.inode):
                 return "the file was replaced after it was mapped"
             return source_of(LOAD_STATE_DICT, mapping.fileno(), lead) or "it has no snapshot"
@@ -395,32 +393,31 @@ def _source_of_region(region: Any, lead: int) -> Source | str:
         return f"the file cannot be mapped again: {error.strerror}"
 
 
-class _Unfit(Exception):
-    """A weight must be copied; the message is the reason."""
+class _NotShared(Exception):
+    """A weight must be copied, for the reason in the message."""
 
 
-class _Second:
-    """A second mapping of a file that `torch.load` has mapped, for weights that get the values that it returned."""
+class _SecondMapping:
+    """A second mapping of a file that `torch.load` has mapped, for weights that get the values it returned."""
 
-    def __init__(self, parts: Parts, first: int) -> None:
-        self._parts, self._first = parts, first
-        """`first`: where the file begins in the first mapping."""
+    def __init__(self, parts: Parts, first_address: int) -> None:
+        self._parts, self._first_address = parts, first_address
         self.path = parts.path
 
     def address_for(self, source: Any) -> int:
-        """Return where the values of a tensor of the first mapping are."""
-        return self._parts.address + int(address_of(source)) - self._first
+        """Return the address of the values of a tensor of the first mapping."""
+        return self._parts.address + int(address_of(source)) - self._first_address
 
     def part(self, source: Any, nbytes: int) -> Any:
-        """Return the values of a tensor of the first mapping, as bytes, once."""
-        array = self._parts.part(address_of(source) - self._first, nbytes)
+        """Return the values of a tensor of the first mapping as bytes, once."""
+        array = self._parts.part(address_of(source) - self._first_address, nbytes)
         if array is None:
-            raise _Unfit("another weight has the same bytes of the file")
+            raise _NotShared("another weight has the same bytes of the file")
         return array
 
 
 def _why_copied(target: Any, source: Any) -> str:
-    """Return why `copy_` cannot be replaced by other memory of `target`; empty if no code can see the difference."""
+    """Return why `target` cannot get other memory instead of a copy; "" if no code can tell the difference."""
     for one in (target, source):
         if type(one) not in (torch.Tensor, torch.nn.Parameter):
             return f"of the class {type(one).__name__}"
@@ -435,7 +432,7 @@ def _why_copied(target: Any, source: Any) -> str:
         (target.grad_fn is not None, "computed from other tensors"),
         (target.is_shared(), "in memory that is shared with other processes"),
         (not storage.resizable(), "in memory of another library"),
-        (hasattr(storage, _KEPT), "the program has asked for the address of the weight"),
+        (hasattr(storage, _ADDRESS_IS_KEPT), "the program has asked for the address of the weight"),
         (
             target._base is not None or storage.nbytes() != target.nbytes or _has_aliases(storage),
             "other tensors share the memory of the weight",
@@ -445,7 +442,7 @@ def _why_copied(target: Any, source: Any) -> str:
 
 
 def _has_aliases(storage: Any) -> bool:
-    """Return whether other tensors than one have this storage."""
+    """Return whether more than one tensor has this storage."""
     count = torch._C._storage_Use_Count
     alone = torch.empty(1)
     return bool(count(storage._cdata) > count(alone.untyped_storage()._cdata))

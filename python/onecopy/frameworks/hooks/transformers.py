@@ -1,10 +1,9 @@
-"""`from_pretrained` of transformers: weights that are cast to another dtype are cast once per machine, and mapped.
+"""`from_pretrained` of transformers maps weights that are cast once per machine to another dtype.
 
-Weights that keep the dtype of their file are mapped by transformers itself. On a network or user-space file system,
-their files are read into the page cache meanwhile.
+transformers itself maps weights that keep their dtype. On a network or user-space file system, their files are read
+into the page cache meanwhile.
 
-**Not shared:** `_folder` has the reasons of the arguments; weights that transformers initializes or converts, in
-`_note`.
+**Not shared:** calls with some arguments, in `_folder`; weights that transformers initializes or converts, in `_note`.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import transformers  # it is imported already: `hooks` loads this module then
+import transformers  # `hooks` loads this module when transformers is imported
 from transformers.utils import cached_file
 
 from onecopy.frameworks.hooks.torch import address_of, load_resizable
-from onecopy.frameworks.torch._load import cast_once, dtype_of, needs_cast
-from onecopy.frameworks.transformers import _files_in, _given_casts, _type_of
+from onecopy.frameworks.torch._load import cast_once, dtype_of, file_needs_cast
+from onecopy.frameworks.transformers import replaced_casts, target_dtype, weight_files
 from onecopy.memory.proc import Regions
 from onecopy.run import call_log
 from onecopy.run.call_log import note
@@ -33,11 +32,11 @@ FROM_PRETRAINED = "transformers.from_pretrained"
 _OTHER_WAYS = ("gguf_file", "quantization_config", "from_tf", "from_flax", "disable_mmap")
 """Arguments with which transformers does not read safetensors files, or not through a mapping."""
 _MIN_VERSION = 5
-"""Since this version the dtype of the file is the default."""
+"""The first version that loads the dtype of the file by default."""
 
 
 def apply(modeling_utils: ModuleType) -> None:
-    """Replace `PreTrainedModel.from_pretrained`, which those of all classes of models call."""
+    """Replace `PreTrainedModel.from_pretrained`, which all classes of models call."""
     replace(modeling_utils.PreTrainedModel, "from_pretrained", _from_pretrained)
 
 
@@ -46,7 +45,7 @@ def _from_pretrained(original: Any) -> Any:
 
     def from_pretrained(cls: Any, *args: Any, **kwargs: Any) -> Any:
         name = args[0] if args else kwargs.get("pretrained_model_name_or_path")
-        if name is None:  # no checkpoint, or an error of transformers
+        if name is None:  # there is no checkpoint, or transformers raises an error
             return function(cls, *args, **kwargs)
         path, files, job = str(name), dict[Path, Path](), None
         with ExitStack() as casts:
@@ -57,12 +56,12 @@ def _from_pretrained(original: Any) -> Any:
                     weights = _weights_in(folder, kwargs)
                     files, dtype = _casts(weights, folder, kwargs)
                     job = read_ahead(FROM_PRETRAINED, [file for file in weights if file not in files])
-                    casts.enter_context(_given_casts(files, dtype, load_resizable))
+                    casts.enter_context(replaced_casts(files, dtype, load_resizable))
             except Exception as error:  # any: transformers loads, or raises its own error
                 reason = str(error)
             loaded = function(cls, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info
-        with suppress(Exception):  # any: without /proc; a model whose weights have no memory
+        with suppress(Exception):  # any: /proc is missing, or weights have no memory
             keep(job, model)
             _note(model, path, files, reason)
         return loaded
@@ -71,7 +70,7 @@ def _from_pretrained(original: Any) -> Any:
 
 
 def _folder(name: Any, given: dict[str, Any]) -> tuple[Path | None, str]:
-    """Return the folder of a model, also one of the cache of the hub, or None; and why its weights are not shared."""
+    """Return the folder of a model, perhaps in the cache of the hub, or None; and why its weights are not shared."""
     device = given.get("device_map")
     if device is not None and str(device) != "cpu":
         return None, f"device_map={device!r}"
@@ -86,25 +85,22 @@ def _folder(name: Any, given: dict[str, Any]) -> tuple[Path | None, str]:
 
 
 def _weights_in(folder: Path, given: dict[str, Any]) -> list[Path]:
-    with suppress(FileNotFoundError):  # a model of another format
-        return _files_in(folder, given.get("variant"))
+    with suppress(FileNotFoundError):  # the model has another format
+        return weight_files(folder, given.get("variant"))
     return []
 
 
 def _casts(files: list[Path], folder: Path, given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
-    """Return the files that are cast with the files of their casts, made if the store lacks them, and the dtype."""
+    """Return the files that need a cast with the cast files in the store, and the dtype."""
     dtype = given.get("dtype", given.get("torch_dtype", "auto"))
-    wanted = _type_of(dtype if dtype in (None, "auto") or isinstance(dtype, dict) else dtype_of(dtype), folder)
+    wanted = target_dtype(dtype if dtype in (None, "auto") or isinstance(dtype, dict) else dtype_of(dtype), folder)
     if wanted is None:
         return {}, None
-    return {file: cast_once(file, wanted) for file in files if needs_cast(file, wanted)}, wanted
+    return {file: cast_once(file, wanted) for file in files if file_needs_cast(file, wanted)}, wanted
 
 
 def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
-    """Report how many bytes of the weights are on casts, and how many are private.
-
-    Weights on the files of the model are in memory once without onecopy, too: transformers maps them.
-    """
+    """Report how many bytes of the weights are on cast files, and how many are private; transformers maps others."""
     regions = Regions()
     weights = {address_of(one): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
     places = {at: found.path for at in weights if (found := regions.at(at)) is not None and found.inode}

@@ -1,7 +1,7 @@
-"""`usearch.index.Index.load`, and with it `Index.restore`, views a snapshot of the file.
+"""`usearch.index.Index.load`, which `Index.restore` calls, views a snapshot of the file.
 
-**Not shared:** buffers, and an index that has vectors already. An index is read before the program changes it, or uses
-it otherwise than by the functions `_READS`.
+**Not shared:** buffers, and an index that already has vectors. An index is read as soon as the program calls a function
+that is not in `_READS`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _view(index: Any, given: Any) -> bool:
-    """Let an index view a snapshot of a file; return False if it has to read it."""
+    """Let an index view a snapshot of a file; return False if it must read the file."""
     import numpy as np
 
     path = index.path if given is None else given
@@ -69,4 +69,4 @@ def _view(index: Any, given: Any) -> bool:
 def _forget(index: Any) -> None:
     view = view_of(index)
     if view is not None:
-        view.keep()  # empty from now on, as if it had been read
+        view.keep()  # the index is empty from now on

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TYPES = {name: scalar or np.dtype(numpy).name for name, (numpy, scalar, _) in ARRAY_TYPES.items()}
 """Names of dtypes in torch by the dtype of a safetensors file."""
 _OTHER_TYPES = dict.fromkeys(("<c16", "COMPLEX128", "COMPLEXDOUBLE"), "complex128") | {"COMPLEXHALF": "complex32"}
-"""The same for dtypes of npz, ONNX and ExecuTorch; torch checkpoints have the names of torch."""
+"""The same for dtypes of npz, ONNX and ExecuTorch; torch checkpoints use the names of torch."""
 
 
 def expect_torch() -> None:
@@ -45,10 +45,7 @@ def expect_torch() -> None:
 
 
 def dtype_of(dtype: Any) -> Any:
-    """Return the dtype of torch given as itself or by name, such as "bfloat16" or "torch.bfloat16"; None for None.
-
-    TypeError if torch has no such dtype.
-    """
+    """Return a dtype of torch from itself or its name, such as "bfloat16"; None for None, TypeError if unknown."""
     import torch
 
     found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
@@ -60,7 +57,7 @@ def dtype_of(dtype: Any) -> Any:
 
 
 class _Cast(UserDict[str, Any]):
-    """The cast tensors of a file for `onecopy.save`, which gets each tensor twice, first for its dtype and shape."""
+    """The cast tensors of a file for `onecopy.save`, which reads each item twice: first for its dtype and shape."""
 
     def __init__(self, path: str, dtype: Any) -> None:
         super().__init__(load(path, unsafe_shared=True))
@@ -68,33 +65,30 @@ class _Cast(UserDict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         tensor = self.data[name]
-        if not is_cast(tensor, self._dtype) or name.endswith("_extra_state"):
-            return tensor  # an extra state is no weight
+        if not needs_cast(tensor, self._dtype) or name.endswith("_extra_state"):  # an extra state is not a weight
+            return tensor
         if name in self._described:
             return tensor.to(self._dtype).contiguous()
         self._described.add(name)
-        return tensor.new_empty(tensor.shape, dtype=self._dtype)  # uninitialized: reserves no pages
+        return tensor.new_empty(tensor.shape, dtype=self._dtype)  # uninitialized: touches no pages
 
 
-def is_cast(tensor: Any, dtype: Any) -> bool:
+def needs_cast(tensor: Any, dtype: Any) -> bool:
     """Return whether a tensor is floating-point with another dtype; False for pairs of F4, which torch cannot cast."""
     return bool(tensor.is_floating_point() and tensor.dtype != dtype and not str(tensor.dtype).endswith("_x2"))
 
 
-def needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
+def file_needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
     """Return whether a file has floating-point weights with another dtype; reads no data."""
-    return any(is_cast(tensor, dtype) for tensor in load(path, unsafe_shared=True).values())
+    return any(needs_cast(tensor, dtype) for tensor in load(path, unsafe_shared=True).values())
 
 
 def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of a file with the weights of `path` cast to another dtype; made unless the store has it.
-
-    Errors are those of `onecopy.open` and of a store; TypeError if safetensors does not have the dtype of a weight.
-    """
+    """Return the path of a file in the store with the weights of `path`, cast to another dtype once per machine."""
     with arrays.open_arrays(path) as file:
         metadata = file.metadata if file.container == "safetensors" else {}
         real = file.path
-        layout = 2 if any(name.endswith("_extra_state") for name in file) else 1  # 1: the extra state was cast, too
+        layout = 2 if any(name.endswith("_extra_state") for name in file) else 1  # 1 also cast the extra state
         key = arrays.key_of(file, f"cast to {str(dtype).removeprefix('torch.')}, layout {layout}")
     here = Store.of(store).with_options(where="here")
     return here.get_or_build(key, lambda target: save(target, _Cast(real, dtype), metadata), source=path).path
@@ -136,7 +130,7 @@ def load(
     OSError, FormatError
         The file cannot be opened, as for `onecopy.open`.
     KeyError
-        The file does not have a name.
+        The file does not contain a name.
     ModuleNotFoundError
         torch is not installed.
     DataLost
@@ -235,7 +229,7 @@ def load_into(
     if cast not in ("private", "store"):
         raise ValueError(f"cast must be 'private' or 'store', not {cast!r}")
     path = resolve(path)[0]
-    if dtype is not None and cast == "store" and needs_cast(path, dtype):
+    if dtype is not None and cast == "store" and file_needs_cast(path, dtype):
         path = cast_once(path, dtype)
     target, slots, on_cpu = _as_module(module), list(_slots(module)), is_cpu(device)
     groups = _groups(slots)
@@ -269,14 +263,14 @@ def load_into(
 
 
 def is_cpu(device: Any) -> bool:
-    """Return whether a device is the CPU, whose tensors can be on a mapping; None is the CPU."""
+    """Return whether a device is the CPU, whose tensors can be on a mapping; None means the CPU."""
     return device is None or str(device).partition(":")[0] == "cpu"
 
 
 def tensors_in(
     file: arrays.ArrayFile, names: list[str], *, device: Any, max_bytes: int | str | None = None
 ) -> tuple[dict[str, Any], WarmJob | None]:
-    """Return arrays of a file as tensors on its mapping, or as copies on a device with the job that reads ahead."""
+    """Return arrays of a file as tensors on its mapping, or as copies on a device, with the job that reads ahead."""
     import torch
 
     if is_cpu(device):
@@ -286,7 +280,7 @@ def tensors_in(
     job, sent = None, {}
     if is_larger_than_memory(sum(file.entry(name).nbytes for name in names)):
         sent = _sent(file, in_order, device)
-    elif not _pinned(file, in_order, device):
+    elif not _pin(file, in_order, device):
         job = file.warm(in_order, wait=False, max_bytes=max_bytes)
     state = _tensors(file, in_order, device=device, bases=sent)
     for name in names:
@@ -294,12 +288,10 @@ def tensors_in(
     return {name: state[name] for name in names}, job
 
 
-def _pinned(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
-    """Register a file with the driver of a GPU, which copies from it several times as fast, if it is in memory.
-
-    Only a file that is copied whole, since a copy must not begin in registered pages and end in others; and only on
-    ext4 or in memory, because no caller asked for it, and a driver is said to wait without end for pages of xfs.
-    """
+def _pin(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
+    """Register a file in memory with the driver of a GPU, which makes copies several times as fast."""
+    # The file must be copied whole, because a copy must not begin in registered pages and end in others. It must be on
+    # ext4 or in memory, because some drivers reportedly hang on pages of xfs and the caller did not ask for pinning.
     import torch
 
     device = torch.device(device)
@@ -307,10 +299,10 @@ def _pinned(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
         return False
     try:
         with torch.cuda.device(device):
-            torch.empty(1, device=device)  # makes the context that the pages are registered in
+            torch.empty(1, device=device)  # creates the context in which the pages are registered
             register_with_cuda(file.portions(), only_tried=True)
-    except OSError as error:  # an older driver, another file system: the driver copies through buffers of its own
-        return error.errno == errno.EBUSY  # by an earlier call
+    except OSError as error:  # an older driver or another file system: the driver copies through its own buffers
+        return error.errno == errno.EBUSY  # an earlier call registered it
     return True
 
 
@@ -324,7 +316,7 @@ def _place_of(file: arrays.ArrayFile, name: str) -> _Place:
 
 
 def _sent(file: arrays.ArrayFile, names: Iterable[str], device: Any) -> dict[_Place, Any]:
-    """Copy the bytes of arrays to a device, through a window: the file is larger than memory."""
+    """Copy the bytes of arrays to a device through a window, because the file is larger than memory."""
     import torch
 
     places = {_place_of(file, name): name for name in names if file.entry(name).nbytes}
@@ -354,13 +346,13 @@ def _tensors(
     device: Any = None,
     bases: dict[_Place, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return tensors on views of a file, or copies on a device, also those in `bases`; same bytes share one storage."""
+    """Return tensors on views of a file, or on copies on a device, which `bases` may have; same bytes share storage."""
     bases = {} if bases is None else bases
     found = {}
     for name in names:
         view, kind, shape, strides = file.memory_of(name)
         place = _place_of(file, name)
-        if place not in bases or not len(view):  # weights without bytes share no storage, which could be resized
+        if place not in bases or not len(view):  # an empty storage could be resized, so it is not shared
             base = _bytes(view)
             bases[place] = base if device is None else base.to(device)
         base, dtype = bases[place], dtype_in_torch(kind, shape)
@@ -374,7 +366,7 @@ def _tensors(
 
 
 def dtype_in_torch(kind: str, shape: tuple[int, ...]) -> Any:
-    """Return torch's dtype for elements of a file, pairs for F4; None if torch has none, or the last axis is odd."""
+    """Return torch's dtype for elements of a file, or pairs of F4; None if torch cannot represent them."""
     import torch
 
     if kind == "F4":
@@ -384,15 +376,15 @@ def dtype_in_torch(kind: str, shape: tuple[int, ...]) -> Any:
 
 
 class _Slot(NamedTuple):
-    """A place for a parameter or buffer: a key of those of a module, or of a dict of tensors."""
+    """A parameter or buffer of a module, or a tensor of a dict."""
 
     name: str
     tensors: Any
     key: str
     before: Any
-    """The tensor there before anything is loaded."""
+    """The tensor before anything is loaded."""
     is_saved: bool
-    """Whether the state of the module has it; False for buffers with ``persistent=False``."""
+    """Whether the module saves it; False for buffers with ``persistent=False``."""
 
     @property
     def now(self) -> Any:
@@ -400,7 +392,7 @@ class _Slot(NamedTuple):
 
 
 def _slots(given: Any, prefix: str = "") -> Iterator[_Slot]:
-    """Yield the places of a module or dict in the order in which torch loads them; tied weights under each name."""
+    """Yield the slots of a module or dict in the order in which torch loads them; tied weights under each name."""
     import torch
 
     is_dict = isinstance(given, dict)
@@ -415,7 +407,7 @@ def _slots(given: Any, prefix: str = "") -> Iterator[_Slot]:
 
 
 def _groups(slots: list[_Slot]) -> list[list[_Slot]]:
-    """Return places in groups that share one tensor."""
+    """Return slots in groups that share one tensor."""
     groups: dict[int, list[_Slot]] = {}
     for slot in slots:
         groups.setdefault(id(slot.before), []).append(slot)
@@ -423,7 +415,7 @@ def _groups(slots: list[_Slot]) -> list[list[_Slot]]:
 
 
 def _as_module(given: Any, name: str = "module") -> Any:
-    """Return a module; for a dict, one whose `load_state_dict` loads the modules and tensors of the dict."""
+    """Return a module, or for a dict a module whose `load_state_dict` loads the modules and tensors of the dict."""
     import torch
 
     if isinstance(given, torch.nn.Module):
@@ -462,16 +454,12 @@ def _load_dict(
 
 
 def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], strict: bool, prefix: str) -> Any:
-    """Have torch assign the tensors of a file, or none of them; return missing and unexpected names.
-
-    A name that the file does not have gets the tensor of the last name that it is tied to. Buffers that the module does
-    not save are taken out of `state`, and are assigned if they are on the meta device.
-    """
+    """Let torch assign the tensors of a file, all or none; return missing and unexpected names."""
     slots = [slot for group in groups for slot in group]
-    for group in groups:
+    for group in groups:  # a name that the file does not have gets the tensor of the last name that it is tied to
         found = [state[slot.name] for slot in group if slot.name in state]
         state.update({slot.name: found[-1] for slot in group if found and slot.name not in state})
-    for slot in slots:
+    for slot in slots:  # torch does not load buffers that the module does not save
         old, new = slot.before, None if slot.is_saved else state.pop(slot.name, None)
         if new is not None and old.is_meta and (new.dtype, new.shape) == (old.dtype, old.shape):
             slot.tensors[slot.key] = new
@@ -479,15 +467,15 @@ def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], stric
         result = module.load_state_dict(state, strict=strict, assign=True)
         lost = [slot.name for slot in slots if not slot.is_saved and slot.now is slot.before and slot.now.is_meta]
         if lost and strict:
-            how = "make them outside of torch.device('meta'), or pass strict=False and give them values"
-            raise RuntimeError(f"on the meta device and not in the file: {', '.join(lost)} ({how})")
+            advice = "create them outside torch.device('meta'), or pass strict=False and assign values"
+            raise RuntimeError(f"on the meta device and not in the file: {', '.join(lost)} ({advice})")
     except Exception as error:
         for slot in slots:
             slot.tensors[slot.key] = slot.before
         missing = next((slot.name for slot in slots if slot.is_saved and slot.name not in state), "")
         if found := [name for name in state if name.endswith(f".{missing}")]:
             begin = prefix + found[0].removesuffix(missing)
-            error.add_note(f"The file has {prefix + found[0]!r}: pass prefix={begin!r} if that is {missing!r}")
+            error.add_note(f"The file has {prefix + found[0]!r}: pass prefix={begin!r} if this is {missing!r}")
         raise
     return result or ((), ())  # classes with a method of their own may return None
 
@@ -495,7 +483,7 @@ def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], stric
 def _finish(
     groups: list[list[_Slot]], state: dict[str, Any], sources: dict[int, arrays.Entry], dtype: Any, device: Any
 ) -> tuple[dict[arrays.Entry, bool], list[Copied], list[str]]:
-    """Tie and cast what torch has assigned; return used arrays, with whether they are uncast, copies, unused names."""
+    """Tie and cast what torch has assigned; return used arrays (True if mapped), copies, and unused names."""
     import torch
 
     used, copied, unused = dict[arrays.Entry, bool](), list[Copied](), list[str]()
@@ -505,7 +493,7 @@ def _finish(
             continue
         at, why, data = _storage(weight), "", weight.detach()
         kept = data if is_cpu(device) else data.to(device)  # a hook may have made it elsewhere
-        if dtype is not None and group[0].is_saved and is_cast(data, dtype):
+        if dtype is not None and group[0].is_saved and needs_cast(data, dtype):
             kept, why = kept.to(dtype), f"cast from {str(data.dtype)[6:]} to {str(dtype)[6:]}"
         elif at not in sources and is_cpu(device):
             why = "computed by the module while it was loaded"
@@ -524,7 +512,7 @@ def _finish(
 
 
 def _storage(tensor: Any) -> int:
-    """Return what identifies the memory of a tensor; 0 for None, and for sparse and lazy tensors, which have none."""
+    """Return what identifies the storage of a tensor; 0 for None, sparse and lazy tensors."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (AttributeError, NotImplementedError, RuntimeError, ValueError):
