@@ -323,7 +323,7 @@ class _Download:
                     logging.getLogger("onecopy").warning(text, origin.shown, version.digest[0])
                     partial.forget()
                     fetch([(0, version.size)], self._report)
-                partial.publish(path)
+                partial.publish()
 
         return self.store.get_or_build(key, build)
 

@@ -94,8 +94,10 @@ class PartialFile:
     """
 
     def __init__(self, artefact: Path, key: str, nbytes: int) -> None:
+        self.artefact = artefact
+        """Path of the file after `publish`."""
         self.path = artefact.with_suffix(".partial")
-        """Path of the file."""
+        """Path of the file until then."""
         self._list_path = artefact.with_suffix(".pieces")
         self.size = nbytes
         """Size of the whole file in bytes."""
@@ -202,9 +204,9 @@ class PartialFile:
         """Whether all bytes are in the file."""
         return self.have.size == self.size
 
-    def publish(self, artefact: Path) -> None:
+    def publish(self) -> None:
         """Move the whole file to its final path, and remove the list of its pieces."""
-        os.replace(self.path, artefact)  # noqa: PTH105
+        self.path.replace(self.artefact)
         self._list_path.unlink(missing_ok=True)
 
     def remove(self) -> None:

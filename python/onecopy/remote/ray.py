@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from onecopy.remote.nodes import Fetch
     from onecopy.remote.pieces import PartialFile
-    from onecopy.store import Store
 
 _NAMESPACE = "onecopy"
 _BATCH = 8
@@ -144,7 +143,6 @@ class RayNodes(Partners):
             raise RuntimeError("nodes='ray': this process does not belong to a Ray cluster: call ray.init() first")
         self._ray: Any = ray
         self.node = str(ray.get_runtime_context().get_node_id())
-        self._path = ""
 
     def alive(self) -> list[str]:
         """Return the identifiers of the nodes that are alive."""
@@ -159,17 +157,13 @@ class RayNodes(Partners):
         """Tell other nodes that this node has a file; `identity` is for files outside a store."""
         self.call("note", key, self.node, str(path), identity, [(0, path.stat().st_size)])
 
-    def begin(self, key: str, store: Store, report: Callable[[], object]) -> None:  # noqa: ARG002
-        """Note where the file will be; the process of this node that gets the claim fetches it."""
-        self._path = str(store.path(key))
-
     def found(self, key: str, path: Path, report: Callable[[], object]) -> None:  # noqa: ARG002
         """Tell other nodes that this node has a file."""
         self.note(key, path)
 
     def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
         """Fetch the pieces that the directory assigns, and receive those of other nodes, until no more arrive."""
-        _Exchange(self, key, self._path, file).run(fetch, progress)
+        _Exchange(self, key, file).run(fetch, progress)
 
     def reader(self, node: str) -> Any:
         """Return the reader of a node."""
@@ -194,8 +188,8 @@ class RayNodes(Partners):
 class _Exchange:
     """A file whose pieces this node fetches and receives, until it has all of them or no more can arrive."""
 
-    def __init__(self, nodes: RayNodes, key: str, path: str, file: PartialFile) -> None:
-        self._nodes, self._key, self._path, self._file = nodes, key, path, file
+    def __init__(self, nodes: RayNodes, key: str, file: PartialFile) -> None:
+        self._nodes, self._key, self._file = nodes, key, file
         self._fetched = self._received = 0
         self._lost: set[str] = set()
         self._failures: Counter[str] = Counter()
@@ -239,8 +233,8 @@ class _Exchange:
     def _ask(self, what: str) -> Any:
         """Ask the directory for pieces."""
         alive = [node for node in self._nodes.alive() if node not in self._lost]
-        have = list(self._file.have)
-        return self._nodes.call(what, self._file.size, alive, self._key, self._nodes.node, self._path, "", have)
+        noted = self._key, self._nodes.node, str(self._file.artefact), "", list(self._file.have)
+        return self._nodes.call(what, self._file.size, alive, *noted)
 
     def _receive(self, *, has_origin: bool) -> None:
         """Receive pieces of other nodes, with an origin until no piece is missing."""

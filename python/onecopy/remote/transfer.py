@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from onecopy.remote.steps import waited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+
+    from obstore import Bytes
 
     from onecopy.remote.origin import Origin, Version
     from onecopy.remote.pieces import PartialFile
@@ -87,21 +89,16 @@ async def _receive(
     while True:
         before = at
         try:
-            async for chunk in origin.chunks(version, (start + at, start + len(buffer)), slow=without_progress > 0):
-                if len(chunk) > len(buffer) - at:
-                    raise OSError(errno.EPROTO, "the server sent more bytes than requested", origin.shown)
+            async for chunk in _chunks(origin, version, (start + at, start + len(buffer)), slow=without_progress > 0):
                 buffer[at : at + len(chunk)] = memoryview(chunk)
                 at += len(chunk)
                 count(len(chunk))
-            reason = "the server sent fewer bytes than requested"
-            error: Exception = ConnectionError(errno.ECONNABORTED, reason, origin.shown)
-        except ConnectionError as failed:
-            error = failed
+        except ConnectionError:
+            without_progress = without_progress + 1 if at - before < _MIN_PROGRESS else 1
+            if without_progress == _TRIES and at < len(buffer):
+                raise
         if at == len(buffer):
             return
-        without_progress = without_progress + 1 if at - before < _MIN_PROGRESS else 1
-        if without_progress == _TRIES:
-            raise error
         await asyncio.sleep(_pause_s(without_progress))
 
 
@@ -112,15 +109,10 @@ async def _receive_in_one_request(
     for attempt in range(1, _TRIES + 1):
         at = 0
         try:
-            async for chunk in origin.chunks(version, slow=attempt > 1):
-                if len(chunk) > version.size - at:
-                    raise OSError(errno.EPROTO, "the server sent more bytes than announced", origin.shown)
+            async for chunk in _chunks(origin, version, None, slow=attempt > 1):
                 await asyncio.to_thread(partial.write, at, memoryview(chunk))
                 at += len(chunk)
                 count(len(chunk))
-            if at < version.size:
-                reason = "the server sent fewer bytes than announced"
-                raise ConnectionError(errno.ECONNABORTED, reason, origin.shown)
         except ConnectionError:
             if attempt == _TRIES:
                 raise
@@ -128,6 +120,21 @@ async def _receive_in_one_request(
             await asyncio.sleep(_pause_s(attempt))
         else:
             return
+
+
+async def _chunks(
+    origin: Origin, version: Version, part: tuple[int, int] | None, *, slow: bool
+) -> AsyncIterator[Bytes]:
+    """Yield the bytes of a part, or of the whole object; OSError if the server sends more or fewer."""
+    start, stop = part or (0, version.size)
+    left = stop - start
+    async for chunk in origin.chunks(version, part, slow=slow):
+        left -= len(chunk)
+        if left < 0:
+            raise OSError(errno.EPROTO, "the server sent more bytes than requested", origin.shown)
+        yield chunk
+    if left:
+        raise ConnectionError(errno.ECONNABORTED, "the server sent fewer bytes than requested", origin.shown)
 
 
 async def _cancel(workers: list[asyncio.Task[None]]) -> None:

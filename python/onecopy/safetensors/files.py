@@ -111,7 +111,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
     def get_slice(self, name: str) -> Slice:
         """Return an object whose index returns part of an array; SafetensorError if there is no such array."""
         entry = self._entry(name)
-        whole = self._array(entry) if self._is_numpy else self._tensors([entry], "cpu")[name]
+        whole = self._array(entry) if self._is_numpy else _tensors(self._file, [entry], "cpu")[name]
         return Slice(entry, whole, "cpu" if self._is_numpy else self._device)
 
     def close(self) -> None:
@@ -140,10 +140,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         entries = [self._entry(name) for name in names]
         if self._is_numpy:
             return {entry.name: self._array(entry) for entry in entries}
-        return self._tensors(entries, self._device)
-
-    def _tensors(self, entries: list[Entry], device: Any) -> dict[str, Any]:
-        return _tensors(self._file, entries, device)
+        return _tensors(self._file, entries, self._device)
 
     def _array(self, entry: Entry) -> Any:
         if is_raw(entry.dtype):

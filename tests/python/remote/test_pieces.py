@@ -59,7 +59,7 @@ def test_any_damage_of_the_list_is_noticed(pieces, junk, at, is_cut, another_boo
             assert partial.read(start, stop - start) == CONTENT[start:stop]
         for start, stop in list(partial.have.missing(0, SIZE)):
             partial.write(start, CONTENT[start:stop])
-        partial.publish(artefact)
+        partial.publish()
         partial.close()
         assert artefact.read_bytes() == CONTENT
         assert list(Path(folder).iterdir()) == [artefact]

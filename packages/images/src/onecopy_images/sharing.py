@@ -441,7 +441,7 @@ def _build(
                 filling.reserve()
                 filling.decode(work, progress)
                 layout.finish(file, errors)
-                file.publish(target)
+                file.publish()
             except (FileChanged, _TransformError):
                 file.remove()
                 raise
@@ -532,7 +532,9 @@ class _Build(NamedTuple):
         """Decode the images that the file does not have, and add those that cannot be decoded to the errors."""
         total, errors = len(self.job.paths), self.errors
         missing = [
-            number for number in range(total) if number not in errors and not self.file.have.has(*self.layout.place(number))
+            number
+            for number in range(total)
+            if number not in errors and not self.file.have.has(*self.layout.place(number))
         ]
         with contextlib.closing(work(self._one, missing)) as results:
             for done, (number, reason) in enumerate(results, start=total - len(missing) + 1):
