@@ -1,4 +1,4 @@
-"""Hugging Face models whose weights stay mapped, also in another dtype than that of the file.
+"""Hugging Face models whose weights stay mapped, even if their dtype differs from that of the file.
 
     model = oc.transformers.from_pretrained(AutoModelForCausalLM, "folder/of/the/model", dtype=torch.bfloat16)
     print(oc.explain(model))

@@ -268,8 +268,8 @@ class _Download:
         wanted = list(dict.fromkeys(names))
         for name in wanted:
             if not is_inside(name):
-                what = f"the name {name!r} is not that of a file inside a folder"
-                raise FormatError(what, Kind.OUT_OF_BOUNDS, path=origin.shown)
+                reason = f"invalid name {name!r}: not the path of a file inside the folder"
+                raise FormatError(reason, Kind.OUT_OF_BOUNDS, path=origin.shown)
         origins = [origin.beside(name) for name in wanted]
         self.fetch_into(view, list(zip(wanted, origins, versions_of(origins), strict=True)))
 
@@ -319,7 +319,7 @@ class _Download:
                     use(partial.path)
                     raise _IncompleteError
                 if has_foreign_bytes and version.digest is not None and not self._has_digest(partial, *version.digest):
-                    text = "onecopy: %s: the %s is not that of the origin; the file is fetched from there again"
+                    text = "onecopy: %s: the %s differs from that of the origin; the whole file is fetched from there"
                     logging.getLogger("onecopy").warning(text, origin.shown, version.digest[0])
                     partial.forget()
                     fetch([(0, version.size)], self._report)

@@ -174,8 +174,8 @@ class Origin:
     @property
     def _client(self) -> Any:
         if self._root not in self._clients:
-            made = self._obstore.store.HTTPStore if self._is_http else self._obstore.store.from_url
-            self._clients[self._root] = made(self._root, **_options(self._root.partition("://")[0].lower()))
+            create = self._obstore.store.HTTPStore if self._is_http else self._obstore.store.from_url
+            self._clients[self._root] = create(self._root, **_options(self._root.partition("://")[0].lower()))
         return self._clients[self._root]
 
     async def _get(self, **options: Any) -> Any:

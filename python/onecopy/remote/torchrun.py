@@ -96,7 +96,7 @@ class _Job:
         """Ranks of the processes that fetch."""
 
     def _agreed_tokens(self, size: int, folder: str) -> list[str]:
-        """Return a token and the folder of each process when all know the same; a restart changes the token."""
+        """Return the token and folder of each process, once all processes agree; a restart changes the token."""
         run = f"onecopy/{os.environ.get('TORCHELASTIC_RUN_ID')}/{size}"
         keys = [f"{run}/{rank}" for rank in range(size)]
         self._store.set(keys[self.rank], f"{secrets.token_hex(8)} {folder}")
@@ -128,12 +128,12 @@ class _Job:
         return dict(zip(self.members, found, strict=True))
 
     def note_done(self) -> None:
-        """Let the other members know that this one needs nothing more from them after the last `gather`."""
+        """Tell the other members that this one has all pieces of the last `gather`."""
         with _connection_errors():
             self._store.set(f"{self._name}/done {self._calls}/{self.rank}", "")
 
     def note_stopped(self) -> None:
-        """Let the other members know that this one leaves the group."""
+        """Tell the other members that this one leaves the group."""
         with _connection_errors():
             self._store.set(f"{self._name}/stopped/{self.rank}", "")
 

@@ -270,7 +270,7 @@ def _overlapping(tensors: dict[str, Any]) -> list[list[str]]:
 def _range_of(tensor: Any) -> tuple[int, int]:
     """Return the addresses of the first byte of a tensor and of the byte after its last."""
     if not tensor.numel():
-        return 0, 0  # as torch says
+        return 0, 0  # as in torch
     last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
     # `onecopy.auto` assumes that a caller of the tensor's own `data_ptr` keeps the address.
     begin = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.element_size()

@@ -74,7 +74,7 @@ def test_the_main_module_stays_preloaded(python):
 
 
 def test_a_module_that_is_not_there_is_an_error_and_not_ignored():
-    with pytest.raises(ModuleNotFoundError, match=r"cannot preload 'torhc\.nn': no such module"):
+    with pytest.raises(ModuleNotFoundError, match=r"torhc\.nn"):
         preload(["torhc.nn"])
 
 

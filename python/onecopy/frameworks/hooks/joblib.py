@@ -68,7 +68,7 @@ def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
     if wrapper.safe_get_numpy_array_alignment_bytes() is not None:
         begin += 1 + os.pread(source.descriptor, 1, begin)[0]
     if not dtype.isnative or begin % dtype.alignment:  # joblib swaps the bytes of arrays that it reads
-        reason = "not aligned in the file: saved by joblib before 1.2" if dtype.isnative else "has another byte order"
+        reason = "not aligned in the file: saved by joblib before 1.2" if dtype.isnative else "another byte order"
         note(LOAD, source.path, copied=nbytes, reason=reason)
         return None
     if begin + nbytes > source.nbytes:

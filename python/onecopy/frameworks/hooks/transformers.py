@@ -104,11 +104,11 @@ def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
     regions = Regions()
     weights = {address_of(one): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
     places = {at: found.path for at in weights if (found := regions.at(at)) is not None and found.inode}
-    made = {str(cast) for cast in casts.values()}
-    shared = sum(weights[at] for at in places if places[at] in made)
+    shared_files = {str(cast) for cast in casts.values()}
+    shared = sum(weights[at] for at in places if places[at] in shared_files)
     copied = sum(weights[at] for at in weights if at not in places)
     if shared:
-        for cast in made:
+        for cast in shared_files:
             call_log.mapped(cast, path)
         note(FROM_PRETRAINED, path, shared=shared)
     if copied:

@@ -198,20 +198,19 @@ def mapped(request: Request) -> Opening:
     return opening
 
 
-def direct(request: Request, reason: str = AS_REQUESTED) -> Opening:
+def direct(request: Request) -> Opening:
     """Use weights in the mapping of the model."""
     request.parse()
     if request.is_ort:
-        return Opening("direct", reason, request.path, _options.ORT_IN_PLACE, files=request.files)
+        return Opening("direct", AS_REQUESTED, request.path, _options.ORT_IN_PLACE, files=request.files)
+    reason = AS_REQUESTED
     misaligned = sum(weight.bytes for weight in request.copied if weight.reason.startswith("begins"))
     if misaligned >= MIN_TO_ALIGN:
         try:
-            found = _prepacked_weights(request)
+            reason = f"{AS_REQUESTED}; from an aligned copy in the store"
+            return _of_artefact(_prepacked_weights(request), request, "direct", reason)
         except UnavailableError as error:
-            found = str(error)
-        if isinstance(found, _prepacking.Prepacked):
-            return _of_artefact(found, request, "direct", f"{reason}; from an aligned copy in the store")
-        reason = f"{reason}; {size(misaligned)} of weights are misaligned in the file: {found}"
+            reason = f"{AS_REQUESTED}; {size(misaligned)} of weights are misaligned in the file: {error}"
     opening = Opening("direct", reason, "", _options.IN_PLACE, files=request.files, copied=request.copied)
     _map_files(opening, request)
     return opening
@@ -226,8 +225,6 @@ def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
     if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
         raise UnavailableError("the session options disable prepacking")
     found = _prepacked_weights(request)
-    if isinstance(found, str):
-        return read(request, f"'prepacked' is not ready: {found}" if reason == AS_REQUESTED else found)
     if found.prepacked == 0:
         return _of_artefact(found, request, "direct", f"{reason}; no kernel of this model uses prepacked weights")
     return _of_artefact(found, request, "prepacked", reason)
@@ -240,12 +237,9 @@ def auto(request: Request) -> Opening:
         reason = f"the model has {size(request.weights)} of weights, and auto prepacks from {size(MIN_TO_PREPACK)} on"
         return read(request, f"auto: {reason}; mode='prepacked' prepacks any model")
     try:
-        opening = prepacked(request, "auto: one copy for all processes, at full speed")
+        return prepacked(request, "auto: one copy for all processes, at full speed")
     except UnavailableError as error:
         return read(request, f"auto: {error}")
-    if opening.mode == "read":
-        opening.reason = f"auto: {opening.reason}"
-    return opening
 
 
 def _is_prepacked(request: Request) -> bool:
@@ -259,8 +253,8 @@ def _is_prepacked(request: Request) -> bool:
     return found is not None and not found.failed
 
 
-def _prepacked_weights(request: Request) -> _prepacking.Prepacked | str:
-    """Return the prepacked weights, or a sentence about the process that prepacks them in the background."""
+def _prepacked_weights(request: Request) -> _prepacking.Prepacked:
+    """Return the prepacked weights; UnavailableError if they are not ready, or not possible."""
     recipe = request.recipe
     found = recipe.find()
     if found is None:
@@ -268,8 +262,9 @@ def _prepacked_weights(request: Request) -> _prepacking.Prepacked | str:
             raise UnavailableError(obstacle)
         if not request.wait:
             if recipe.is_being_built():
-                return "another process is prepacking the weights"
-            return f"process {_prepacking.start_in_background(recipe)} is prepacking the weights in the background"
+                raise UnavailableError("another process is prepacking the weights")
+            pid = _prepacking.start_in_background(recipe)
+            raise UnavailableError(f"process {pid} is prepacking the weights in the background")
         found = _prepacking.prepack(recipe)
     if found.failed:
         raise UnavailableError(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")

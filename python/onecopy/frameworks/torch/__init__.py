@@ -11,7 +11,7 @@ GGUF, npz, ... All processes share one copy of the pages that none of them write
 the file never changes. With ``unsafe_shared=True`` no page becomes private, and a write ends the process (SIGSEGV).
 
 **GPU.** With ``device="cuda"``, torch copies the weights from the mapping. A file in the page cache is registered with
-the driver meanwhile, as pinned memory; another one is read ahead. To copy again: ``oc.open(path, pinned=True)``.
+the driver meanwhile, as pinned memory; other files are read ahead. To copy repeatedly: ``oc.open(path, pinned=True)``.
 
 **When not to use it.** If the weights are copied afterwards in any case, for example by a cast to another dtype. The
 report of `load_into` lists all copied weights.

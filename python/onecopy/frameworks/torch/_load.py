@@ -169,7 +169,7 @@ def load_into(
     The module may be on the meta device (``with torch.device("meta")``), where it consumes no memory. Its own
     ``load_state_dict(assign=True)`` gets tensors on the mapping, so that hooks, extra state, lazy modules and errors
     are torch's; only versions of modules are unknown, because a pickle has them. Tied parameters (embeddings) stay
-    tied; the last of their names in the file counts. Optimizers made before keep references to the old parameters.
+    tied; the last of their names in the file counts. Optimizers that were created before refer to the old parameters.
 
     Parameters
     ----------
@@ -492,7 +492,7 @@ def _finish(
         if not assigned or (weight := assigned[-1]) is None:
             continue
         at, why, data = _storage(weight), "", weight.detach()
-        kept = data if is_cpu(device) else data.to(device)  # a hook may have made it elsewhere
+        kept = data if is_cpu(device) else data.to(device)  # a hook may have created it on another device
         if dtype is not None and group[0].is_saved and needs_cast(data, dtype):
             kept, why = kept.to(dtype), f"cast from {str(data.dtype)[6:]} to {str(dtype)[6:]}"
         elif at not in sources and is_cpu(device):
