@@ -148,7 +148,7 @@ def test_an_error_of_one_node_is_its_own(objects, run):
 
 
 def test_nodes_are_for_urls_that_are_opened_whole():
-    with pytest.raises(ValueError, match="nodes is for URLs that are opened whole"):
+    with pytest.raises(ValueError, match="`nodes` requires a URL"):
         oc.open("model.safetensors", nodes="torchrun")
     with pytest.raises(ValueError, match="`names` and `nodes` cannot be combined"):
         oc.open("http://127.0.0.1/model.safetensors", names=["weight"], nodes="torchrun")

@@ -46,7 +46,7 @@ def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHan
     if isinstance(named, str) and "://" in named and is_url(named):
         return os.fspath(remote.fetch(named, names=MODEL_FILES, nodes=nodes)), None
     if nodes is not None:
-        raise ValueError("nodes is for URLs that are opened whole: without names")
+        raise ValueError("`nodes` requires a URL that can be fetched")
     if isinstance(named, str) and named.startswith("hold:"):
         return store.held(named[5:])
     path = path_text(named)

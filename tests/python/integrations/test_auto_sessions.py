@@ -234,7 +234,7 @@ def test_a_session_that_fails_on_prepacked_weights_is_made_from_the_file_and_own
         """
         import os, sys, numpy as np
         import onecopy as oc, onecopy.auto, onnxruntime
-        from onecopy.frameworks.onnxruntime import _ladder
+        from onecopy.frameworks.onnxruntime import _sessions
         from onecopy.memory import proc
 
         def fails(_):
@@ -243,7 +243,7 @@ def test_a_session_that_fails_on_prepacked_weights_is_made_from_the_file_and_own
         path, ids = f"{sys.argv[1]}/model.onnx", {"ids": np.arange(7)}
         expected = oc.onnxruntime.session(path, "read").run(None, ids)[0]
         assert onecopy.auto.calls() == ()
-        _ladder.WORTH_IT, _ladder.mapped_files = 1, fails
+        _sessions.MIN_TO_PREPACK, _sessions.mapped_files = 1, fails
         session = onnxruntime.InferenceSession(path)
         assert (session.run(None, ids)[0] == expected).all()
         (call,) = onecopy.auto.calls()

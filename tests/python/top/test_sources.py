@@ -69,7 +69,7 @@ def test_a_source_is_a_path_an_open_artefact_or_a_url_that_was_not_fetched(tmp_p
     assert resolve(artefact) == (str(artefact.path), artefact.handle)
     artefact.path.unlink()
     assert oc.open(artefact)["w"].tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match="nodes is for URLs"):
+    with pytest.raises(ValueError, match="`nodes` requires a URL"):
         oc.open(path, nodes="torchrun")
     for wrong in ("a\0b", "ftp://user:secret@host/x"):
         with pytest.raises(ValueError, match=r"null byte|unsupported protocol"):
