@@ -219,7 +219,7 @@ def test_weights_of_options_that_were_made_before_are_used(tmp_path, monkeypatch
         path, ids = f"{sys.argv[1]}/model.onnx", {"ids": np.arange(7)}
         session = onnxruntime.InferenceSession(path, before, providers=["CPUExecutionProvider"])
         assert (session.run(None, ids)[0] == 1).all()
-        assert "made before onecopy.auto" in onecopy.auto.calls()[-1].reason
+        assert "before onecopy.auto" in onecopy.auto.calls()[-1].reason
         """,
         tmp_path,
     )
