@@ -19,17 +19,17 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy import errors, images as images
+    from onecopy import arrays as arrays, errors as errors, files as files, images as images, records as records
     from onecopy.arrays import ArrayFile, open, save  # noqa: A004
-    from onecopy.arrays.scratch import Scratch, scratch
+    from onecopy.arrays.scratch import scratch
     from onecopy.data.caching import cached
     from onecopy.data.objects import load_object, save_object, share_object
     from onecopy.errors import ChecksumError, DataLost, Error, FormatError
-    from onecopy.files.mapping import Mapping, check, guard
-    from onecopy.files.page_cache import evict, pin, residency, unpin, warm
+    from onecopy.files.mapping import Mapping
+    from onecopy.files.page_cache import evict, residency, warm
     from onecopy.frameworks import onnxruntime as onnxruntime, ray as ray, torch as torch, transformers as transformers
     from onecopy.memory import explain
-    from onecopy.records import Dict, List, Table, open_records, share
+    from onecopy.records import open_records, share
     from onecopy.store import Store, file_key
 
     __version__: str
@@ -43,14 +43,14 @@ _HOMES = {
     "arrays.opening": ("open",),
     "arrays.saving": ("save",),
     "errors": ("ChecksumError", "DataLost", "Error", "FormatError"),
-    "files.mapping": ("Mapping", "check", "guard"),
+    "files.mapping": ("Mapping",),
     "data.caching": ("cached",),
     "memory.explaining": ("explain",),
-    "data.rows": ("Dict", "List", "Table", "open_records"),
+    "data.rows": ("open_records",),
     "data.sharing": ("share",),
     "data.objects": ("load_object", "save_object", "share_object"),
-    "files.page_cache": ("evict", "pin", "residency", "unpin", "warm"),
-    "arrays.scratch": ("Scratch", "scratch"),
+    "files.page_cache": ("evict", "residency", "warm"),
+    "arrays.scratch": ("scratch",),
     "store.store": ("Store",),
     "store.keys": ("file_key",),
 }
@@ -60,33 +60,24 @@ __all__ = [
     "ArrayFile",
     "ChecksumError",
     "DataLost",
-    "Dict",
     "Error",
     "FormatError",
-    "List",
     "Mapping",
-    "Scratch",
     "Store",
-    "Table",
     "__version__",
     "cached",
-    "check",
-    "errors",
     "evict",
     "explain",
     "file_key",
-    "guard",
     "load_object",
     "open",
     "open_records",
-    "pin",
     "residency",
     "save",
     "save_object",
     "scratch",
     "share",
     "share_object",
-    "unpin",
     "warm",
 ]
 

@@ -121,7 +121,7 @@ def test_without_cachestat_a_copy_of_what_is_cached_does_not_go_to_the_disk(cold
         oc.evict(path)
         held = oc.Mapping(path)
         if warm_first:
-            assert oc.pin(held).pinned == 20 * MIB  # the kernel may not drop them again
+            assert oc.files.pin(held).pinned == 20 * MIB  # the kernel may not drop them again
         before = proc.io(os.getpid()).read_bytes
         oc.Mapping(path, mode="copy").close()
         return proc.io(os.getpid()).read_bytes - before
@@ -151,7 +151,7 @@ def test_nothing_may_be_locked_and_the_report_has_the_reason(cold_file, nobody, 
 
     def pin() -> tuple[int, str, str]:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
-        report = oc.pin(oc.Mapping("model.bin"))
+        report = oc.files.pin(oc.Mapping("model.bin"))
         return report.pinned, report.outcome, report.reason
 
     pinned, outcome, reason = in_child(pin, uid=nobody)

@@ -117,7 +117,7 @@ def look_up(path: Path, name: str) -> Any:
     with open_arrays(path) as file:
         if file.kind != "records":
             return file.entry(name).nbytes
-    with oc.open_records(path, oc.List) as rows:
+    with oc.open_records(path, oc.records.List) as rows:
         return rows[0][name]
 
 

@@ -79,7 +79,7 @@ def test_an_onnx_model_is_fetched_with_its_external_data(tmp_path, put_all):
 def test_records_and_rows_are_opened_by_url(tmp_path, put_all, objects):
     (tmp_path / "out").mkdir()
     records.save(tmp_path / "out/names.oc", ["Ada", "Grace"])
-    assert list(oc.open_records(f"{put_all(tmp_path / 'out')}/names.oc", oc.List)) == ["Ada", "Grace"]
+    assert list(oc.open_records(f"{put_all(tmp_path / 'out')}/names.oc", oc.records.List)) == ["Ada", "Grace"]
     url = objects.put("rows.jsonl", b'{"a": 1}\n{"a": 2}\n')
     assert [dict(row) for row in records.import_jsonl(url, tmp_path / "rows.oc")] == [{"a": 1}, {"a": 2}]
 

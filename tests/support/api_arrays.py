@@ -192,13 +192,13 @@ def mapping_of_descriptor(w: World) -> None:
 
 @action(100)
 def guard_and_check(w: World) -> None:
-    oc.guard()
+    oc.files.guard()
     path = w.out / "truncated.bin"
     path.write_bytes(b"x" * 20_000)
     with oc.Mapping(path) as one:
         os.truncate(path, 0)
         assert one.view()[9000] == 0
-        refused(oc.DataLost, oc.check)
+        refused(oc.DataLost, oc.files.check)
     path.write_bytes(b"x")
 
 
@@ -246,12 +246,12 @@ def evict_and_residency(w: World) -> None:
 @action(100)
 def pin_and_unpin(w: World) -> None:
     with oc.Mapping(w.bytes) as one:
-        assert oc.pin(one, [(0, 4096)]).bytes
-        oc.unpin(one)
-        oc.pin(one)
-    refused(ValueError, oc.pin, one)
-    refused(ValueError, oc.unpin, one)
-    refused(TypeError, oc.pin, w.bytes)
+        assert oc.files.pin(one, [(0, 4096)]).bytes
+        oc.files.unpin(one)
+        oc.files.pin(one)
+    refused(ValueError, oc.files.pin, one)
+    refused(ValueError, oc.files.unpin, one)
+    refused(TypeError, oc.files.pin, w.bytes)
 
 
 @action(100)

@@ -65,7 +65,7 @@ def store_in_a_child(w: World) -> None:
 @action(60)
 def scratch(w: World) -> None:
     with oc.scratch((30, 4096), "u2", w.out, max_resident="1 MiB", anywhere=True) as canvas:
-        assert isinstance(canvas, oc.Scratch)
+        assert isinstance(canvas, oc.arrays.Scratch)
         canvas.write(slice(2, 4), 7)
         canvas.write_direct(4096, np.full(4096, 7, "u2"))
         canvas.array[0] = 1
@@ -97,7 +97,7 @@ def alloc(w: World) -> None:
         onecopy.arrays.scratch.alloc((3, 4), "f4", 0, dir=w.out) as file,
     ):
         assert isinstance(heap, onecopy.arrays.scratch.HeapArray)
-        assert isinstance(file, oc.Scratch)
+        assert isinstance(file, oc.arrays.Scratch)
         heap.write(0, 1)
         heap.write_direct(16, np.ones(4, "f4"))
         assert heap.array.sum() == 8

@@ -16,9 +16,9 @@ import onecopy.records
 @action(100)
 def share_nameless(w: World) -> None:
     with oc.share(w.rows) as table, oc.share(["a", None]) as rows, oc.share(w.pairs) as pairs:
-        assert type(table) is oc.Table
-        assert type(rows) is oc.List
-        assert type(pairs) is oc.Dict
+        assert type(table) is oc.records.Table
+        assert type(rows) is oc.records.List
+        assert type(pairs) is oc.records.Dict
         assert pairs["key 3"] == w.pairs["key 3"]
     refused(ValueError, table.__getitem__, 0)
 
@@ -115,7 +115,7 @@ def rows_of_a_list(w: World) -> None:
 @action()
 def rows_of_a_table(w: World) -> None:
     with oc.open_records(w.table) as table:
-        assert isinstance(table, oc.Table)
+        assert isinstance(table, oc.records.Table)
         assert isinstance(table.schema, onecopy.records.Schema)
         assert table.column("more").column("x")[-1] == 49
         assert table.column("id").numpy().sum() == 1225

@@ -108,7 +108,7 @@ class Run:
 
     def pin(self, path: Path) -> bool:
         with oc.open(path) as file:
-            report = oc.pin(file)
+            report = oc.files.pin(file)
             file["part.0"][:, ::512].sum()
             return report.pinned == report.bytes
 

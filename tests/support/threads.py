@@ -26,7 +26,7 @@ ROWS = [{"id": number, "name": f"row {number}", "box": [number / 2, 1.0]} for nu
 ARRAYS = {"a": np.arange(300_000), "b": np.ones((100, 100), np.float32)}
 
 
-def read_arrays(folder: Path, shared: oc.ArrayFile, _rows: oc.List) -> None:
+def read_arrays(folder: Path, shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Open the file once more, and read the one that all threads have."""
     with oc.open(folder / "arrays.oc") as own:
         assert own["a"][-1] == 299_999
@@ -35,7 +35,7 @@ def read_arrays(folder: Path, shared: oc.ArrayFile, _rows: oc.List) -> None:
     assert shared.residency().bytes > 0
 
 
-def warm_and_cancel(folder: Path, shared: oc.ArrayFile, _rows: oc.List) -> None:
+def warm_and_cancel(folder: Path, shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Start a job that another thread of the core works on, and end it at any moment."""
     job = oc.warm(folder / "arrays.oc", wait=False)
     job.cancel()
@@ -44,27 +44,27 @@ def warm_and_cancel(folder: Path, shared: oc.ArrayFile, _rows: oc.List) -> None:
     shared.warm()
 
 
-def verify(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+def verify(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Read every byte."""
     with oc.open(folder / "arrays.oc") as file:
         file.verify()
 
 
-def read_rows(_folder: Path, _shared: oc.ArrayFile, rows: oc.List) -> None:
+def read_rows(_folder: Path, _shared: oc.ArrayFile, rows: oc.records.List) -> None:
     """Read rows of the list that all threads have, one by one and many at once."""
     assert rows[17] == ROWS[17]
     assert rows[100:103] == ROWS[100:103]
     assert [row["id"] for row in rows[::50]] == list(range(0, 500, 50))
 
 
-def share_rows(_folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+def share_rows(_folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Build rows anew."""
     own = oc.share(ROWS[:50])
     assert own[-1] == ROWS[49]
     own.close()
 
 
-def use_the_store(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+def use_the_store(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Ask for an artefact that one of the threads builds."""
     store = oc.Store(folder / "store")
     artefact = store.with_options(where="here").get_or_build("key", lambda path: oc.save(path, ARRAYS))
@@ -72,7 +72,7 @@ def use_the_store(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
         assert file["b"].sum() == 10_000
 
 
-def close_arrays_during_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+def close_arrays_during_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Close a file in another thread while its index is read."""
     own = _core.open_arrays(folder / "arrays.oc")[0]
     closing = threading.Thread(target=own.close)
@@ -83,7 +83,7 @@ def close_arrays_during_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.Lis
     closing.join()
 
 
-def close_rows_during_calls(_folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+def close_rows_during_calls(_folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Close rows in another thread while they are read and exported."""
     own = oc.share(ROWS)
     closing = threading.Thread(target=own.close)
@@ -94,7 +94,7 @@ def close_rows_during_calls(_folder: Path, _shared: oc.ArrayFile, _rows: oc.List
     closing.join()
 
 
-def close_scratch_during_writes(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+def close_scratch_during_writes(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Close a scratch file in another thread while it is written."""
     own = _core.create_scratch(
         1 << 20, folder=folder, name="own", reserve=True, anywhere=True, head=0, max_resident=None
@@ -108,14 +108,20 @@ def close_scratch_during_writes(folder: Path, _shared: oc.ArrayFile, _rows: oc.L
     closing.join()
 
 
-def close_mappings_during_long_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+def close_mappings_during_long_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Close a file in another thread while it is warmed, verified, counted, pinned and evicted."""
     own, mapping = oc.open(folder / "arrays.oc"), oc.Mapping(folder / "arrays.oc")
     job = oc.warm(own, wait=False)
     closing = [threading.Thread(target=file.close) for file in (own, mapping)]
     for thread in closing:
         thread.start()
-    for call in (own.verify, own.warm, lambda: oc.pin(mapping), lambda: oc.residency(mapping), lambda: oc.evict(own)):
+    for call in (
+        own.verify,
+        own.warm,
+        lambda: oc.files.pin(mapping),
+        lambda: oc.residency(mapping),
+        lambda: oc.evict(own),
+    ):
         with contextlib.suppress(ValueError):
             call()
     for thread in closing:
@@ -123,7 +129,7 @@ def close_mappings_during_long_calls(folder: Path, _shared: oc.ArrayFile, _rows:
     job.wait()
 
 
-def save_and_take_snapshots(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+def save_and_take_snapshots(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Write a file, and copy another one into sealed memory."""
     path = folder / f"own {threading.get_ident()}.oc"
     oc.save(path, ARRAYS, durable=False)
@@ -137,7 +143,7 @@ def save_and_take_snapshots(folder: Path, _shared: oc.ArrayFile, _rows: oc.List)
 class Abandoned:
     """An object in a cycle: the collector, in whichever thread it runs, closes its file and drops its views."""
 
-    def __init__(self, folder: Path, rows: oc.List) -> None:
+    def __init__(self, folder: Path, rows: oc.records.List) -> None:
         self.me, self.file, self.job = self, oc.open(folder / "arrays.oc"), oc.warm(folder / "arrays.oc", wait=False)
         self.views = [self.file["a"], rows.lazy[3], _core.open_mapping(folder / "arrays.oc", copy=True).view(0, 10)]
 
@@ -145,14 +151,14 @@ class Abandoned:
         self.file.close()
 
 
-def abandon_and_collect(folder: Path, _shared: oc.ArrayFile, rows: oc.List) -> None:
+def abandon_and_collect(folder: Path, _shared: oc.ArrayFile, rows: oc.records.List) -> None:
     """Leave files, views and a job of which each is in a cycle, and collect them."""
     for _ in range(10):
         Abandoned(folder, rows)
     gc.collect()
 
 
-def fork(folder: Path, shared: oc.ArrayFile, rows: oc.List) -> None:
+def fork(folder: Path, shared: oc.ArrayFile, rows: oc.records.List) -> None:
     """Fork during all other actions; the child uses what it has inherited, and opens a file."""
     pid = os.fork()
     if pid == 0:
@@ -173,7 +179,7 @@ def fork(folder: Path, shared: oc.ArrayFile, rows: oc.List) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child of a fork"
 
 
-def prune(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
+def prune(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
     """Remove from the store what no thread uses."""
     store = oc.Store(folder / "store")
     store.get_or_build("another", lambda path: oc.save(path, ARRAYS))
@@ -181,7 +187,7 @@ def prune(folder: Path, _shared: oc.ArrayFile, _rows: oc.List) -> None:
     store.ls()
 
 
-ACTIONS: list[Callable[[Path, oc.ArrayFile, oc.List], None]] = [
+ACTIONS: list[Callable[[Path, oc.ArrayFile, oc.records.List], None]] = [
     read_arrays,
     warm_and_cancel,
     verify,
@@ -213,7 +219,7 @@ def main() -> int:
         rows = oc.share(ROWS)
         with oc.open(folder / "arrays.oc") as shared:
 
-            def work(action: Callable[[Path, oc.ArrayFile, oc.List], None]) -> None:
+            def work(action: Callable[[Path, oc.ArrayFile, oc.records.List], None]) -> None:
                 try:
                     while not errors and time.monotonic() < end:
                         action(folder, shared, rows)

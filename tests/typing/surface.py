@@ -53,7 +53,7 @@ reveal_type(oc.warm(mapping).complete)  # revealed: bool
 reveal_type(oc.evict(Path("data.bin")))  # revealed: onecopy._core.EvictReport
 reveal_type(oc.residency(mapping).share)  # revealed: float | None
 reveal_type(file.residency(["w"]))  # revealed: onecopy._core.Residency
-reveal_type(oc.pin(mapping).pinned)  # revealed: int
+reveal_type(oc.files.pin(mapping).pinned)  # revealed: int
 
 reveal_type(oc.explain())  # revealed: onecopy.memory.explaining.Explanation
 reveal_type(oc.explain(file).private)  # revealed: int
@@ -74,8 +74,8 @@ oc.images.open("slide.ndpi", store=store)
 
 # Records.
 reveal_type(oc.open_records("x"))  # revealed: onecopy.data.rows.List[Any] | onecopy.data.rows.Dict[Any, Any]
-reveal_type(oc.open_records("x", oc.Table))  # revealed: onecopy.data.rows.Table[Any]
-reveal_type(oc.open_records("x", oc.Dict))  # revealed: onecopy.data.rows.Dict[Any, Any]
+reveal_type(oc.open_records("x", oc.records.Table))  # revealed: onecopy.data.rows.Table[Any]
+reveal_type(oc.open_records("x", oc.records.Dict))  # revealed: onecopy.data.rows.Dict[Any, Any]
 reveal_type(oc.open(oc.Store().get_or_build("x", print)))  # revealed: onecopy.arrays.file.ArrayFile
 oc.open_records("x", list)  # refused: type-var
 reveal_type(oc.share(["a", "b"]))  # revealed: onecopy.data.rows.List[str]
@@ -118,7 +118,7 @@ oc.Mapping("x", mode="x")  # refused: arg-type
 oc.Mapping("x", 0, None, "copy")  # refused: call-arg
 oc.warm(mapping, mechanism="magic")  # refused: call-overload
 oc.warm(mapping, wait=False, progress=print)  # refused: call-overload
-oc.pin("data.bin")  # refused: arg-type
+oc.files.pin("data.bin")  # refused: arg-type
 oc.save("x", {1: np.zeros(3)})  # refused: dict-item
 oc.save("x", {}, {"step": 1})  # refused: dict-item
 Shuffle("10")  # refused: arg-type

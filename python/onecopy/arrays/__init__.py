@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from onecopy.arrays.file import ArrayFile, OneFile as OneFile, key_of
     from onecopy.arrays.opening import open, open_arrays  # noqa: A004
     from onecopy.arrays.saving import VerifyReport, not_savable, save
-    from onecopy.arrays.scratch import alloc as alloc
+    from onecopy.arrays.scratch import Scratch as Scratch, alloc as alloc
     from onecopy.arrays.several_files import (
         SelectedArrays as SelectedArrays,
         of_index as of_index,
@@ -25,7 +25,7 @@ _HOMES = {
     "saving": ("VerifyReport", "not_savable", "save"),
     "several_files": ("SelectedArrays", "of_index", "of_model", "of_url"),
     "streaming": ("stream",),
-    "scratch": ("alloc",),
+    "scratch": ("Scratch", "alloc"),
 }
 __all__ = [
     "ArrayFile",

@@ -368,7 +368,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         return files.residency(self.portions(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
-        """Lock arrays into memory; see `onecopy.pin`."""
+        """Lock arrays into memory; see `onecopy.files.pin`."""
         return files.pin(self.portions(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:

@@ -108,7 +108,7 @@ def convert(
     source: str, target: str, *, pattern: str, unknown: str, skip: bool, drop_tied: bool, align: int | None
 ) -> dict[str, Any]:
     """Write the target and return a report for JSON; `skip` leaves out what cannot be written."""
-    onecopy.guard()  # raises DataLost if the source is truncated meanwhile, instead of writing zeros
+    onecopy.files.guard()  # raises DataLost if the source is truncated meanwhile, instead of writing zeros
     start = monotonic()
     with open_arrays(source) as file, screen.progress("convert") as show_progress:
         names, lacking, missing = choose(file, pattern, as_bytes=unknown == "bytes")
@@ -125,7 +125,7 @@ def convert(
             metadata = {**metadata, UNKNOWN_TYPES: json.dumps(as_bytes)}
 
         def watch(done: int, total: int) -> None:
-            onecopy.check()
+            onecopy.files.check()
             show_progress(done, total)
 
         onecopy.save(target, Chosen(file, names, as_bytes), metadata, align, progress=watch)

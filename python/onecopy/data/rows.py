@@ -142,7 +142,7 @@ class Backed(Closeable):
         return self._origin.file.evict()
 
     def pin(self) -> PinReport:
-        """Lock the file into memory; see `onecopy.pin`."""
+        """Lock the file into memory; see `onecopy.files.pin`."""
         return self._origin.file.pin()
 
     def residency(self) -> Residency:
@@ -608,10 +608,10 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
 
     def __repr__(self) -> str:
         if self.closed:
-            return "<onecopy.Dict, closed>"
+            return "<onecopy.records.Dict, closed>"
         pairs = (f"{_SHORT.repr(key)}: {_SHORT.repr(value)}" for key, value in self.items())
         about = f"{len(self):,} keys in {size(self.nbytes)}, {self._origin.given}"
-        return f"<onecopy.Dict of {about}: {_start(pairs, len(self), '{}')}>"
+        return f"<onecopy.records.Dict of {about}: {_start(pairs, len(self), '{}')}>"
 
     def close(self) -> None:
         """Release the file; lists and views made from this dict stay valid."""
@@ -669,7 +669,7 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     >>> from onecopy import records
     >>> path = pathlib.Path(tempfile.mkdtemp(), "names.oc")
     >>> records.save(path, ["Ada", "Grace"])
-    >>> oc.open_records(path, oc.List)[1]
+    >>> oc.open_records(path, oc.records.List)[1]
     'Grace'
     """
     given, handle = resolve(path)

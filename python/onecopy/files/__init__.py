@@ -6,6 +6,7 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 
 if TYPE_CHECKING:
     from onecopy.files.companions import SetError as SetError, names_in as names_in, paths_of as paths_of
+    from onecopy.files.mapping import check as check, guard as guard
     from onecopy.files.page_cache import (
         Portion as Portion,
         evict as evict,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "page_cache": ("Portion", "evict", "expect_memory", "pin", "register_with_cuda", "residency", "unpin", "warm"),
+    "mapping": ("check", "guard"),
     "companions": ("SetError", "names_in", "paths_of"),
 }
 

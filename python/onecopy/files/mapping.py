@@ -76,13 +76,13 @@ def guard() -> None:
     >>> import onecopy as oc, os, tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
     >>> _ = path.write_bytes(b"x" * 100_000)
-    >>> oc.guard()
+    >>> oc.files.guard()
     >>> mapping = oc.Mapping(path)
     >>> view = mapping.view()
     >>> os.truncate(path, 0)
     >>> view[50_000]  # without the guard, SIGBUS would end the process
     0
-    >>> oc.check()
+    >>> oc.files.check()
     Traceback (most recent call last):
         ...
     onecopy.DataLost: [Errno 5] read: the file was truncated to 0 bytes while mapped; ...

@@ -242,7 +242,7 @@ def pin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = None
     >>> path = pathlib.Path(tempfile.mkdtemp(), "data.bin")
     >>> _ = path.write_bytes(bytes(1 << 16))
     >>> with oc.Mapping(path) as mapping:
-    ...     oc.pin(mapping).bytes
+    ...     oc.files.pin(mapping).bytes
     65536
     """
     portions = _portions(target, ranges, maps_paths=False)  # the mapping of a path would end with this call

@@ -38,7 +38,7 @@ class Golden(NamedTuple):
     align: int | None = None
     checksum: bool = True
     writer: str = "save"
-    """"save": `onecopy.save`. "image": `onecopy.images.open` of a TIFF file, which uses `onecopy.Scratch.save`."""
+    """"save": `onecopy.save`. "image": `onecopy.images.open` of a TIFF file, which uses `Scratch.save`."""
     image: dict[str, Any] | None = None
     """What the metadata of an image say, apart from the versions of the codec."""
 

@@ -46,13 +46,13 @@ BAD = 5 * MIB, 5 * MIB + 1  # in a4 or a5, wherever the header ends
 
 def test_a_failed_read_under_the_guard_is_zeros_and_data_lost(on_fuse):
     def work(path, faults):
-        oc.guard()
+        oc.files.guard()
         faults.fail(*BAD)
         with oc.open(path) as file:
             offset = BAD[0] - file.entry("a4").offset
             name, at = ("a4", offset) if offset < MIB else ("a5", offset - MIB)
             good, bad = file["a0"].copy(), int(file[name][at])
-            calls = [oc.check, lambda: file["a0"], file.verify, file.warm, lambda: file.entries]
+            calls = [oc.files.check, lambda: file["a0"], file.verify, file.warm, lambda: file.entries]
             return bool((good == ARRAYS["a0"]).all()), bad, [error_of(call) for call in calls], str(path)
 
     good, bad, errors, path = on_fuse(work)
@@ -122,7 +122,7 @@ def read_by(open_it: Callable[[Path], oc.ArrayFile], path: Path) -> tuple[int, s
     try:
         with open_it(path) as file:
             wrong = wrong_bytes(file)
-            oc.check()
+            oc.files.check()
             return wrong, None
     except (oc.FormatError, oc.ChecksumError) as error:
         return 0, str(error)
@@ -136,7 +136,7 @@ def test_a_file_that_was_truncated_before_it_was_opened(on_fuse, way, size):
     """The kernel believes the old size; a short answer is the end of the file for it."""
 
     def work(path, faults):
-        oc.guard()
+        oc.files.guard()
         path.stat()
         faults.size = size
         assert path.stat().st_size == len(saved_model())
@@ -149,12 +149,12 @@ def test_a_file_that_was_truncated_before_it_was_opened(on_fuse, way, size):
 @pytest.mark.parametrize("size", CUTS)
 def test_a_file_that_was_truncated_while_it_was_open(on_fuse, size):
     def work(path, faults):
-        oc.guard()
+        oc.files.guard()
         file, copy = oc.open(path), oc.open(path, mode="copy")
         before = file.changed()
         faults.size = size
         changed = file.changed()
-        calls = [oc.check, file.warm, lambda: residency(file), lambda: oc.evict(file)]
+        calls = [oc.files.check, file.warm, lambda: residency(file), lambda: oc.evict(file)]
         errors = [error_of(call) for call in calls]
         for mode in ("map", "copy"):
             with pytest.raises(oc.FormatError, match=NAME):
@@ -262,13 +262,13 @@ def test_a_call_does_not_wait_for_ever_for_a_server_that_hangs(on_fuse, call, en
 
 def test_a_server_that_dies_under_a_guarded_view(on_fuse):
     def work(path, faults):
-        oc.guard()
+        oc.files.guard()
         with oc.open(path) as file:
             oc.evict(file)
             array = file["a7"]
             faults.kill_server()
             value = int(array[MIB // 2])
-            return value, error_of(oc.check), error_of(lambda: file["a7"]), str(path)
+            return value, error_of(oc.files.check), error_of(lambda: file["a7"]), str(path)
 
     value, *errors, path = on_fuse(work, seconds_valid=3600)
     assert value == 0

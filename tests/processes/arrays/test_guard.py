@@ -38,7 +38,7 @@ def model(tmp_path: Path) -> Path:
 
 def lose(path: Path, **options) -> tuple[oc.Mapping, memoryview]:
     """Map under the guard, and let the file be cut."""
-    oc.guard()
+    oc.files.guard()
     mapping = oc.Mapping(path, **options)
     view = mapping.view()
     os.truncate(path, LEFT)
@@ -61,7 +61,7 @@ def test_lost_bytes_are_zeros_and_the_next_call_reports(path, in_child):
     def child():
         mapping, view = lose(path)
         values = view[LEFT - 1], view[LEFT], view[7 * MIB], view[SIZE - 1]
-        calls = [mapping.view, lambda: oc.warm(mapping), lambda: oc.residency(mapping), oc.check, oc.check]
+        calls = [mapping.view, lambda: oc.warm(mapping), lambda: oc.residency(mapping), oc.files.check, oc.files.check]
         return values, [raised_by(call) for call in calls], repr(mapping), mapping.changed()
 
     values, answers, text, changed = in_child(child)
@@ -73,13 +73,13 @@ def test_lost_bytes_are_zeros_and_the_next_call_reports(path, in_child):
 
 def test_arrays_tell_too(model, in_child):
     def child():
-        oc.guard()
+        oc.files.guard()
         file = oc.open(model)
         last = file["last"]
         before = int(last.sum(dtype=np.int64))
         os.truncate(model, 2 * MIB)
         after = int(last.sum(dtype=np.int64))
-        calls = [lambda: file["first"], file.verify, file.warm, lambda: file.entries, oc.check]
+        calls = [lambda: file["first"], file.verify, file.warm, lambda: file.entries, oc.files.check]
         answers = [raised_by(call) for call in calls]
         file.close()
         return before, after, answers
@@ -96,7 +96,7 @@ def test_a_loss_outlives_the_file_and_is_reported_once(path, in_child):
         zero = view[SIZE - 1]
         view.release()
         mapping.close()
-        return zero, raised_by(oc.check), raised_by(oc.check)
+        return zero, raised_by(oc.files.check), raised_by(oc.files.check)
 
     assert in_child(child) == (0, (errno.EIO, str(path), LEFT), None)
 
@@ -105,28 +105,28 @@ def test_a_shorter_file_is_found_before_it_is_touched_and_without_the_guard(path
     def child():
         mapping = oc.Mapping(path)
         os.truncate(path, LEFT)
-        first = raised_by(oc.check)
+        first = raised_by(oc.files.check)
         mapping.close()
-        return first, raised_by(oc.check)
+        return first, raised_by(oc.files.check)
 
     assert in_child(child) == ((errno.EIO, str(path), LEFT), None)
 
 
 def test_nothing_lost_is_nothing_reported(path, in_child):
     def child():
-        oc.guard()
-        oc.guard()
+        oc.files.guard()
+        oc.files.guard()
         part = oc.Mapping(path, offset=MIB, length=MIB)
         whole = bytes(part.view())
         os.truncate(path, 3 * MIB)  # behind the part
-        return whole == b"\xff" * MIB, raised_by(oc.check), part.view()[5]
+        return whole == b"\xff" * MIB, raised_by(oc.files.check), part.view()[5]
 
     assert in_child(child) == (True, None, 255)
 
 
 def test_parts_at_odd_offsets_and_private_pages(path, in_child):
     def child():
-        oc.guard()
+        oc.files.guard()
         part = oc.Mapping(path, offset=LEFT - 10_001, length=20_000)
         private = oc.Mapping(path, private=True)
         view, mine = part.view(), private.view()
@@ -144,7 +144,7 @@ def test_parts_at_odd_offsets_and_private_pages(path, in_child):
 
 def test_many_threads_reading_while_the_file_is_cut(path, in_child):
     def child():
-        oc.guard()
+        oc.files.guard()
         arrays = [np.frombuffer(oc.Mapping(path).view(), np.uint8) for _ in range(4)]
         go, cut = threading.Barrier(9), threading.Event()
         last = []
@@ -163,7 +163,7 @@ def test_many_threads_reading_while_the_file_is_cut(path, in_child):
         cut.set()
         for thread in threads:
             thread.join()
-        return set(last), raised_by(oc.check)
+        return set(last), raised_by(oc.files.check)
 
     assert in_child(child) == ({255 * MIB // 512}, (errno.EIO, str(path), MIB))
 
@@ -205,11 +205,11 @@ def run(path: Path, setup: str, after: str = "") -> subprocess.CompletedProcess[
 @pytest.mark.parametrize(
     ("setup", "reports"),
     [
-        ("oc.guard()", False),
-        ("faulthandler.enable(); oc.guard()", False),
-        ("oc.guard(); faulthandler.enable()", True),
-        ("oc.guard(); faulthandler.enable(); oc.guard()", False),
-        ("signal.signal(signal.SIGBUS, lambda *_: None); oc.guard()", False),
+        ("oc.files.guard()", False),
+        ("faulthandler.enable(); oc.files.guard()", False),
+        ("oc.files.guard(); faulthandler.enable()", True),
+        ("oc.files.guard(); faulthandler.enable(); oc.files.guard()", False),
+        ("signal.signal(signal.SIGBUS, lambda *_: None); oc.files.guard()", False),
     ],
 )
 def test_beside_other_handlers(path, setup, reports):
@@ -230,10 +230,10 @@ print("alive")
 @pytest.mark.parametrize(
     ("setup", "reports"),
     [
-        ("oc.guard()", False),
-        ("faulthandler.enable(); oc.guard()", True),
-        ("oc.guard(); faulthandler.enable()", True),
-        ("oc.guard(); faulthandler.enable(); oc.guard()", True),
+        ("oc.files.guard()", False),
+        ("faulthandler.enable(); oc.files.guard()", True),
+        ("oc.files.guard(); faulthandler.enable()", True),
+        ("oc.files.guard(); faulthandler.enable(); oc.files.guard()", True),
     ],
 )
 def test_faults_elsewhere_kill_as_before(path, setup, reports):
@@ -243,14 +243,14 @@ def test_faults_elsewhere_kill_as_before(path, setup, reports):
     assert ("Bus error" in done.stderr) == reports
 
 
-@pytest.mark.parametrize("setup", ["oc.guard()", "faulthandler.enable(); oc.guard()"])
+@pytest.mark.parametrize("setup", ["oc.files.guard()", "faulthandler.enable(); oc.files.guard()"])
 def test_a_signal_that_is_sent_kills(path, setup):
     done = run(path, setup, "os.kill(os.getpid(), signal.SIGBUS)")
     assert (done.returncode, done.stdout) == (-signal.SIGBUS, "0 0\nraised 0\n")
 
 
 def test_a_python_handler_gets_the_signals_that_are_sent(path):
-    setup = "signal.signal(signal.SIGBUS, lambda *_: print('sent', flush=True)); oc.guard()"
+    setup = "signal.signal(signal.SIGBUS, lambda *_: print('sent', flush=True)); oc.files.guard()"
     done = run(path, setup, "os.kill(os.getpid(), signal.SIGBUS)")
     assert (done.returncode, done.stdout) == (0, "0 0\nraised 0\nsent\n")
 
@@ -295,7 +295,7 @@ def test_a_device_that_fails(tmp_path, in_child):
         oc.evict(path)
 
         def child():
-            oc.guard()
+            oc.files.guard()
             mapping = oc.Mapping(path)
             view = mapping.view()
             os.truncate(image, 0)
@@ -320,7 +320,7 @@ def test_mappings_that_were_closed_leave_no_memory_behind(path, python):
             oc.Mapping(sys.argv[1]).close()
         return int(open("/proc/self/statm", "rb", 0).read().split()[5])  # data
 
-    oc.guard()
+    oc.files.guard()
     print(-pages_after(1000) + pages_after(30_000))
     """
     assert int(python(code, path)) < 100

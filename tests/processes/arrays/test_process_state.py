@@ -132,7 +132,7 @@ def test_an_access_that_is_not_aligned_does_not_lose_a_page(python, path):
         import onecopy as oc
         file = oc.open(sys.argv[1])
         array = file["a"]
-        oc.guard()
+        oc.files.guard()
         BUS_ADRALN = 1
         info = bytearray(128)  # as the kernel fills it
         struct.pack_into("iii", info, 0, signal.SIGBUS, 0, BUS_ADRALN)
@@ -142,6 +142,6 @@ def test_an_access_that_is_not_aligned_does_not_lose_a_page(python, path):
         libc = ctypes.CDLL(None)
         assert libc.syscall(rt_tgsigqueueinfo, os.getpid(), threading.get_native_id(), int(signal.SIGBUS), sent) == 0
         print(array[7], array[-1])
-        oc.check()
+        oc.files.check()
     """
     assert python(code, path) == "7 65535\n"

@@ -52,13 +52,13 @@ def test_what_is_left_can_still_be_warmed(path, in_child):
     assert in_child(lambda: oc.warm(cut(path), [(0, 5 * MIB)]).complete)
 
 
-@pytest.mark.parametrize("call", [residency, oc.evict, oc.pin])
+@pytest.mark.parametrize("call", [residency, oc.evict, oc.files.pin])
 def test_asking_about_lost_bytes_is_data_lost(path, in_child, call):
     with pytest.raises(oc.DataLost):
         in_child(lambda: call(cut(path)) and None)
 
 
-@pytest.mark.parametrize("call", [oc.unpin, oc.Mapping.changed, repr, oc.Mapping.close])
+@pytest.mark.parametrize("call", [oc.files.unpin, oc.Mapping.changed, repr, oc.Mapping.close])
 def test_no_call_dies_of_lost_bytes(path, in_child, call):
     def survive() -> str:
         try:

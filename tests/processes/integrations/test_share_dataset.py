@@ -64,7 +64,7 @@ def test_datasets_in_datasets_are_looked_into():
     oc.torch.share_dataset(both)
     assert {"datasets[0].dataset.samples", "datasets[0].indices", "datasets[1].boxes"} <= set(moved(both))
     assert not any(name.startswith("again") for name in moved(both))
-    assert isinstance(pictures.samples, oc.List)
+    assert isinstance(pictures.samples, oc.records.List)
     assert both.datasets[0][19_999][0] == ("images/00019999.jpg", 9)
 
 
@@ -108,7 +108,7 @@ def test_a_frozen_class_and_a_property_do_not_stand_in_the_way():
             raise TypeError("frozen")
 
     dataset = oc.torch.share_dataset(Guarded(names=["name"] * 300_000), "1kB")
-    assert isinstance(dataset.names, oc.List)
+    assert isinstance(dataset.names, oc.records.List)
 
 
 def test_a_dict_is_found_by_its_keys_as_before():
@@ -153,7 +153,7 @@ def test_what_cannot_be_moved_stays_and_the_reason_is_reported(kind):
     assert dataset.value is value
     assert stays(dataset)["value"].startswith("not shared: ")
     assert reason in stays(dataset)["value"]
-    assert isinstance(dataset.names, oc.List)
+    assert isinstance(dataset.names, oc.records.List)
 
 
 def test_a_memory_map_stays(tmp_path):

@@ -74,7 +74,7 @@ def test_what_another_process_evicts_comes_back(cold_file, cached_now):
     path = cold_file(8 * MIB)
     with contextlib.ExitStack() as stack:
         with Mapping(path) as mapping:
-            if oc.pin(mapping).pinned < 8 * MIB:
+            if oc.files.pin(mapping).pinned < 8 * MIB:
                 pytest.skip("this process may not lock so much")
             held = stack.enter_context(holder(path, "--pin", "0"))
             first = held.change()

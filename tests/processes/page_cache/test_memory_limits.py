@@ -157,7 +157,7 @@ def test_pages_that_a_group_could_never_drop_are_not_locked(files, in_child) -> 
     def pin() -> Any:
         enter(group)
         with oc.open(files[256]) as file:
-            report = oc.pin(file)
+            report = oc.files.pin(file)
             return report.pinned, report.outcome, report.reason
 
     with group_of(48 * MIB) as group:
@@ -171,7 +171,7 @@ def test_what_is_locked_already_is_not_counted_again(files, in_child) -> None:
     def pin_twice() -> list[int]:
         enter(group)
         with oc.open(files[16]) as file:
-            return [oc.pin(file).pinned for _ in range(2)]
+            return [oc.files.pin(file).pinned for _ in range(2)]
 
     with group_of(48 * MIB) as group:
         first, again = in_child(pin_twice)

@@ -162,4 +162,4 @@ def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_command):
 
 def test_a_path_that_cannot_be_pinned_is_refused_with_what_can(tmp_path):
     with pytest.raises(TypeError, match=r"onecopy\.Mapping\(path\) opens any file"):
-        oc.pin(tmp_path / "model.bin")
+        oc.files.pin(tmp_path / "model.bin")

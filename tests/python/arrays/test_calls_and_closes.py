@@ -151,8 +151,8 @@ def verified(path: Path) -> None:
 
 def mapped(path: Path) -> None:
     with oc.Mapping(path) as mapping:
-        oc.pin(mapping)
-        oc.unpin(mapping)
+        oc.files.pin(mapping)
+        oc.files.unpin(mapping)
         oc.residency(mapping)
         oc.evict(mapping)
 

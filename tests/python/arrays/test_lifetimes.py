@@ -275,8 +275,8 @@ def test_a_closed_mapping_reports_it(path):
         lambda: mapping.identity,
         lambda: oc.warm(mapping),
         lambda: oc.evict(mapping),
-        lambda: oc.pin(mapping),
-        lambda: oc.unpin(mapping),
+        lambda: oc.files.pin(mapping),
+        lambda: oc.files.unpin(mapping),
         lambda: oc.residency(mapping),
         lambda: pickle.dumps(mapping),
     ):

@@ -105,9 +105,9 @@ def test_ranges_of_bytes_are_refused_because_they_are_of_one_file(index):
 def test_pinning_and_evicting_add_up(index):
     with oc.open(index) as model:
         whole = sum(file.core.nbytes for file in model.files)
-        pinned = oc.pin(model)
+        pinned = oc.files.pin(model)
         assert pinned.bytes == whole
-        oc.unpin(model)
+        oc.files.unpin(model)
         assert model.pin(["layer.0"]).bytes < whole
         model.unpin()
         assert oc.evict(model).bytes == whole

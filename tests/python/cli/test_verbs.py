@@ -116,7 +116,7 @@ def test_warm_takes_several_files_and_one_budget_for_all(onecopy_command, tmp_pa
     assert [report["file"] for report in reports] == [str(path) for path in paths]
     assert [report["filled"] for report in reports] == [1_048_576, 524_288]
     kept = oc.Mapping(paths[0])
-    oc.pin(kept)  # some kernels drop untouched pages within seconds
+    oc.files.pin(kept)  # some kernels drop untouched pages within seconds
     done = onecopy_command("warm", *paths)
     told = [line for line in done.stdout.splitlines() if line.startswith(str(tmp_path))]
     assert told[0] == f"{paths[0]}: 1.05 MB, nothing to do."
@@ -129,7 +129,7 @@ def test_a_file_that_is_in_memory_takes_nothing_of_the_budget_of_warm(onecopy_co
     for path in paths:
         path.write_bytes(os.urandom(1_048_576))
     kept = oc.Mapping(paths[0])
-    oc.pin(kept)
+    oc.files.pin(kept)
     forget(paths[1])
     reports = json.loads(onecopy_command("warm", *paths, "--max-bytes", "1MiB", "--json").stdout)
     assert [report["filled"] for report in reports] == [0, 1_048_576]

@@ -261,8 +261,8 @@ OPERATIONS: list[Callable[[oc.Mapping, int, int], object]] = [
     lambda file, at, length: oc.warm(file, [(at, length)], wait=False),
     lambda file, at, length: oc.evict(file, [(at, length)]),
     lambda file, *_: residency(file),
-    lambda file, at, _: oc.pin(file, [(at, 4096)]),
-    lambda file, *_: oc.unpin(file),
+    lambda file, at, _: oc.files.pin(file, [(at, 4096)]),
+    lambda file, *_: oc.files.unpin(file),
     lambda file, *_: file.changed(),
     lambda file, *_: repr(file),
 ]

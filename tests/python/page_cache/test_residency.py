@@ -170,7 +170,7 @@ def test_a_warm_brings_everything_in_and_reports_how(cold_file, cached):
 def test_a_second_warm_finds_everything_in_memory(cold_file):
     path = cold_file(4 * MIB)
     with oc.Mapping(path) as mapping:
-        if oc.pin(mapping).pinned < 4 * MIB:
+        if oc.files.pin(mapping).pinned < 4 * MIB:
             pytest.skip("nothing may be locked, and the kernel may take back what is not")
         report = oc.warm(path)
     check_types(report)
@@ -317,18 +317,18 @@ def test_pin_locks_until_unpin_or_until_the_mapping_is_gone(cold_file, cached):
     path = cold_file(16 * PAGE)
     before = locked()
     mapping = oc.Mapping(path)
-    report = oc.pin(mapping, [(0, 3 * PAGE), (8 * PAGE, 1)])
+    report = oc.files.pin(mapping, [(0, 3 * PAGE), (8 * PAGE, 1)])
     assert isinstance(report, PinReport)
     assert (report.bytes, report.pinned, report.outcome) == (4 * PAGE, 4 * PAGE, "applied")
     assert report.reason
     assert locked() - before == 4 * PAGE
-    assert oc.pin(mapping).pinned == 16 * PAGE == locked() - before
+    assert oc.files.pin(mapping).pinned == 16 * PAGE == locked() - before
     assert cached(path) == 16 * PAGE
-    oc.unpin(mapping, [(0, PAGE)])
+    oc.files.unpin(mapping, [(0, PAGE)])
     assert locked() - before == 15 * PAGE
-    oc.unpin(mapping)
+    oc.files.unpin(mapping)
     assert locked() == before
-    oc.pin(mapping)
+    oc.files.pin(mapping)
     mapping.close()
     assert locked() == before
 
@@ -336,7 +336,7 @@ def test_pin_locks_until_unpin_or_until_the_mapping_is_gone(cold_file, cached):
 def test_pinned_pages_cannot_be_evicted(cold_file, cached):
     path = cold_file(16 * PAGE)
     with oc.Mapping(path) as mapping:
-        oc.pin(mapping)
+        oc.files.pin(mapping)
         report = oc.evict(mapping)
         assert report.cached_after == cached(path) == 16 * PAGE
         assert "locked" in report.reason
@@ -350,7 +350,7 @@ def test_a_pin_over_the_limit_is_reported_and_locks_nothing_more(cold_file, nobo
     def pin() -> tuple[int, int, str, str, int]:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (16 * PAGE, 16 * PAGE))
         mapping = oc.Mapping("model.bin")
-        report = oc.pin(mapping, [(0, 4 * PAGE), (32 * PAGE, 32 * PAGE)])
+        report = oc.files.pin(mapping, [(0, 4 * PAGE), (32 * PAGE, 32 * PAGE)])
         return report.bytes, report.pinned, report.outcome, report.reason, locked()
 
     asked, pinned, outcome, reason, held = in_child(pin, uid=nobody)
@@ -404,7 +404,7 @@ def test_reports_travel_between_processes(tmp_path):
         reports = [
             oc.warm(mapping),
             residency(mapping),
-            oc.pin(mapping),
+            oc.files.pin(mapping),
             oc.evict(mapping),
         ]
         with contextlib.suppress(OSError):  # a kernel may refuse either

@@ -50,7 +50,7 @@ def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, reques
         monkeypatch.setattr(os, "memfd_create", lambda name: tempfile.mkstemp(name)[0])
     result = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
     with contextlib.suppress(onecopy.DataLost):  # of the example of `guard`: reported once
-        onecopy.check()
+        onecopy.files.check()
     assert result.attempted > 0
     assert result.failed == 0
 

@@ -43,7 +43,9 @@ def test_no_module_loads_numpy_or_a_framework(loaded, name):
 def test_mapping_and_warming_load_no_numpy(loaded, tmp_path):
     path = tmp_path / "data.bin"
     path.write_bytes(b"data")
-    code = "import onecopy as oc\nwith oc.Mapping(sys.argv[1]) as m: oc.warm(m), oc.evict(m), oc.pin(m), m.view()[0]"
+    code = (
+        "import onecopy as oc\nwith oc.Mapping(sys.argv[1]) as m: oc.warm(m), oc.evict(m), oc.files.pin(m), m.view()[0]"
+    )
     assert loaded(code, path)[1] == set()
 
 

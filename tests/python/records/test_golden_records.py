@@ -23,7 +23,12 @@ import onecopy.records
 
 FOLDER = GOLDEN / "records"
 FILES = sorted(path.name.removesuffix(".json") for path in FOLDER.glob("*.json"))
-CONTAINERS = {"values.oc": oc.List, "table.oc": oc.Table, "shapes.oc": oc.Table, "dict.oc": oc.Dict}
+CONTAINERS = {
+    "values.oc": oc.records.List,
+    "table.oc": oc.records.Table,
+    "shapes.oc": oc.records.Table,
+    "dict.oc": oc.records.Dict,
+}
 KINDS = {
     "null", "boolean", "integer", "bigint", "real", "number", "text", "bytes",
     "list", "tuple", "fixed", "record", "map", "array", "extension", "choice",
@@ -37,14 +42,14 @@ def expected_of(name: str) -> dict[str, Any]:
 
 
 def rows_of(opened: Any) -> list[Any]:
-    return list(opened.items() if isinstance(opened, oc.Dict) else opened)
+    return list(opened.items() if isinstance(opened, oc.records.Dict) else opened)
 
 
 def check(path: Path, expected: dict[str, Any]) -> None:
     """Open a file and compare every row, however it is reached, with the expectation."""
     with oc.open_records(path) as opened:
         assert type(opened) is CONTAINERS.get(path.name, type(opened))
-        assert isinstance(opened, oc.Dict) == (expected["container"] == "dict")
+        assert isinstance(opened, oc.records.Dict) == (expected["container"] == "dict")
         assert len(opened) == len(expected["rows"])
         rows = rows_of(opened)
         for number, (row, wanted) in enumerate(zip(rows, expected["rows"], strict=True)):
@@ -79,7 +84,7 @@ def test_a_damaged_golden_file_does_not_verify(name: str, tmp_path: Path) -> Non
 
 def test_every_key_of_a_golden_dict_is_found_by_its_index() -> None:
     with oc.open_records(FOLDER / "dict.oc") as opened:
-        assert isinstance(opened, oc.Dict)
+        assert isinstance(opened, oc.records.Dict)
         for key, value in make.KEYS.items():
             if isinstance(key, float) and math.isnan(key):
                 assert key not in opened
@@ -91,7 +96,7 @@ def test_every_key_of_a_golden_dict_is_found_by_its_index() -> None:
 
 def test_a_golden_table_gives_its_columns() -> None:
     with oc.open_records(FOLDER / "table.oc") as table:
-        assert isinstance(table, oc.Table)
+        assert isinstance(table, oc.records.Table)
         assert table.columns == tuple(make.TABLE[0])
         for name in table.columns:
             assert same(list(table.column(name)), [row[name] for row in make.TABLE]), name

@@ -184,7 +184,7 @@ def test_an_index_that_points_behind_the_last_row_is_an_error(tmp_path):
     words[words != 0] = words[words != 0] >> 48 << 48 | len(pairs) + 1
     words.flush()
     with pytest.raises(oc.FormatError, match="points outside the rows"):
-        oc.open_records(path, oc.Dict)["a"]
+        oc.open_records(path, oc.records.Dict)["a"]
 
 
 def test_a_key_that_closes_the_dict_while_it_is_hashed_finds_it_closed():

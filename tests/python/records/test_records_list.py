@@ -159,7 +159,7 @@ def test_it_behaves_as_a_sequence():
     with pytest.raises(TypeError):
         hash(rows)
     rows.close()
-    assert repr(rows) == "<onecopy.List, closed>"
+    assert repr(rows) == "<onecopy.records.List, closed>"
     with pytest.raises(ValueError, match="closed"):
         rows[0]
 
@@ -233,7 +233,7 @@ class Closer:
 
 
 def test_rows_that_are_closed_while_one_is_made_live_until_it_is_there():
-    opened: list[oc.List] = []  # what is registered stays for good, and must not keep the rows
+    opened: list[oc.records.List] = []  # what is registered stays for good, and must not keep the rows
     onecopy.records.register(Closer, lambda _: "x" * 1000, lambda _: opened.pop().close())
     rows = oc.share([(1, Closer(), "after")])
     opened.append(rows)

@@ -41,7 +41,7 @@ def test_a_function_is_called_once_for_its_inputs(source, store, calls):
         return json.loads(source.read_text())
 
     assert [list(rows()), list(rows())] == [[{"id": 1}, {"id": 2}]] * 2
-    assert isinstance(rows(), oc.Table)
+    assert isinstance(rows(), oc.records.Table)
     assert (calls(), rows.__name__, rows.__doc__) == (["rows"], "rows", "Return the rows.")
     assert rows.__wrapped__() == [{"id": 1}, {"id": 2}]
     source.write_text("[1]")

@@ -22,8 +22,8 @@ the caller are not changed: the entries of a mode are set on a copy.
 **When not to use it.** For small models (``auto`` does not prepack them), and for weights on a GPU: only memory of the
 CPU is shared. Options with registered custom operators cannot be copied: such a session is created as ``read``.
 
-**Safety.** A process that reads a truncated mapping is ended by SIGBUS; `onecopy.guard` turns that into an error for
-files that onecopy maps (``direct`` with ``.onnx``). ONNX Runtime maps ``.ort`` files and prepacked weights itself.
+**Safety.** A process that reads a truncated mapping is ended by SIGBUS; `onecopy.files.guard` turns that into an error
+for files that onecopy maps (``direct`` with ``.onnx``). ONNX Runtime maps ``.ort`` files and prepacked weights itself.
 """
 
 try:
