@@ -608,10 +608,10 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
 
     def __repr__(self) -> str:
         if self.closed:
-            return "<onecopy.records.Dict, closed>"
+            return "<onecopy.Dict, closed>"
         pairs = (f"{_SHORT.repr(key)}: {_SHORT.repr(value)}" for key, value in self.items())
         about = f"{len(self):,} keys in {size(self.nbytes)}, {self._origin.given}"
-        return f"<onecopy.records.Dict of {about}: {_start(pairs, len(self), '{}')}>"
+        return f"<onecopy.Dict of {about}: {_start(pairs, len(self), '{}')}>"
 
     def close(self) -> None:
         """Release the file; lists and views made from this dict stay valid."""

@@ -38,7 +38,7 @@ def test_a_format_error_can_name_any_file(tmp_path):
 
 @pytest.mark.parametrize("open_", [oc.open, oc.open_records, oc.images.open], ids=lambda one: one.__qualname__)
 def test_a_misspelt_url_is_reported_with_the_schemes_that_are_fetched(open_):
-    with pytest.raises(FileNotFoundError, match=r"no URL of .*https, s3") as raised:
+    with pytest.raises(FileNotFoundError, match=r"scheme of .*https, s3") as raised:
         open_("s4://bucket/model.safetensors")
     assert raised.value.filename == "s4://bucket/model.safetensors"
 

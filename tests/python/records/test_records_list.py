@@ -159,7 +159,7 @@ def test_it_behaves_as_a_sequence():
     with pytest.raises(TypeError):
         hash(rows)
     rows.close()
-    assert repr(rows) == "<onecopy.records.List, closed>"
+    assert repr(rows) == "<onecopy.List, closed>"
     with pytest.raises(ValueError, match="closed"):
         rows[0]
 
