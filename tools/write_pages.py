@@ -17,18 +17,18 @@ import click
 
 ROOT = Path(__file__).parents[1]
 NAMES = "names of "
-HELP = {"help of the command line": False, "help of the benchmarks": True}
-"""The parts with the help of commands; whether a part is about `onecopy bench`, or about all other commands."""
+HELP = "help of the command line"
+"""The help of all commands but `onecopy bench`."""
 RECORDS = ("crossover", "structs", "stories")
 """The scenarios of `onecopy bench` whose newest record a page shows."""
-PART = re.compile(rf"<!-- ({NAMES}[\w.]+|{'|'.join((*HELP, *RECORDS))}) -->\n.*?<!-- /\1 -->", re.DOTALL)
+PART = re.compile(rf"<!-- ({NAMES}[\w.]+|{'|'.join((HELP, *RECORDS))}) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 
-def helps(is_bench: bool) -> str:
+def helps() -> str:
     """Return the help of commands, as the command line prints it."""
     from onecopy.cli.command_line import onecopy
 
-    found = [(path, text) for path, text in help_of(onecopy, "onecopy", None) if is_bench == ("bench" in path)]
+    found = [(path, text) for path, text in help_of(onecopy, "onecopy", None) if "bench" not in path]
     return "\n\n".join(f"## `{path}`\n\n```text\n{broken(text)}\n```" for path, text in found)
 
 
@@ -88,7 +88,7 @@ def made(name: str) -> str:
     """Return the text of the part of that name."""
     if name in RECORDS:
         return tables(name)
-    return helps(HELP[name]) if name in HELP else names(name.removeprefix(NAMES))
+    return helps() if name == HELP else names(name.removeprefix(NAMES))
 
 
 def written(page: str) -> str:

@@ -2,14 +2,10 @@
 
 import importlib.util
 import os
-import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support import job_start
-from tests.support.places import ROOT
 from tests.support.screens import widest_of_tables
 
 import onecopy as oc
@@ -17,7 +13,6 @@ from onecopy_bench import start
 from onecopy_bench.cli import SCENARIOS
 from onecopy_bench.record import Record, read
 from onecopy_bench.rows import records
-from onecopy_bench.tables import plain
 
 MB = 1_000_000
 QUICK = ("--rounds", "1", "--idle-wait", "0")
@@ -160,30 +155,3 @@ def test_a_wrong_answer_is_wrong_data(tmp_path, monkeypatch):
         tmp_path, records.Options(**SMALL, cases=("shuffle",), shuffle=(600,), draws=50, repeats=1)
     )
     assert wrong(run) == {"wrong data"}
-
-
-# --- the calculation of docs/explanation/scale.md ---------------------------------------------------------------------
-
-
-def test_the_calculation_agrees_with_what_was_measured():
-    """The bytes, and the times where links are the limit and not the two CPUs of that machine."""
-    ways, compared = {"onecopy": job_start.EACH_NODE, "onecopy, peers": job_start.TOGETHER}, 0
-    for path in (ROOT / "packages/bench/results").glob("*/*-nodes.jsonl"):
-        record = read(path)[0]
-        for case in record.cases():
-            count, link = int(case[0].split()[0]), float(case[1].split()[0]) * 1e9
-            job = job_start.Job(count, record.options["processes"], record.data["bytes"], link, origin=1e12)
-            for row, way in ways.items():
-                if (spread := plain("ready_ns")(record, row, case)) is not None:
-                    compared += 1
-                    if count * link <= 2e9:
-                        assert spread.median / 1e9 == pytest.approx(job_start.seconds(way, job), rel=0.1)
-                    sent = plain("origin_bytes")(record, row, case)
-                    assert sent.median == pytest.approx(job_start.origin_bytes(way, job), rel=0.01)
-    assert compared > 0
-
-
-def test_the_page_has_the_numbers_of_the_calculation():
-    page = Path(ROOT, "docs/explanation/scale.md").read_text()
-    rows = re.findall(r"^\| [\d,]+ \| (?:each process|onecopy).*$", page, re.MULTILINE)
-    assert rows == job_start.lines()

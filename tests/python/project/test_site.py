@@ -36,7 +36,7 @@ def site(tmp_path_factory):
 
 
 def test_the_site_is_built_without_warnings_and_has_every_command(site):
-    assert "onecopy bench open" in (site / "reference/command-line-bench/index.html").read_text()
+    assert "onecopy convert" in (site / "reference/command-line/index.html").read_text()
 
 
 def test_the_site_has_every_header(site):
