@@ -18,6 +18,6 @@ int main(int argc, char** argv) {
   double sum = 0;
   for (size_t i = 0; i < entry.bytes / sizeof(float); ++i) sum += ((const float*)entry.data)[i];
   printf("%s: %llu bytes, sum %g\nwarm: %s\n", entry.name, (unsigned long long)entry.bytes, sum, report.reason);
-  onecopy_close(file); /* entry.data ends here */
+  onecopy_close(file); /* entry.data is invalid from here on */
   return 0;
 }
