@@ -200,6 +200,15 @@ def test_other_names_are_reported_or_raised_as_by_safetensors(path, source, targ
             module.load_model(target(), path)
 
 
+def test_either_name_of_a_tied_weight_in_a_file_loads_both_as_by_safetensors(path):
+    model = Tied()
+    theirs.save_file({name: tensor for name, tensor in model.state_dict().items() if not name.startswith("a.")}, path)
+    for module in (ours, theirs):
+        other = Tied()
+        assert module.load_model(other, path) == (set(), [])
+        check_same(other.state_dict(), model.state_dict())
+
+
 def test_weights_that_no_name_covers_are_refused_as_by_safetensors(path):
     model = torch.nn.Linear(4, 4)
     model.weight = torch.nn.Parameter(torch.zeros(8, 4)[:4])

@@ -399,3 +399,5 @@ def test_private_pages_are_counted_from_the_first_to_the_last(tmp_path, written,
             mapped[page * mmap.PAGESIZE + 7] = 1
         nbytes = len(mapped) - 2 * inside
         assert pages.private_bytes(address + inside, nbytes) == min(len(written) * mmap.PAGESIZE, nbytes)
+        first = mmap.PAGESIZE - inside  # up to the second page, which is not counted
+        assert pages.private_bytes(address + inside, first) == (min(mmap.PAGESIZE, first) if 0 in written else 0)
