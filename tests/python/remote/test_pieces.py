@@ -74,3 +74,13 @@ def test_what_is_written_behind_the_pieces_before_the_file_is_published_loses_no
     assert partial.is_whole
     assert partial.read(0, SIZE) == CONTENT
     partial.close()
+
+
+def test_pieces_written_after_a_torn_entry_are_known_in_the_next_session(tmp_path):
+    for start in (0, 50, 100):
+        partial = PartialFile(tmp_path / "0.oc", "key", SIZE)
+        assert partial.have.size == start
+        partial.write(start, CONTENT[start : start + 50])
+        partial.close()
+        with (tmp_path / "0.pieces").open("ab") as listed:
+            listed.write(b"torn")  # killed while it wrote an entry
