@@ -1,11 +1,10 @@
 """`onecopy run` with servers as users start them: one copy of the weights, the same answers, nothing left."""
 
 import json
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-from tests.support import served
+from tests.support import rounds, served
 from tests.support.served import GUNICORN, RUN, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
@@ -33,18 +32,19 @@ POOLS = {
     "DataLoader, spawn": ("loader", "spawn"),
     "DataLoader, forkserver": ("loader", "forkserver"),
 }
-NIGHTLY = {
-    *("uvicorn_worker", "gunicorn, preloaded", "uvicorn_worker, preloaded"),
-    *("forkserver", "forkserver, preloaded", "DataLoader, forkserver"),
+EACH_TIME = {
+    "gunicorn",
+    "uvicorn",
+    "joblib",
+    "fork",
+    "spawn",
+    "fork, inherited",
+    "DataLoader, fork",
+    "DataLoader, spawn",
 }
-"""What differs little from another row."""
+"""The other rows differ little from one of these."""
 LOADED_ONCE = ("preloaded", "inherited", "import")
 """In the names of programs of which one process loads the model, and the others fork from it."""
-
-
-def rows(names: Iterable[str]) -> list[Any]:
-    """Give the names for a parametrization; those in `NIGHTLY` are marked so."""
-    return [pytest.param(name, marks=pytest.mark.nightly) if name in NIGHTLY else name for name in names]
 
 
 class Model(NamedTuple):
@@ -89,7 +89,7 @@ def test_without_onecopy_each_process_has_a_copy_of_its_own(model):
     assert model.alone["mapped"] < model.weights // 2
 
 
-@pytest.mark.parametrize("name", rows(SERVERS))
+@pytest.mark.parametrize("name", rounds.rows(SERVERS, EACH_TIME))
 def test_workers_of_a_server_hold_the_weights_once(model, tmp_path, name):
     for module in ("gunicorn", "uvicorn", "uvicorn_worker"):
         pytest.importorskip(module, reason=f"{module} is not installed")
@@ -99,7 +99,7 @@ def test_workers_of_a_server_hold_the_weights_once(model, tmp_path, name):
     assert_held_once(model, answers, report, callers=1 if "preloaded" in name else WORKERS)
 
 
-@pytest.mark.parametrize("name", rows(POOLS))
+@pytest.mark.parametrize("name", rounds.rows(POOLS, EACH_TIME))
 def test_processes_of_a_pool_hold_the_weights_once(model, onecopy_process, name):
     pytest.importorskip("joblib", reason="joblib is not installed")
     done = onecopy_process("run", "--", *served.PYTHON, "pools.py", *POOLS[name], cwd=served.PROGRAMS)
@@ -108,7 +108,7 @@ def test_processes_of_a_pool_hold_the_weights_once(model, onecopy_process, name)
     assert_held_once(model, json.loads(done.stdout), done.stderr, callers=callers)
 
 
-@pytest.mark.parametrize("start", rows(["fork", "spawn", "forkserver"]))
+@pytest.mark.parametrize("start", rounds.rows(["fork", "spawn", "forkserver"], EACH_TIME))
 def test_one_import_in_the_program_reaches_the_processes_of_a_pool(model, tmp_path, start):
     """Under spawn and forkserver, processes import the module of the program again, and so this line."""
     program = tmp_path / "program.py"
@@ -120,7 +120,7 @@ def test_one_import_in_the_program_reaches_the_processes_of_a_pool(model, tmp_pa
         assert answer["mapped"] > 0.95 * model.weights
 
 
-@pytest.mark.parametrize("way", rows(["joblib", "fork", "spawn", "forkserver"]))
+@pytest.mark.parametrize("way", rounds.rows(["joblib", "fork", "spawn", "forkserver"], EACH_TIME))
 def test_a_model_that_is_given_to_a_process_is_shared_as_the_page_about_servers_says(model, onecopy_process, way):
     pytest.importorskip("joblib", reason="joblib is not installed")
     done = onecopy_process("run", "--", *served.PYTHON, "pools.py", "given", way, cwd=served.PROGRAMS)
@@ -132,7 +132,7 @@ def test_a_model_that_is_given_to_a_process_is_shared_as_the_page_about_servers_
         assert has_copy == (way == "joblib")  # under spawn and forkserver it is in /dev/shm, once
 
 
-@pytest.mark.parametrize("name", rows(["gunicorn", "gunicorn, preloaded", "uvicorn"]))
+@pytest.mark.parametrize("name", rounds.rows(["gunicorn", "gunicorn, preloaded", "uvicorn"], EACH_TIME))
 def test_one_import_in_the_application_reaches_the_workers_of_a_server(model, tmp_path, name):
     pytest.importorskip(name.split(",")[0], reason="it is not installed")
     (tmp_path / "app.py").write_text("import onecopy.auto\n" + (served.PROGRAMS / "app.py").read_text())

@@ -4,6 +4,7 @@ import inspect
 from typing import Any
 
 import pytest
+from tests.support.rounds import rows
 
 import onecopy as oc
 
@@ -124,9 +125,7 @@ def bits(tensor: Any) -> bytes:
 
 @pytest.mark.filterwarnings("ignore:all .* of the weights are private")
 @pytest.mark.parametrize("sharded", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["single", "sharded"])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in EACH_TIME else pytest.mark.nightly) for name in ARCHITECTURES]
-)
+@pytest.mark.parametrize("name", rows(ARCHITECTURES, EACH_TIME))
 def test_an_architecture_is_as_transformers_loads_it(name, sharded, tmp_path):
     made = small_model(name)
     for stored in ("float32", "bfloat16"):

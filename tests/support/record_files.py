@@ -1,11 +1,15 @@
-"""Records files written byte by byte from docs/formats/records.md: schemas and buffers that no writer of ours makes."""
+"""Records files written byte by byte from docs/formats/records.md, and those of a builder in memory."""
 
 import json
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.support.safetensors_files import Tensors, bytes_of
+
+from onecopy import _core
+from onecopy.arrays import ArrayFile, open_arrays
 
 
 def node(kind: str, length: int, *below: list[dict[str, Any]], **more: object) -> list[dict[str, Any]]:
@@ -25,3 +29,13 @@ def numbers(code: str, values: Sequence[int]) -> tuple[str, list[int], bytes]:
     """Return a buffer of numbers, by their code of `struct`."""
     dtype: Mapping[str, str] = {"b": "I8", "i": "I32", "q": "I64", "B": "U8", "H": "U16", "Q": "U64"}
     return dtype[code], [len(values)], struct.pack(f"<{len(values)}{code}", *values)
+
+
+def file_of_builder(builder: _core.RecordBuilder) -> ArrayFile:
+    """Return the rows of a builder as a file in memory, which ends with the open file."""
+    descriptor = builder.save_to_memory("rows")
+    assert descriptor is not None
+    try:
+        return open_arrays(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

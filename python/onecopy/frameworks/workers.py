@@ -53,7 +53,7 @@ class WorkerStart:
 
 @dataclass(frozen=True)
 class PreloadReport:
-    """Result of `preload`; with ``measure=True`` also the savings, which are None otherwise."""
+    """Result of `preload`; the savings are None unless it was called with ``measure=True``."""
 
     modules: tuple[str, ...]
     """Names of the preloaded modules."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.places import ROOT
-from tests.support.rounds import rounds
+from tests.support.rounds import rounds, rows
 
 SECONDS = rounds(20, 60)
 
@@ -55,10 +55,10 @@ PLANTED = {
 }
 
 
-EACH_TIME, RARELY = ("nothing", "a wrong byte"), ("a descriptor", "a temporary file", "a private copy")
+EACH_TIME = ("nothing", "a wrong byte")
 
 
-@pytest.mark.parametrize("bug", [*EACH_TIME, *(pytest.param(bug, marks=pytest.mark.nightly) for bug in RARELY)])
+@pytest.mark.parametrize("bug", rows(PLANTED, EACH_TIME))
 def test_the_driver_reports_what_was_planted_and_nothing_else(tmp_path: Path, bug: str) -> None:
     plant, message = PLANTED[bug]
     code = f"{PLANT}\n{plant}\nsys.exit(long_run.main(sys.argv[1:]))"

@@ -13,10 +13,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from tests.support.record_files import file_of_builder
 from tests.support.rows import INTEGERS, same
 
 from onecopy import _core, records
-from onecopy.arrays import open_arrays
 from onecopy.errors import NotShareable
 
 
@@ -36,12 +36,7 @@ MAKE = {
 
 
 def opened(builder: _core.RecordBuilder) -> _core.Rows:
-    descriptor = builder.save_to_memory("rows")
-    assert descriptor is not None
-    try:
-        file = open_arrays(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    file = file_of_builder(builder)
     return _core.Rows(_core.open_records(file.compiled, lambda name, _: MAKE[name]))
 
 

@@ -1,26 +1,20 @@
 """Columns of records at the limits of their widths, and where another kind or a rare field comes up late."""
 
-import os
 import struct
 from typing import Any
 
 import pytest
+from tests.support.record_files import file_of_builder
 from tests.support.rows import same
 
 from onecopy import _core
-from onecopy.arrays import open_arrays
 
 
 def columns_of(rows: list[Any], folder: object = "/nowhere") -> dict[str, str]:
     """Save rows, which must come back; return the element types of their buffers by name."""
     builder = _core.RecordBuilder(str(folder), "list", {})
     builder.extend(rows, lambda _: None)
-    descriptor = builder.save_to_memory("rows")
-    assert descriptor is not None
-    try:
-        file = open_arrays(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    file = file_of_builder(builder)
     back = _core.Rows(_core.open_records(file.compiled, lambda *_: None))
     assert len(back) == len(rows)
     assert all(same(back[i], row) for i, row in enumerate(rows))

@@ -43,7 +43,7 @@ def numbered(command: Sequence[str], number: int) -> list[str]:
 
 def members_of(worker: int) -> list[int]:
     """Return the living processes of the copy that belongs to a worker."""
-    command = _command_of(worker)  # that of a child that has not become the program yet; a zombie has none
+    command = _command_of(worker)  # before exec it is the command of the parent; a zombie has no command
     return [pid for pid in family_of([worker]) if _command_of(pid) not in (b"", command)]
 
 

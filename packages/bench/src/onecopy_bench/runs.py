@@ -47,7 +47,7 @@ class Settings:
 
 
 class Measured(NamedTuple):
-    """The measurements of a sample; numbers that are None are unknown and left out of the record."""
+    """The measurements of a sample; the record leaves out unknown numbers, which are None."""
 
     numbers: Mapping[str, float | None]
     points: Iterable[tuple[float, ...]] = ()

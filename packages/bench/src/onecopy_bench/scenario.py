@@ -129,8 +129,8 @@ class Plan(NamedTuple):
     """The prepared measurements of a scenario.
 
     `rows` are those of the tables, `trials` what a round takes, `data` what is measured on, `absent` what this machine
-    cannot measure. `disk` is the file or folder whose disk the record describes, that of the files if it is None;
-    `files` must not change during the run; `options` are recorded in place of those that were given.
+    cannot measure. The record describes the disk of the file or folder `disk`, or of the files if it is None; `files`
+    must not change during the run; `options` are recorded in place of those that were given.
     """
 
     rows: Iterable[Any]
