@@ -65,10 +65,14 @@ def test_a_model_that_cannot_be_prepacked_is_not_tried_again(tmp_path, store, mo
 
 @pytest.mark.parametrize(
     "errors",
-    [[RuntimeError("bad allocation")], [RuntimeError("no such kernel"), OSError(5, "no device")]],
-    ids=["memory", "changing"],
+    [
+        [RuntimeError("bad allocation")],
+        [OSError(errno.EIO, "no device")],
+        [RuntimeError("no such kernel"), OSError(errno.EIO, "no device")],
+    ],
+    ids=["memory", "disk", "changing"],
 )
-def test_short_memory_and_errors_that_change_are_not_remembered_as_the_models(errors, tmp_path, store, monkeypatch):
+def test_short_memory_and_errors_of_the_disk_are_not_remembered_as_the_models(errors, tmp_path, store, monkeypatch):
     model = make("aligned", tmp_path)
     left = iter(errors)
 
