@@ -5,7 +5,7 @@
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/available_memory.hpp"
 #include "os/os.hpp"
-#include "page_cache/plan.hpp"
+#include "page_cache/warm_plan.hpp"
 
 namespace onecopy {
 

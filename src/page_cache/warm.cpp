@@ -25,8 +25,8 @@
 #include "onecopy/files/snapshot.hpp"
 #include "os/os.hpp"
 #include "page_cache/observe.hpp"
-#include "page_cache/plan.hpp"
 #include "page_cache/ranges.hpp"
+#include "page_cache/warm_plan.hpp"
 
 namespace onecopy {
 namespace {

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from onecopy.store import canonical, packages
+from onecopy.store import function_identity, packages
 from onecopy.store.keys import name_of
 
 APP = {
@@ -171,7 +171,7 @@ def run(path: list[str]) -> tuple[str, str]:
     for cache in vars(packages).values():
         if hasattr(cache, "cache_clear"):
             cache.cache_clear()
-    canonical._codes.clear()
+    function_identity._codes.clear()
     for kind in [kind for kind in copyreg.dispatch_table if kind.__module__ == "app_of_test.helper"]:
         del copyreg.dispatch_table[kind]
     before = sys.path[:]

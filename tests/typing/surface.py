@@ -90,7 +90,7 @@ reveal_type(oc.images.decode("slide.ndpi"))  # revealed: onecopy.arrays.scratch.
 reveal_type(oc.images.codecs.read_facts("slide.ndpi").levels)  # revealed: tuple[tuple[int, ...], ...]
 reveal_type(oc.images.register(["a.tif", np.zeros((3, 3))], (1, 2)).guessed)  # revealed: tuple[int, ...]
 whole = oc.images.mosaic([lambda: np.zeros((3, 3))], [(0, 0)], "a.oc")
-reveal_type(whole)  # revealed: onecopy_images.stitching.Mosaic
+reveal_type(whole)  # revealed: onecopy_images.pasting.Mosaic
 
 # Sampling.
 reveal_type(Shuffle(10)[3])  # revealed: int

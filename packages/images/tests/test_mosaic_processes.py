@@ -164,7 +164,7 @@ def test_where_nothing_goes_past_the_page_cache_a_window_does_the_same(reserving
 
 
 CAPPED = """
-    import sys, concurrent.futures.thread, numpy as np, onecopy as oc, onecopy_images.stitching
+    import sys, concurrent.futures.thread, numpy as np, onecopy as oc, onecopy_images.pasting
 
     def held():
         if canvas is not None:

@@ -30,7 +30,7 @@ from mmap import PAGESIZE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from onecopy.memory.regions import parse_numbers, parse_region, read_text, split_smaps
+from onecopy.memory.smaps import parse_numbers, parse_region, read_text, split_smaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable

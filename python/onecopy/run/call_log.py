@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from onecopy.base.run_constants import MIN_BYTES, RUN
-from onecopy.memory.regions import parse_numbers, parse_region, read_text, split_smaps
+from onecopy.memory.smaps import parse_numbers, parse_region, read_text, split_smaps
 from onecopy.store import protocol
 
 if TYPE_CHECKING:

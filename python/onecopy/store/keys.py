@@ -1,7 +1,7 @@
 """Keys of artefacts: text that identifies files, functions and values, the same in all processes.
 
-A function is identified by everything of the program's own code that it reaches (`onecopy.store.canonical`): two
-functions never share an artefact, and an edit of a function, or of one that it calls, makes another artefact.
+A function is identified by the program's own code that it can call (`onecopy.store.function_identity`): two functions
+never share an artefact, and an edit of a function, or of one that it calls, makes another artefact.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onecopy.files.identity import contents_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onecopy.store.canonical import Form, Reached
+    from onecopy.store.function_identity import Form, Reached
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
@@ -97,7 +97,7 @@ def digest_of(value: Any, where: str) -> str:
 
 
 def _form_of(value: Any, where: str) -> Form:
-    from onecopy.store.canonical import Form
+    from onecopy.store.function_identity import Form
     from onecopy.store.packages import NoIdentity
 
     form = Form()

@@ -28,9 +28,10 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import NamedTuple
 
 from onecopy import _core
+from onecopy.files.direct_mapping import is_sealed
 from onecopy.files.identity import FileIdentity, file_identity
 from onecopy.store import protocol
-from onecopy.store.snapshots import fits_in_memory, is_sealed
+from onecopy.store.snapshots import fits_in_memory
 
 MAX_KEPT = 400
 """Number of snapshots above which unused ones are released."""

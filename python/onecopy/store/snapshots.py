@@ -26,17 +26,16 @@ processes of that user follow the link, and only while that process lives.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-import struct
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy import _core, store
-from onecopy.base.run_constants import KEEPER, MAP_WRITABLE
+from onecopy.base.run_constants import KEEPER
 from onecopy.errors import Error, FileChanged
+from onecopy.files.direct_mapping import is_sealed, may_map_directly
 from onecopy.files.identity import FileIdentity, identify_open
 from onecopy.files.mapping import Closeable
 from onecopy.store import protocol, views
@@ -45,17 +44,14 @@ if TYPE_CHECKING:
     import _socket
     from pathlib import Path
 
-__all__ = ["NoSnapshot", "Snapshot", "copy", "fits_in_memory", "handle_of", "held", "is_sealed", "take"]
+__all__ = ["NoSnapshot", "Snapshot", "copy", "fits_in_memory", "handle_of", "held", "take"]
 
 MEMORY_NAME = "onecopy:"
 """Prefix of the names of memory files with snapshots; the path of the file follows."""
 HELD_NAME = "onecopy-hold:"
 """Prefix of the names of memory files of `onecopy hold`; the name follows."""
 
-_GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
 _MARKS = str.maketrans("_-.", "aaa")
-_GET_FLAGS = 0x80086601
-_UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
 
 
 class NoSnapshot(Error):
@@ -181,14 +177,6 @@ def link_of(name: str) -> str:
     return os.path.join(_core.default_folder(memory=True)[0], views.HOLDS, name)  # noqa: PTH118
 
 
-def is_sealed(memory: int) -> bool:
-    """Return whether a descriptor refers to memory that no process can change."""
-    try:
-        return fcntl.fcntl(memory, _GET_SEALS) & _SEALS == _SEALS
-    except OSError:
-        return False
-
-
 def _open(path: str) -> int:
     """Open a regular file; NoSnapshot for any other kind of file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -212,44 +200,6 @@ def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
     except NoSnapshot as error:
         return None, f"copied into private memory, because there is no snapshot: {error}"
     return _core.FileHandle(taken.descriptor), _PLACES[taken.place]
-
-
-def may_map_directly(descriptor: int) -> bool:
-    """Return whether no process can change an open file: sealed memory, or a file that its file system protects.
-
-    A read-only mount proves nothing, because the file system may be mounted writable elsewhere. Flags of a stacked file
-    system or a server prove nothing either, because others can change the files behind it.
-    """
-    if os.environ.get(MAP_WRITABLE) == "1" or is_sealed(descriptor):
-        return True
-    if _core.is_stacked(descriptor) or _core.is_remote(descriptor):
-        return False
-    flags = bytearray(8)
-    with suppress(OSError):  # a file system without flags
-        fcntl.ioctl(descriptor, _GET_FLAGS, flags)
-    if struct.unpack_from("i", flags)[0] & _UNCHANGEABLE:
-        return True
-    if not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
-        return False
-    with suppress(OSError):
-        return is_superblock_read_only(_read_own(f"fdinfo/{descriptor}"), _read_own("mountinfo"))
-    return False
-
-
-def is_superblock_read_only(fdinfo: str, mountinfo: str) -> bool:
-    """Return whether the file system of a descriptor is read-only, and not only the mount that it was opened through.
-
-    >>> is_superblock_read_only("mnt_id: 7", "7 1 8:1 / /models ro,noatime - ext4 /dev/sda1 rw,errors=continue")
-    False
-    """
-    found = dict(line.split(maxsplit=1) for line in fdinfo.splitlines())
-    mounts = {line.split(maxsplit=1)[0]: line.split()[-1] for line in mountinfo.splitlines()}
-    return "ro" in mounts.get(found.get("mnt_id:", ""), "").split(",")
-
-
-def _read_own(name: str) -> str:
-    with open(f"/proc/self/{name}", errors="replace") as file:  # noqa: PTH123 - without pathlib
-        return file.read()
 
 
 # --- in the memory of a run -------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@
 #include "onecopy/page_cache/page_cache.hpp"
 #include "onecopy/page_cache/warm.hpp"
 #include "os/os.hpp"
-#include "page_cache/plan.hpp"
 #include "page_cache/ranges.hpp"
+#include "page_cache/warm_plan.hpp"
 #include "precompiled.hpp"
 #include "scratch_folder.hpp"
 

@@ -19,9 +19,10 @@ from tests.support.writing import MIB
 
 import onecopy as oc
 from onecopy import _core
+from onecopy.files.direct_mapping import is_superblock_read_only
 from onecopy.files.identity import contents_of
 from onecopy.run.holder import Holder
-from onecopy.store.snapshots import NoSnapshot, is_superblock_read_only, take
+from onecopy.store.snapshots import NoSnapshot, take
 
 pytestmark = pytest.mark.processes
 

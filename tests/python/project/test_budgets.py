@@ -28,7 +28,7 @@ IMPORTS = {
     "rows, with their codecs": ("import onecopy; onecopy.share", 64, 5500),
     "all modules: as much as numpy alone": (
         "import onecopy; [importlib.import_module(f'onecopy.{name}') for name in onecopy._HOMES]",
-        89,  # memory.regions lets processes of `onecopy run` end without memory.proc
+        89,  # memory.smaps lets processes of `onecopy run` end without memory.proc
         7800,
     ),
 }

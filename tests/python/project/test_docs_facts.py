@@ -30,7 +30,7 @@ def test_one_page_lists_the_variables_that_are_read():
 
 
 def test_pages_and_help_name_the_threads_that_warm_takes():
-    (threads,) = re.findall(r"reading_threads = (\d+);", text_of("src/page_cache/plan.cpp"))
+    (threads,) = re.findall(r"reading_threads = (\d+);", text_of("src/page_cache/warm_plan.cpp"))
     assert f"`threads=` is {threads} by default" in text_of("docs/howto/open-and-warm.md")
     for verb in ("warm", "verify"):
         command = onecopy.get_command(click.Context(onecopy), verb)

@@ -55,7 +55,7 @@ def test_a_second_type_of_one_name_is_found(tree: Path) -> None:
     result = check_cpp(tree, "check_types.py")
     assert result.returncode == 1
     assert result.stdout.splitlines() == [
-        "onecopy::Plan is defined in src/page_cache/plan.hpp and in src/page_cache/totals.cpp",
+        "onecopy::Plan is defined in src/page_cache/warm_plan.hpp and in src/page_cache/totals.cpp",
         "onecopy::npz::Zip is defined in src/formats/npy.cpp and in src/formats/npz.cpp",
     ]
 
@@ -89,7 +89,7 @@ def test_state_that_is_shared_without_the_types_for_it_is_found(
     ("place", "line", "message"),
     [
         ("src/formats/index.cpp", '#include "onecopy/files/mapping.hpp"', "formats may use base, formats"),
-        ("src/files/mapping.cpp", '#include "page_cache/plan.hpp"', "files may use base, files, os"),
+        ("src/files/mapping.cpp", '#include "page_cache/warm_plan.hpp"', "files may use base, files, os"),
         ("src/store/store.cpp", '#include "formats/wire/json.hpp"', "store may use base, files, os, store"),
         ("src/arrays/array_file.cpp", "#include <sys/mman.h>", "system headers belong to os"),
         (

@@ -30,7 +30,7 @@ import onecopy as oc
 from onecopy import _core
 from onecopy.files.identity import Contents, FileIdentity, _now_of_files, contents_of, file_identity, identify_open
 from onecopy.store import keys
-from onecopy.store.canonical import Reached
+from onecopy.store.function_identity import Reached
 from onecopy.store.keys import digest_of, name_of
 
 

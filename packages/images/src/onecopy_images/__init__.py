@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from onecopy_images import codecs
     from onecopy_images.image import CodecError, DamagedError, Image, Images
     from onecopy_images.opening import decode, open  # noqa: A004 - oc.images.open, as in gzip.open
+    from onecopy_images.pasting import Mosaic, mosaic
     from onecopy_images.registering import Link, Registration, register
     from onecopy_images.sharing import share
-    from onecopy_images.stitching import Mosaic, mosaic
     from onecopy_images.thumbnails import thumbnail
 
 _HOMES = {
@@ -48,7 +48,7 @@ _HOMES = {
     "opening": ("decode", "open"),
     "registering": ("Link", "Registration", "register"),
     "sharing": ("share",),
-    "stitching": ("Mosaic", "mosaic"),
+    "pasting": ("Mosaic", "mosaic"),
     "thumbnails": ("thumbnail",),
 }
 """Names by the module that has them."""

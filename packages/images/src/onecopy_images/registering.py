@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import fft
 
-from onecopy_images.joining import Edge, joined
+from onecopy_images.positions import Edge, joined
 from onecopy_images.tiles import Tiles
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-#include "page_cache/plan.hpp"
+#include "page_cache/warm_plan.hpp"
 
 #include <algorithm>
 #include <array>

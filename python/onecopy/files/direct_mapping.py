@@ -1,0 +1,61 @@
+"""Whether nobody can change a file, so that a mapping of it is as good as a copy: `may_map_directly`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from contextlib import suppress
+
+from onecopy import _core
+from onecopy.base.run_constants import MAP_WRITABLE
+
+_GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
+_GET_FLAGS = 0x80086601
+_UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
+
+
+def may_map_directly(descriptor: int) -> bool:
+    """Return whether no process can change an open file: sealed memory, or a file that its file system protects.
+
+    A read-only mount proves nothing, because the file system may be mounted writable elsewhere. Flags of a stacked file
+    system or a server prove nothing either, because others can change the files behind it.
+    """
+    if os.environ.get(MAP_WRITABLE) == "1" or is_sealed(descriptor):
+        return True
+    if _core.is_stacked(descriptor) or _core.is_remote(descriptor):
+        return False
+    flags = bytearray(8)
+    with suppress(OSError):  # a file system without flags
+        fcntl.ioctl(descriptor, _GET_FLAGS, flags)
+    if struct.unpack_from("i", flags)[0] & _UNCHANGEABLE:
+        return True
+    if not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+        return False
+    with suppress(OSError):
+        return is_superblock_read_only(_read_own(f"fdinfo/{descriptor}"), _read_own("mountinfo"))
+    return False
+
+
+def is_sealed(memory: int) -> bool:
+    """Return whether a descriptor refers to memory that no process can change."""
+    try:
+        return fcntl.fcntl(memory, _GET_SEALS) & _SEALS == _SEALS
+    except OSError:
+        return False
+
+
+def is_superblock_read_only(fdinfo: str, mountinfo: str) -> bool:
+    """Return whether the file system of a descriptor is read-only, and not only the mount that it was opened through.
+
+    >>> is_superblock_read_only("mnt_id: 7", "7 1 8:1 / /models ro,noatime - ext4 /dev/sda1 rw,errors=continue")
+    False
+    """
+    found = dict(line.split(maxsplit=1) for line in fdinfo.splitlines())
+    mounts = {line.split(maxsplit=1)[0]: line.split()[-1] for line in mountinfo.splitlines()}
+    return "ro" in mounts.get(found.get("mnt_id:", ""), "").split(",")
+
+
+def _read_own(name: str) -> str:
+    with open(f"/proc/self/{name}", errors="replace") as file:  # noqa: PTH123 - without pathlib
+        return file.read()
