@@ -9,7 +9,8 @@ from tests.support.images import MIST, listed_by_mist
 from tests.support.places import needs
 
 import onecopy as oc
-from onecopy_images import joining, registering
+from onecopy_images import registering
+from onecopy_images.positions import Edge, joined
 
 
 def scene(seed: int, shape: tuple[int, int], smooth: int = 3) -> np.ndarray:
@@ -89,10 +90,10 @@ def test_positions_are_the_least_squares_solution():
     true = np.stack(np.divmod(number.reshape(-1), columns), axis=1) * 1000
     shifts = [true[second] - true[first] + rng.integers(-6, 7, 2) for first, second in pairs]
     edges = [
-        joining.Edge(int(first), int(second), tuple(map(int, shift)), 1.0, True)
+        Edge(int(first), int(second), tuple(map(int, shift)), 1.0, True)
         for (first, second), shift in zip(pairs, shifts, strict=True)
     ]
-    positions, guessed = joining.joined(rows * columns, edges, 500)
+    positions, guessed = joined(rows * columns, edges, 500)
     assert guessed == ()
     equations = np.zeros((len(pairs), rows * columns))
     for at, (first, second) in enumerate(pairs):

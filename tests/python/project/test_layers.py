@@ -55,7 +55,7 @@ def test_a_second_type_of_one_name_is_found(tree: Path) -> None:
     result = check_cpp(tree, "check_types.py")
     assert result.returncode == 1
     assert result.stdout.splitlines() == [
-        "onecopy::Plan is defined in src/page_cache/warm_plan.hpp and in src/page_cache/totals.cpp",
+        "onecopy::Plan is defined in src/page_cache/totals.cpp and in src/page_cache/warm_plan.hpp",
         "onecopy::npz::Zip is defined in src/formats/npy.cpp and in src/formats/npz.cpp",
     ]
 
