@@ -3,12 +3,13 @@
 python examples/dataloader_shared.py        (needs torch and onecopy-monitor)
 """
 
+import multiprocessing
+
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 import onecopy as oc
 from onecopy.data.shuffle import Shuffle
-from onecopy.frameworks.workers import preload
 from onecopy_monitor import assert_shared
 
 ROWS, WORKERS = 100_000, 2
@@ -59,7 +60,7 @@ def run(dataset: Annotations, method: str) -> None:
 
 def main() -> None:
     """Share the dataset, and read it three times."""
-    preload(["torch"])  # for forkserver: workers have torch at once
+    multiprocessing.set_forkserver_preload(["__main__", "torch", "onecopy.data.rows"])  # workers have them at once
     dataset = oc.torch.share_dataset(Annotations())
     print(dataset.onecopy_report)
     for method in ("fork", "spawn", "forkserver"):

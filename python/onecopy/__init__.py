@@ -8,8 +8,8 @@
 
 Importing this package loads no other module. Each name is loaded on first use, numpy with the first array, and a
 framework only by the subpackage of its name. Other names are imported from their modules:
-`onecopy.run.holder.Holder`, `onecopy.data.shuffle.Shuffle`, `onecopy.frameworks.workers.preload`,
-`onecopy.arrays.scratch.alloc`, `onecopy.memory.container`.
+`onecopy.run.holder.Holder`, `onecopy.data.shuffle.Shuffle`, `onecopy.arrays.scratch.alloc`,
+`onecopy.memory.container`.
 """
 
 from importlib import import_module

@@ -12,12 +12,10 @@ import onecopy.arrays.scratch
 import onecopy.data.shuffle
 import onecopy.errors
 import onecopy.files.page_cache
-import onecopy.frameworks.workers
 import onecopy.memory
 import onecopy.store
 import onecopy_monitor
 from onecopy.data.shuffle import Shuffle
-from onecopy.frameworks.workers import preload
 from onecopy_monitor import assert_shared
 
 ME = [os.getpid()]
@@ -208,8 +206,6 @@ def workers(w: World) -> None:
         assert other[0] == 0
     refused(AssertionError, assert_shared, oc.open_records(w.table), [os.getppid()])
     refused(ValueError, assert_shared, file, [])
-    assert preload(["json"]).effective
-    refused(ModuleNotFoundError, preload, ["missing_module"])
 
 
 @action()

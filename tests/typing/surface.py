@@ -11,7 +11,6 @@ import onecopy.arrays
 import onecopy_monitor
 from onecopy.arrays.scratch import alloc
 from onecopy.data.shuffle import Shuffle
-from onecopy.frameworks.workers import preload
 from onecopy_monitor import assert_shared
 
 file = oc.open("model.safetensors")
@@ -98,7 +97,6 @@ reveal_type(Shuffle(10)[::2])  # revealed: onecopy.data.shuffle.Shuffle
 reveal_type(list(Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[int]]
 
 # Workers.
-reveal_type(preload(["json"], measure=True).server_threads)  # revealed: int | None
 reveal_type(oc.torch.share_dataset([1], "1MB", key="k"))  # revealed: list[int]
 reveal_type(assert_shared(file, [1, 2]).pss)  # revealed: int
 

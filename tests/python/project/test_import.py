@@ -14,7 +14,7 @@ import onecopy.errors
 import onecopy.files.mapping
 
 MODULES = ["arrays", "errors", "files.mapping", "files.page_cache", "memory", "memory.cgroup", "memory.proc"]
-MODULES += ["data.shuffle", "frameworks.workers"]
+MODULES += ["data.shuffle"]
 HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
 
 

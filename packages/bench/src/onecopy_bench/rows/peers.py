@@ -35,7 +35,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onecopy.frameworks.workers import READERS
 from onecopy_bench.peers import Peer, module
 from onecopy_bench.rows.data import COLUMNS, Source
 
@@ -416,8 +415,8 @@ def _shuffling(make: Callable[[int], Iterable[Any]]) -> dict[str, Any]:
 
 
 _OBJECTS: dict[str, Any] = {"builds": 5.0, "leaks": 3.6, "copied": 5.0}
-_MODULES = ("onecopy", "onecopy.store", *READERS)
-"""With a preloading fork server: what `onecopy.frameworks.workers.preload` adds to it, and the store."""
+_MODULES = ("onecopy", "onecopy.store", "onecopy.data.rows")
+"""What a worker imports to read shared rows, and what a preloading fork server imports for it."""
 _OURS: dict[str, Any] = {"ours": True, "builds": 2.0}
 _LAZY: dict[str, Any] = {"names": lambda rows: {"rows": rows, "lazy": rows.lazy}}
 _ROWS: dict[str, Any] = {
