@@ -86,7 +86,7 @@ void refuse_other_formats(Bytes first) {
     const auto end_of_article = other.name.find(' ') + 1;
     refuse(other.name.substr(0, end_of_article), other.name.substr(end_of_article), other.advice);
   }
-  if (is_text(first)) refuse("", "text", "'onecopy import' reads rows of JSON and CSV");
+  if (is_text(first)) refuse("", "text", "'onecopy import' reads rows of JSON");
 }
 
 void refuse_prepacked(const Mapping& mapping) {

@@ -73,12 +73,12 @@ def test_what_is_no_regular_file_is_reported_at_once(tmp_path, kind, capsys):
         os.close(fd)
 
 
-@pytest.mark.parametrize("read", [oc.images.open, oc.images.decode, onecopy.records.import_csv, read_recording])
+@pytest.mark.parametrize("read", [oc.images.open, oc.images.decode, onecopy.records.import_parquet, read_recording])
 def test_a_fifo_keeps_no_other_reader_waiting(tmp_path, read):
-    path = tmp_path / "x.csv"
+    path = tmp_path / "x.parquet"
     os.mkfifo(path)
     with pytest.raises(OSError, match=re.escape(f"not a regular file (a FIFO, socket or device): '{path}'")) as refused:
-        read(*([path, tmp_path / "out.oc"] if read is onecopy.records.import_csv else [path]))
+        read(*([path, tmp_path / "out.oc"] if read is onecopy.records.import_parquet else [path]))
     assert refused.value.errno == errno.ENODEV
 
 

@@ -218,16 +218,6 @@ def import_json(w: World) -> None:
     refused(FileNotFoundError, onecopy.records.import_json, w.missing, path)
 
 
-@action(40)
-def import_csv(w: World) -> None:
-    path = w.out / "imported_csv.oc"
-    with onecopy.records.import_csv(w.csv, path) as rows:
-        assert len(rows) == 40
-    assert len(list(onecopy.records.csv_rows(w.csv))) == 40
-    refused(FileNotFoundError, onecopy.records.import_csv, w.missing, path)
-    refused((oc.FormatError, ValueError), onecopy.records.import_csv, w.hostile, path)
-
-
 @action(40, needs=("pyarrow",))
 def arrow(w: World) -> None:
     import pyarrow as pa

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERBS = {
     "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
     "convert": ("convert", "write ONNX, GGUF, npz, torch, shards and others as one safetensors file"),
-    "import": ("import_", "write the rows of a JSON, CSV or Parquet file as a file of records"),
+    "import": ("import_", "write the rows of a JSON or Parquet file as a file of records"),
     "warm": ("warm", "read files into memory"),
     "hold": ("hold", "keep files in memory while the processes that read them restart"),
     "evict": ("evict", "drop files from the page cache"),

@@ -1,4 +1,4 @@
-"""`onecopy import SOURCE TARGET`: convert a JSON, JSON Lines, CSV or Parquet file to a file of records."""
+"""`onecopy import SOURCE TARGET`: convert a JSON, JSON Lines or Parquet file to a file of records."""
 
 from __future__ import annotations
 
@@ -20,19 +20,14 @@ SUFFIXES = {
     ".json": "json",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
 }
 IMPORTS: dict[str, Callable[..., Any]] = {
     "json": row_files.import_json,
     "jsonl": row_files.import_jsonl,
-    "csv": row_files.import_csv,
     "parquet": row_files.import_parquet,
 }
-TAKES = {"path": "json", "container": "json", "types": "csv", "delimiter": "csv"}
-"""The format to which each option applies."""
 
 
 @click.command("import")
@@ -47,20 +42,15 @@ TAKES = {"path": "json", "container": "json", "types": "csv", "delimiter": "csv"
 )
 @click.option("--path", metavar="a.b", help="JSON: the member whose items are the rows.")
 @click.option("--dict", "container", flag_value="dict", help="JSON: the members of the object are the rows.")
-@click.option("--types", type=click.Choice(["infer"]), help="CSV: infer column types (needs pyarrow); default: text.")
-@click.option("--delimiter", metavar="CHARACTER", help="CSV: separator of fields.")
 def command(*, source: str, target: str, form: str, **given: Any) -> None:
     """Write the rows of SOURCE to TARGET, a file of records, which `onecopy.open_records` maps."""
     suffix = Path(source).suffix.lower()
     if form == "auto" and (form := SUFFIXES.get(suffix, "")) == "":
         raise click.UsageError(f"unknown suffix {suffix or source!r}: give the format with --format")
     options = {name: value for name, value in given.items() if value is not None}
-    for name in options:
-        if TAKES[name] != form:
-            option = "dict" if name == "container" else name
-            raise click.UsageError(f"--{option} applies to {TAKES[name]}, but SOURCE is {form}")
-    if form == "csv" and suffix == ".tsv":
-        options.setdefault("delimiter", "\t")
+    if options and form != "json":
+        option = "path" if "path" in options else "dict"
+        raise click.UsageError(f"--{option} applies to json, but SOURCE is {form}")
     with screen.progress("import", DownloadColumn()) as watch:
         try:
             imported = IMPORTS[form](source, target, progress=watch, **options)

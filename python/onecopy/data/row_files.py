@@ -1,18 +1,15 @@
-"""`RowSource`: the rows of JSON, CSV and Parquet files as input of `share`, `save` and `Writer.extend`.
+"""`RowSource`: the rows of JSON and Parquet files as input of `share`, `save` and `Writer.extend`.
 
     anns = oc.share(records.json_rows("instances.json", "annotations"), key=oc.file_key("instances.json"))
 
-JSON is parsed by the compiled module without the GIL, CSV by Python's `csv` or pyarrow, and Parquet by pyarrow. The
-file is opened when the rows are read, so a source costs nothing if the artefact of its key exists. JSON and Parquet
-take a few MB of memory, whatever the size of the file. Iterate a source to see its rows. Rows of Arrow tables of other
-libraries (`arrow_rows`) are read batch by batch, without Python objects. `import_json` and its like write a file of
-records from a source.
+JSON is parsed by the compiled module without the GIL, and Parquet by pyarrow. The file is opened when the rows are
+read, so a source costs nothing if the artefact of its key exists. An import takes a few MB of memory, whatever the size
+of the file. Iterate a source to see its rows. Rows of Arrow tables of other libraries (`arrow_rows`) are read batch by
+batch, without Python objects. `import_json` and its like write a file of records from a source.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +33,6 @@ if TYPE_CHECKING:
 Container = Literal["list", "dict"]
 OnProgress = Callable[[int, int], object]
 """Called about 20 times per second with (bytes of the source done, bytes in total); an exception stops the import."""
-Converter = Callable[[str], Any]
-Types = Mapping[str, Converter] | Literal["infer"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +55,7 @@ class _Import:
 
 
 class RowSource:
-    """The rows of a file; created by `json_rows`, `jsonl_rows`, `csv_rows` and `parquet_rows`.
+    """The rows of a file; created by `json_rows`, `jsonl_rows` and `parquet_rows`.
 
     Iterating imports the whole file into unnamed records and yields their rows (pairs for a dict), so it raises the
     errors of an import.
@@ -182,66 +177,6 @@ def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = 
     return RowSource(source, _read_json, {"members": [], "lines": True}, progress)
 
 
-def csv_rows(
-    source: str | os.PathLike[str],
-    *,
-    types: Types = None,
-    columns: Sequence[str] | None = None,
-    encoding: str = "utf-8-sig",
-    progress: OnProgress | None = None,
-    **dialect: Any,
-) -> RowSource:
-    r"""Return the rows of a CSV file as a source; each row is a dict from column to value.
-
-    Parameters
-    ----------
-    source
-        Path of a file whose first line has the names of the columns, unless `columns` is given.
-    types
-        None: all values are str. A mapping from column to a function of the text, such as `int` or `float`; other
-        columns are str. "infer": pyarrow reads the whole table into memory and infers booleans, integers, floats, dates
-        and times, with None for empty fields; ``007`` becomes 7, so give the types of columns with such identifiers
-        instead. Integers that would become floats (beyond 64 bits, or of 16 digits among floats) and nanoseconds are
-        errors.
-    columns
-        Names of the columns, for a file without a header line.
-    encoding
-        Encoding of the text; "utf-8-sig" skips a byte order mark of UTF-8.
-    progress
-        Called about 20 times per second with (bytes done, bytes in total).
-    **dialect
-        Options of `csv.reader`: ``delimiter="\t"``, ``quotechar="'"``, ...; with "infer", delimiter, quotechar,
-        escapechar and doublequote.
-
-    Raises
-    ------
-    FormatError
-        When the rows are read: a row has another number of fields than the header, a column name is duplicate, a
-        function of `types` raises, or the text is invalid in `encoding`. The message has the file and, unless
-        ``types="infer"``, the line.
-
-    Examples
-    --------
-    >>> import onecopy as oc, tempfile, pathlib
-    >>> from onecopy import records
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "files.csv")
-    >>> _ = path.write_text("name,label,score\na.jpg,3,0.5\nb.jpg,1,\n")
-    >>> oc.share(records.csv_rows(path, types="infer"))[1]
-    {'name': 'b.jpg', 'label': 1, 'score': None}
-    """
-    if not (types is None or types == "infer" or isinstance(types, Mapping)):
-        raise ValueError(f"types must be None, 'infer' or a mapping from column to function, not {types!r}")
-    options: dict[str, Any] = {"columns": columns, "encoding": encoding}
-    if types != "infer":
-        options |= {"types": types or {}, "dialect": {"strict": True, **dialect}}
-        return RowSource(source, _read_csv, options, progress)
-    if unknown := dialect.keys() - _ARROW_DIALECT.keys():
-        known = ", ".join(_ARROW_DIALECT)
-        raise TypeError(f"option {min(unknown)!r} is not supported with types='infer': pyarrow.csv has {known}")
-    options["dialect"] = {_ARROW_DIALECT[name]: value for name, value in dialect.items()}
-    return RowSource(source, _read_inferred_csv, options, progress)
-
-
 def parquet_rows(
     source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, progress: OnProgress | None = None
 ) -> RowSource:
@@ -268,100 +203,6 @@ def parquet_rows(
         When the rows are read: a time has nanoseconds that microseconds do not express; the message has the column.
     """
     return RowSource(source, _read_parquet, {"columns": columns}, progress)
-
-
-def _read_csv(
-    file: _Import,
-    *,
-    types: Mapping[str, Converter],
-    columns: Sequence[str] | None,
-    encoding: str,
-    dialect: dict[str, Any],
-) -> int:
-    with open_regular(file.path) as binary, io.TextIOWrapper(binary, encoding, newline="") as text:
-        lines = csv.reader(text, **dialect)
-        rows = _csv_rows(lines, types, columns)
-        try:
-            count = file.builder.extend(rows, file.registry, progress=lambda done: file.report(done, binary.tell()))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise FormatError(f"line {lines.line_num}: {error}", path=file.path) from error
-        file.report(file.builder.length, binary.tell())
-        return count
-
-
-def _csv_rows(
-    lines: Iterator[list[str]], types: Mapping[str, Converter], columns: Sequence[str] | None
-) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a CSV file as dicts; csv.Error if they do not match the header."""
-    header = columns or next(lines, [])
-    if len(set(header)) < len(header):
-        raise csv.Error(f"duplicate column names: {', '.join(header)}")
-    if header and (missing := types.keys() - set(header)):
-        raise csv.Error(f"no column {min(missing)!r}: the columns are {', '.join(header)}")
-    for fields in lines:
-        if len(fields) == len(header):
-            row: dict[str, Any] = dict(zip(header, fields, strict=True))
-            for name, convert in types.items():
-                try:
-                    row[name] = convert(row[name])
-                except (ArithmeticError, TypeError, ValueError) as error:
-                    raise csv.Error(f"column {name!r}: {error}") from error
-            yield row
-        elif fields:
-            raise csv.Error(f"expected {len(header)} fields, found {len(fields)}")
-
-
-_ARROW_DIALECT = {
-    "delimiter": "delimiter",
-    "quotechar": "quote_char",
-    "escapechar": "escape_char",
-    "doublequote": "double_quote",
-}
-"""Options of `csv.reader`, and their names in ``pyarrow.csv.ParseOptions``."""
-_BATCH = 1 << 16  # rows
-
-
-def _read_inferred_csv(file: _Import, *, columns: Sequence[str] | None, encoding: str, dialect: dict[str, Any]) -> int:
-    try:
-        from pyarrow import csv as arrow_csv
-    except ImportError as error:
-        raise ImportError("types='infer' needs pyarrow: pip install pyarrow") from error
-    if file.nbytes == 0:
-        return 0
-
-    def read(**kinds: Any) -> Any:
-        with open_regular(file.path) as binary:
-            return arrow_csv.read_csv(
-                binary,
-                arrow_csv.ReadOptions(column_names=columns, encoding=encoding),
-                arrow_csv.ParseOptions(newlines_in_values=True, **dialect),
-                arrow_csv.ConvertOptions(include_columns=list(kinds), column_types=kinds),
-            )
-
-    try:
-        table = read()
-        names = table.column_names
-        if len(set(names)) < len(names):
-            raise FormatError(f"duplicate column names: {', '.join(names)}", Kind.INCONSISTENT, path=file.path)
-        _expect_no_large_integers(file.path, table, read)
-    except (UnicodeDecodeError, ValueError) as error:  # ArrowInvalid is a ValueError
-        raise FormatError(f"{error}", path=file.path) from error
-    return _extend(file, table.to_batches(max_chunksize=_BATCH), len(table))
-
-
-def _expect_no_large_integers(path: str, table: Any, read: Callable[..., Any]) -> None:
-    """Raise FormatError if a column of floats has integers of 16 digits or more, which floats may not represent."""
-    from pyarrow import compute, string, types
-
-    for name in [field.name for field in table.schema if types.is_float64(field.type)]:
-        if (compute.max(compute.abs(table[name])).as_py() or 0) < 2**53:
-            continue
-        texts = read(**{name: string()})[name]
-        found = texts.filter(compute.match_substring_regex(texts, r"^\s*[+-]?\d{16,}\s*$"))
-        if len(found):
-            raise FormatError(
-                f"column {name!r}: {found[0]} would become a float: give types={{{name!r}: int}}", path=path
-            )
 
 
 def _read_parquet(file: _Import, *, columns: Sequence[str] | None) -> int:
@@ -486,13 +327,6 @@ def import_jsonl(
 ) -> List[Any]:
     """Write the rows of a JSON Lines file to a records file, and open it; see `jsonl_rows` for the errors."""
     return _into(target, jsonl_rows(source, progress=progress))  # type: ignore[no-any-return]
-
-
-def import_csv(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], *, types: Types = None, **options: Any
-) -> List[Any]:
-    """Write the rows of a CSV file to a records file, and open it; see `csv_rows` for the options and errors."""
-    return _into(target, csv_rows(source, types=types, **options))  # type: ignore[no-any-return]
 
 
 def import_parquet(
@@ -624,10 +458,12 @@ def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
         return data.container, data
     if kind is list or isinstance(data, (List, Chain)) or (hasattr(kind, "__iter__") and not hasattr(kind, "__len__")):
         return "list", data
-    rows = "dict(data)" if isinstance(data, Mapping) else "list(data)"
+    rows = ""
     if hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "__dataframe__"):  # iterating a table may yield columns
         rows = "data.to_dict('records')" if hasattr(kind, "iloc") else "onecopy.records.arrow_rows(data)"
-    hint = f"pass {rows} for its rows alone, or " if hasattr(kind, "__iter__") and kind not in (str, bytes) else ""
+    elif hasattr(kind, "__iter__") and kind not in (str, bytes):
+        rows = "dict(data)" if isinstance(data, Mapping) else "list(data)"
+    hint = f"pass {rows} for its rows alone, or " if rows else ""
     raise NotShareable(
         f"rows must be a list, a dict or an iterator, not {kind.__name__}: {hint}use share_object, or "
         "cached(codec='object'), for any object that can be pickled"

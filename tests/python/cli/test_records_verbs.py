@@ -38,19 +38,12 @@ def test_import_of_other_formats_by_name_or_by_word(onecopy_command, tmp_path):
     assert dict(oc.open_records(target)) == {"k": [1], "l": [2]}
 
 
-def test_import_of_tab_separated_values_with_inferred_types(onecopy_command, tmp_path):
-    pytest.importorskip("pyarrow")
-    (tmp_path / "rows.tsv").write_text("a\tb\n1\t\n")
-    assert onecopy_command("import", tmp_path / "rows.tsv", tmp_path / "rows.oc", "--types", "infer").returncode == 0
-    assert list(oc.open_records(tmp_path / "rows.oc")) == [{"a": 1, "b": None}]
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
         (["--path", "data.row"], 1, "no member 'row' in the object; it has 'rows'"),
         ([], 1, "give --path with one of its members, 'info', 'data'"),
-        (["--types", "infer"], 2, "--types applies to csv, but SOURCE is json"),
+        (["--format", "parquet", "--path", "a"], 2, "--path applies to json, but SOURCE is parquet"),
         (["--format", "jsonl", "--dict"], 2, "--dict applies to json, but SOURCE is jsonl"),
     ],
 )

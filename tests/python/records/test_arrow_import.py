@@ -113,3 +113,8 @@ def test_text_that_is_not_utf8_is_refused_and_never_stored():
     text = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"a\xff\xfe"))
     with pytest.raises(oc.FormatError, match=r"^row 1: the column 'x' has text that is not UTF-8"):
         oc.share(arrow_rows(pa.table({"x": text})))
+
+
+def test_the_refusal_of_a_table_names_the_function_that_reads_its_rows():
+    with pytest.raises(oc.errors.NotShareable, match=r"pass onecopy\.records\.arrow_rows\(data\) for its rows alone"):
+        oc.share(pa.table({"x": [1]}))

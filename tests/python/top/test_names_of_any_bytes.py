@@ -37,7 +37,6 @@ FILES: dict[str, Callable[[], bytes]] = {
     "raw.tif": lambda: bytes_of(lambda file: tifffile.imwrite(file, RGB)),
     "a.json": lambda: b'[{"a": 1}]',
     "a.jsonl": lambda: b'{"a": 1}\n',
-    "a.csv": lambda: b"a\n1\n",
     "a.parquet": lambda: bytes_of(lambda file: parquet.write_table(pyarrow.table({"a": [1]}), file)),
     "a.npy": lambda: bytes_of(lambda file: np.save(file, RGB)),
 }
@@ -76,8 +75,6 @@ USES: dict[str, Callable[[Path], Any]] = {
     "scratch": lambda folder: oc.scratch((2, 2), "f4", folder).save(folder / "scratch.oc"),
     "json": lambda folder: list(oc.share(records.json_rows(folder / "a.json"), key=oc.file_key(folder / "a.json"))),
     "jsonl": lambda folder: list(records.import_jsonl(folder / "a.jsonl", folder / "rows.oc")),
-    "csv": lambda folder: list(oc.share(records.csv_rows(folder / "a.csv"))),
-    "inferred": lambda folder: list(oc.share(records.csv_rows(folder / "a.csv", types="infer"))),
     "parquet": lambda folder: list(oc.share(records.parquet_rows(folder / "a.parquet"), store=folder / "store")),
 }
 
