@@ -9,7 +9,7 @@ from onecopy.memory import proc
 
 PREPACKING_OFF = "session.disable_prepacking"
 KINDS = ["aligned", "not aligned", "external", "ort"]
-MODES = ["read", "map", "direct", "prepacked", "auto"]
+MODES = ["read", "direct", "prepacked", "auto"]
 
 
 def make(kind: str, folder: Path) -> Path:

@@ -252,7 +252,7 @@ def _of_session(session: Any) -> Explanation:
         reason = "some pages were written to, and so copied" if written else ""
         findings.append(Finding(file.path, file.bytes, written, "written" if written else "shared", file.path, reason))
     grown = None if report.private is None else max(report.private - sum(one.private for one in findings), 0)
-    if report.mode in ("read", "map"):
+    if report.mode == "read":
         findings.append(_of_copied_weights(report, grown))
         grown = None if grown is None else grown - findings[-1].private
     if grown:

@@ -255,7 +255,7 @@ def test_a_session_that_fails_on_prepacked_weights_is_made_from_the_file_and_own
     )
 
 
-@pytest.mark.parametrize("mode", ["prepacked", "direct", "map", "auto"])
+@pytest.mark.parametrize("mode", ["prepacked", "direct", "auto"])
 @pytest.mark.parametrize("kind", ["inside", "outside", "misaligned"])
 def test_weights_in_memory_are_used_in_every_mode(mode, kind, tmp_path, store, worth_it):
     import numpy as np
@@ -283,7 +283,7 @@ def test_a_model_that_options_write_stands_alone(tmp_path, store):
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.optimized_model_filepath = 3, str(tmp_path / "optimized.onnx")
     path = save_inline(tmp_path / "model.onnx", aligned=True)
-    for mode in ("prepacked", "direct", "map"):
+    for mode in ("prepacked", "direct"):
         session = oc.onnxruntime.session(path, mode, sess_options=options, store=store, wait=True)
         assert session.onecopy.mode == "read"
         assert "optimized model" in session.onecopy.reason

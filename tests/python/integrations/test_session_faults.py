@@ -35,7 +35,7 @@ def test_what_onnx_runtime_refuses_it_refuses_itself_and_nothing_stays_mapped(mo
     assert not is_mapped(path)
 
 
-@pytest.mark.parametrize("mode", ["map", "direct", "prepacked"])
+@pytest.mark.parametrize("mode", ["direct", "prepacked"])
 def test_external_data_that_is_cut_is_refused(mode, tmp_path, store):
     model = make("external", tmp_path)
     os.truncate(tmp_path / "weights.bin", 1000)

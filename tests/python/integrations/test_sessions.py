@@ -43,17 +43,6 @@ def test_the_usual_mode_is_onnx_runtime_untouched(model):
         session.get_session_options().get_session_config_entry(PREPACKING_OFF)
 
 
-@pytest.mark.parametrize("kind", ["aligned", "not aligned"])
-def test_map_leaves_nothing_mapped(kind, tmp_path):
-    model = make(kind, tmp_path)
-    session = oc.onnxruntime.session(model, "map")
-    assert session.onecopy.mapped == ()
-    assert not is_mapped(model)
-    assert "this saves no memory" in session.onecopy.reason
-    session.set_providers(["CPUExecutionProvider"])  # makes it again, after the mapping is gone
-    assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
-
-
 @pytest.mark.parametrize("kind", ["aligned", "external", "ort"])
 def test_direct_maps_the_file_until_it_is_closed(kind, tmp_path):
     model = make(kind, tmp_path)
@@ -207,7 +196,7 @@ def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path)
 def test_growth_that_measures_nothing_is_unknown(tmp_path, monkeypatch):
     """The heap had free memory: the process does not grow, though weights are copied."""
     monkeypatch.setattr(_sessions, "anonymous_memory", lambda: 5000)
-    for mode in ("read", "map", "direct"):
+    for mode in ("read", "direct"):
         report = oc.onnxruntime.session(make("aligned", tmp_path), mode).onecopy
         assert report.private is None
         assert "private memory unknown: the heap had free memory" in str(report)
@@ -335,7 +324,7 @@ def test_the_folder_of_a_model_is_its_onnx_file(tmp_path):
 
 
 def test_an_unknown_mode_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="mode must be one of 'read', 'map'"):
+    with pytest.raises(ValueError, match="mode must be one of 'read', 'direct'"):
         oc.onnxruntime.session("model.onnx", "fast")
 
 

@@ -26,8 +26,11 @@ FOLDER = "session.model_external_initializers_file_folder_path"
 
 IN_PLACE = {PREPACKING_OFF: "1", "session.use_external_initializer_file_buffers_directly": "1"}
 """Entries that make ONNX Runtime use the given weights in place, without prepacking."""
-ORT_MAPPED = {"session.use_memory_mapped_ort_model": "1"}
-ORT_IN_PLACE = ORT_MAPPED | {"session.use_ort_model_bytes_for_initializers": "1", PREPACKING_OFF: "1"}
+ORT_IN_PLACE = {
+    "session.use_memory_mapped_ort_model": "1",
+    "session.use_ort_model_bytes_for_initializers": "1",
+    PREPACKING_OFF: "1",
+}
 
 DECIDING = (
     # These entries change the optimised graph or the prepacked form; others apply when a session is created.

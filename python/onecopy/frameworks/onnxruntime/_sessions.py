@@ -184,20 +184,6 @@ def read(request: Request, reason: str) -> Opening:
     return Opening("read", reason, request.path, files=request.files)
 
 
-def mapped(request: Request) -> Opening:
-    """Read the model through a mapping that is released afterwards."""
-    reason = "as requested; this saves no memory once the session exists: see 'direct' and 'prepacked'"
-    request.parse()
-    opening = Opening("map", reason, request.path, files=request.files)
-    if request.is_ort:
-        opening.entries = _options.ORT_MAPPED
-    elif request.locations:
-        opening.reason += "; external data is mapped by ONNX Runtime"
-    else:
-        _map_files(opening, request)
-    return opening
-
-
 def direct(request: Request) -> Opening:
     """Use weights in the mapping of the model."""
     request.parse()
@@ -320,7 +306,7 @@ class Report:
     requested: str
     """The requested mode."""
     mode: str
-    """The mode that was used: "read", "map", "direct" or "prepacked"."""
+    """The mode that was used: "read", "direct" or "prepacked"."""
     reason: str
     """A sentence on why this mode was used."""
     seconds: float
@@ -375,7 +361,7 @@ def anonymous_memory() -> int | None:
         return None
 
 
-Mode: TypeAlias = Literal["read", "map", "direct", "prepacked", "auto"]
+Mode: TypeAlias = Literal["read", "direct", "prepacked", "auto"]
 
 
 class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  # has no types
@@ -399,11 +385,6 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
                 options.add_external_initializers_from_files_in_memory(names, views, [len(view) for view in views])
             given.setdefault("enable_fallback", 0)  # the fallback prints a message, and retries what cannot succeed
         super().__init__(opening.model, options, **given)
-        if opening.owned and opening.mode == "map":
-            # `set_providers` creates the session again: from the file, because the mapping is released.
-            self._model_path, self._model_bytes = opening.files[0], None
-            self._sess_options = self._sess_options_initial = sess_options
-            opening.close()
 
     def close(self) -> None:
         """Release the session of ONNX Runtime and the mapping. Closing twice has no effect.
@@ -450,10 +431,9 @@ def session(
         Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``. For a folder, its
         ``model.onnx`` or only ``.onnx`` file is used.
     mode
-        "read", and None: ONNX Runtime without changes. "map": read through a mapping that is released afterwards.
-        "direct": weights are used in the mapping, not prepacked. "prepacked": weights are prepacked once per machine.
-        "auto": "prepacked" if that is ready; else "read", while a child prepacks models of 16 MiB and more. An
-        unavailable mode becomes "read"; the report has the reason.
+        "read", and None: ONNX Runtime without changes. "direct": weights are used in the mapping, not prepacked.
+        "prepacked": weights are prepacked once per machine. "auto": "prepacked" if that is ready; else "read", while a
+        child prepacks models of 16 MiB and more. An unavailable mode becomes "read"; the report has the reason.
     sess_options
         Session options; they are not changed. Options with custom operators, weights in memory or a path of the
         optimized model: the mode becomes "read".
@@ -521,7 +501,7 @@ def _planned(request: Request, mode: Mode | None) -> Opening:
     try:
         if request.sess_options is not None and request.sess_options.optimized_model_filepath:
             raise UnavailableError("the session options write the optimized model, which would refer to other files")
-        return {"map": mapped, "direct": direct, "prepacked": prepacked, "auto": auto}[mode](request)
+        return {"direct": direct, "prepacked": prepacked, "auto": auto}[mode](request)
     except (UnavailableError, OSError, FormatError) as error:
         return read(request, f"mode {mode!r} is unavailable: {error}")
 
@@ -552,7 +532,7 @@ def _report(request: Request, requested: Mode, opening: Opening, seconds: float,
     after, mapped = anonymous_memory(), mapped_files(opening.files)
     weights = None if request.tensors is None else request.weights
     certain = sum(weight.bytes for weight in opening.copied)
-    if opening.mode in ("read", "map"):  # weights that are not mapped are copied
+    if opening.mode == "read":  # weights that are not mapped are copied
         certain = (weights or 0) - sum(file.bytes for file in mapped)
     grown = 0 if before is None or after is None else after - before
     private = grown if grown >= max(certain, 1) else None  # a heap with free memory grows by less than the copies
