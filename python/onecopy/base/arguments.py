@@ -72,6 +72,4 @@ def decoder_threads() -> int:
 
 def cpu_count() -> int:
     """Return the number of CPUs that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))

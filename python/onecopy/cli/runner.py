@@ -38,8 +38,7 @@ _blocked_early = set[int]()
 
 def block_early() -> None:
     """Block SIGUSR2 until `run` waits for it; by default it would end this process."""
-    if hasattr(signal, "pthread_sigmask"):
-        _blocked_early.update({signal.SIGUSR2} - signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}))
+    _blocked_early.update({signal.SIGUSR2} - signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}))
 
 
 def parsed(words: Sequence[str]) -> dict[str, Any] | None:

@@ -209,7 +209,7 @@ def _read_parquet(file: _Import, *, columns: Sequence[str] | None) -> int:
     try:
         from pyarrow import parquet
 
-        from onecopy.data._arrow_times import exact
+        from onecopy.data._arrow_times import exact, in_microseconds
     except ImportError as error:
         raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
     # Open files, because pyarrow rejects names that are not UTF-8; two of them, because `exact` reads the file twice.
@@ -218,20 +218,13 @@ def _read_parquet(file: _Import, *, columns: Sequence[str] | None) -> int:
         if any(table.schema.column(number).physical_type == "INT96" for number in range(len(table.schema))):
             coarse = parquet.ParquetFile(other, coerce_int96_timestamp_unit="us").iter_batches(columns=columns)
             batches = (exact(file.path, *pair) for pair in zip(batches, coarse, strict=True))
-        return _extend(file, batches, table.metadata.num_rows)
-
-
-def _extend(file: _Import, batches: Iterable[Any], total: int) -> int:
-    """Append the rows of record batches, from the memory of Arrow if all types allow it, else as Python objects."""
-    from onecopy.data._arrow_times import in_microseconds
-
-    count = 0
-    for batch in batches:
-        is_plain = all(_is_plain(column.type) for column in batch.columns)
-        rows = arrow_rows(batch) if is_plain else in_microseconds(file.path, batch).to_pylist()
-        count += file.builder.extend(rows, file.registry)
-        file.report(file.builder.length, file.nbytes * count // total)
-    return count
+        count = 0
+        for batch in batches:
+            is_plain = all(_is_plain(column.type) for column in batch.columns)
+            rows = arrow_rows(batch) if is_plain else in_microseconds(file.path, batch).to_pylist()
+            count += file.builder.extend(rows, file.registry)
+            file.report(file.builder.length, file.nbytes * count // table.metadata.num_rows)
+        return count
 
 
 def _is_plain(kind: Any) -> bool:

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import stat
-import sys
 import time
 from contextlib import suppress
 from typing import NamedTuple
@@ -55,7 +54,7 @@ class FileIdentity(NamedTuple):
 
 def _now_of_files() -> int:
     """Return the time that the kernel would give a write, in ns; late ticks, as in a busy guest, delay it."""
-    return time.clock_gettime_ns(_COARSE) if sys.platform == "linux" else time.time_ns()
+    return time.clock_gettime_ns(_COARSE)
 
 
 def expect_regular(path: str | os.PathLike[str] | int) -> os.stat_result:

@@ -260,7 +260,7 @@ def available_memory() -> int | None:
 
     For the control group and each group above it, this is the limit minus the memory that cannot be reclaimed, which
     includes the memory of other processes in the group. Page cache can be reclaimed; files in ``/dev/shm`` and other
-    shared memory cannot. None if the system does not report it (macOS).
+    shared memory cannot. None if the system does not report it.
 
     Examples
     --------

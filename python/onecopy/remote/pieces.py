@@ -147,7 +147,7 @@ class PartialFile:
 
     def reserve(self, start: int, stop: int) -> None:
         """Reserve disk space for a range if the file system supports it; OSError if there is not enough."""
-        if start == stop or not hasattr(os, "posix_fallocate"):
+        if start == stop:
             return
         try:
             os.posix_fallocate(self._fd, start, stop - start)

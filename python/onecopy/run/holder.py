@@ -36,7 +36,6 @@ import mmap
 import os
 import resource
 import socket
-import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ from onecopy.files.mapping import Closeable, Mapping
 from onecopy.files.page_cache import available_memory, expect_memory, pin, residency, unpin, warm
 from onecopy.memory import proc
 from onecopy.remote.location import files_of
-from onecopy.store import Store, snapshots, views
+from onecopy.store import Store, protocol, snapshots, views
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping as Dict
@@ -246,8 +245,7 @@ def user_at(address: str) -> int | None:
     with suppress(OSError), socket.socket(socket.AF_UNIX) as other:
         other.setblocking(False)
         other.connect(address)
-        credentials = other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        return _core.known_user(struct.unpack("iII", credentials)[1])
+        return _core.known_user(protocol.peer(other)[1])
     return None
 
 

@@ -368,9 +368,9 @@ class Store:
         self.on_wait: OnWait = on_wait
 
     @classmethod
-    def of(cls, store: Store | str | os.PathLike[str] | None, **options: Any) -> Store:
-        """Return `store` if it is a Store; else a Store of that folder (None: the default one) with `options`."""
-        return store if isinstance(store, Store) else cls(store, **options)
+    def of(cls, store: Store | str | os.PathLike[str] | None) -> Store:
+        """Return `store` if it is a Store; else a Store of that folder (None: the default one)."""
+        return store if isinstance(store, Store) else cls(store)
 
     def with_options(self, **options: Any) -> Store:
         """Return a store with the same folder and other options: where, durable, max_bytes, timeout, on_wait."""
