@@ -201,9 +201,7 @@ def _chunks(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
     little = array.dtype.newbyteorder("<")
     if array.size == 0:
         return
-    if array.flags.c_contiguous and array.dtype == little:
-        yield array.reshape(-1).view(np.uint8)
-    elif array.nbytes <= CHUNK:
+    if array.nbytes <= CHUNK or (array.flags.c_contiguous and array.dtype == little):
         yield np.ascontiguousarray(array, little).reshape(-1).view(np.uint8)
     else:
         rows = max(1, CHUNK * len(array) // array.nbytes)

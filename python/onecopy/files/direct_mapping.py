@@ -10,7 +10,7 @@ from contextlib import suppress
 from onecopy import _core
 from onecopy.base.run_constants import MAP_WRITABLE
 
-_GET_SEALS, _SEALS = 1034, 0x2 | 0x4 | 0x8  # F_GET_SEALS; F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _GET_FLAGS = 0x80086601
 _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
 
@@ -40,7 +40,7 @@ def may_map_directly(descriptor: int) -> bool:
 def is_sealed(memory: int) -> bool:
     """Return whether a descriptor refers to memory that no process can change."""
     try:
-        return fcntl.fcntl(memory, _GET_SEALS) & _SEALS == _SEALS
+        return fcntl.fcntl(memory, fcntl.F_GET_SEALS) & _SEALS == _SEALS
     except OSError:
         return False
 
