@@ -127,7 +127,7 @@ std::vector<Artefact> list(const Folder& folder) {
       digests[parts.digest].insert(parts.suffix);
     } else if (name.starts_with(".onecopy-")) {
       all.push_back(unfinished({folder, name}));
-    } else if (name != views_folder && name != holds_folder) {
+    } else if (name != views_folder && name != holds_folder && name != servers_folder) {
       all.push_back(entry({folder, name}, ArtefactState::foreign, "not a file of the store"));
     }
   }

@@ -16,8 +16,9 @@ inline constexpr std::string_view claim_suffix = ".claim";
 inline constexpr std::string_view partial_suffix = ".partial";
 inline constexpr std::string_view pieces_suffix = ".pieces";
 
-inline constexpr std::string_view views_folder = "views";  // links to artefacts by the names of what was fetched
-inline constexpr std::string_view holds_folder = "holds";  // links to memory of `onecopy hold` by its names
+inline constexpr std::string_view views_folder = "views";      // links to artefacts by the names of what was fetched
+inline constexpr std::string_view holds_folder = "holds";      // links to memory of `onecopy hold` by its names
+inline constexpr std::string_view servers_folder = "servers";  // sockets of `onecopy run`
 
 inline constexpr std::size_t digest_length = 32;
 

@@ -20,7 +20,7 @@ def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator["SnapshotServer"]:
 
     listening, server = protocol.listen()
     calls = os.memfd_create("onecopy-run")
-    made = SnapshotServer(listening, server, calls)
+    made = SnapshotServer(listening, server, calls, joins=False)
     monkeypatch.setenv(KEEPER, server)
     thread = Thread(target=made.serve)
     thread.start()

@@ -18,22 +18,25 @@ from onecopy.cli import runner
 @click.option("-q", "--quiet", is_flag=True, help="Print no report.")
 @click.option("--keep", is_flag=True, help="Keep the shared copies in the store, on disk, for the next run.")
 @click.option(
-    "--map-writable",
-    is_flag=True,
-    help="Map the files themselves instead of copies. Writing to a file then changes what the processes have loaded, "
-    "and truncating it ends them.",
+    "--map",
+    "mapped",
+    type=click.Path(exists=True, file_okay=False),
+    multiple=True,
+    metavar="FOLDER",
+    help="Map the files in FOLDER themselves, without a copy, because nobody changes them: writing to one would change "
+    "what the processes have loaded, and truncating it would end them. Repeatable; also ONECOPY_MAP.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND...")
-def command(*, output: str | None, quiet: bool, keep: bool, map_writable: bool, command: tuple[str, ...]) -> int:
+def command(*, output: str | None, quiet: bool, keep: bool, mapped: tuple[str, ...], command: tuple[str, ...]) -> int:
     """Run COMMAND so that its Python processes share what they load.
 
     Model weights and arrays that torch, transformers, safetensors, ONNX Runtime, numpy and joblib load from files
     become copy-on-write memory of one snapshot, which this process keeps until COMMAND ends. The first process that
-    loads a file copies it, and the others map the copy; the file may be written or replaced meanwhile. The report says
-    what was shared, what was not, and why. It is printed on stderr when COMMAND ends, and when this process receives
-    SIGUSR2.
+    loads a file copies it; the others map the copy, also those of other runs of this user. The file may be written or
+    replaced meanwhile. The report says what was shared, what was not, and why. It is printed on stderr when COMMAND
+    ends, and when this process receives SIGUSR2.
 
     The exit status is that of COMMAND, or 128 + N if signal N ended it. Other signals are forwarded to COMMAND. onecopy
     must be installed in its environment. Processes that ignore PYTHONPATH (python -I, -E) share nothing.
     """
-    return runner.run(command, output=output, quiet=quiet, keep=keep, map_writable=map_writable)
+    return runner.run(command, output=output, quiet=quiet, keep=keep, mapped=mapped)

@@ -14,7 +14,7 @@ import sys
 import time
 
 import onecopy
-from onecopy.base.run_constants import KEEPER, MAP_WRITABLE, NOTHING_LOADED, RUN, RUN_FILE, memory_file
+from onecopy.base.run_constants import KEEPER, MAP, NOTHING_LOADED, RUN, RUN_FILE, memory_file
 from onecopy.cli import child
 from onecopy.store import protocol
 
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from onecopy.run.report import RunReport, Sampler
+    from onecopy.store.snapshot_server import SnapshotServer
 else:
     import _signal as signal
 
 SAMPLING_SECONDS = 0.25
 MAX_WAIT_SECONDS = 10.0
 """Maximum seconds for which the report waits for a sample in progress."""
-_FLAGS = {"-q": "quiet", "--quiet": "quiet", "--keep": "keep", "--map-writable": "map_writable"}
+_FLAGS = {"-q": "quiet", "--quiet": "quiet", "--keep": "keep"}
 
 _blocked_early = set[int]()
 
@@ -65,7 +66,7 @@ def run(
     output: str | None = None,
     quiet: bool = False,
     keep: bool = False,
-    map_writable: bool = False,
+    mapped: Sequence[str] = (),
 ) -> int:
     """Run a command and return its exit status; the arguments are the options of `onecopy run`."""
     try:
@@ -74,19 +75,23 @@ def run(
         raise RuntimeError(f"`onecopy run` needs memfd_create, which failed: {error}") from None
     listening, server = protocol.listen()
     environment = _environment(os.environ, server) | ({} if keep else {KEEPER: server})
-    if map_writable:
-        environment[MAP_WRITABLE] = "1"
+    if mapped:
+        from onecopy.files.direct_mapping import real_folders
+
+        given = os.environ.get(MAP, "")
+        environment[MAP] = os.pathsep.join(real_folders(os.pathsep.join((*mapped, given))))
     with child.blocked_signals() as before:
         try:
             pid = child.start(command, before - _blocked_early, environment)
         except OSError as error:
             return child.refused(command, error)
         processes = _Processes(descriptor, pid)
-        processes.start(listening, server)
+        processes.start(listening, server, joins=not keep)
         while not child.has_ended(pid):
             if child.wait(pid, kept=signal.SIGUSR2):
                 _print(processes.report(living=True))
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        processes.leave()
         report = processes.report() if output is not None or processes.have_reported() else None
         if not quiet:
             _print(report or NOTHING_LOADED)
@@ -103,9 +108,10 @@ class _Processes:
         self._run_file, self._root = run_file, root
         self._lock = _thread.allocate_lock()  # `threading` takes longer than all that is imported here
         self._sampler: Sampler | None = None
+        self._server: SnapshotServer | None = None
 
-    def start(self, listening: int, server: str) -> None:
-        """Answer and sample the processes in threads that end with this process."""
+    def start(self, listening: int, server: str, *, joins: bool) -> None:
+        """Answer and sample the processes in threads that end with this process; `joins` is that of the server."""
 
         def answer() -> None:
             select.select([listening], [], [], SAMPLING_SECONDS)
@@ -115,7 +121,8 @@ class _Processes:
 
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of this process: the command has started
-            SnapshotServer(listening, server, self._run_file).serve()
+            self._server = SnapshotServer(listening, server, self._run_file, joins=joins)
+            self._server.serve()
 
         def sample() -> None:
             seconds = SAMPLING_SECONDS
@@ -128,6 +135,11 @@ class _Processes:
 
         _thread.start_new_thread(answer, ())
         _thread.start_new_thread(sample, ())
+
+    def leave(self) -> None:
+        """Let servers of other runs no longer find that of this run."""
+        if self._server is not None:
+            self._server.leave()
 
     def have_reported(self) -> bool:
         """Return whether there may be something to report."""
@@ -158,7 +170,7 @@ def _environment(given: Mapping[str, str], server: str) -> dict[str, str]:
     paths = given.get("PYTHONPATH", "")
     others = [each for each in paths.split(os.pathsep) if each != folder] if paths else []  # "" is the working folder
     return {
-        **{name: given[name] for name in given if name not in (KEEPER, MAP_WRITABLE)},
+        **{name: given[name] for name in given if name != KEEPER},
         "PYTHONPATH": os.pathsep.join((folder, *others)),
         RUN: server,
     }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import struct
 from contextlib import suppress
 
 from onecopy import _core
-from onecopy.base.run_constants import MAP_WRITABLE
+from onecopy.base.run_constants import MAP
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _GET_FLAGS = 0x80086601
@@ -18,10 +19,11 @@ _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
 def may_map_directly(descriptor: int) -> bool:
     """Return whether no process can change an open file: sealed memory, or a file that its file system protects.
 
-    A read-only mount proves nothing, because the file system may be mounted writable elsewhere. Flags of a stacked file
-    system or a server prove nothing either, because others can change the files behind it.
+    The user vouches for the files in the folders of ``ONECOPY_MAP`` (`onecopy run --map FOLDER`). A read-only mount
+    proves nothing, because the file system may be mounted writable elsewhere. Flags of a stacked file system or a
+    server prove nothing either, because others can change the files behind it.
     """
-    if os.environ.get(MAP_WRITABLE) == "1" or is_sealed(descriptor):
+    if is_sealed(descriptor) or _is_in(descriptor, os.environ.get(MAP, "")):
         return True
     if _core.is_stacked(descriptor) or _core.is_remote(descriptor):
         return False
@@ -35,6 +37,24 @@ def may_map_directly(descriptor: int) -> bool:
     with suppress(OSError):
         return is_superblock_read_only(_read_own(f"fdinfo/{descriptor}"), _read_own("mountinfo"))
     return False
+
+
+def _is_in(descriptor: int, folders: str) -> bool:
+    """Return whether an open file is below one of several folders, whose paths are separated by ":"."""
+    if not folders:
+        return False
+    path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - without pathlib
+    return any(path.startswith(f"{folder}/") for folder in real_folders(folders))
+
+
+@functools.cache
+def real_folders(folders: str) -> tuple[str, ...]:
+    """Return absolute paths of folders, separated by ":" in the argument, without symbolic links.
+
+    >>> real_folders("/usr//:")
+    ('/usr',)
+    """
+    return tuple(os.path.realpath(folder).rstrip("/") for folder in folders.split(os.pathsep) if folder)
 
 
 def is_sealed(memory: int) -> bool:

@@ -47,6 +47,8 @@ class Group:
     """Bytes of shared mappings that sampled processes wrote to, and so own; None if no process was sampled."""
     saved: int = 0
     """Additional bytes that copies in each sampled process would take; negative if sharing takes more."""
+    place: str = ""
+    """Where the shared bytes are: "file" (the file itself), "memory" or "store" (a snapshot); empty if unknown."""
 
     @classmethod
     def of(cls, calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
@@ -74,6 +76,7 @@ class Group:
             f"{name}{size(self.bytes) + ', ' if self.bytes else ''}by {counted(len(self.pids), 'process', 'processes')}"
         )
         text = ": ".join(part for part in (first, self.function, escape(self.reason)) if part)
+        text += f"; {_PLACES[self.place]}" if self.place else ""
         return f"{text}; {size(self.private)} of it were written to, and are private" if self.private else text
 
 
@@ -90,7 +93,7 @@ class RunReport:
     stored: tuple[str, ...] = ()
     """Paths of shared copies in the store, where they stay after the run."""
     in_memory: bool = False
-    """Whether there are shared copies in the memory of the run, which other runs do not share."""
+    """Whether there are shared copies in memory."""
 
     @classmethod
     def of(
@@ -144,7 +147,8 @@ def _listed(title: str, entries: Sequence[object]) -> list[str]:
     return [*lines, f"  and {len(entries) - _SHOWN} more"] if len(entries) > _SHOWN else lines
 
 
-_ONE_PROCESS = "no other process shares them: other runs have copies of their own, which `onecopy run --keep` avoids"
+_PLACES = {"file": "the file itself", "memory": "a snapshot in memory", "store": "a snapshot in the store"}
+_ONE_PROCESS = "one process of this run holds them; other runs of this user map the same copy"
 _MAX_DEPTH = 64
 """Maximum number of ancestors whose calls count."""
 
@@ -186,6 +190,11 @@ def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
     for call in calls:
         if call.pid == pid or (call.pid in ancestors and call.shared and call.path in mapped):
             yield replace(call, pid=pid)
+
+
+def _place_of(mapped: str, path: str) -> str:
+    """Return the `Group.place` of a mapping, given its path in /proc/PID/maps and that of the file."""
+    return "file" if mapped == path else "memory" if mapped.startswith("/memfd:") else "store"
 
 
 LARGE = 16 << 20
@@ -247,7 +256,9 @@ class Sampler:
         report = RunReport.of(calls, self.private, tuple(sorted(read, key=lambda file: (-file.bytes, file.path))))
         copies = [mapped for mapped, path in self.paths.items() if mapped != path]
         stored = tuple(sorted(mapped for mapped in copies if not mapped.startswith("/memfd:")))
-        return replace(report, stored=stored, in_memory=len(stored) < len(copies))
+        places = {path: _place_of(mapped, path) for mapped, path in self.paths.items()}
+        shared = tuple(replace(one, place=places.get(one.path, "")) for one in report.shared)
+        return replace(report, shared=shared, stored=stored, in_memory=len(stored) < len(copies))
 
     def _read_calls(self) -> None:
         data = os.pread(self._run_file, max(MAX_LOG_BYTES - self._read, 0), self._read)

@@ -1,16 +1,20 @@
-"""The protocol between the processes of `onecopy run` and the server of their run (`onecopy.store.snapshot_server`).
+"""The protocol of snapshot servers (`onecopy.store.snapshot_server`): with the processes that use them, and each other.
 
-A connection to the abstract socket of the server carries one request. First the process sends the key of the run, and
-the server its proof, so that neither gives a descriptor to a stranger, whatever user ids a namespace shows. Then the
-process sends one of:
+A connection carries one request. Processes of a run connect to the abstract socket of its server, send the key of the
+run, and get the server's proof, so that neither gives a descriptor to a stranger, whatever user ids a namespace shows.
+Other processes of the user, and other servers, connect to its socket in the store (`onecopy.store.servers`), where both
+sides send `USER`. Then the process sends one of:
 
 * `GET` (`GET_REMOTE` for a file on a network file system) and the lead of the snapshot, with the open file, which
   proves that the process may read it. The answers are `HAVE` with a snapshot; `MAKE`, which asks the process to make
   the snapshot and send it with `MADE`; `FULL`; and `WAIT` at intervals while another process makes it.
-* `LOG`: the answer is `HAVE`, with the process id as the server sees it, and the file of calls.
+* `ASK` (`ASK_REMOTE`), the lead and the name of the server that asks, with the file. The answers are `HAVE`, `NONE`,
+  and `WAIT` while a process makes the snapshot.
+* `SHORT`: memory is short; the server closes what it got from others.
+* `LOG`: the answer is `HAVE`, with the process id as the server sees it, and the log of calls.
 
 A process never waits long: `ANSWER_S` seconds for the proof, then `PAUSE_S` for each answer. It does not contact a
-silent server again for `SILENCE_S` seconds.
+silent server again for `SILENCE_S` seconds. A server waits for `OTHER_ANSWER_S` seconds for another one.
 
 This module runs inside programs: it uses `_socket`, which no library replaces.
 """
@@ -25,7 +29,9 @@ import time
 
 GET, GET_REMOTE, LOG, MADE = b"get", b"far", b"log", b"made"
 HAVE, MAKE, WAIT, FULL = b"have", b"make", b"wait", b"full"
+USER, ASK, ASK_REMOTE, NONE, SHORT = b"user", b"ask", b"askfar", b"none", b"short"
 ANSWER_S, PAUSE_S, SILENCE_S = 1, 5, 30
+OTHER_ANSWER_S = 0.2
 _MAX_MESSAGE_BYTES = 64
 _silent: dict[str, float] = {}
 """Servers that did not answer, with the time until which they are not asked again."""
@@ -48,12 +54,12 @@ def connected(server: str) -> _socket.socket:
         raise silent
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     try:
-        _limit(connection, ANSWER_S)
+        limit(connection, ANSWER_S)
         connection.connect(f"\0{address}")
         send(connection, key.encode())
         if receive(connection)[0] != proof.encode():
             raise ConnectionResetError
-        _limit(connection, PAUSE_S)
+        limit(connection, PAUSE_S)
     except (BrokenPipeError, ConnectionResetError):
         connection.close()
         raise ConnectionResetError(errno.ECONNRESET, "it closed the connection") from None
@@ -72,11 +78,13 @@ def ask_again() -> None:
     _silent.clear()
 
 
-def _limit(connection: _socket.socket, seconds: int) -> None:
+def limit(connection: _socket.socket, seconds: float) -> None:
     """Let each call wait for at most this number of seconds, then raise BlockingIOError."""
     connection.setblocking(True)  # the program may have another default
+    whole = int(seconds)
     for option in (_socket.SO_SNDTIMEO, _socket.SO_RCVTIMEO):
-        connection.setsockopt(_socket.SOL_SOCKET, option, struct.pack("@ll", seconds, 0))
+        value = struct.pack("@ll", whole, int((seconds - whole) * 1_000_000))
+        connection.setsockopt(_socket.SOL_SOCKET, option, value)
 
 
 def send(connection: _socket.socket, message: bytes, descriptor: int = -1) -> None:

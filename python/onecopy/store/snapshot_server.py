@@ -4,13 +4,19 @@
 that want it wait. If the maker closes its connection, or makes no progress for `STALLED_S`, the process that has waited
 longest makes it. A snapshot goes only to processes of the user whose process made it.
 
+**Other servers.** A server that lacks a snapshot asks the other servers of its user (`onecopy.store.servers`) first,
+and waits while one of them makes it. Of servers that ask each other at the same time, the one whose name sorts first
+makes it. A server that does not answer within `protocol.OTHER_ANSWER_S` is not waited for. What another server made is
+checked (its seals, owner and size) and passed on, so that it outlives that server.
+
 **No process blocks another.** The server never waits for a connection: it closes one that does not read, does not
 quickly prove that it belongs to the run, or sends anything unexpected. The number of connections is limited per process
 and per user. Connections of users that the run does not serve are closed before anything is read.
 
 **Release.** The server drops snapshots whose file has changed. It releases unused ones, the least recently used first,
 when there are many, or when a new one would not fit into half of the available memory. A snapshot is in use while any
-process has it open or mapped, which a lease shows without a search in ``/proc``. All memory is freed with the run.
+process has it open or mapped, which a lease shows without a search in ``/proc``; other servers close it if asked. The
+kernel frees memory with its last user.
 """
 
 from __future__ import annotations
@@ -23,15 +29,18 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy import _core
 from onecopy.files.direct_mapping import is_sealed
 from onecopy.files.identity import FileIdentity, file_identity
-from onecopy.store import protocol
+from onecopy.store import protocol, servers
 from onecopy.store.snapshots import fits_in_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_KEPT = 400
 """Number of snapshots above which unused ones are released."""
@@ -41,7 +50,9 @@ MAX_OF_PROCESS = 64
 """Number of connections of one process."""
 _MAX_DESCRIPTORS = 1 << 14
 """Half of them are for snapshots, a quarter for connections."""
-_TICK_S = 0.25
+_TICK_S, _OTHERS_TICK_S = 0.25, 0.05
+_OTHERS_SILENCE_S = 1.0
+"""Seconds without a message after which a server that makes a snapshot is not waited for."""
 _MAX_ACCEPTS = 32
 """Number of connections that are accepted before the others are read again."""
 
@@ -63,12 +74,27 @@ class _Client:
     user: int
     deadline: float
     """Time at which it is closed unless it has requested something."""
+    is_of_run: bool = True
+    """Whether it connected to the socket of the run, and not to that of the user."""
     is_known: bool = False
-    """Whether it has sent the key of the run."""
+    """Whether it has proved that it belongs to the run or to the user."""
+    is_server: bool = False
+    """Whether it is another server, which does not make the snapshot."""
     wants: _Key | None = None
     """The snapshot that it requested."""
     may_make: bool = False
     """Whether it was asked to make that snapshot."""
+
+
+@dataclass(eq=False)
+class _Other:
+    """A connection to another server, which is asked for a snapshot."""
+
+    connection: socket.socket
+    key: _Key
+    deadline: float
+    is_known: bool = False
+    """Whether it has proved that it belongs to the user."""
 
 
 @dataclass
@@ -83,15 +109,22 @@ class _Kept:
     progress: str = ""
     """The kernel's counters of the maker, unchanged since the time `since`."""
     since: float = 0.0
+    file: int = -1
+    """Descriptor of the file while others are asked."""
+    asked: set[_Other] = field(default_factory=set)
+    """Servers that have not answered yet."""
+    is_borrowed: bool = False
+    """Whether another server made it."""
 
 
 class SnapshotServer:
     """Answers the processes of one run, in one thread.
 
-    `listening` and `server` are those of `protocol.listen`, `calls` is the descriptor of the file of calls.
+    `listening` and `server` are those of `protocol.listen`, `calls` is the descriptor of the log of calls. With
+    `joins`, it shares snapshots with the other servers of this user.
     """
 
-    def __init__(self, listening: int, server: str, calls: int) -> None:
+    def __init__(self, listening: int, server: str, calls: int, *, joins: bool = True) -> None:
         self._listening, self._calls = socket.socket(fileno=listening), calls
         self._key, self._proof = server.encode().split()[1:]
         self._kept: dict[_Key, _Kept] = {}
@@ -105,13 +138,23 @@ class SnapshotServer:
         self._due = 0.0
         self._listening.setblocking(False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listening, selectors.EVENT_READ)
+        self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
+        self._others: dict[_Other, None] = {}
+        """Servers that are asked now."""
+        self._address: servers.Address | None = None
+        """The address for other servers, from the first request on; None also if there can be none."""
+        self._may_join = joins
 
     def stop(self) -> None:
         """Let `serve` release all snapshots and return."""
         self._stopped = True
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
             own.connect(self._listening.getsockname())
+
+    def leave(self) -> None:
+        """Let other servers no longer find this one; any thread may call it."""
+        if self._address is not None:
+            self._address.hide()
 
     @property
     def kept(self) -> int:
@@ -122,33 +165,40 @@ class SnapshotServer:
         """Answer processes until another thread calls `stop`."""
         try:
             while not self._stopped:
-                for ready, _ in self._selector.select(_TICK_S if self._clients else None):
-                    if ready.data is None:
-                        self._accept()
-                    elif ready.data in self._clients:
+                pause = _OTHERS_TICK_S if self._others else _TICK_S if self._clients else None
+                for ready, _ in self._selector.select(pause):
+                    if isinstance(ready.data, _Client):
                         self._read(ready.data)
+                    elif isinstance(ready.data, _Other):
+                        self._read_other(ready.data)
+                    else:
+                        self._accept(ready.data)
                 self._tick()
         finally:
             self._listening.close()
+            if self._address is not None:
+                self._address.close()
+                self._of_user.close()
             self._selector.close()
-            for client in self._clients:
-                client.connection.close()
+            for connection in [*(one.connection for one in self._clients), *(one.connection for one in self._others)]:
+                connection.close()
             for key in [key for key, kept in self._kept.items() if kept.memory >= 0]:
                 self._release(key)
 
     # --- connections ----------------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
+    def _accept(self, listening: socket.socket) -> None:
+        is_of_run = listening is self._listening
         for _ in range(_MAX_ACCEPTS):
             try:
-                connection = self._listening.accept()[0]
+                connection = listening.accept()[0]
             except BlockingIOError:
                 return
             except OSError:  # the system has too many open files: this thread must not spin
                 time.sleep(0.01)
                 return
-            client = _Client(connection, *protocol.peer(connection), time.monotonic() + protocol.ANSWER_S)
-            is_served = os.geteuid() == 0 or client.user in (0, os.geteuid())
+            client = _Client(connection, *protocol.peer(connection), time.monotonic() + protocol.ANSWER_S, is_of_run)
+            is_served = client.user == os.geteuid() or (is_of_run and (os.geteuid() == 0 or client.user == 0))
             if is_served and self._admits(client):
                 connection.setblocking(False)
                 self._selector.register(connection, selectors.EVENT_READ, client)
@@ -159,7 +209,7 @@ class SnapshotServer:
     def _admits(self, new: _Client) -> bool:
         """Return whether a process may have another connection, after closing one that has not sent the key."""
         of_user = [one for one in self._clients if one.user == new.user]
-        of_process = [one for one in of_user if one.pid == new.pid]
+        of_process = [one for one in of_user if one.pid == new.pid and new.pid]  # 0: of another namespace
         for found, most in (of_process, MAX_OF_PROCESS), (of_user, self._most_clients // 2):
             if len(found) >= most:
                 stranger = next((one for one in found if not one.is_known), None)
@@ -169,6 +219,8 @@ class SnapshotServer:
         return len(self._clients) < self._most_clients
 
     def _read(self, client: _Client) -> None:
+        if client not in self._clients:
+            return
         descriptor = -1
         try:
             message, descriptor = protocol.receive(client.connection)
@@ -182,18 +234,32 @@ class SnapshotServer:
                 os.close(descriptor)
 
     def _answer(self, client: _Client, message: bytes, descriptor: int) -> None:
-        if not client.is_known and hmac.compare_digest(message, self._key):
+        kind = message.partition(b" ")[0]
+        if not client.is_known and client.is_of_run and hmac.compare_digest(message, self._key):
             client.is_known, client.deadline = True, time.monotonic() + protocol.PAUSE_S
             self._send(client, self._proof)
-        elif client.is_known and message == protocol.LOG:
+        elif not client.is_known and not client.is_of_run:
+            if not servers.is_same_user(client.connection, message, descriptor):
+                return self._drop(client)
+            client.is_known, client.deadline = True, time.monotonic() + protocol.PAUSE_S
+            servers.introduce(client.connection)
+        elif client.is_known and message == protocol.LOG and client.is_of_run:
             self._send(client, b"%s %d" % (protocol.HAVE, client.pid), self._calls)
             self._drop(client)
-        elif client.is_known and message[:3] in (protocol.GET, protocol.GET_REMOTE) and not client.wants:
-            self._get(client, descriptor, int(message[3:]), is_remote=message[:3] == protocol.GET_REMOTE)
+        elif client.is_known and kind in (protocol.GET, protocol.GET_REMOTE) and not client.wants:
+            self._get(client, descriptor, int(message[3:]), is_remote=kind == protocol.GET_REMOTE)
+        elif client.is_known and kind in (protocol.ASK, protocol.ASK_REMOTE) and not client.wants:
+            _, lead, name = message.decode().split(" ")
+            self._asked(client, descriptor, int(lead), name)
+        elif client.is_known and message == protocol.SHORT and not client.is_of_run:
+            for key in [key for key, kept in self._kept.items() if kept.is_borrowed]:
+                self._release(key)
+            self._drop(client)
         elif client.may_make and message == protocol.MADE:
             self._made(client, descriptor)
         else:
             self._drop(client)
+        return None
 
     def _send(self, client: _Client, message: bytes, descriptor: int = -1) -> bool:
         """Send a message; drop a process that does not read or has ended."""
@@ -222,17 +288,20 @@ class SnapshotServer:
         self._due = now + _TICK_S
         for client in [one for one in self._clients if one.wants is None and now > one.deadline]:
             self._drop(client)
+        for other in [one for one in self._others if now > one.deadline]:
+            self._forget(other)
         for key, kept in list(self._kept.items()):
+            if kept.memory >= 0:
+                continue
+            waiting = self._waiting(key)
+            for client in waiting:
+                self._send(client, protocol.WAIT)
             if kept.maker is None:
                 continue
             if (progress := _progress_of(kept.maker.pid)) != kept.progress:
                 kept.progress, kept.since = progress, now
-            waiting = self._waiting(key)
-            if waiting and now - kept.since > STALLED_S:
+            if any(not one.is_server for one in waiting) and now - kept.since > STALLED_S:
                 self._ask_next(key)
-            for client in waiting:
-                if not client.may_make:
-                    self._send(client, protocol.WAIT)
 
     # --- snapshots ------------------------------------------------------------------------------------------------
 
@@ -240,16 +309,15 @@ class SnapshotServer:
         # The process has just asked the file system: one that does not answer now must not block other processes.
         contents = FileIdentity(*_core.content_identity(file, ask=False))
         key = client.wants = _Key(client.user, contents, lead)
-        if key not in self._kept:
-            if not self._make_room(contents.nbytes):
-                self._send(client, protocol.FULL)
-                return
-            self._kept[key] = _Kept(os.readlink(f"/proc/self/fd/{file}"), is_remote)  # noqa: PTH115 - text
-        kept = self._kept[key] = self._kept.pop(key)  # now the most recently used
+        kept = self._kept.pop(key, None)
+        is_new = kept is None
+        if kept is None:
+            kept = _Kept(os.readlink(f"/proc/self/fd/{file}"), is_remote)  # noqa: PTH115 - text
+        self._kept[key] = kept  # now the most recently used
         if kept.memory >= 0:
             self._send(client, protocol.HAVE, kept.memory)
-        elif kept.maker is None:
-            self._ask_next(key)
+        elif is_new:
+            self._ask_others(key, file)
         else:
             self._send(client, protocol.WAIT)
 
@@ -262,42 +330,181 @@ class SnapshotServer:
         kept = self._kept[key]
         kept.maker = None
         for client in self._waiting(key):
+            if client.is_server:
+                continue
             client.may_make = True
             if self._send(client, protocol.MAKE):
                 kept.maker, kept.progress, kept.since = client, "", time.monotonic()
                 return
+        self._refuse(key, protocol.NONE)
+
+    def _refuse(self, key: _Key, message: bytes) -> None:
+        """Forget a snapshot that is not made, and send a message to all that wait for it."""
         del self._kept[key]
+        for client in self._waiting(key):
+            self._send(client, message)
+            self._drop(client)
 
     def _made(self, client: _Client, memory: int) -> None:
         kept = self._kept.get(client.wants) if client.wants else None
         if kept is None or kept.memory >= 0 or not client.wants:  # another process was faster
             return self._drop(client)
-        if not is_sealed(memory) or os.fstat(memory).st_size != client.wants.contents.nbytes + client.wants.lead:
+        if not _is_snapshot(memory, client.wants):
             return self._drop(client)
+        self._keep(client.wants, memory)
+        return self._drop(client)
+
+    def _keep(self, key: _Key, memory: int) -> None:
+        """Keep a snapshot, and send it to all that wait for it."""
+        kept = self._kept[key]
         # A descriptor of its own, because `_is_used` tells whether the memory is open elsewhere.
         kept.memory = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
         fcntl.fcntl(kept.memory, fcntl.F_SETSIG, signal.SIGURG)
         kept.maker = None
-        self._drop(client)
-        for other in self._waiting(client.wants):
-            self._send(other, protocol.HAVE, kept.memory)
-        return None
+        if kept.asked:
+            os.close(kept.file)
+            for other in list(kept.asked):
+                self._forget(other)
+        for client in self._waiting(key):
+            self._send(client, protocol.HAVE, kept.memory)
 
     def _make_room(self, nbytes: int) -> bool:
         """Release changed snapshots, and unused ones until a new one fits; return False if there are too many."""
         for key in [key for key, kept in self._kept.items() if kept.memory >= 0 and _has_changed(kept, key.contents)]:
             self._release(key)
         wanted, fits = {one.wants for one in self._clients}, fits_in_memory(nbytes)
+        if not fits:
+            self._let_others_release()
         for key, kept in list(self._kept.items()):
-            if len(self._kept) < MAX_KEPT and fits:
+            if len(self._kept) <= MAX_KEPT and fits:
                 break
-            if kept.memory >= 0 and key not in wanted and not _is_used(kept.memory):
+            if kept.memory >= 0 and key not in wanted and (kept.is_borrowed or not _is_used(kept.memory)):
                 self._release(key)
                 fits = fits_in_memory(nbytes)
-        return len(self._kept) < self._most_kept
+        return len(self._kept) <= self._most_kept
 
     def _release(self, key: _Key) -> None:
         os.close(self._kept.pop(key).memory)
+
+    # --- other servers --------------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        """Let other servers find this one, at the first request for a snapshot."""
+        if not self._may_join:
+            return
+        self._may_join = False
+        with suppress(OSError):  # without a store, or where it has no sockets, this server is alone
+            self._address = servers.Address()
+            self._of_user = socket.socket(fileno=self._address.listening)
+            self._of_user.setblocking(False)
+            self._selector.register(self._of_user, selectors.EVENT_READ, self._of_user)
+
+    def _connections(self) -> Iterator[tuple[str, socket.socket]]:
+        """Yield connections to the other servers of this user by their names, each with an introduction sent."""
+        if self._address is None:
+            return
+        with suppress(OSError):
+            for name, connection in self._address.others():
+                try:
+                    servers.introduce(connection)
+                except OSError:
+                    connection.close()
+                else:
+                    yield name, socket.socket(fileno=connection.detach())
+
+    def _ask_others(self, key: _Key, file: int) -> None:
+        """Ask the other servers of this user for a snapshot; without any, let a process make it."""
+        self._join()
+        kept, until = self._kept[key], time.monotonic() + protocol.OTHER_ANSWER_S
+        if key.user == os.geteuid():
+            for _, connection in self._connections():
+                other = _Other(connection, key, until)
+                connection.setblocking(False)
+                self._selector.register(connection, selectors.EVENT_READ, other)
+                self._others[other] = None
+                kept.asked.add(other)
+        if kept.asked:
+            kept.file = os.dup(file)
+        else:
+            self._let_make(key)
+
+    def _let_make(self, key: _Key) -> None:
+        """Let a process make a snapshot that no other server has, if there is room for it."""
+        if self._make_room(key.contents.nbytes):
+            self._ask_next(key)
+        else:
+            self._refuse(key, protocol.FULL)
+
+    def _read_other(self, other: _Other) -> None:
+        if other not in self._others:
+            return
+        descriptor = -1
+        try:
+            message, descriptor = protocol.receive(other.connection)
+            if not other.is_known:
+                if not servers.is_same_user(other.connection, message, descriptor):
+                    raise PermissionError
+                other.is_known, kept = True, self._kept[other.key]
+                kind = protocol.ASK_REMOTE if kept.is_remote else protocol.ASK
+                name = self._address.name if self._address else ""
+                protocol.send(other.connection, b"%s %d %s" % (kind, other.key.lead, name.encode()), kept.file)
+            elif message == protocol.WAIT:
+                other.deadline = time.monotonic() + _OTHERS_SILENCE_S
+            elif message == protocol.HAVE and _is_snapshot(descriptor, other.key):
+                self._kept[other.key].is_borrowed = True
+                self._keep(other.key, descriptor)
+            else:
+                self._forget(other)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._forget(other)
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _forget(self, other: _Other) -> None:
+        """Close the connection to another server; if it was the last to be asked, let a process make the snapshot."""
+        del self._others[other]
+        self._selector.unregister(other.connection)
+        other.connection.close()
+        kept = self._kept.get(other.key)
+        if kept is not None and other in kept.asked:
+            kept.asked.remove(other)
+            if not kept.asked and kept.memory < 0:
+                os.close(kept.file)
+                self._let_make(other.key)
+
+    def _asked(self, client: _Client, file: int, lead: int, name: str) -> None:
+        """Answer another server: with the snapshot, or that it should wait, or that there is none."""
+        key = _Key(client.user, FileIdentity(*_core.content_identity(file, ask=False)), lead)
+        kept = self._kept.get(key)
+        if kept is not None and kept.memory >= 0:
+            self._send(client, protocol.HAVE, kept.memory)
+            self._drop(client)
+        elif kept is not None and (kept.maker is not None or (self._address and self._address.name < name)):
+            client.wants, client.is_server = key, True
+            self._send(client, protocol.WAIT)
+        else:
+            self._send(client, protocol.NONE)
+            self._drop(client)
+
+    def _let_others_release(self) -> None:
+        """Ask the other servers to close what this server made, so that a lease shows which of it is in use."""
+        for _, connection in self._connections():
+            with suppress(OSError):
+                protocol.send(connection, protocol.SHORT)
+            connection.close()
+
+
+def _is_snapshot(memory: int, key: _Key) -> bool:
+    """Return whether a descriptor is sealed memory of the right user and size."""
+    return (
+        memory >= 0
+        and is_sealed(memory)
+        and os.fstat(memory).st_size == key.contents.nbytes + key.lead
+        and _core.owner_of(memory) in (key.user, 0)
+    )
 
 
 def _progress_of(pid: int) -> str:

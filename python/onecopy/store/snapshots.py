@@ -33,12 +33,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy import _core, store
-from onecopy.base.run_constants import KEEPER
+from onecopy.base.run_constants import KEEPER, RUN
 from onecopy.errors import Error, FileChanged
 from onecopy.files.direct_mapping import is_sealed, may_map_directly
 from onecopy.files.identity import FileIdentity, identify_open
 from onecopy.files.mapping import Closeable
-from onecopy.store import protocol, views
+from onecopy.store import protocol, servers, views
 
 if TYPE_CHECKING:
     import _socket
@@ -206,13 +206,17 @@ def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
 
 
 def _take_from_server(source: _Source, identity: FileIdentity) -> Snapshot | None:
-    """Return the snapshot of the server of the run, or make it; None without a server, or with too little memory."""
-    if not (server := os.environ.get(KEEPER)):
-        return None
+    """Return the snapshot of the server of the run, or make it; None without a server, or with too little memory.
+
+    Outside of a run, any server of this user that answers will do.
+    """
+    server = os.environ.get(KEEPER)
     try:
-        connection = protocol.connected(server)
+        connection = protocol.connected(server) if server else None if RUN in os.environ else servers.connected()
     except (OSError, ValueError) as error:
         raise NoSnapshot(f"cannot connect to onecopy run: {getattr(error, 'strerror', error)}") from None
+    if connection is None:
+        return None
     with closing(connection):
         reply, snapshot = _request(connection, source)
         if snapshot >= 0:

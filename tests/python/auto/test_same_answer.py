@@ -406,6 +406,6 @@ def test_a_file_that_cannot_be_written_is_mapped_itself(tmp_path):
         except Exception as error:
             print(type(error).__name__, error)
     """
-    outcome = same_answer(code, tmp_path, options=("--map-writable",))
+    outcome = same_answer(code, tmp_path, options=("--map", str(tmp_path)))
     assert outcome.shared == {"x.npy": np.arange(1 << 18).nbytes}
     assert not outcome.reasons

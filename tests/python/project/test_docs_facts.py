@@ -10,7 +10,7 @@ from tests.support.places import ROOT
 
 from onecopy.cli.command_line import onecopy
 
-INTERNAL = {"ONECOPY_MAP_WRITABLE", "ONECOPY_RUN", "ONECOPY_SNAPSHOTS"}
+INTERNAL = {"ONECOPY_RUN", "ONECOPY_SNAPSHOTS"}
 """Variables that `onecopy run` sets for the processes that it starts."""
 
 DIFFERS = {"CHANGELOG.md", *(path for path in map(name_of, PAGES) if path.startswith("packages/bench/results/"))}

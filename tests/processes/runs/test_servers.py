@@ -1,0 +1,298 @@
+"""Runs of one user that were started separately hold one copy; nobody else gets it, or can give them wrong bytes."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onecopy as oc
+from onecopy.store import protocol, servers
+from onecopy.store.snapshots import take
+
+pytestmark = pytest.mark.processes
+NBYTES = 8 << 20
+PROGRAM = """
+import os, sys, numpy as np
+array = np.load(sys.argv[1])
+address = array.__array_interface__["data"][0]
+for line in open("/proc/self/maps"):
+    begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+    if begin <= address < end:
+        print(array.sum(), line.split()[4], line.split()[5], flush=True)
+sys.stdin.readline()
+"""
+
+
+class Run:
+    """One `onecopy run` of a program that loads a file, prints its sum and the inode of its memory, and waits."""
+
+    def __init__(self, path: Path, *options: str, before: tuple[str, ...] = (), **environment: str) -> None:
+        command = [*before, sys.executable, "-m", "onecopy", "run", *options, "--", sys.executable, "-c", PROGRAM, path]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | environment,
+        )  # fmt: skip
+
+    def loaded(self) -> tuple[float, int, str]:
+        """Return the sum, the inode and the kind of the memory."""
+        assert self.process.stdout is not None
+        total, inode, path = self.process.stdout.readline().split()
+        return float(total), int(inode), path
+
+    def end(self) -> str:
+        """Let the program end; return the report."""
+        return self.process.communicate("\n", timeout=100)[1]
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).random(NBYTES // 8))
+    return path
+
+
+@pytest.fixture
+def run(file: Path) -> Iterator[Callable[..., Run]]:
+    """Give a function that starts a run; all end with the test, whatever became of their servers."""
+    with contextlib.ExitStack() as runs:
+
+        def start(*options: str, **more: Any) -> Run:
+            made = Run(file, *options, **more)
+            runs.callback(made.process.communicate)  # closes stdin, at which the program ends
+            runs.callback(made.process.kill)
+            return made
+
+        yield start
+
+
+def sockets() -> list[str]:
+    folder = oc.Store().folder / servers.FOLDER
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_runs_that_start_together_hold_one_copy(run, file):
+    runs = [run() for _ in range(4)]
+    loaded = {one.loaded() for one in runs}
+    ((total, _, place),) = loaded
+    assert total == np.load(file).sum()
+    assert place.startswith("/memfd:onecopy")
+    assert "other runs of this user map the same copy" in runs[0].end()
+
+
+@pytest.mark.slow
+def test_a_copy_outlives_the_server_that_made_it_and_all_sockets_their_servers(run):
+    first, second = run(), None
+    loaded = first.loaded()
+    second = run()
+    assert second.loaded() == loaded
+    first.process.kill()
+    third = run()
+    assert third.loaded() == loaded
+    for one in (second, third):
+        one.process.kill()
+        one.process.wait()
+    assert len(sockets()) == 2  # of `second` and `third`: the kernel does not remove sockets
+    last = run()
+    assert last.loaded()[1] != loaded[1]
+    assert len(sockets()) == 1
+    last.end()
+    assert sockets() == []
+
+
+def test_a_server_that_is_stopped_or_ends_while_it_makes_a_copy_is_not_waited_for(run):
+    stopped = run()
+    total, inode, _ = stopped.loaded()
+    stopped.process.send_signal(signal.SIGSTOP)
+    try:
+        second = run()
+        again, other, place = second.loaded()
+    finally:
+        stopped.process.send_signal(signal.SIGCONT)
+    assert again == total
+    assert (other != inode, place.startswith("/memfd:onecopy")) == (True, True)
+
+
+def test_changed_contents_are_another_copy(run, file):
+    before = run().loaded()
+    np.save(file, np.ones(NBYTES // 8))
+    after = run().loaded()
+    assert (after[0], after[1] != before[1]) == (NBYTES // 8, True)
+
+
+def test_runs_that_keep_their_copies_in_the_store_do_not_use_other_servers(run):
+    run().loaded()
+    assert not run("--keep").loaded()[2].startswith("/memfd:")
+
+
+def test_a_program_without_a_run_uses_a_server_of_its_user(run, file):
+    _, inode, _ = run().loaded()
+    with take(str(file)) as taken, oc.open(file, mode="snapshot") as array:
+        assert (taken.place, os.fstat(taken.descriptor).st_ino) == ("memory", inode)
+        assert array.mode_reason == "a snapshot in the memory of onecopy run"
+
+
+NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--ipc", "--net", "--uts", "--mount-proc")
+
+
+def test_containers_with_a_shared_volume_hold_one_copy(run, tmp_path):
+    if subprocess.run([*NAMESPACES, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no namespaces can be made here")
+    volume = {"ONECOPY_CACHE": str(tmp_path / "volume")}
+    runs = [run(before=NAMESPACES, **volume) for _ in range(3)]
+    assert len({one.loaded() for one in runs}) == 1
+
+
+def test_a_process_of_another_user_namespace_gets_nothing(run, file):
+    run().loaded()
+    with oc.open(file, mode="snapshot") as array:
+        assert array.mode_reason == "a snapshot in the memory of onecopy run"
+    code = "import onecopy as oc, sys; print(oc.open(sys.argv[1], mode='snapshot').mode_reason)"
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", code, file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout.strip() == "a snapshot in the store", done.stderr
+
+
+def test_a_process_of_another_user_gets_nothing(run, nobody, in_child):
+    run().loaded()
+    folder = oc.Store().folder / servers.FOLDER
+    (name,) = sockets()
+
+    def connect() -> str:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+            stranger.connect(f"{folder}/{name}")
+            return str(stranger.recv(100))
+
+    with pytest.raises(PermissionError):
+        in_child(connect, uid=nobody)
+    for parent in (folder, *folder.parents):  # as if an administrator had opened all folders
+        if parent == Path("/"):
+            break
+        parent.chmod(parent.stat().st_mode | 0o005)
+    (folder / name).chmod(0o777)
+    assert in_child(connect, uid=nobody) == "b''"
+
+
+@contextlib.contextmanager
+def false_server(answer: Callable[[socket.socket, int], None]) -> Iterator[list[bytes]]:
+    """Serve as a process of the same user, with a function that answers a question about a file."""
+    address, asked = servers.Address(), list[bytes]()
+    listening = socket.socket(fileno=address.listening)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection = listening.accept()[0]
+                with connection, contextlib.suppress(OSError):
+                    os.close(protocol.receive(connection)[1])
+                    servers.introduce(connection)
+                    message, file = protocol.receive(connection)
+                    asked.append(message)
+                    answer(connection, file)
+                    for descriptor in (file, *_memories):
+                        os.close(descriptor)
+                    _memories.clear()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listening.close()
+        address.close()
+
+
+_memories = list[int]()
+
+
+def memory_of(content: bytes, seals: int) -> int:
+    memory = os.memfd_create("onecopy:x", os.MFD_ALLOW_SEALING)
+    os.write(memory, content)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
+    _memories.append(memory)
+    return memory
+
+
+SEALED = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+ANSWERS = {
+    "silence": lambda connection, _: connection.recv(1),
+    "an end": lambda *_: None,
+    "noise": lambda connection, _: connection.send(b"\xff" * 60),
+    "memory that may change": lambda connection, file: protocol.send(
+        connection, protocol.HAVE, memory_of(os.pread(file, 1 << 30, 0), 0)
+    ),
+    "memory of another size": lambda connection, _: protocol.send(connection, protocol.HAVE, memory_of(b"x", SEALED)),
+    "a file": lambda connection, file: protocol.send(connection, protocol.HAVE, file),
+    "no memory": lambda connection, _: protocol.send(connection, protocol.HAVE),
+    "waits, then silence": lambda connection, _: (protocol.send(connection, protocol.WAIT), connection.recv(1)),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_server_that_answers_wrongly_changes_nothing(run, file, answer):
+    with false_server(ANSWERS[answer]) as asked:
+        total, _, place = run().loaded()
+    assert total == np.load(file).sum()
+    assert place.startswith("/memfd:onecopy")
+    assert [message.split()[0] for message in asked] == [protocol.ASK]
+
+
+def test_a_server_survives_what_any_process_of_its_user_sends(run, file):
+    loaded = run().loaded()
+    (name,) = sockets()
+    path = f"{oc.Store().folder}/{servers.FOLDER}/{name}"
+    for messages in (
+        [],
+        [b"x"],
+        [protocol.USER],
+        [protocol.GET],
+        [protocol.USER, b"ask"],
+        [protocol.USER, b"ask x y"],
+        [protocol.USER, protocol.SHORT],
+    ):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client, contextlib.suppress(OSError):
+            client.connect(path)
+            for message in messages:
+                if message == protocol.USER:
+                    servers.introduce(client)
+                    os.close(protocol.receive(client)[1])
+                else:
+                    client.send(message)
+            client.settimeout(0.05)
+            client.recv(100)
+    flood = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(200)]
+    for client in flood:
+        client.setblocking(False)
+        client.connect(path)
+    assert run().loaded() == loaded
+    for client in flood:
+        client.close()
+
+
+@pytest.mark.parametrize("how", ["--map", "ONECOPY_MAP"])
+def test_files_of_folders_that_nobody_changes_are_mapped_themselves(run, file, tmp_path, how):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    mapped = run("--map", str(link)) if how == "--map" else run(ONECOPY_MAP=f"/none:{link}")
+    _, inode, place = mapped.loaded()
+    assert (inode, place) == (file.stat().st_ino, str(file))
+    assert "x.npy, 8.39 MB, by 1 process: numpy.load; the file itself" in mapped.end()
+    assert run(ONECOPY_MAP=str(tmp_path)[:-1]).loaded()[2].startswith("/memfd:")
