@@ -56,8 +56,8 @@ def test_wrong_bytes_of_a_node_are_refused_where_the_origin_reports_a_hash(objec
 def test_wrong_bytes_that_an_earlier_call_has_left_are_refused_too(objects, store, monkeypatch, caplog):
     url = objects.put("x", CONTENT)
     objects.headers["x"] = digests(CONTENT)["RFC 9530"]
-    monkeypatch.setattr(fetching, "partners_of", lambda *_: Wrong())
     with monkeypatch.context() as failing:
+        failing.setattr(fetching, "partners_of", lambda *_: Wrong())
         failing.setattr(fetching, "transfer", failed)
         with pytest.raises(ConnectionError):
             fetch(url, store=store, nodes="ray")

@@ -62,6 +62,16 @@ def test_processes_that_come_and_go_do_not_fill_memory(monkeypatch):
     assert series.peak.anonymous.bytes == series.peak.high_water == 500
 
 
+def test_the_high_water_mark_of_a_process_that_is_forgotten_stays(monkeypatch):
+    monkeypatch.setattr(module, "MAX_PROCESSES", 3)
+    series = Series()
+    for at in range(20):
+        high = 900 if at == 2 else 5  # it held little whenever it was sampled
+        series.add(Sample(float(at), row(5), (process(at + 1, row(5), high),), ()))
+    assert 3 not in {one.pid for one in series.processes}
+    assert series.peak.high_water == 900
+
+
 def test_points_of_many_processes_are_bounded_together():
     series = Series(max_points=20)
     for at in range(100):

@@ -220,6 +220,35 @@ def test_what_no_process_maps_is_released_when_there_is_much(keeper, tmp_path, m
     assert array.tolist() == [0, 1, 2, 3, 4]
 
 
+def test_what_was_used_last_is_released_last(keeper, tmp_path, monkeypatch):
+    monkeypatch.setattr(keeping, "MAX_KEPT", 3)
+
+    def inode_of(name: str) -> int:
+        path = tmp_path / name
+        if not path.exists():
+            path.write_bytes(os.urandom(MIB))
+        with take(str(path)) as taken:
+            return os.fstat(taken.descriptor).st_ino
+
+    first, second, third = (inode_of(name) for name in "abc")
+    assert inode_of("a") == first
+    inode_of("d")  # releases one
+    assert (inode_of("a"), inode_of("c")) == (first, third)
+    assert inode_of("b") != second
+
+
+def test_a_peer_is_known_by_its_user_and_not_by_its_group(in_child):
+    def peer() -> tuple[int, int]:
+        os.setresgid(12345, 12345, 12345)
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with one, other:
+            return protocol.peer(one)
+
+    if os.geteuid() != 0:
+        pytest.skip("only root can change its group")
+    assert in_child(peer)[1] == 0
+
+
 def test_what_was_sent_to_a_process_that_has_not_opened_it_yet_is_kept(keeper, file, tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "MAX_KEPT", 0)
     (tmp_path / "other").write_bytes(bytes(2 * MIB))

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import subprocess
 import sys
 import warnings
@@ -14,7 +15,7 @@ from tests.support.places import DATA, needs
 from tests.support.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
 
 import onecopy as oc
-from onecopy.frameworks.onnxruntime import _prepacking, _sessions
+from onecopy.frameworks.onnxruntime import _options, _prepacking, _sessions
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -300,6 +301,32 @@ def test_a_user_who_switched_prepacking_off_gets_no_prepacked_weights(tmp_path, 
     )
     assert session.onecopy.mode == "read"
     assert "disable prepacking" in session.onecopy.reason
+
+
+OTHER_ENTRIES = (
+    r"session\.(inter_op|intra_op|log_|moe|external_data_loader|resource_|optimized_model_|node_partition|execution_mode"
+    r"|(collect|record|save|load|debug|use|allow|compile|fail)_|enable_(moe|cpu_mem|mem_pattern|profiling)"
+    r"|disable_(cpu_ep|model_compile)|graph_optimization_level|layer_assignment|name_based|max_shape|prepack\."
+    r"|strict_workspace|save_)|ep\.(context|cuda|enable)|memory\."
+)
+"""Entries of threads, logs, other devices and files, and the entries that the modes set themselves."""
+
+
+def test_each_entry_of_the_installed_onnx_runtime_decides_the_prepacked_form_or_is_known_not_to():
+    (library,) = Path(onnxruntime.__file__).parent.glob("capi/onnxruntime_pybind11_state*.so")
+    names = re.findall(rb"(?<![\w.])(?:session|optimization|mlas|memory|ep)\.[a-z0-9_.]+(?=\0)", library.read_bytes())
+    entries = {name.decode() for name in names}
+    known = {*_options.DECIDING, *_options.OTHER_THAN_RESULTS}
+    assert len(entries & known) >= 20
+    assert {name for name in entries - known if not re.match(OTHER_ENTRIES, name)} == set()
+
+
+@pytest.mark.parametrize("entry", _options.DECIDING)
+def test_each_entry_that_decides_is_part_of_what_identifies_prepacked_weights(entry):
+    options = onnxruntime.SessionOptions()
+    before = _options.deciding(options)
+    options.add_session_config_entry(entry, "1")
+    assert _options.deciding(options) == before | {entry: "1"}
 
 
 def test_weights_of_other_providers_are_not_prepacked(tmp_path, store):

@@ -220,6 +220,15 @@ def test_a_name_in_a_pickle_identifies_the_object_that_has_it_alone():
     assert len(keys | {name_of(np.add), name_of(np.subtract)}) == 4
 
 
+def test_a_file_that_moves_inside_a_folder_of_code_changes_its_identity(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "module.py").write_text("x = 1")
+    before = packages.contents_of(str(tmp_path))
+    (tmp_path / "a" / "module.py").rename(tmp_path / "b" / "module.py")
+    assert packages.contents_of(str(tmp_path)) != before
+
+
 def test_a_module_that_is_installed_as_compiled_python_alone_is_identified_by_its_contents(tmp_path):
     path = tmp_path / "module.pyc"
     path.write_bytes(b"one")

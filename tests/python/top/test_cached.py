@@ -103,6 +103,15 @@ def test_a_version_makes_another_result(source, store):
     assert len(store.ls()) == 2
 
 
+def test_a_version_of_a_function_makes_another_result_of_those_that_call_it(store):
+    def caller(version: str) -> list[int]:
+        inner = oc.cached(version=version, store=store)(lambda: [0])
+        return list(oc.cached(store=store)(lambda: list(inner()))())
+
+    assert [caller("1"), caller("1"), caller("2")] == [[0]] * 3
+    assert len(store.ls()) == 4
+
+
 def test_inputs_may_depend_on_arguments(tmp_path, store, calls):
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
