@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from onecopy.store.snapshot_server import SnapshotServer
+    from onecopy.run.snapshot_server import SnapshotServer
 
 
 @pytest.fixture
 def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator["SnapshotServer"]:
     """Give a keeper that answers this process; it is stopped at the end."""
     from onecopy.base.run_constants import KEEPER
+    from onecopy.run.snapshot_server import SnapshotServer
     from onecopy.store import protocol
-    from onecopy.store.snapshot_server import SnapshotServer
 
     listening, server = protocol.listen()
     calls = os.memfd_create("onecopy-run")

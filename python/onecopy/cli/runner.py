@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from onecopy.run.report import RunReport, Sampler
-    from onecopy.store.snapshot_server import SnapshotServer
+    from onecopy.run.snapshot_server import SnapshotServer
 else:
     import _signal as signal
 
@@ -117,7 +117,7 @@ class _Processes:
             select.select([listening], [], [], SAMPLING_SECONDS)
             import resource
 
-            from onecopy.store.snapshot_server import SnapshotServer
+            from onecopy.run.snapshot_server import SnapshotServer
 
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of this process: the command has started

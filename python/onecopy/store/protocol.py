@@ -1,4 +1,4 @@
-"""The protocol of snapshot servers (`onecopy.store.snapshot_server`): with the processes that use them, and each other.
+"""The protocol of snapshot servers (`onecopy.run.snapshot_server`): with the processes that use them, and each other.
 
 A connection carries one request. Processes of a run connect to the abstract socket of its server, send the key of the
 run, and get the server's proof, so that neither gives a descriptor to a stranger, whatever user ids a namespace shows.

@@ -6,7 +6,7 @@ truncated file gets a signal. Calls that must behave as if they had read the fil
 
 * The file itself, if nobody can change it: its file system is read-only, it has the flag immutable or verity, or
   `onecopy hold` has it in sealed memory.
-* A sealed memory file of the server of the run (`onecopy.store.snapshot_server`), which all its processes map.
+* A sealed memory file of the server of the run (`onecopy.run.snapshot_server`), which all its processes map.
 * An artefact of the default store, on disk: without such a server, or if the file is larger than half of the available
   memory. File systems with reflinks share its blocks with the file.
 

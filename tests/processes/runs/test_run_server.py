@@ -19,8 +19,8 @@ from tests.support.fuse_models import skip_without_fuse
 from tests.support.waiting import until
 
 from onecopy.base.run_constants import KEEPER
-from onecopy.run import call_log
-from onecopy.store import protocol, snapshot_server as keeping
+from onecopy.run import call_log, snapshot_server as keeping
+from onecopy.store import protocol
 from onecopy.store.protocol import GET, GET_REMOTE, MAKE, WAIT
 from onecopy.store.snapshots import NoSnapshot, take
 

@@ -19,7 +19,8 @@ from tests.support.waiting import until
 from onecopy import _core
 from onecopy.base.run_constants import KEEPER
 from onecopy.memory import proc
-from onecopy.store import protocol, snapshot_server as keeping, snapshots
+from onecopy.run import snapshot_server as keeping
+from onecopy.store import protocol, snapshots
 from onecopy.store.protocol import GET, HAVE, MADE, MAKE, WAIT
 from onecopy.store.snapshots import MEMORY_NAME, NoSnapshot, take
 
