@@ -49,6 +49,8 @@ class Group:
     """Additional bytes that copies in each sampled process would take; negative if sharing takes more."""
     place: str = ""
     """Where the shared bytes are: "file" (the file itself), "memory" or "store" (a snapshot); empty if unknown."""
+    charged: str = ""
+    """The control group that pays for a snapshot in memory; empty if unknown."""
 
     @classmethod
     def of(cls, calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
@@ -77,6 +79,7 @@ class Group:
         )
         text = ": ".join(part for part in (first, self.function, escape(self.reason)) if part)
         text += f"; {_PLACES[self.place]}" if self.place else ""
+        text += f", charged to {escape(self.charged)}" if self.charged else ""
         return f"{text}; {size(self.private)} of it were written to, and are private" if self.private else text
 
 
@@ -94,6 +97,8 @@ class RunReport:
     """Paths of shared copies in the store, where they stay after the run."""
     in_memory: bool = False
     """Whether there are shared copies in memory."""
+    alone: str = ""
+    """Why other runs of this user do not share them; empty if they do."""
 
     @classmethod
     def of(
@@ -116,6 +121,17 @@ class RunReport:
         others.sort(key=lambda one: (-one.bytes * len(one.pids), one.path))
         return cls(tuple(groups), tuple(others), read)
 
+    def with_places(self, mapped: Mapping[str, str], charged: Mapping[str, str]) -> RunReport:
+        """Return the report with the place of each shared file.
+
+        `mapped` has the paths of files by those of their mappings in /proc/PID/maps; `charged` the group of each file.
+        """
+        places = {path: _place_of(name, path) for name, path in mapped.items()}
+        shared = tuple(
+            replace(one, place=places.get(one.path, ""), charged=charged.get(one.path, "")) for one in self.shared
+        )
+        return replace(self, shared=shared)
+
     @property
     def saved(self) -> int:
         """Additional bytes that copies in each process would have taken at the last sample."""
@@ -136,7 +152,9 @@ class RunReport:
         lines += _listed("not shared:", self.copied)
         lines += _listed("read by the processes themselves:", self.read)
         lines += _listed("kept in the store, also after this run:", [escape(path) for path in self.stored])
-        if self.in_memory and not self.stored and len(pids) == 1:
+        if self.in_memory and self.alone:
+            lines += [f"not shared with other runs of this user: {escape(self.alone)}"]
+        elif self.in_memory and len(pids) == 1:
             lines += [_ONE_PROCESS]
         return "\n".join(lines)
 
@@ -161,12 +179,14 @@ def causes_of_run(pid: int) -> list[Cause]:
         if run is None:
             return []
         try:
-            reported = parse_calls(read_run(run))
+            data = read_run(run)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", "") or "its address is invalid"
             text = f"it was started by `onecopy run`, whose log of calls cannot be read: {reason}"
             return [memory.Cause("run", text, 0)]
-        found = RunReport.of(_calls_of(pid, reported))
+        charged = {str(one.get("path")): str(one["charged"]) for one in parse_lines(data) if "charged" in one}
+        mapped = {str(one["mapped"]): str(one.get("path")) for one in parse_lines(data) if "mapped" in one}
+        found = RunReport.of(_calls_of(pid, parse_calls(data))).with_places(mapped, charged)
     except (ProcessLookupError, PermissionError):
         return []
     causes = [memory.Cause("run", f"shared by `onecopy run`: {one}", one.bytes) for one in found.shared]
@@ -225,6 +245,10 @@ class Sampler:
         self._root = root
         self.paths: dict[str, str] = {}
         """Paths of mappings in /proc/PID/maps, and the paths of the files whose contents they have."""
+        self._alone = ""
+        """Why other runs do not share the snapshots of this one; empty if they do."""
+        self._charged: dict[str, str] = {}
+        """Control groups that pay for snapshots in memory, by the path of the file."""
         self.private: dict[int, dict[str, int]] = {}
         """Maximum private bytes by path, for each process that shares something."""
         self._reading: dict[tuple[int, int], tuple[str, int, set[int]]] = {}
@@ -256,9 +280,8 @@ class Sampler:
         report = RunReport.of(calls, self.private, tuple(sorted(read, key=lambda file: (-file.bytes, file.path))))
         copies = [mapped for mapped, path in self.paths.items() if mapped != path]
         stored = tuple(sorted(mapped for mapped in copies if not mapped.startswith("/memfd:")))
-        places = {path: _place_of(mapped, path) for mapped, path in self.paths.items()}
-        shared = tuple(replace(one, place=places.get(one.path, "")) for one in report.shared)
-        return replace(report, shared=shared, stored=stored, in_memory=len(stored) < len(copies))
+        report = report.with_places(self.paths, self._charged)
+        return replace(report, stored=stored, in_memory=len(stored) < len(copies), alone=self._alone)
 
     def _read_calls(self) -> None:
         data = os.pread(self._run_file, max(MAX_LOG_BYTES - self._read, 0), self._read)
@@ -266,7 +289,11 @@ class Sampler:
         self._read += end
         for fields in parse_lines(data[:end]):
             with suppress(Exception):  # a process may write anything
-                if "mapped" in fields:
+                if "alone" in fields:
+                    self._alone = str(fields["alone"])
+                elif "charged" in fields:
+                    self._charged[str(fields["path"])] = str(fields["charged"])
+                elif "mapped" in fields:
                     self.paths[str(fields["mapped"])] = str(fields["path"])
                 elif "private" in fields:  # reported by the process as it ended
                     self._keep(int(fields["pid"]), {str(path): int(n) for path, n in fields["private"].items()})

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import fcntl
 import hmac
+import json
 import os
 import selectors
 import signal
@@ -36,6 +37,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from onecopy import _core
 from onecopy.files.direct_mapping import is_sealed
 from onecopy.files.identity import FileIdentity, file_identity
+from onecopy.memory.cgroup import parse_membership
+from onecopy.memory.proc import process_text
 from onecopy.store import protocol, servers
 from onecopy.store.snapshots import fits_in_memory
 
@@ -53,6 +56,8 @@ _MAX_DESCRIPTORS = 1 << 14
 _TICK_S, _OTHERS_TICK_S = 0.25, 0.05
 _OTHERS_SILENCE_S = 1.0
 """Seconds without a message after which a server that makes a snapshot is not waited for."""
+ANOTHER_RUN = "the group of another run"
+"""What the report says of a snapshot that another server made."""
 _MAX_ACCEPTS = 32
 """Number of connections that are accepted before the others are read again."""
 
@@ -351,6 +356,7 @@ class SnapshotServer:
             return self._drop(client)
         if not _is_snapshot(memory, client.wants):
             return self._drop(client)
+        self._log({"charged": charged_group(client.pid), "path": kept.path})
         self._keep(client.wants, memory)
         return self._drop(client)
 
@@ -367,6 +373,11 @@ class SnapshotServer:
                 self._forget(other)
         for client in self._waiting(key):
             self._send(client, protocol.HAVE, kept.memory)
+
+    def _log(self, fields: dict[str, str]) -> None:
+        """Append a line to the log of calls, for the report."""
+        with suppress(OSError):  # a report must not end the run
+            os.write(self._calls, json.dumps(fields).encode() + b"\n")
 
     def _make_room(self, nbytes: int) -> bool:
         """Release changed snapshots, and unused ones until a new one fits; return False if there are too many."""
@@ -393,11 +404,14 @@ class SnapshotServer:
         if not self._may_join:
             return
         self._may_join = False
-        with suppress(OSError):  # without a store, or where it has no sockets, this server is alone
+        try:
             self._address = servers.Address()
-            self._of_user = socket.socket(fileno=self._address.listening)
-            self._of_user.setblocking(False)
-            self._selector.register(self._of_user, selectors.EVENT_READ, self._of_user)
+        except OSError as error:  # no store, or a file system without sockets
+            self._log({"alone": str(error)})
+            return
+        self._of_user = socket.socket(fileno=self._address.listening)
+        self._of_user.setblocking(False)
+        self._selector.register(self._of_user, selectors.EVENT_READ, self._of_user)
 
     def _connections(self) -> Iterator[tuple[str, socket.socket]]:
         """Yield connections to the other servers of this user by their names, each with an introduction sent."""
@@ -452,6 +466,7 @@ class SnapshotServer:
                 other.deadline = time.monotonic() + _OTHERS_SILENCE_S
             elif message == protocol.HAVE and _is_snapshot(descriptor, other.key):
                 self._kept[other.key].is_borrowed = True
+                self._log({"charged": ANOTHER_RUN, "path": self._kept[other.key].path})
                 self._keep(other.key, descriptor)
             else:
                 self._forget(other)
@@ -505,6 +520,14 @@ def _is_snapshot(memory: int, key: _Key) -> bool:
         and os.fstat(memory).st_size == key.contents.nbytes + key.lead
         and _core.owner_of(memory) in (key.user, 0)
     )
+
+
+def charged_group(pid: int) -> str:
+    """Return the memory control group of a process, which pays for what it copies; "" if it is unknown."""
+    with suppress(OSError, ValueError):
+        groups = parse_membership(process_text(pid, "cgroup"))
+        return groups.get("memory", groups.get("", ""))
+    return ""
 
 
 def _progress_of(pid: int) -> str:

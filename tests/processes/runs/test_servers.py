@@ -287,6 +287,13 @@ def test_a_server_survives_what_any_process_of_its_user_sends(run, file):
         client.close()
 
 
+def test_a_run_that_cannot_find_others_says_why(run, tmp_path):
+    (tmp_path / "cache").mkdir(mode=0o755)
+    alone = run()
+    assert alone.loaded()[2].startswith("/memfd:")
+    assert "not shared with other runs of this user: [Errno 13] use as a store: other users have access" in alone.end()
+
+
 @pytest.mark.parametrize("how", ["--map", "ONECOPY_MAP"])
 def test_files_of_folders_that_nobody_changes_are_mapped_themselves(run, file, tmp_path, how):
     link = tmp_path / "link"
