@@ -229,6 +229,15 @@ def test_an_extra_state_is_not_cast(cast, tmp_path, monkeypatch):
     assert torch.equal(module.got, torch.arange(3.0) / 3)
 
 
+def test_what_was_frozen_before_a_cast_is_frozen_after_it(tmp_path):
+    module = frozen()
+    oc.save(tmp_path / "m.safetensors", module.state_dict())
+    oc.torch.load_into(module, tmp_path / "m.safetensors", dtype=torch.float64)
+    assert {name: (one.dtype, one.requires_grad) for name, one in module.named_parameters()} == {
+        name: (torch.float64, one.requires_grad) for name, one in frozen().named_parameters()
+    }
+
+
 def test_an_error_leaves_parameters_and_buffers_as_they_were(tmp_path):
     path, module = tmp_path / "m.pt", frozen()
     state = module.state_dict()

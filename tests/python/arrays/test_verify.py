@@ -151,3 +151,21 @@ def test_errors_pickle(model: Path) -> None:
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
     assert again.blocks == caught.value.blocks
+
+
+@pytest.mark.parametrize("rows", [slice(-10, None), slice(-10, -1), slice(4086, None)])
+def test_of_selected_rows_only_their_blocks_are_compared(rows, tmp_path):
+    path = tmp_path / "w.oc"
+    oc.save(path, {"w": np.zeros((4096, 1024), np.uint8)})
+    with oc.open(path) as file:
+        offset = file.entry("w").offset
+    for damaged, is_damaged in ((0, False), (4090, True)):
+        with path.open("r+b") as raw:
+            raw.seek(offset + damaged * 1024)
+            raw.write(b"x")
+        with oc.open(path, names=[("w", rows)]) as selected:
+            if is_damaged:
+                with pytest.raises(oc.ChecksumError):
+                    selected.verify()
+            else:
+                assert selected.verify().bytes < 4 << 20

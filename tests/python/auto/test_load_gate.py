@@ -114,3 +114,12 @@ def test_a_process_reports_each_step_of_its_parameters_until_it_has_loaded(monke
     builder.waited = load_gate.MAX_SECONDS
     builder.registered(step)
     assert lines[3:] == [{"built": True}]
+
+
+def test_a_process_announces_the_end_of_a_copy_that_failed(monkeypatch):
+    lines = []
+    monkeypatch.setattr(call_log, "append", lines.append)
+    monkeypatch.setattr(load_gate._of_process(), "private_pages", 1)
+    with pytest.raises(OSError, match="disk"), load_gate.copying():
+        raise OSError("disk")
+    assert lines == [{"copying": True}] * 2

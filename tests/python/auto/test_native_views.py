@@ -1,0 +1,50 @@
+"""Native objects that view a snapshot: functions of their library that only read get the view, others a private copy."""
+
+import importlib.util
+
+import pytest
+
+from onecopy.run import call_log, native_views
+
+LIBRARY = """
+class Index:
+    def search(self):
+        return self.native
+
+    def add(self):
+        return self.native
+"""
+
+
+@pytest.fixture
+def index(tmp_path):
+    path = tmp_path / "library.py"
+    path.write_text(LIBRARY)
+    spec = importlib.util.spec_from_file_location("library", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    native_views.defer(module.Index, "native", {"search"}, module)
+    made = module.Index()
+    made.native = "as loaded"
+    native_views.View("view", lambda: "copy").take_from(made, "native")
+    return made
+
+
+def search(index):
+    return index.native
+
+
+def test_a_function_of_the_library_that_only_reads_gets_the_view(index):
+    assert (index.search(), index.search()) == ("view", "view")
+
+
+@pytest.mark.parametrize("use", [lambda index: index.add(), search], ids=["another function", "the program"])
+def test_any_other_use_reads_a_copy_which_stays(index, use):
+    assert use(index) == "copy"
+    assert index.search() == "copy"
+    assert call_log.calls() == ()
+
+
+def test_other_attributes_are_missing_as_before(index):
+    with pytest.raises(AttributeError, match="'Index' object has no attribute 'other'"):
+        index.other  # noqa: B018
