@@ -1,4 +1,4 @@
-"""Native objects that view a snapshot: functions of their library that only read get the view, others a private copy."""
+"""Native objects that view a snapshot: readers of their library get the view, all others a private copy."""
 
 import importlib.util
 
