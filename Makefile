@@ -229,9 +229,9 @@ stories: .venv/all.stamp programs ## published figures, measured again here in <
 	@mkdir -p $(STORIES) && cmake --preset release -DONECOPY_TESTS=OFF > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	cmake --build --preset release --target bench_structs
 	@$(BIN)/python -m tests.support.fuse_disk || echo "no FUSE server: that place is left out"
-	cd $(STORIES) && $(CURDIR)/$(BIN)/onecopy bench stories --json stories.jsonl -o stories.md -o stories.html -o stories.svg \
+	cd $(STORIES) && $(CURDIR)/$(BIN)/onecopy bench stories --json stories.jsonl -o stories.md -o stories.svg \
 	  $(foreach story,$(STORY),--story $(story)) $(if $(RESUME),--resume)
-	@echo "the page: $(STORIES)/stories.html"
+	@echo "the page: $(STORIES)/stories.md"
 
 .PHONY: docs
 docs: .venv/docs.stamp ## the documentation as a site in build/site; a warning is an error. Installs 2.8 GB, once: it executes notebooks

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 NAMES = "names of "
 HELP = "help of the command line"
 """The help of all commands but `onecopy bench`."""
-RECORDS = ("crossover", "structs", "stories")
+RECORDS = ("structs", "stories")
 """The scenarios of `onecopy bench` whose newest record a page shows."""
 PART = re.compile(rf"<!-- ({NAMES}[\w.]+|{'|'.join((HELP, *RECORDS))}) -->\n.*?<!-- /\1 -->", re.DOTALL)
 

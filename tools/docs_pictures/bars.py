@@ -1,4 +1,4 @@
-"""Bars, read from committed records of the benchmarks and drawn as the benchmarks draw theirs."""
+"""Bars of committed records of the benchmarks, drawn as the benchmarks draw theirs."""
 
 import io
 from collections.abc import Sequence
@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from onecopy_bench import pictures
-from onecopy_bench.files import opening, passes
+from onecopy_bench.files import opening
 from onecopy_bench.pictures import Panel
 from onecopy_bench.record import read
 
 RESULTS = Path(__file__).parents[2] / "packages/bench/results/vm-2core-epyc-linux-6.18"
-RECORD = RESULTS / "2026-11-20-07bf1de-warm.jsonl"
 WORKERS = RESULTS / "2026-11-20-07bf1de-open-4-128k.jsonl"
 LOADERS = {
     "safetensors.numpy": "safetensors.numpy.load_file",
@@ -32,43 +31,6 @@ def svg_of(title: str, panels: Sequence[Panel], record: Path) -> bytes:
     file = io.BytesIO()
     pictures.save(file, draw, format="svg")
     return file.getvalue()
-
-
-def table_of(record: Path, place: str) -> dict[str, dict[str, str]]:
-    """Return {mechanism: {column: cell}} of one table of a record of `onecopy bench warm`."""
-    for table in passes.warm_tables(read(record)[0]):
-        if table.title.startswith(f"{place},"):
-            header = [column.replace("\n", " ") for column in table.header]
-            return {row[0]: dict(zip(header, (cell.split("\n")[0] for cell in row), strict=True)) for row in table.rows}
-    raise ValueError(f"{record}: there is no table of {place!r}")
-
-
-def page_cache() -> bytes:
-    """Draw how long it takes until a cold file is in memory."""
-    values = {}
-    for place, words in (("128K", "128 KiB"), ("disk", "8 MiB")):
-        table = table_of(RECORD, place)
-        for name, label in (("touch", "one thread touches"), ("pread-1", "one thread reads"), ("onecopy.warm", "warm")):
-            values[f"{words} ahead, {label}"] = float(table[name]["all resident ms"])
-    ours = {label for label in values if label.endswith("warm")}
-    panel = Panel("ms until all of 403 MB is in memory", values, lambda label: f"{values[label]:.0f} ms", ours)
-    return svg_of("A cold file is brought into memory", [panel], RECORD)
-
-
-def huge_pages() -> bytes:
-    """Draw how many faults a first pass over a file takes, by the pages that it lies in."""
-    cells = {
-        label: table_of(RECORD, place)[name]
-        for label, place, name in (
-            ("128 KiB at a time, touched", "128K", "touch"),
-            ("8 MiB at a time, touched", "disk", "touch"),
-            ("2 MiB pages asked for, touched", "disk", "huge+touch"),
-            ("warm", "disk", "onecopy.warm"),
-        )
-    }
-    faults = {label: float(row["minor"]) + float(row["major"]) for label, row in cells.items()}
-    words = {label: f"{faults[label]:,.0f} faults, {row['huge %']} % in 2 MiB pages" for label, row in cells.items()}
-    return svg_of("A first pass over 403 MB", [Panel("page faults", faults, words.__getitem__, {"warm"})], RECORD)
 
 
 def four_workers() -> bytes:

@@ -1,26 +1,15 @@
-// One thing in a fresh process: build the files, open one of them and ask it questions, open a million nested values.
-// `onecopy bench structs` drives it, and says on stdin when.
+// One step of `onecopy bench structs` in a fresh process: build the files, or open one of them and ask it questions.
 //
 //     bench_structs build FOLDER [--size BYTES] [--genome FASTA] [--questions N] [--seed N]
-//     bench_structs open --questions FILE --mode MODE [--threads N] [--limit-s S] [--group FOLDER] ROW FILE
-//     bench_structs fresh --questions FILE --mode MODE [--count N] ROW FILE    # N processes, each asks 1,000 questions
-//     bench_structs once --questions FILE --mode MODE ROW FILE                 # one of these
-//     bench_structs nested build|open FILE [--count N]
+//     bench_structs open --questions FILE --mode MODE [--threads N] ROW FILE
 //
-// MODE is one of `open_as` in forms.hpp, "read" or "none"; ROW is what the driver calls it, and means nothing here.
-// `open` and `fresh` read a line, say {"phase": "ready"}, wait for the line "load", measure, say what they found, and
-// hold everything until the line "exit" comes.
-#include <spawn.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-
-#include <array>
+// MODE is one of `open_as` in forms.hpp; ROW is the driver's name for it, and is ignored. `open` reads a line, writes
+// {"phase": "ready"}, waits for the line "go", measures, writes a line of results, and holds everything until the line
+// "exit" comes.
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -28,7 +17,6 @@
 
 #include "forms.hpp"
 #include "genome.hpp"
-#include "nested.hpp"
 #include "queries.hpp"
 #include "report.hpp"
 
@@ -36,13 +24,10 @@ namespace {
 
 using namespace bench;
 
-// NOLINTNEXTLINE(readability-redundant-declaration): POSIX leaves it to the program; glibc alone declares it, too
-extern "C" char** environ;
-
-// --name value pairs, and the words between and behind them.
+// The pairs --name value of a command line, and its other words.
 class Arguments {
  public:
-  Arguments(int argc, char** argv) : program_(argv[0]) {
+  Arguments(int argc, char** argv) {
     const std::vector<std::string> words(argv + 1, argv + argc);
     for (std::size_t i = 0; i < words.size(); ++i) {
       if (words[i].starts_with("--") && i + 1 < words.size()) {
@@ -54,7 +39,6 @@ class Arguments {
     }
   }
 
-  const std::string& program() const { return program_; }
   const std::string& word(std::size_t i) const {
     if (i >= words_.size()) throw std::invalid_argument("a word is missing: see the head of bench_structs.cpp");
     return words_[i];
@@ -68,7 +52,6 @@ class Arguments {
   }
 
  private:
-  std::string program_;
   std::vector<std::string> words_;
   std::map<std::string, std::string> options_;
 };
@@ -80,7 +63,7 @@ void wait_for(const std::string& word) {
   if (!std::getline(std::cin, line) || line != word) throw std::runtime_error("expected the word " + word);
 }
 
-// A genome whose index has that many bytes or a few more: the one that was given or is made up, and mutated copies.
+// Returns a genome whose index has at least the requested size: the given or a made-up one, and mutated copies of it.
 std::vector<example::Contig> genome_of(const Arguments& arguments) {
   const std::uint64_t size = arguments.number("size", 500'000'000);
   const std::uint64_t seed = arguments.number("seed", 1);
@@ -112,9 +95,6 @@ int build(const Arguments& arguments) {
   const auto bytes = onecopy::save(folder / "index.oc", dictionary);
   onecopy::streams::save(listed, folder / "index.stream");
   write_flat(folder / "index.flat", dictionary);
-#if ONECOPY_HAS_CEREAL
-  write_cereal(folder / "index.cereal", dictionary);
-#endif
   const auto questions = Questions::make(dictionary, arguments.number("questions", 1'000'000), 1);
   questions.save(folder / "questions");
   say(Json()
@@ -122,40 +102,8 @@ int build(const Arguments& arguments) {
           .add("bytes", bytes)
           .add("build_ns", build_ns)
           .add("questions", questions.kmers.size())
-          .add("checksum", questions.sum)
-          .add("cereal", std::uint64_t{ONECOPY_HAS_CEREAL}));
+          .add("checksum", questions.sum));
   return 0;
-}
-
-// The least that a copy can cost: one read of the whole file into fresh huge pages.
-class ReadOnce {
- public:
-  explicit ReadOnce(const std::filesystem::path& path) : size_(std::filesystem::file_size(path)) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-    if (!file) throw std::runtime_error("cannot open " + path.string());
-    std::setvbuf(file.get(), nullptr, _IONBF, 0);
-    constexpr std::uint64_t huge = 2 << 20;
-    base_ = ::mmap(nullptr, size_ + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base_ == MAP_FAILED) throw std::runtime_error("no memory for " + path.string());
-    auto* aligned = static_cast<char*>(base_) + (huge - reinterpret_cast<std::uintptr_t>(base_) % huge) % huge;
-#ifdef MADV_HUGEPAGE
-    ::madvise(aligned, size_, MADV_HUGEPAGE);
-#endif
-    if (std::fread(aligned, 1, size_, file.get()) != size_) throw std::runtime_error(path.string() + " is too short");
-  }
-  ReadOnce(const ReadOnce&) = delete;
-  ReadOnce& operator=(const ReadOnce&) = delete;
-  ~ReadOnce() { ::munmap(base_, size_ + (2 << 20)); }
-
- private:
-  std::uint64_t size_;
-  void* base_ = nullptr;
-};
-
-void join(const std::string& group) {
-  if (group.empty()) return;
-  std::ofstream file(std::filesystem::path(group) / "cgroup.procs");
-  if (!(file << 0 << std::flush)) throw std::runtime_error("cannot join the control group " + group);
 }
 
 void check(std::uint64_t found, std::uint64_t expected) {
@@ -163,112 +111,47 @@ void check(std::uint64_t found, std::uint64_t expected) {
     throw std::runtime_error("the answers sum to " + std::to_string(found) + ", not to " + std::to_string(expected));
 }
 
-Json resident(const Memory& before, std::uint64_t open_ns, std::uint64_t resident_ns) {
-  const auto after = Memory::now();
-  return Json()
-      .add("phase", "resident")
-      .add("open_ns", open_ns)
-      .add("resident_ns", resident_ns)
-      .add("minor_faults", after.minor_faults - before.minor_faults)
-      .add("major_faults", after.major_faults - before.major_faults)
-      .add("cpu_ms", (after.cpu_us - before.cpu_us) / 1000);
-}
-
-// Opens, and asks 1, then 1,000, then all questions; and all of them again, now that everything was touched.
-void measure(const Dictionary& dictionary, const Questions& questions, const Arguments& arguments, const Memory& before,
-             Clock::time_point start, std::uint64_t open_ns) {
-  const auto threads = arguments.number("threads", 1);
-  const auto deadline = start + std::chrono::seconds(arguments.number("limit-s", 3600));
-  const std::span<const example::Kmer> all(questions.kmers);
-  const auto some = all.first(std::min(few, all.size()));
-  Json notes;
-  auto answered = answer(*dictionary, all.first(std::min<std::size_t>(1, all.size())), deadline);
-  notes.add("first_ns", nanoseconds_since(start));
-  answered = answer(*dictionary, some, deadline);
-  if (answered.count == some.size()) {
-    notes.add("few_ns", nanoseconds_since(start));
-    check(answered.sum, questions.sum_of_few);
-    answered = answer(*dictionary, all, deadline, threads);
-  }
-  auto message = resident(before, open_ns, nanoseconds_since(start));
-  notes.add("answered", answered.count);
-  if (answered.count == all.size()) {
-    const auto again = Clock::now();
-    check(answer(*dictionary, all, Clock::time_point::max(), threads).sum, answered.sum);
-    notes.add("again_ns", nanoseconds_since(again));
-    message.add("checksum", answered.sum);
-  } else {
-    message.add_null("checksum");
-  }
-  say(message.add("notes", notes.add("max_rss", Memory::now().max_rss)));
-}
-
+// Opens the file, and asks 1, then 1,000, then all questions; then all of them again, when all pages have been touched.
 int open(const Arguments& arguments) {
-  std::string table;
-  std::getline(std::cin, table);
-  const auto questions = Questions::load(arguments.text("questions"), std::numeric_limits<std::size_t>::max());
-  join(arguments.text("group"));
+  std::string arguments_of_the_driver;  // for workers in Python
+  std::getline(std::cin, arguments_of_the_driver);
+  const auto questions = Questions::load(arguments.text("questions"));
+  const auto threads = arguments.number("threads", 1);
+  const std::span<const example::Kmer> all(questions.kmers);
+  const auto one = all.first(std::min<std::size_t>(1, all.size())), some = all.first(std::min(few, all.size()));
   say(Json().add("phase", "ready"));
-  wait_for("load");
-  const std::string mode = arguments.text("mode");
+  wait_for("go");
   const auto before = Memory::now();
   const auto start = Clock::now();
-  if (mode == "none" || mode == "read") {
-    std::optional<ReadOnce> read;
-    if (mode == "read") read.emplace(arguments.word(2));
-    const auto ns = nanoseconds_since(start);
-    say(resident(before, ns, ns).add_null("checksum").add("notes", Json().add("max_rss", Memory::now().max_rss)));
-    wait_for("exit");
-  } else {
-    const auto dictionary = open_as(mode, arguments.word(2));
-    measure(dictionary, questions, arguments, before, start, nanoseconds_since(start));
-    wait_for("exit");
-  }
-  return 0;
-}
-
-int once(const Arguments& arguments) {
-  const auto questions = Questions::load(arguments.text("questions"), few);
   const auto dictionary = open_as(arguments.text("mode"), arguments.word(2));
-  if (dictionary) check(answer(*dictionary, questions.kmers, Clock::time_point::max()).sum, questions.sum_of_few);
-  return 0;
-}
-
-void run_once(const Arguments& arguments) {
-  std::string program = arguments.program();
-  std::array<std::string, 7> options{
-      "once", "--questions", arguments.text("questions"), "--mode", arguments.text("mode"), "row", arguments.word(2)};
-  std::vector<char*> words{program.data()};
-  for (std::string& option : options) words.push_back(option.data());
-  words.push_back(nullptr);
-  pid_t child = 0;
-  int status = 0;
-  if (::posix_spawn(&child, program.c_str(), nullptr, nullptr, words.data(), environ) != 0)
-    throw std::runtime_error("cannot start " + program);
-  if (::waitpid(child, &status, 0) != child || status != 0) throw std::runtime_error("a process failed");
-}
-
-int fresh(const Arguments& arguments) {
-  std::string table;
-  std::getline(std::cin, table);
-  join(arguments.text("group"));
-  say(Json().add("phase", "ready"));
-  wait_for("load");
-  const auto before = Memory::now();
-  const auto start = Clock::now();
-  run_once(arguments);
+  const auto open_ns = nanoseconds_since(start);
+  const auto sum_of_one = answer(*dictionary, one);
   const auto first_ns = nanoseconds_since(start);
-  for (std::uint64_t i = 1; i < arguments.number("count", 100); ++i) run_once(arguments);
-  say(resident(before, first_ns, nanoseconds_since(start)).add_null("checksum"));
+  check(answer(*dictionary, some), questions.sum_of_few);
+  const auto few_ns = nanoseconds_since(start);
+  const auto sum = answer(*dictionary, all, threads);
+  const auto resident_ns = nanoseconds_since(start);
+  const auto after = Memory::now();
+  const auto again = Clock::now();
+  check(answer(*dictionary, all, threads), sum);
+  const auto again_ns = nanoseconds_since(again);
+  say(Json()
+          .add("phase", "resident")
+          .add("open_ns", open_ns)
+          .add("resident_ns", resident_ns)
+          .add("minor_faults", after.minor_faults - before.minor_faults)
+          .add("major_faults", after.major_faults - before.major_faults)
+          .add("cpu_ms", (after.cpu_us - before.cpu_us) / 1000)
+          .add("checksum", sum)
+          .add("notes", Json()
+                            .add("first_ns", first_ns)
+                            .add("first_sum", sum_of_one)  // used, so that the compiler keeps the query
+                            .add("few_ns", few_ns)
+                            .add("answered", all.size())
+                            .add("again_ns", again_ns)
+                            .add("max_rss", Memory::now().max_rss)));
   wait_for("exit");
   return 0;
-}
-
-int nested(const Arguments& arguments) {
-  const auto& what = arguments.word(1);
-  if (what == "build") return build_nested(arguments.word(2), arguments.number("count", 1'000'000));
-  if (what == "open") return open_nested(arguments.word(2));
-  throw std::invalid_argument("nested build or nested open, not nested " + what);
 }
 
 }  // namespace
@@ -279,9 +162,6 @@ int main(int argc, char** argv) {
     const auto& what = arguments.word(0);
     if (what == "build") return build(arguments);
     if (what == "open") return open(arguments);
-    if (what == "fresh") return fresh(arguments);
-    if (what == "once") return once(arguments);
-    if (what == "nested") return nested(arguments);
     throw std::invalid_argument("no command " + what);
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";

@@ -1,4 +1,4 @@
-// The same k-mer dictionary in the files that are compared, and the ways to open each.
+// The files that are compared, each with the same k-mer dictionary, and the ways to open them.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,12 @@
 #include "onecopy/structs/streams.hpp"
 #include "onecopy/structs/structs.hpp"
 
-#if ONECOPY_HAS_CEREAL
-#include <cereal/archives/binary.hpp>
-#include <cereal/types/vector.hpp>
-
-namespace example {
-
-template <class Archive>
-void serialize(Archive& archive, RankDirectory::Block& block) {
-  archive(block.before, block.between);
-}
-
-}  // namespace example
-#endif
-
 namespace bench {
 
 using example::KmerDictionary;
 using Dictionary = std::shared_ptr<const KmerDictionary>;
 
-// What a program that lists its members by hand has to write; onecopy needs none of it.
+// A program that lists its members by hand has to write this; onecopy does not need it.
 template <class Value, class Visit>
 void for_each_leaf(Value& value, Visit&& visit) {
   visit(value.kmers);
@@ -53,7 +39,7 @@ void for_each_leaf(Value& value, Visit&& visit) {
   visit(value.contigs.names.text);
 }
 
-// With a visit(), as existing classes have one, for the packed streams.
+// Has the visit() that packed streams require and existing classes have.
 struct Listed {
   KmerDictionary dictionary;
 
@@ -74,7 +60,7 @@ Dictionary read_stream(Read&& read) {
   return {listed, &listed->dictionary};
 }
 
-// Flat: numbers as they are, and for each vector its length and its elements.
+// Writes numbers as they are, and each vector as its length and its elements.
 inline void write_flat(const std::filesystem::path& path, const KmerDictionary& dictionary) {
   std::ofstream file(path, std::ios::binary);
   const auto put = [&](const void* from, std::size_t bytes) {
@@ -114,76 +100,19 @@ inline Dictionary read_flat(const std::filesystem::path& path) {
   return dictionary;
 }
 
-#if ONECOPY_HAS_CEREAL
-inline void write_cereal(const std::filesystem::path& path, const KmerDictionary& dictionary) {
-  std::ofstream file(path, std::ios::binary);
-  cereal::BinaryOutputArchive archive(file);
-  for_each_leaf(dictionary, [&]<class Leaf>(const Leaf& leaf) {
-    if constexpr (std::is_arithmetic_v<Leaf>)
-      archive(leaf);
-    else
-      archive(std::vector<typename Leaf::value_type>(leaf.begin(), leaf.end()));
-  });
-  if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
-}
-
-inline Dictionary read_cereal(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error("cannot open " + path.string());
-  cereal::BinaryInputArchive archive(file);
-  auto dictionary = std::make_shared<KmerDictionary>();
-  for_each_leaf(*dictionary, [&]<class Leaf>(Leaf& leaf) {
-    if constexpr (std::is_arithmetic_v<Leaf>) {
-      archive(leaf);
-    } else {
-      std::vector<typename Leaf::value_type> items;
-      archive(items);
-      leaf = std::move(items);
-    }
-  });
-  return dictionary;
-}
-#endif
-
 inline Dictionary open_ours(const std::filesystem::path& path, const onecopy::OpenOptions& options) {
   const auto file = std::make_shared<onecopy::StructFile<KmerDictionary>>(onecopy::open<KmerDictionary>(path, options));
   return {file, &**file};
 }
 
-// Reads single pages.
-inline Dictionary open_at_random(const std::filesystem::path& path) {
-  const auto file = std::make_shared<onecopy::StructFile<KmerDictionary>>(onecopy::open<KmerDictionary>(path));
-  if (file->advise_random() != onecopy::Outcome::applied)
-    throw std::runtime_error("the kernel reads ahead all the same");
-  return {file, &**file};
-}
-
-// Warms beside the first questions.
-inline Dictionary open_and_start(const std::filesystem::path& path) {
-  struct Held {
-    onecopy::StructFile<KmerDictionary> file;
-    onecopy::WarmJob job;
-  };
-  auto file = onecopy::open<KmerDictionary>(path);
-  auto job = file.start_warm();
-  const auto held = std::make_shared<Held>(Held{std::move(file), std::move(job)});
-  return {held, &*held->file};
-}
-
-// Every way to open, by name. "none" opens nothing: what a process costs before it does.
+// Opens a file in the mode of that name.
 inline Dictionary open_as(std::string_view mode, const std::filesystem::path& path) {
-  if (mode == "none") return {};
   if (mode == "map") return open_ours(path, {});
   if (mode == "warm") return open_ours(path, {.warm = true});
-  if (mode == "random") return open_at_random(path);
-  if (mode == "start") return open_and_start(path);
   if (mode == "copy") return open_ours(path, {.mode = onecopy::Mode::copy});
   if (mode == "s.mmap") return read_stream([&](Listed& listed) { onecopy::streams::mmap(listed, path); });
   if (mode == "s.load") return read_stream([&](Listed& listed) { onecopy::streams::load(listed, path); });
   if (mode == "fread") return read_flat(path);
-#if ONECOPY_HAS_CEREAL
-  if (mode == "cereal") return read_cereal(path);
-#endif
   throw std::invalid_argument("no way to open: " + std::string(mode));
 }
 

@@ -1,4 +1,4 @@
-// What this process reports: a line of JSON, and what it has used so far, as the kernel counts it.
+// The reports of this process: lines of JSON, and its memory, faults and CPU time as the kernel counts them.
 #pragma once
 
 #include <sys/resource.h>
@@ -17,7 +17,6 @@ class Json {
   Json& add(std::string_view name, std::uint64_t number) { return put(name, std::to_string(number)); }
   Json& add(std::string_view name, std::string_view text) { return put(name, "\"" + std::string(text) + "\""); }
   Json& add(std::string_view name, const Json& inner) { return put(name, inner.text()); }
-  Json& add_null(std::string_view name) { return put(name, "null"); }
 
   std::string text() const { return "{" + fields_ + "}"; }
 

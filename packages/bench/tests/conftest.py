@@ -18,14 +18,14 @@ from onecopy_bench.record import Sample
 READY = """
 import json, os, signal, sys, time
 name, path, parent = sys.argv[1:]
-table = json.loads(sys.stdin.readline())
+arguments = sys.stdin.readline()
 def say(**message):
     print(json.dumps(message), flush=True)
 def resident(**more):
     say(phase="resident", open_ns=1_000_000, resident_ns=2_000_000, **more)
 def go():
     say(phase="ready")
-    assert sys.stdin.readline() == "load\\n"
+    assert sys.stdin.readline() == "go\\n"
 """
 
 

@@ -2,7 +2,6 @@
 
 import json
 import zlib
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,10 +14,8 @@ from onecopy_bench.files.layout import (
     combine,
     parse_safetensors,
     read_layout,
-    shuffled,
     touch_array,
 )
-from onecopy_bench.files.passes import LEAST, MOST, PAGE, choose, cut
 from onecopy_bench.system import STRIDE
 
 
@@ -68,36 +65,3 @@ def test_offsets_that_lead_out_of_the_file_are_no_layout(offsets):
 def test_no_bytes_make_the_reader_fail(header, size):
     layout = parse_safetensors(header, size)
     assert layout is None or all(p.offset + p.nbytes <= size for p in layout.pieces)
-
-
-def test_a_shuffled_layout_has_the_same_pieces_in_an_order_of_its_seed(model):
-    layout = read_layout(model)
-    first, again, other = (shuffled(layout, seed) for seed in (1, 1, 2))
-    assert first == again != other
-    assert sorted(first.pieces, key=lambda p: (p.offset, p.name)) == list(layout.pieces)
-    assert first.pieces != layout.pieces
-    assert checksum_of_file(model, first) == checksum_of_file(model, layout)
-
-
-@given(st.integers(1, 40 << 20), st.integers(0, 5))
-def test_the_pieces_of_a_file_cover_each_byte_once(size, seed):
-    pieces = cut(size, seed)
-    assert pieces[0].offset == 0
-    assert pieces[-1].offset + pieces[-1].nbytes == size
-    assert all(a.offset + a.nbytes == b.offset for a, b in pairwise(pieces))
-    assert all(LEAST <= piece.nbytes <= MOST and piece.nbytes % PAGE == 0 for piece in pieces[:-1])
-
-
-@given(st.integers(1, 40 << 20), st.floats(0.001, 1), st.sampled_from(["file", "shuffled"]))
-def test_a_share_is_met_to_the_page_and_touches_no_byte_twice(size, share, order):
-    chosen = choose(cut(size), share, order)
-    assert share * size - 1 <= sum(piece.nbytes for piece in chosen) < share * size + PAGE + 1
-    ranges = sorted((piece.offset, piece.offset + piece.nbytes) for piece in chosen)
-    assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
-    assert ranges[-1][1] <= size
-
-
-def test_a_smaller_share_is_part_of_a_larger_one():
-    pieces = cut(50 << 20)
-    small, large = ({p.name for p in choose(pieces, share, "file")} for share in (0.05, 0.25))
-    assert small < large

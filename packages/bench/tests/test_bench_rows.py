@@ -1,4 +1,4 @@
-"""The rows of `bench share` and `bench records`: what they are, that they come back, and that a wrong one is seen."""
+"""The rows of `bench share`: what they are, that they come back, and that a wrong one is seen."""
 
 import pickle
 import sys
@@ -13,25 +13,17 @@ TENSORS = {"TorchSerializedList", "torch handle"}
 
 
 @pytest.fixture
-def source(tmp_path):
-    """Write a few rows of a kind."""
-
-    def make(kind="coco", count=2500) -> data.Source:
-        return data.write(tmp_path, kind, data.rows_of(kind, count))
-
-    return make
+def source(tmp_path) -> data.Source:
+    return data.write(tmp_path, data.coco(2500))
 
 
-@pytest.mark.parametrize("kind", ["coco", "pairs", "strings", "keyed"])
-def test_a_source_gives_back_what_was_written(source, kind):
-    written = source(kind)
-    rows = list(data.rows_of(kind, 2500))
-    assert list(written.rows()) == rows
-    assert written.pickled == sum(len(pickle.dumps(row, 5)) for row in rows)
-    sums = written.sums()
+def test_a_source_gives_back_what_was_written(source):
+    rows = list(data.coco(2500))
+    assert list(source.rows()) == rows
+    assert source.pickled == sum(len(pickle.dumps(row, 5)) for row in rows)
+    sums = source.sums()
     assert (len(sums), int(sums[0])) == (2501, 0)
     assert int(sums[7]) == sum(data.checksum(i, row) for i, row in enumerate(rows[:7]))
-    assert written.chosen([3, 2000]) == {3: rows[3], 2000: rows[2000]}
 
 
 def test_a_checksum_depends_on_contents_types_order_and_place_alone():
@@ -44,19 +36,15 @@ def test_a_checksum_depends_on_contents_types_order_and_place_alone():
 
 
 @pytest.mark.parametrize("name", [one.name for one in HOLDERS if not one.name.startswith(("onecopy", "empty"))])
-@pytest.mark.parametrize("kind", ["coco", "pairs", "strings"])
 @pytest.mark.slow
-def test_every_rival_gives_each_row_as_it_went_in(source, tmp_path, kind, name):
+def test_every_rival_gives_each_row_as_it_went_in(source, tmp_path, name):
     rival = named(HOLDERS, name)
     if lacks := missing(rival.needs):
         pytest.skip(f"not installed: {', '.join(lacks)}")
-    if "freeze" in name:
-        pytest.skip("would freeze the garbage of these tests: bench share runs it in a process of its own")
-    written = source(kind)
-    rows = rival.ready(written, tmp_path)
+    rows = rival.ready(source, tmp_path)
     passed = rank.go_over(rows, limit_s=100)
-    assert passed[1:3] == (2500, int(written.sums()[-1]))
-    assert rows[2499] == list(written.rows())[-1]
+    assert passed[1:3] == (2500, int(source.sums()[-1]))
+    assert rows[2499] == list(source.rows())[-1]
     row, handle = rows[17], None if name in TENSORS else pickle.dumps(rows)
     if handle is not None:
         del rows  # LMDB is opened once in a process

@@ -113,7 +113,7 @@ with start_workers(start, 3, 60, method="none", path=sys.argv[1], piece=1) as wo
 """
 
 
-MEASURED = ("files.trials", "images", "models", "nodes", "programs", "rows.records", "rows.share", "start")
+MEASURED = ("files.trials", "images", "models", "nodes", "programs", "rows.share", "start")
 
 
 @pytest.mark.parametrize("module", MEASURED)

@@ -10,15 +10,12 @@ from pathlib import Path
 import pytest
 from packages.bench.tests.support import committed
 from tests.support.places import ROOT
-from tools import write_pages
 
 from onecopy_bench.cli import SCENARIOS
-from onecopy_bench.files import passes
-from onecopy_bench.record import Record, read
+from onecopy_bench.record import read
 from onecopy_bench.stories import page, reading
 from onecopy_bench.stories.reading import Stories
 from onecopy_bench.stories.story import STORIES
-from onecopy_bench.tables import number
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -74,36 +71,10 @@ def test_the_page_of_the_stories_is_rendered(stories):
     assert "(stories.svg)" in shown
 
 
-# --- bench crossover --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def crossover() -> Record:
-    (path,) = committed("crossover")
-    (found,) = read(path)
-    return found
-
-
-def test_the_tables_of_when_to_copy_are_rendered(crossover):
-    shown = write_pages.tables("crossover")
-    rows = lines_of(shown)
-    for case in crossover.cases():
-        times = passes.times_of(crossover, case, 1)
-        if not times:
-            continue
-        best = next(iter(times))
-        (place, order, share) = case
-        assert (f"**{place}, touched in" in shown) or order not in crossover.options["orders"]
-        lines = rows[f"{100 * float(share):g} %"]
-        assert any(best in line and f"{number(times[best])} ms" in line for line in lines), case
-    page_of_it = (ROOT / "packages/bench/results/vm-2core-epyc-linux-6.18/when-to-copy.md").read_text()
-    assert shown in page_of_it, "make pages"
-
-
 # --- the others -------------------------------------------------------------------------------------------------------
 
 OTHERS = [path for path in committed("*") if path.with_name(f"{name_of(path)}.md").exists()]
-OTHERS = [path for path in OTHERS if read(path)[0].scenario not in {"stories", "crossover"}]
+OTHERS = [path for path in OTHERS if read(path)[0].scenario != "stories"]
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=name_of)

@@ -1,26 +1,26 @@
 """Every installed configuration loads what the file holds; ceilings and controls do what they are called."""
 
+import contextlib
 import importlib.util
 import os
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 import onecopy
 from onecopy_bench import runs
-from onecopy_bench.files import loaders, trials
+from onecopy_bench.files import loaders, opening, trials
 from onecopy_bench.files.layout import checksum_of_file, read_layout
-from onecopy_bench.files.loaders import CEILINGS, CONTROLS, ROWS, SECTOR, Job, Twin
+from onecopy_bench.files.loaders import CEILINGS, CONTROLS, ROWS, SECTOR, Job
 from onecopy_bench.files.trials import trial_of
 from onecopy_bench.peers import missing
 from onecopy_bench.runs import Settings
 
 HAS_CORE = importlib.util.find_spec("onecopy._core") is not None
 NEEDS_CORE = pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built")
-EVERY = (*ROWS, *CEILINGS.values(), *CONTROLS)
+EVERY = (*ROWS, *CEILINGS, *CONTROLS)
 LOADERS = [
     pytest.param(entry, id=entry.name, marks=[NEEDS_CORE] if "onecopy" in entry.needs else [])
     for entry in EVERY
@@ -38,6 +38,11 @@ def job_of(path) -> Job:
 
 def take(entry, job, checksum, processes=2):
     return runs.take_sample(trial_of(entry, job, checksum, QUICK, state="warm", processes=processes), 0, QUICK)
+
+
+def own_file(configuration, job):
+    """Give the job of the file that a loader reads, for a block."""
+    return trials.pt_file(job) if configuration.reads_pt else contextlib.nullcontext(job)
 
 
 def with_checksums(path):
@@ -59,9 +64,8 @@ def test_each_configuration_touches_the_bytes_of_the_file(configuration, kind, m
     if configuration.by_request:
         with_checksums(path)
     job = job_of(path)
-    with trials.twins([configuration], job) as (jobs, absent):
-        assert absent == ()
-        sample = take(configuration, jobs.get(configuration.name, job), checksum_of_file(path, read_layout(path)))
+    with own_file(configuration, job) as own:
+        sample = take(configuration, own, checksum_of_file(path, read_layout(path)))
     assert (sample.state, sample.reason) == ("ok", "")
     keeps_data = configuration in ROWS[:-1] or "fresh" in configuration.name
     for each in sample.processes:
@@ -89,7 +93,7 @@ from onecopy_bench.files import trials
 loader, job = pickle.load(sys.stdin.buffer)
 trials.prepare(loader)
 before = set(sys.modules)
-trials.load(loader, job, 1, 60)
+trials.load(loader, job)
 print(sorted(set(sys.modules) - before))
 """
 
@@ -101,17 +105,19 @@ def test_no_module_is_imported_on_the_clock(configuration, model):
     if configuration.by_request:
         with_checksums(model)
     job = job_of(model)
-    with trials.twins([configuration], job) as (jobs, _):
-        arguments = pickle.dumps((configuration, jobs.get(configuration.name, job)))
+    with own_file(configuration, job) as own:
+        arguments = pickle.dumps((configuration, own))
         done = subprocess.run([sys.executable, "-c", ON_THE_CLOCK], input=arguments, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"[]\n"), done.stderr
 
 
 @pytest.mark.processes
-def test_a_writer_of_twins_that_fails_is_a_missing_row_with_its_last_line(model):
-    odd = replace(ROWS[0], name="odd", twin=Twin(".x", os.mkdir))
-    with trials.twins([odd], job_of(model)) as (jobs, (absent,)):
-        assert jobs == {}
-        assert "its file could not be written: exit status 1" in absent.reason
-        assert "TypeError: " in absent.reason
+def test_loaders_whose_pt_file_cannot_be_written_are_missing_rows_with_the_reason(model, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(trials, "write_pt", os.mkdir)
+    options = opening.Options(file=str(model), only=("map", "torch.load"), ceilings=False, rounds=1, idle_wait=0.0)
+    record = opening.SCENARIO.run(tmp_path, options)
+    assert [absent.name for absent in record.absent] == ["torch.load"]
+    assert "its file could not be written: failed: exit status 1" in record.absent[0].reason
+    assert "TypeError: " in record.absent[0].reason
     assert not list(model.parent.glob(trials.PREFIX + "*"))

@@ -8,16 +8,13 @@ import subprocess
 import sys
 
 import pytest
-from packages.bench.tests.support import made, taken
 from tests.support.children import is_alive
 from tests.support.waiting import until
 
 from onecopy_bench import system
-from onecopy_bench.files import passes
-from onecopy_bench.record import Row, Sample
 
 QUICK = ("--idle-wait", "0", "--rounds")
-KEYS = ("bench", "keys", "--arrays", "20", *QUICK)
+START = ("bench", "start", "--size", "1MB", "--work-s", "0.01", "--place", "disk", *QUICK)
 MB = 1_000_000
 
 
@@ -39,7 +36,7 @@ def test_a_file_that_stays_cached_is_reported_as_not_cold(tmp_path, onecopy_proc
 
 @pytest.mark.processes
 def test_a_full_disk_ends_the_run_with_the_name_of_the_record(tmp_path, onecopy_process):
-    done = onecopy_process(*KEYS, "1", "--json", "/dev/full", cwd=tmp_path)
+    done = onecopy_process(*START, "1", "--json", "/dev/full", cwd=tmp_path)
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "/dev/full" in done.stderr
@@ -78,7 +75,7 @@ def test_a_run_that_is_interrupted_ends_all_copies_and_says_how_to_go_on(tmp_pat
 @pytest.mark.processes
 @pytest.mark.slow
 def test_a_run_is_resumed_on_the_command_line_with_what_is_missing(tmp_path, onecopy_process):
-    words = (*KEYS, "3", "--json", "r.jsonl")
+    words = (*START, "3", "--json", "r.jsonl")
     assert onecopy_process(*words, cwd=tmp_path).returncode == 0
     header, *samples, _ = (tmp_path / "r.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "r.jsonl").write_text(header + "".join(samples[:4]) + samples[4][:30])  # killed while it wrote
@@ -97,13 +94,14 @@ def test_a_run_is_resumed_on_the_command_line_with_what_is_missing(tmp_path, one
 def test_memory_is_touched_and_given_back_before_a_backed_sample(python):
     code = f"""
 import resource
+from onecopy.memory import proc
 from onecopy_bench import system
 from onecopy_bench.runs import Measured, Settings, Trial, take_sample
 seen = []
 def measure(attempt):
     attempt.begin()
     seen.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)
-    seen.append(system.anonymous_of([os.getpid()]))
+    seen.append(proc.status(os.getpid()).rss_anon)
     return Measured({{}})
 import os
 for backed in (False, True):
@@ -114,21 +112,3 @@ print(*seen)
     assert plain == 0  # no process was started
     assert touched > 64 * MB + system.BACKED_MORE
     assert after - before < 16 * MB
-
-
-def test_methods_within_five_percent_share_the_cell_of_the_crossover():
-    def winners(copy: float, **others: float) -> list[str]:
-        times = {"copy": copy, **others}
-        samples = [taken(name, ("disk", "file", "1")) for name in times]
-        with_times = [_with_pass(sample, times[sample.row]) for sample in samples]
-        record = made("crossover", with_times, [Row(name) for name in times], options={"rounds": 1})
-        return passes.winners_in(record, ("disk", "file", "1"), 1).splitlines()
-
-    assert winners(200.0, map=100.0, warm=104.9) == ["map = warm", "100 ms", "copy +100 %"]
-    assert winners(200.0, map=100.0, warm=105.1) == ["map", "100 ms", "warm +5 %", "copy +100 %"]
-    assert winners(100.0, map=100.0) == ["copy = map", "100 ms"]
-
-
-def _with_pass(sample: Sample, milliseconds: float) -> Sample:
-    notes = {"passes_ns": [round(milliseconds * 1e6)]}
-    return Sample(sample.row, sample.case, sample.round, processes=({"notes": notes},))

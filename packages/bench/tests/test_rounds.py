@@ -14,8 +14,8 @@ GOOD = "go(); resident(checksum=None); sys.stdin.readline()"
 QUICK = Settings(rounds=3, idle_wait=0.0, timeout=20.0)
 
 
-def turns(count: int, take=lambda _: Measured({}), **more) -> list[Trial]:
-    return [Trial(f"t{i}", ("a",), 0.0, take, **more) for i in range(count)]
+def turns(count: int, take=lambda _: Measured({})) -> list[Trial]:
+    return [Trial(f"t{i}", ("a",), 0.0, take) for i in range(count)]
 
 
 def run(every: list[Trial], settings: Settings = QUICK, **more):
@@ -50,14 +50,6 @@ def test_a_run_goes_on_after_a_failure_and_tells_its_progress(tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert [(progress.done, progress.total) for progress in seen] == [(n, 4) for n in range(5)]
     assert seen[-1].next == ""
-
-
-def test_a_turn_that_does_not_end_is_taken_once_and_the_others_in_every_round():
-    seen = []
-    record = run([*turns(1, is_last=lambda _: True), Trial("more", (), 0, lambda _: Measured({}))], watch=seen.append)
-    assert [row for _, row in order(record)].count("t0") == 1
-    assert [row for _, row in order(record)].count("more") == 3
-    assert (seen[-1].done, seen[-1].total) == (4, 4)
 
 
 def test_a_file_that_changes_under_the_run_ends_it(tmp_path):

@@ -1,6 +1,6 @@
-"""`onecopy bench SCENARIO`: measure in fresh processes, and show what that says; `report` shows a record again.
+"""`onecopy bench SCENARIO` measures in fresh processes and shows the results; `report` shows a record again.
 
-Every command has the same options beside those of its scenario, a progress bar, and a record that can be resumed.
+Every command has the common options beside those of its scenario, a progress bar, and a record that can be resumed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +22,36 @@ from onecopy.cli import screen
 from onecopy.cli.groups import Group
 from onecopy.cli.options import Quantity
 from onecopy_bench import images, models, nodes, pictures, run, start, structs
-from onecopy_bench.files import opening, passes
+from onecopy_bench.files import opening
 from onecopy_bench.places import Unavailable
 from onecopy_bench.record import Log, Record, lines, read
-from onecopy_bench.rows import records, share
+from onecopy_bench.rows import share
 from onecopy_bench.runs import Progress, Settings, Watch
 from onecopy_bench.scenario import Scenario, UsageError, option
 from onecopy_bench.stories import page, reading
 from onecopy_bench.stories.story import STORIES, Scale, Story
 from onecopy_bench.tables import Table
 
-PICTURES, PAGES = (".svg", ".png"), (".md",)
+SUFFIXES = (".md", ".svg", ".png")
 SCENARIOS = {
-    scenario.name: scenario
-    for scenario in (
-        opening.SCENARIO, opening.KEYS_SCENARIO, run.SCENARIO, passes.WARM_SCENARIO, passes.CROSSOVER_SCENARIO,
-        structs.SCENARIO, share.SCENARIO, records.SCENARIO, images.SCENARIO, models.SCENARIO, start.SCENARIO,
-        nodes.SCENARIO,
-    )
-}  # fmt: skip
+    module.SCENARIO.name: module.SCENARIO for module in (opening, run, structs, share, images, models, start, nodes)
+}
 
 KINDS: dict[str, Any] = {
     "size": Quantity("size", parse_size, lambda nbytes: nbytes >= 1, "at least one byte"),
     "text": str,
     "integer": int,
-    "percent": click.FloatRange(min=0, min_open=True, max=100),
+    "count": click.IntRange(min=1),
     "existing": click.Path(exists=True, dir_okay=False),
     "folder": click.Path(exists=True, file_okay=False),
+    "file": click.Path(dir_okay=False, path_type=Path),
     "words": click.UNPROCESSED,
 }
-FILE = click.Path(dir_okay=False, path_type=Path)
 BACKED = (
-    "Touch and free as much memory as a sample needs before it: where a virtual machine's host takes free memory back,"
-    " new memory is slower than disks, and times cannot be compared with those of other machines."
+    "Before each sample, touch and free as much memory as it needs. Where the host of a virtual machine reclaims free"
+    " memory, new memory is slower than disks, and times cannot be compared with those of other machines."
 )
-JSON = "Write the record here, a line per sample as it comes; '-': to stdout at the end, without tables."
+JSON = "Write the record here, a line per sample as it is taken; '-': to stdout at the end, without tables."
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +70,34 @@ class Output:
     """The folder of a run, its output files, and whether an interrupted run is resumed."""
 
     folder: str | None = option(None, "Folder for the files.  [default: here]", kind="folder")
-    plot: str | None = option(None, "Draw a picture, as .svg or .png.", metavar="OUT")
-    markdown: str | None = option(None, "Write the tables here.", metavar="OUT")
+    outputs: tuple[Path, ...] = option(
+        (), "Write a page (.md) or a picture (.svg, .png).", "-o", "--output", kind="file",
+        metavar="OUT",
+    )  # fmt: skip
     json_path: str | None = option(None, JSON, "--json", metavar="OUT")
     resume: bool = option(False, "Continue the run that OUT holds; else begin anew.")
 
-    def check(self, *more: Path) -> None:
+    def check(self, without_picture: str = "") -> None:
         """Raise a usage error where a file could not be written at the end of a long run."""
-        for path in filter(None, (self.json_path, self.markdown, self.plot, *map(str, more))):
-            if path != "-" and not Path(path).absolute().parent.is_dir():
-                raise click.UsageError(f"no folder for {path!r}")
+        for path in self.outputs:
+            if path.suffix not in SUFFIXES:
+                raise click.BadParameter(f"{path.name!r} must end in .md, .svg or .png", param_hint="-o")
+            if without_picture and path.suffix != ".md":
+                raise click.BadParameter(f"there is no picture of {without_picture!r}", param_hint="-o")
+        for path in (*self.outputs, *([Path(self.json_path)] if self.json_path else [])):
+            if not path.absolute().parent.is_dir():
+                raise click.UsageError(f"no folder for '{path}'")
         if self.resume and self.json_path in (None, "-"):
             raise click.UsageError("--resume needs --json OUT: the samples are there")
+
+    def write(self, page: Callable[[str | None], str], draw: Callable[[Path], None]) -> None:
+        """Write the files; a page shows the first picture that is written with it."""
+        drawn = [path.name for path in self.outputs if path.suffix != ".md"]
+        for path in self.outputs:
+            if path.suffix == ".md":
+                path.write_text(page(drawn[0] if drawn else None))
+            else:
+                draw(path)
 
     def log(self) -> Log:
         """Return the log to which samples are written as they are taken."""
@@ -95,37 +107,35 @@ class Output:
 # --- options and commands of scenarios --------------------------------------------------------------------------------
 
 
-def _type_of(default: Any, kind: str | None, at_least: float | None, choices: Sequence[str] | None) -> Any:
-    if choices:
-        return click.Choice(choices)
-    if kind is not None:
-        return KINDS[kind]
-    of_one = default[0] if isinstance(default, tuple) and default else default
-    if isinstance(of_one, bool) or not isinstance(of_one, int | float):
+def _type_of(default: Any, facts: dict[str, Any]) -> Any:
+    """Return the click type of an option: the one that its facts name, or that of its default."""
+    if facts.get("choices"):
+        return click.Choice(facts["choices"])
+    if facts.get("kind"):
+        return KINDS[facts["kind"]]
+    one, at_least = default[0] if isinstance(default, tuple) and default else default, facts.get("at_least")
+    if isinstance(one, bool) or not isinstance(one, int | float):
         return None
-    if isinstance(of_one, int):
+    if isinstance(one, int):
         return click.IntRange(min=1 if at_least is None else int(at_least))
     return click.FloatRange(min=at_least or 0, min_open=at_least is None)
 
 
 def _option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], Any]:
-    """Return the option of a field; its type is that of the default, unless the metadata name another."""
+    """Return the click option or argument of a field that `scenario.option` or `argument` has made."""
     facts = dict(field.metadata)
-    kind = _type_of(default, facts.get("kind"), facts.get("at_least"), facts.get("choices"))
+    kind = _type_of(default, facts)
     if "argument" in facts:
         many = -1 if isinstance(default, tuple) else 1
         return click.argument(field.name, metavar=facts["argument"], type=kind or click.Path(), nargs=many)
     settings = {"type": kind, "default": facts.get("shown", default), "help": facts["words"], "show_default": True}
     if isinstance(default, tuple):
-        settings |= {
-            "multiple": True,
-            "callback": _parsed(facts.get("parse", lambda given: tuple(dict.fromkeys(given)))),
-        }
-        settings["help"] += " Repeatable."
+        parse = facts.get("parse", lambda given: tuple(dict.fromkeys(given)))
+        settings |= {"multiple": True, "callback": _parsed(parse), "help": f"{facts['words']} Repeatable."}
         settings |= {"show_default": "all"} if facts.get("choices") and "shown" not in facts else {}
-    flags = facts["flags"] or (f"--{field.name.replace('_', '-')}",)
     if default is False:
         settings |= {"is_flag": True, "show_default": False}
+    flags = facts["flags"] or (f"--{field.name.replace('_', '-')}",)
     return click.option(*flags, field.name, metavar=facts.get("metavar"), **settings)
 
 
@@ -139,9 +149,9 @@ def _parsed(parse: Callable[[Any], Any]) -> Callable[..., Any]:
     return callback
 
 
-def common_options(defaults: Settings) -> dict[str, Callable[[Any], Any]]:
-    """Return the options that scenarios have in common, by the names of their values."""
-    fields = (*dataclasses.fields(_Common), *dataclasses.fields(Output))
+def options_of(*classes: Any, defaults: Any = None) -> dict[str, Callable[[Any], Any]]:
+    """Return the options of dataclasses by the names of their fields; `defaults` may have other defaults."""
+    fields = [each for one in classes for each in dataclasses.fields(one) if each.metadata]
     return {each.name: _option_of(each, getattr(defaults, each.name, each.default)) for each in fields}
 
 
@@ -149,10 +159,9 @@ def command_of(scenario: Scenario) -> click.Command:
     """Return the command of a scenario."""
 
     def call(**given: Any) -> int:
-        output = Output(
-            **{each.name: given.pop(each.name) for each in dataclasses.fields(Output) if each.name in given}
-        )
-        output.check()
+        names = {each.name for each in dataclasses.fields(Output)} & given.keys()
+        output = Output(**{name: given.pop(name) for name in names})
+        output.check("" if scenario.draw else scenario.name)
         try:
             options = scenario.adjust(dataclasses.replace(scenario.options, **given))
         except UsageError as error:
@@ -161,12 +170,10 @@ def command_of(scenario: Scenario) -> click.Command:
             raise click.UsageError(str(error)) from error
         return scenario.status(_measured(scenario, output, options))
 
-    fields = [each for each in dataclasses.fields(scenario.options) if each.metadata]
-    own = {each.name: _option_of(each, getattr(scenario.options, each.name)) for each in fields}
-    without = (*scenario.without, *(() if scenario.draw else ("plot",)))
+    options = options_of(type(scenario.options), _Common, Output, defaults=scenario.options)
     command: Any = call
-    for name, each in reversed((own | common_options(scenario.options)).items()):
-        command = command if name in without else each(command)
+    for each in reversed([each for name, each in options.items() if name not in scenario.without]):
+        command = each(command)
     make: Any = click.command
     made: click.Command = make(scenario.name, help=scenario.help, **scenario.settings)(command)
     return made
@@ -180,16 +187,18 @@ def _measured(scenario: Scenario, output: Output, options: Any) -> Record:
             record = scenario.run(folder, options, watch, output.log())
     except (ModuleNotFoundError, Unavailable) as error:
         raise click.ClickException(str(error)) from error
-    if output.plot is not None and scenario.draw is not None:
-        pictures.save(output.plot, scenario.draw, record)
-    if output.markdown is not None:
-        picture = None if output.plot is None else Path(output.plot).name
-        Path(output.markdown).write_text(scenario.page(record, picture))
+    output.write(partial(scenario.page, record), partial(_draw, record))
     if output.json_path == "-":
         click.echo("".join(lines(record)), nl=False)
     else:
         show(scenario, record)
     return record
+
+
+def _draw(record: Record, path: Path) -> None:
+    draw = SCENARIOS[record.scenario].draw
+    if draw is not None:
+        pictures.save(path, draw, record)
 
 
 def show(scenario: Scenario, record: Record) -> None:
@@ -226,7 +235,7 @@ def place(output: Output) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def interruptible(json_path: str | None) -> Iterator[None]:
-    """Let SIGTERM end a run like Ctrl-C, so that no disk or group is left, and report how to resume it."""
+    """Let SIGTERM end a run like Ctrl-C, so that no disk is left behind, and report how to resume the run."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -258,41 +267,36 @@ def command() -> None:
     """Measure in fresh processes, with a declared state of the page cache."""
 
 
+OPTIONS = options_of(Scale, Output)
+
+
 @command.command("report")
 @click.argument("records", nargs=-1, required=True, type=click.Path(), metavar="RECORD...")
-@click.option(
-    "-o", "--output", "outputs", multiple=True, type=FILE, metavar="OUT",
-    help="A .md, .svg or .png file; more than once for several. Without it the page goes to stdout.",
-)  # fmt: skip
+@OPTIONS["outputs"]
 def report(records: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
     """Write RECORD as a page of tables and as a picture; several records as one page.
 
-    A page that is written together with a picture shows it. A picture is of one record.
+    Without -o, the page goes to stdout. A page shows the picture that is written with it. A picture is of one record.
     """
-    _check_suffixes(outputs, (*PAGES, *PICTURES))
+    output = Output(outputs=outputs)
+    output.check()
     found = [one for path in records for one in _read(path)]
-    drawn = [output for output in outputs if output.suffix in PICTURES]
-    draw = SCENARIOS[found[0].scenario].draw
-    if drawn and len(found) > 1:
-        raise click.UsageError(f"a picture is of one record, not of {len(found)}")
-    if drawn and draw is None:
-        raise click.BadParameter(f"there is no picture of {found[0].scenario!r}", param_hint="-o")
-    text = "\n".join(SCENARIOS[one.scenario].page(one, drawn[0].name if drawn else None) for one in found)
-    for path in outputs:
-        if path.suffix in PAGES:
-            path.write_text(text)
-        elif draw is not None:
-            pictures.save(path, draw, found[0])
+    if found[0].scenario == reading.NAME:
+        stories = reading.stories_of(found)
+        shown = [story for story in STORIES if stories.of(story) is not None]
+        page_of, draw = partial(page.to_markdown, stories, shown), partial(page.save, stories, shown)
+    else:
+        if len(found) > 1 and any(path.suffix != ".md" for path in outputs):
+            raise click.UsageError(f"a picture is of one record, not of {len(found)}")
+        output.check("" if SCENARIOS[found[0].scenario].draw else found[0].scenario)
+        page_of, draw = partial(_page, found), partial(_draw, found[0])
+    output.write(page_of, draw)
     if not outputs:
-        click.echo(text, nl=False)
+        click.echo(page_of(None), nl=False)
 
 
-def _check_suffixes(outputs: Sequence[Path], suffixes: Sequence[str]) -> None:
-    for output in outputs:
-        if output.suffix not in suffixes:
-            *others, last = suffixes
-            words = f"{output.name!r} must end in {', '.join(others)} or {last}"
-            raise click.BadParameter(words, param_hint="-o")
+def _page(records: Sequence[Record], picture: str | None) -> str:
+    return "\n".join(SCENARIOS[one.scenario].page(one, picture) for one in records)
 
 
 def _read(path: str) -> list[Record]:
@@ -301,15 +305,12 @@ def _read(path: str) -> list[Record]:
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     for record in found:
-        if record.scenario == reading.NAME:
-            raise click.ClickException(f"{path}: a record of stories: see `onecopy bench stories --from`")
-        if record.scenario not in SCENARIOS:
+        if record.scenario not in {*SCENARIOS, reading.NAME}:
             raise click.ClickException(f"{path}: a record of {record.scenario!r}, which this version does not have")
     return found
 
 
 _NAMES = tuple(story.name for story in STORIES)
-_STORIES = common_options(Settings(idle_wait=Scale().idle_wait))
 
 
 @command.command("stories")
@@ -317,47 +318,38 @@ _STORIES = common_options(Settings(idle_wait=Scale().idle_wait))
     "--story", "names", type=click.Choice(_NAMES), multiple=True, default=_NAMES, show_default="all",
     help="Which. Repeatable.",
 )  # fmt: skip
-@click.option("--rounds", type=click.IntRange(min=1), help="Number of rounds of each story.  [default: 3; share: 1]")
-@click.option("--quick", is_flag=True, help="Small data, one round: to see that it works, not for figures.")
-@_STORIES["idle_wait"]
-@_STORIES["seed"]
-@_STORIES["folder"]
-@_STORIES["json_path"]
-@click.option(
-    "-o", "--output", "written", multiple=True, type=FILE, metavar="OUT",
-    help="The page as .md or .html, or its picture as .svg; more than once for several.",
-)  # fmt: skip
-@_STORIES["resume"]
-@click.option("--from", "source", type=KINDS["existing"], metavar="RECORD", help="Measure nothing: show a record.")
+@OPTIONS["rounds"]
+@OPTIONS["quick"]
+@OPTIONS["idle_wait"]
+@OPTIONS["seed"]
+@OPTIONS["folder"]
+@OPTIONS["json_path"]
+@OPTIONS["outputs"]
+@OPTIONS["resume"]
 def stories(
-    *, names: tuple[str, ...], written: tuple[Path, ...], source: str | None,
-    folder: str | None, json_path: str | None, resume: bool, **chosen: Any,
+    *, names: tuple[str, ...], outputs: tuple[Path, ...], folder: str | None, json_path: str | None, resume: bool,
+    **chosen: Any,
 ) -> None:  # fmt: skip
     """Measure published figures again: mapped models, a checkpoint in 8 workers, prefetch, images, datasets, nodes.
 
-    Each is a scenario of `onecopy bench` with options that fit its share of 20 minutes: what was published, with its
-    source, the same done here, and onecopy, in one run. All data is made up, 6 GB at most at a time. What is not
-    installed is a row or a story that says so: pip install 'onecopy-bench[rivals]' brings all but the C++ programs of
-    the index and of the slow file system, which a checkout builds, and nginx. `make stories` sets all up.
+    Each story is a scenario of `onecopy bench` with options that fit its share of 20 minutes. It shows the published
+    figure with its source, the same measured here, and onecopy, all in one run. All data is made up, 6 GB at most at a
+    time. Where something is not installed, its row or story says so. `pip install 'onecopy-bench[rivals]'` installs all
+    of it but nginx and the C++ programs of the index and of the slow file system, which a checkout builds. `make
+    stories` sets everything up.
     """
-    output = Output(folder, json_path=json_path, resume=resume)
-    output.check(*written)
-    _check_suffixes(written, (".md", ".html", ".svg"))
+    output = Output(folder, outputs, json_path, resume)
+    output.check()
     selected = [story for story in STORIES if story.name in names]
-    if source is not None and json_path is not None:
-        raise click.UsageError("--from measures nothing: there is no --json and no --resume")
-    if source is None:
-        with interruptible(json_path), place(output) as files, progress_bar("stories") as watch:
-            found = reading.run(selected, files, Scale(**chosen), output.log(), watch=watch, ended=_report_outcome)
-    else:
-        found = reading.read(source)
+    with interruptible(json_path), place(output) as files, progress_bar("stories") as watch:
+        found = reading.run(selected, files, Scale(**chosen), output.log(), watch=watch, ended=_report_outcome)
+    shown = [story for story in STORIES if found.of(story) is not None or story in selected]
+    output.write(partial(page.to_markdown, found, shown), partial(page.save, found, shown))
     if json_path == "-":
         click.echo("".join(line for each in (found.heading, *found.records.values()) for line in lines(each)), nl=False)
-    shown = [story for story in STORIES if found.of(story) is not None or story in selected]
-    page.write(found, shown, written)
-    if json_path != "-":
+    else:
         _show_stories(found, shown)
-    if source is None and not any(found.of(story) for story in selected):
+    if not any(found.of(story) for story in selected):
         raise click.ClickException("no story could be measured")
 
 

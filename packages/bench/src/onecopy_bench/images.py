@@ -1,18 +1,19 @@
-"""`onecopy bench images`: decode several images, hold them all, stitch them; on the heap, and in mapped files.
+"""`onecopy bench images`: decode several images, hold them all and stitch them, on the heap and in mapped files.
 
-A method decodes one file, makes a canvas, pastes, and brings what it wrote down to the disk. What it returns is held
-until the sample has been measured. Decoders use as many threads as they do by themselves.
+A method decodes one file, makes a canvas, pastes the images, and flushes what it wrote to the disk. Its results are
+held until the sample has been measured. Decoders use their default number of threads.
 
-Every sample is a fresh process. Its memory is sampled some dozen times a second by the cheapest reads, together with
-what is dirty and what is not free on the whole machine, so that the page cache counts; then the canvas is compared,
-given up, and the seconds are taken until the process is small again. In the case with a limit the kernel refuses
-private memory beyond it (RLIMIT_DATA).
+Every sample is a fresh process. Its memory is sampled up to 50 times a second by the cheapest reads, together with the
+dirty and the used memory of the whole machine, so that the page cache counts. Then the canvas is compared and released,
+and the sample takes the seconds until the process is small again. In the case with a limit, the kernel refuses private
+memory beyond it (RLIMIT_DATA).
 """
 
 from __future__ import annotations
 
 import functools
 import gc
+import math
 import os
 import re
 import resource
@@ -43,19 +44,19 @@ from onecopy_bench.worker import Steps, prepare, used_since
 NAME, NEEDS = "images", ("tifffile", "imagecodecs")
 INPUTS = {"compressed": "compressed files", "plain": "files that are not compressed"}
 BACK, BACK_S = 0.1, 20.0
-"""A process is small again with this share of its peak; it is waited for so many seconds."""
+"""A process is small again when it holds this share of its peak; the sample waits this many seconds for it."""
 Shape = tuple[int, ...]
 MADE_UP: Shape = (4864, 3968, 3)
-"""Shape of images that are made up: that of the real slide which published figures are of."""
+"""The shape of made-up images: that of the real slide in the published figures."""
 ROWS = 256
-"""Rows of a canvas that are read at once."""
+"""Number of rows of a canvas that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """The input of a sample: 8-bit images of one shape (rows, columns, samples), and how they are stitched.
 
-    Methods write into the folder; `cap` is the bytes of a canvas that may be in memory, for methods that have a cap.
+    Methods write into the folder. `cap` limits the bytes of a canvas in memory, for methods that have such a limit.
     """
 
     paths: tuple[str, ...]
@@ -168,7 +169,7 @@ def _capped_mosaic(work: Work, images: list[Any]) -> Any:
 
 def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
     canvas.flush()
-    _sync(work.place("store"))  # an image that can be decoded again does not wait for the disk
+    _sync(work.place("store"))  # images there can be decoded again, so they are not flushed before
 
 
 _DECODERS = ("numpy", "tifffile", "imagecodecs")
@@ -186,10 +187,6 @@ _FILES: dict[str, Any] = {
 METHODS = (
     Method(
         "numpy", "tifffile.imread, numpy.zeros: the heap, in 2 MiB pages", _DECODERS, private=2.2, **_TIFF, **_HEAP
-    ),
-    Method(
-        "numpy, 4 KiB pages", "the same with NUMPY_MADVISE_HUGEPAGE=0", _DECODERS, private=2.2,
-        environment=("NUMPY_MADVISE_HUGEPAGE=0",), **_TIFF, **_HEAP,
     ),
     Method(
         "numpy.memmap", "decoded into numpy.memmap(mode='w+'), the canvas as well", _DECODERS,
@@ -322,11 +319,15 @@ def plan(setup: Setup, options: Options) -> Plan:
     require(NEEDS, NAME, "'onecopy[images]'")
     setup.say("writing the images")
     place = setup.place
-    shape = _write_images(place, options)
+    file = os.path.realpath(options.file) if options.file else None
+    facts = call_once(options.timeout, _write, place, options.count, file)
+    if facts["dtype"] != "|u1":
+        raise OSError(f"{file}: expected pixels of bytes, found {facts['dtype']}")
+    shape = tuple(facts["shape"])
     chosen, absent = installed(METHODS, options.ways)
     paths = {kind: tuple(map(str, sorted((place / kind).iterdir()))) for kind in INPUTS}
     works = {kind: Work(paths[kind], "", options.columns, shape, options.cap) for kind in options.inputs}
-    nbytes = shape[0] * shape[1] * (shape[2] if len(shape) > 2 else 1) * options.count
+    nbytes = math.prod(shape) * options.count
     compressed = sum(Path(path).stat().st_size for path in paths["compressed"])
     data = {"shape": list(shape), "decoded": nbytes, "compressed": compressed}
     cases = [(kind, sync, None) for kind in options.inputs for sync in options.syncs]
@@ -348,15 +349,6 @@ def case_of(kind: str, sync: bool, limit: int | None) -> Case:
     return INPUTS[kind], "brought down to the disk" if sync else "left to the kernel"
 
 
-def _write_images(place: Path, options: Options) -> tuple[int, ...]:
-    """Write all images in a child; return the shape of one."""
-    file = os.path.realpath(options.file) if options.file else None
-    facts = call_once(options.timeout, _write, place, options.count, file)
-    if facts["dtype"] != "|u1":
-        raise OSError(f"{file}: its pixels are {facts['dtype']}, and bytes are expected")
-    return tuple(facts["shape"])
-
-
 @functools.cache
 def expected(work: Work, timeout: float) -> int:
     """Return the checksum of the canvas that tifffile and numpy produce from the same files."""
@@ -370,9 +362,10 @@ def _take(
 ) -> Measured:
     attempt.begin()
     folder, wanted = attempt.folder(), expected(work, options.timeout)
+    arguments: dict[str, Any]
     arguments = {"method": method.name, "work": replace(work, folder=str(folder)), "sync": case[1], "limit": case[2]}
     before = disk_bytes(folder, written=True)
-    with start_workers(__name__, 1, options.timeout, method.environment, **arguments) as workers:
+    with start_workers(__name__, 1, options.timeout, **arguments) as workers:
         sampler = Sampler(workers.pids[0])
         (message,) = workers.step("started", sampler.poll)
         sampler.take()
@@ -389,18 +382,15 @@ def _take(
 class Sampler:
     """Samples a process and the machine from two small files of /proc; all numbers are relative to the first sample.
 
-    Attributes
-    ----------
-    points
-        Lines of (seconds, anonymous, file, dirty, used, cached, committed): bytes above the first snapshot. The first
-        two are the pages of the process; of the whole machine what is dirty, all that is not free, its page cache, and
-        the private memory that programs have been promised.
+    `points` are lines of (seconds, anonymous, file, dirty, used, cached, committed), in bytes. "anonymous" and "file"
+    are pages of the process. The others are of the whole machine; "committed" is the private memory that the kernel has
+    promised to programs.
     """
 
     EVERY_S = 0.02
-    """Between two snapshots: at 15 us each, less than a thousandth of a CPU."""
+    """Seconds between two snapshots, which take 15 us each."""
     SMALL = 16 << 20
-    """Bytes above the first snapshot that no allocator can be blamed for."""
+    """Bytes above the first snapshot that an allocator may keep."""
     PEAKS = ("peak_anonymous", "peak_file", "peak_dirty", "peak_used", "peak_cached", "peak_committed")
 
     def __init__(self, pid: int) -> None:
@@ -481,8 +471,8 @@ SCENARIO = Scenario(
     NAME,
     """Measure decoding and stitching: several images held at once, and one canvas of all of them.
 
-    On the heap, in numpy.memmap, by Pillow, pyvips and zarr, and by oc.images and oc.scratch; with and without bringing
-    everything down to the disk, and with a limit of private memory. The page cache is counted.
+    On the heap, in numpy.memmap, by Pillow, pyvips and zarr, and by oc.images and oc.scratch; with and without flushing
+    everything to the disk, and with a limit of private memory. The page cache is counted.
     """,
     Options(),
     plan,

@@ -1,19 +1,20 @@
-"""`onecopy bench models`: what ONNX Runtime sessions cost, by how the model is opened, in one process and in several.
+"""`onecopy bench models`: what ONNX Runtime sessions cost, by how the model is opened, in one or several processes.
 
-The methods are what ONNX Runtime offers by hand and the modes of onecopy. Every sample is N fresh processes that open
-one model one method, all at once; each runs it once with every batch and compares what came out with what ONNX Runtime
-gives by itself. Then all are measured; then, of one process, the time of `run`. What is subtracted is a sample of
-processes that have imported everything and opened nothing.
+The methods are those of ONNX Runtime and the modes of onecopy. In every sample, N fresh processes open one model with
+one method, all at once. Each runs every batch once and compares its outputs with those of ONNX Runtime alone. Then the
+memory of all is measured, and with one process the time of `run`. A sample of processes that have imported everything
+and opened nothing is subtracted.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import shutil
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -28,16 +29,16 @@ from onecopy.base.text import counted
 from onecopy_bench.peers import Peer, module, named, require
 from onecopy_bench.pictures import by_case
 from onecopy_bench.processes import call_once, start_workers
-from onecopy_bench.record import Absent, Case, Record, Row
+from onecopy_bench.record import Absent, Record, Row
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
-from onecopy_bench.scenario import Plan, Scenario, Setup, UsageError, option
+from onecopy_bench.scenario import Plan, Scenario, Setup, option
 from onecopy_bench.system import Peak, totals_of
 from onecopy_bench.tables import EMPTY, MB, Column, Table, less_empty, percentile_99, plain, table
 from onecopy_bench.worker import SampleError, Steps
 
 NAME, NEEDS = "models", ("onnx", "onnxruntime")
 HEAPS = 3.0
-"""Multiples of the file that opening it takes at most, for one process."""
+"""The most memory that a process needs to open a file, in multiples of the file."""
 INLINE, EXTERNAL, ORT, PACKED = "inline.onnx", "external.onnx", "model.ort", "packed.onnx"
 """The files of a model's folder."""
 
@@ -68,7 +69,7 @@ def model_of(nodes: list[Any], weights: dict[str, NDArray[Any]], first: Any, las
 
 
 def words(rows: int = 32768, width: int = 2048, layers: int = 32) -> Any:
-    """Return a model that looks rows up and multiplies them with matrices: 256 MB of embedding, 32 times 16 MB."""
+    """Return a model that looks rows up in 256 MB and multiplies them with 32 matrices of 16 MB."""
     from onnx import TensorProto, helper
 
     weights = {"words": _normal(np.random.default_rng(0), (rows, width))}
@@ -118,15 +119,18 @@ def write(name: str, folder: Path, file: str | None = None) -> None:
     _convert(external, folder / PACKED, _PACKED)
 
 
-def _convert(source: Path, target: Path, entries: dict[str, str]) -> None:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.optimized_model_filepath = str(target)
+def _options(entries: dict[str, str], **settings: Any) -> Any:
+    """Return SessionOptions with some entries and attributes."""
+    options = module("onnxruntime").SessionOptions()
+    for name, value in settings.items():
+        setattr(options, name, value)
     for name, value in entries.items():
         options.add_session_config_entry(name, value)
-    onnxruntime.InferenceSession(source, options)
+    return options
+
+
+def _convert(source: Path, target: Path, entries: dict[str, str]) -> None:
+    _plain(source, _options(entries, log_severity_level=3, optimized_model_filepath=str(target)))
 
 
 _PACKING_OFF = {"session.disable_prepacking": "1"}
@@ -136,10 +140,10 @@ _IN_PLACE = _MAPPED | {"session.use_ort_model_bytes_for_initializers": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """A method of opening one file of a model's folder, given SessionOptions in which the entries are set.
+    """A method of opening one file of a model's folder, with SessionOptions in which the entries are set.
 
-    `packs` is whether kernels use packed weights: outputs are equal among those that do, and among those that do not.
-    `prepares`: something is built once per machine, before anything is measured.
+    `packs`: kernels use packed weights; the outputs of methods are equal where this is equal. `prepares`: the method
+    builds something once per machine, before anything is measured.
     """
 
     file: str
@@ -159,7 +163,7 @@ def _ours(mode: str, path: Path, options: Any = None, **more: Any) -> Any:
 
 def _opened(mode: str, path: Path, options: Any) -> Any:
     session = _ours(mode, path, options)
-    # Where no kernel packs anything, what was saved once per machine is opened as "direct".
+    # Where no kernel packs weights, the file that was saved once per machine is opened as "direct".
     wanted = {"auto": ("prepacked", "read", "direct"), "prepacked": ("prepacked", "direct")}.get(mode, (mode,))
     if session.onecopy.mode not in wanted:
         raise RuntimeError(f"it is {session.onecopy.mode}: {session.onecopy.reason}")
@@ -170,26 +174,22 @@ def _method(name: str, detail: str, file: str, open: Callable[[Path, Any], Any] 
     return Method(name, detail, file=file, open=open, ours=name.startswith("onecopy"), **more)
 
 
-_OFF: dict[str, Any] = {"packs": False, "entries": _PACKING_OFF}
-_UNPACKED: dict[str, Any] = {"packs": False}
-_ONCE: dict[str, Any] = {"prepares": True}
-
 METHODS = (
     _method("inline", ".onnx with its weights inside, as it is", INLINE),
     _method("external", "external data, as it is", EXTERNAL),
-    _method("external, not packed", "disable_prepacking", EXTERNAL, **_OFF),
+    _method("external, not packed", "disable_prepacking", EXTERNAL, packs=False, entries=_PACKING_OFF),
     _method("ort", ".ort, as it is", ORT),
     _method("ort, mapped", "use_memory_mapped_ort_model", ORT, entries=_MAPPED),
     _method("ort, mapped, bytes", "and use_ort_model_bytes_for_initializers", ORT, entries=_IN_PLACE),
     _method("saved packed", "an optimised model with packed weights, saved and opened by hand", PACKED),
-    _method("onecopy direct", "session(external, 'direct')", EXTERNAL, partial(_opened, "direct"), **_UNPACKED),
+    _method("onecopy direct", "session(external, 'direct')", EXTERNAL, partial(_opened, "direct"), packs=False),
     _method(
         "onecopy direct, inline", "session(inline, 'direct'): aligned once per machine", INLINE,
-        partial(_opened, "direct"), **_UNPACKED, **_ONCE,
+        partial(_opened, "direct"), packs=False, prepares=True,
     ),
-    _method("onecopy direct, ort", "session(ort, 'direct')", ORT, partial(_opened, "direct"), **_UNPACKED),
-    _method("onecopy packed", "session(inline, 'prepacked')", INLINE, partial(_opened, "prepacked"), **_ONCE),
-    _method("onecopy auto", "session(inline, 'auto')", INLINE, partial(_opened, "auto"), **_ONCE),
+    _method("onecopy direct, ort", "session(ort, 'direct')", ORT, partial(_opened, "direct"), packs=False),
+    _method("onecopy packed", "session(inline, 'prepacked')", INLINE, partial(_opened, "prepacked"), prepares=True),
+    _method("onecopy auto", "session(inline, 'auto')", INLINE, partial(_opened, "auto"), prepares=True),
 )  # fmt: skip
 
 
@@ -199,41 +199,26 @@ def _prepare(name: str, folder: Path) -> None:
 
 
 _OTHER = 16  # extent of symbolic axes other than the batch
-_TYPES = {
-    f"tensor({name})": code
-    for name, code in {
-        "bool": "?", "double": "f8", "float": "f4", "float16": "f2", "int16": "i2", "int32": "i4", "int64": "i8",
-        "int8": "i1", "uint16": "u2", "uint32": "u4", "uint64": "u8", "uint8": "u1",
-    }.items()
-}  # fmt: skip
+_NAMES = {"float": "float32", "double": "float64"}  # types of ONNX that numpy names otherwise
 
 
-def _inputs_of(session: Any, batch: int, given: str | None) -> dict[str, Any]:
-    """Return the inputs of a file, or made-up ones: random rows and small floats, zeros for other types."""
-    if given is not None:
-        with np.load(given) as file:
-            return dict(file)
+def _inputs_of(session: Any, batch: int) -> dict[str, Any]:
+    """Return made-up inputs: random rows and small floats, zeros for other types."""
     random = np.random.default_rng(0)
     first = next((e for one in session.get_inputs() for e in one.shape if not isinstance(e, int)), None)
     inputs: dict[str, Any] = {}
     for one in session.get_inputs():
-        if one.type not in _TYPES:
-            raise RuntimeError(f"the model's input {one.name!r} of type {one.type} cannot be made up")
+        name = one.type.removeprefix("tensor(").removesuffix(")")
+        try:
+            dtype = np.dtype(_NAMES.get(name, name))
+        except TypeError as error:
+            raise RuntimeError(f"the model's input {one.name!r} of type {one.type} cannot be made up") from error
         shape = [e if isinstance(e, int) else batch if e == first else _OTHER for e in one.shape]
-        dtype = np.dtype(_TYPES[one.type])
         values = random.standard_normal(shape) * 0.1 if dtype.kind == "f" else np.zeros(shape)
         inputs[one.name] = values.astype(dtype)
     if "ids" in inputs:
         inputs["ids"] = np.random.default_rng(batch).integers(0, 32768, inputs["ids"].shape)
     return inputs
-
-
-def _options_of(method: Method, threads: int) -> Any:
-    options = module("onnxruntime").SessionOptions()
-    options.intra_op_num_threads = threads
-    for name, value in method.entries.items():
-        options.add_session_config_entry(name, value)
-    return options
 
 
 def steps(
@@ -242,7 +227,6 @@ def steps(
     batches: tuple[int, ...] = (1, 64),
     runs: int = 20,
     threads: int = 1,
-    inputs: str | None = None,
 ) -> Steps:
     """Open the model of a folder, run each batch once, and hold it; then time runs of all batches in turn."""
     module("onnxruntime")  # before the clock starts
@@ -255,11 +239,11 @@ def steps(
         return
     chosen = named(METHODS, method)
     path = Path(folder) / chosen.file
-    options = _options_of(chosen, threads)
+    options = _options(chosen.entries, intra_op_num_threads=threads)
     start = perf_counter_ns()
     session = chosen.open(path, options)
     created, first, sums = perf_counter_ns(), 0, []
-    given = [_inputs_of(session, batch, inputs) for batch in batches]
+    given = [_inputs_of(session, batch) for batch in batches]
     for one in given:
         before = perf_counter_ns()
         outputs = session.run(None, one)
@@ -286,7 +270,6 @@ class Options(Settings):
     """How the scenario is run: each number of `processes` is a case; memory is measured after one run of each batch."""
 
     file: str | None = option(None, "Your own .onnx file, instead of synthetic models.", kind="existing", is_path=True)
-    inputs: str | None = option(None, "An .npz of inputs, for --file.", kind="existing", is_path=True)
     models: tuple[str, ...] = option(tuple(MODELS), "Synthetic model to measure.", "--model", choices=tuple(MODELS))
     ways: tuple[str, ...] = option(NAMES, "How the file is opened.", "--way", choices=NAMES)
     processes: tuple[int, ...] = option((1, 4), "Number of processes that open it at once.")
@@ -298,40 +281,29 @@ class Options(Settings):
 def plan(setup: Setup, options: Options) -> Plan:
     """Plan every method in every case; raises ModuleNotFoundError without ``onnx`` or ``onnxruntime``."""
     require(NEEDS, NAME)
-    chosen = [method for method in METHODS if method.name in options.ways]
+    chosen: list[Method | Row] = [method for method in METHODS if method.name in options.ways]
+    chosen.append(Row(EMPTY, "imports everything, opens nothing"))
     names = [Path(options.file).stem] if options.file else list(options.models)
-    folders, absent = {}, []
+    file = os.path.realpath(options.file) if options.file else None
+    data: dict[str, int] = {}
+    trials, absent = [], []
     for at, name in enumerate(names):
         setup.say(f"writing {name}", at, len(names))
+        folder = setup.place / name
+        folder.mkdir()
         try:
-            folders[name] = _written(setup.place / name, options)
+            call_once(options.timeout, write, name, folder, file)
         except SampleError as error:
+            shutil.rmtree(folder)
             absent.append(Absent(name, error.reason))
-    data = {name: (folder / INLINE).stat().st_size for name, folder in folders.items()}
-    rows = (*chosen, Row(EMPTY, "imports everything, opens nothing"))
-    trials = [trial for folder in folders.values() for trial in _trials_of(folder, chosen, options)]
-    return Plan(rows, trials, data, absent)
-
-
-def _written(folder: Path, options: Options) -> Path:
-    """Write a model in all its forms, in a child; raises SampleError where that fails."""
-    folder.mkdir()
-    file = os.path.realpath(options.file) if options.file else None
-    try:
-        call_once(options.timeout, write, folder.name, folder, file)
-    except SampleError:
-        shutil.rmtree(folder)
-        raise
-    return folder
-
-
-def _trials_of(folder: Path, methods: Sequence[Method], options: Options) -> Iterator[Trial]:
-    wanted, size = functools.cache(partial(_sums_of, folder, options)), (folder / INLINE).stat().st_size
-    for count in options.processes:
-        case: Case = (folder.name, counted(count, "process", "processes"))
-        for method in (*methods, None):
-            name, needs = (EMPTY, 0.0) if method is None else (method.name, HEAPS * count * size)
-            yield Trial(name, case, needs, partial(_take, method, folder, count, wanted, options))
+            continue
+        data[name] = size = (folder / INLINE).stat().st_size
+        wanted = functools.cache(partial(_sums_of, folder, options))
+        for count, method in itertools.product(options.processes, chosen):
+            case, needs = (name, counted(count, "process", "processes")), HEAPS * count * size
+            take = partial(_take, method, folder, count, wanted, options)
+            trials.append(Trial(method.name, case, 0.0 if method.name == EMPTY else needs, take))
+    return Plan(chosen, trials, data, absent)
 
 
 def _sums_of(folder: Path, options: Options, packs: bool) -> list[str]:
@@ -343,38 +315,36 @@ def _sums_of(folder: Path, options: Options, packs: bool) -> list[str]:
 
 
 def _arguments_of(name: str, folder: Path, options: Options) -> dict[str, Any]:
-    inputs = os.path.realpath(options.inputs) if options.inputs else None
-    batches = options.batches[:1] if inputs else options.batches
-    arguments = {"method": name, "folder": str(folder), "batches": batches, "runs": options.runs}
-    return {**arguments, "threads": options.threads, "inputs": inputs}
+    several = {"batches": options.batches, "runs": options.runs, "threads": options.threads}
+    return {"method": name, "folder": str(folder), **several}
 
 
 def _take(
-    method: Method | None,
+    method: Method | Row,
     folder: Path,
     count: int,
     wanted: Callable[[bool], list[str]],
     options: Options,
     attempt: Attempt,
 ) -> Measured:
-    """Take one sample; without a method, of processes that open nothing."""
+    """Take one sample of a method, or of processes that open nothing."""
     attempt.begin()
-    arguments = _arguments_of(EMPTY if method is None else method.name, folder, options)
-    if method is not None and method.prepares:
-        call_once(options.timeout, _prepare, method.name, folder)
-    # An .ort file has been optimised by another session: it is its own measure.
-    expected = [] if method is None else wanted(method.packs)
+    arguments, expected = _arguments_of(method.name, folder, options), []
+    if isinstance(method, Method):
+        if method.prepares:
+            call_once(options.timeout, _prepare, method.name, folder)
+        expected = wanted(method.packs)
     with start_workers(__name__, count, options.timeout, **arguments) as workers:
         peak = Peak(workers.family)
         opened = workers.step("opened", peak.poll)
         if any(message["sums"] != expected for message in opened):
-            raise SampleError("wrong data", "outputs are not those of ONNX Runtime by itself")
+            raise SampleError("wrong data", "the outputs differ from those of ONNX Runtime alone")
         held = totals_of(workers.pids)
         numbers = {name: statistics.median(each[name] for each in opened) for name in ("create_ns", "first_ns")}
         numbers |= {"pss": held["pss"], "uss": held["private"], "anonymous": held["anonymous"]}
         if count == 1:
             (ran,) = workers.step("ran")
-            for batch, times in zip(arguments["batches"], ran["times"], strict=False):
+            for batch, times in zip(options.batches, ran["times"], strict=False):
                 numbers[f"run_{batch}_p50_ns"] = statistics.median(times)
                 numbers[f"run_{batch}_p99_ns"] = percentile_99(times)
             workers.dismiss()
@@ -411,24 +381,17 @@ def _described(record: Record) -> str:
     return f"{files}, {counted(record.options['threads'], 'thread')} a session"
 
 
-def _adjusted(options: Options) -> Options:
-    if options.inputs and not options.file:
-        raise UsageError("--inputs are those of a --file")
-    return options
-
-
 SCENARIO = Scenario(
     NAME,
     """Measure ONNX Runtime sessions: time to create, memory of all processes, time of a run, by how they are opened.
 
     Models are made up (an embedding with matrix products of 768 MB, convolutions of 94 MB, the first one with 8-bit
     weights), or yours. Each is written as .onnx with its weights inside and outside, as .ort and with packed weights.
-    Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime by itself, bit by bit.
+    Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime alone, bit by bit.
     """,
     Options(),
     plan,
     _described,
     _tables,
     draw=by_case(DRAWN),
-    adjust=_adjusted,
 )

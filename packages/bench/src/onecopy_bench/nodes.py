@@ -1,10 +1,10 @@
-"""`onecopy bench nodes`: a model behind a URL, on several nodes with several processes each.
+"""`onecopy bench nodes`: a model behind a URL, loaded on several nodes with several processes each.
 
-Nodes are network namespaces of this machine, with links that the kernel shapes, and stores on disks of their own, so
-that their page caches are apart. The origin is nginx, which serves ranges from its page cache. What is measured is the
-time from a common start until the last process has all arrays, the bytes that the origin sends, and the memory of the
-processes of a node while all hold. CPUs are those of this machine, for all nodes together: rates beyond what they can
-copy are theirs, not those of links.
+Nodes are network namespaces of this machine. The kernel limits the speed of their links, and their stores are on
+separate loop disks, so that their page caches are separate too. The origin is nginx, which serves ranges from its page
+cache. Measured are the time from a common start until the last process has all arrays, the bytes that the origin sends,
+and the memory of the processes of a node while all hold. All nodes share the CPUs of this machine. Above the rate that
+these can copy, the numbers describe the CPUs, not the links.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import onecopy as oc
 from onecopy.base.text import counted
+from onecopy_bench.files.layout import combine, touch_array
 from onecopy_bench.peers import Peer, installed, module, named
 from onecopy_bench.pictures import by_case
 from onecopy_bench.places import Unavailable, call, loop_disk
@@ -42,21 +43,19 @@ from onecopy_bench.worker import SampleError, Steps, prepare
 Arrays = Mapping[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a process is: the number of the node and of the process on it, the folder of the node, and all nodes."""
+class Place(NamedTuple):
+    """Where a process runs: the number of its node, its own number there, and the folder of the node."""
 
     node: int
     number: int
     folder: Path
-    hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """`load` gets the object ("bucket/name") and the place; `private`: each process has a copy of its own.
+    """A method of loading: `load` takes the object ("bucket/name") and the place, and returns the arrays.
 
-    `ray`: it needs a Ray cluster of the nodes; `torchrun`: what torchrun gives to its processes.
+    `ray`: it needs a Ray cluster of the nodes. `torchrun`: it needs the variables that torchrun sets.
     """
 
     load: Callable[[str, Place], Arrays]
@@ -97,11 +96,6 @@ def _runai(name: str, _: Place) -> Arrays:
         for one, tensor in streamer.get_tensors():
             found[one] = tensor.numpy().copy()  # the buffer is used again
     return found
-
-
-def _tensorizer(name: str, _: Place) -> Arrays:
-    found = module("tensorizer").TensorDeserializer(_url(name).replace(".safetensors", ".tensors"), device="cpu")
-    return {one: tensor.numpy() for one, tensor in found.items()}
 
 
 class _Box:
@@ -162,33 +156,20 @@ METHODS = (
         "runai-model-streamer", "every process streams from S3", ("torch", "runai_model_streamer"),
         private=1.0, load=_runai,
     ),
-    Method("tensorizer", "every process streams from HTTP", ("torch", "tensorizer"), private=1.0, load=_tensorizer),
 )  # fmt: skip
 
 
-def as_tensors(source: Path) -> None:
-    """Write the same arrays in the format of tensorizer beside a file."""
-    tensors, parameter = module("safetensors.torch").load_file(source), module("torch").nn.Parameter
-    serializer = module("tensorizer").TensorSerializer(str(source.with_suffix(".tensors")))
-    serializer.write_state_dict({name: parameter(one, False) for name, one in tensors.items()})
-    serializer.close()
-
-
 def touched(arrays: Arrays, number: int, processes: int) -> int:
-    """Read a byte of each page of the arrays of a process; return their sum with the names, modulo 2**63."""
-    total = 0
-    for at, name in enumerate(sorted(arrays)):
-        if at % processes == number:
-            flat = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
-            total += int(flat[::4096].sum(dtype=np.int64)) * (at + 1)
-    return total % 2**63
+    """Return the checksum of those arrays that one of some processes reads, by a byte of each page."""
+    mine = sorted(arrays)[number::processes]
+    return combine(touch_array(name, np.ascontiguousarray(arrays[name])) for name in mine)
 
 
 def steps(method: str, name: str, processes: int, hosts: tuple[str, ...], ray: str) -> Steps:
-    """Load the arrays of an object, and hold them; `ray` is the address of the Ray cluster, "": none."""
+    """Load the arrays of an object, and hold them; `ray` is the address of the Ray cluster, or ""."""
     chosen = named(METHODS, method)
     node, number = (int(os.environ[variable]) for variable in ("BENCH_NODE", "BENCH_PROCESS"))
-    place = Place(node, number, Path(os.environ["BENCH_FOLDER"]), hosts)
+    place = Place(node, number, Path(os.environ["BENCH_FOLDER"]))
     if ray:
         module("ray").init(address=ray, _node_ip_address=hosts[node], log_to_driver=False, configure_logging=False)
     prepare(chosen.needs)
@@ -296,7 +277,7 @@ NAME = "nodes"
 NAMES = tuple(method.name for method in METHODS)
 BUCKET, OBJECT = "models", "model.safetensors"
 READ_AHEAD = 128 << 10
-"""Of the disks of nodes, in bytes: what the kernel gives a loop device."""
+"""Of the disks of nodes, in bytes: the kernel's default for a loop device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +303,6 @@ def plan(setup: Setup, options: Options) -> Plan:
     values = np.random.default_rng(0)
     oc.save(source, {f"layer.{n:05}": values.integers(0, 2**32, count, np.uint32) for n in range(options.arrays)})
     size, arrays = source.stat().st_size, dict(oc.open(source).items())
-    if any(method.name == "tensorizer" for method in chosen):
-        as_tensors(source)
     expected = [touched(arrays, number, options.processes) for number in range(options.processes)]
     stores: list[Path] = []
     try:
@@ -369,10 +348,7 @@ def _take(
         arguments = {"method": method.name, "name": f"{BUCKET}/{OBJECT}", "processes": options.processes}
         arguments |= {"hosts": tuple(network.hosts), "ray": ray}
         commands = [
-            [
-                *network.inside(node),
-                *command_of(__name__, [*_variables(node, number, store), *_job_of(job, node, number)]),
-            ]
+            [*network.inside(node), *command_of(__name__, _variables(node, number, store, job))]
             for number in range(options.processes)
             for node, store in enumerate(stores)
         ]
@@ -398,7 +374,8 @@ def _measured(workers: Workers, origin: Path, nodes: int, size: int, expected: l
     return Measured({"ready_ns": max(times), "first_ns": min(times), "origin_bytes": sent, **shares})
 
 
-def _variables(node: int, number: int, store: Path) -> list[str]:
+def _variables(node: int, number: int, store: Path, job: Mapping[str, object]) -> list[str]:
+    """Return the environment of a process, as NAME=VALUE; `job` is that of torchrun, if it has any."""
     variables = {
         "ONECOPY_CACHE": store / "onecopy",
         "BENCH_NODE": node,
@@ -411,7 +388,8 @@ def _variables(node: int, number: int, store: Path) -> list[str]:
         "AWS_EC2_METADATA_DISABLED": "true",
         "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0",
         "OMP_NUM_THREADS": "1",
-        "RAY_AUTH_MODE": "disabled",  # else a token is asked for that `ray start` has not given out
+        "RAY_AUTH_MODE": "disabled",  # otherwise Ray asks for a token that `ray start` has not issued
+        **({**job, "GROUP_RANK": node, "LOCAL_RANK": number} if job else {}),
     }
     return [f"{name}={value}" for name, value in variables.items()]
 
@@ -423,7 +401,7 @@ store = dist.TCPStore(sys.argv[1], int(sys.argv[2]), is_master=True, wait_for_wo
 print("serves", flush=True)
 sys.stdin.read()
 """
-"""The store that an agent of torchrun serves."""
+"""Serves the store that an agent of torchrun serves."""
 
 
 @contextlib.contextmanager
@@ -446,11 +424,6 @@ def _torchrun_job(network: Network) -> Iterator[dict[str, object]]:
         agent.stdin.close()
 
 
-def _job_of(job: dict[str, object], node: int, number: int) -> list[str]:
-    own = {**job, "GROUP_RANK": node, "LOCAL_RANK": number} if job else {}
-    return [f"{name}={value}" for name, value in own.items()]
-
-
 @contextlib.contextmanager
 def _ray_cluster(network: Network, stores: list[Path], size: int) -> Iterator[str]:
     """Start Ray on all nodes for the block; yield its address."""
@@ -460,7 +433,7 @@ def _ray_cluster(network: Network, stores: list[Path], size: int) -> Iterator[st
     try:
         for node, (host, store) in enumerate(zip(network.hosts, stores, strict=True)):
             first = ["--head", "--port=6379", "--include-dashboard=false"] if node == 0 else [f"--address={address}"]
-            words = [*network.inside(node), "env", *_variables(node, 0, store), ray, "start", *first, *common]
+            words = [*network.inside(node), "env", *_variables(node, 0, store, {}), ray, "start", *first, *common]
             done = subprocess.run([*words, f"--node-ip-address={host}"], check=False, capture_output=True, text=True)
             if done.returncode:
                 raise SampleError("failed", f"ray start: {done.stderr[-300:]}")

@@ -1,4 +1,4 @@
-"""What is compared: peers do the same thing in different ways; which of them this machine has."""
+"""Peers: the different ways to do the same thing, and whether this machine has the packages of each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,8 @@ if TYPE_CHECKING:
 class Peer:
     """One row of the tables: its name, and what it does in a few more words.
 
-    Attributes
-    ----------
-    needs
-        Modules that must be installed; a measured process imports them before the clock starts.
-    private
-        Private memory that it needs, as a share of the data.
-    environment
-        Variables of its processes, as NAME=VALUE.
+    `needs` are modules that must be installed; a measured process imports them before the clock starts. `private` is
+    the private memory that the peer needs, as a share of the data.
     """
 
     name: str
@@ -30,7 +24,6 @@ class Peer:
     needs: tuple[str, ...] = ()
     ours: bool = False
     private: float = 0.0
-    environment: tuple[str, ...] = ()
 
 
 P = TypeVar("P", bound=Peer)

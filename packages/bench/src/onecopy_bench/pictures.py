@@ -1,7 +1,7 @@
-"""Records as pictures, drawn by matplotlib, which is imported when a picture is drawn and not before.
+"""Draws records with matplotlib, which is imported only when a picture is drawn.
 
-Colours are those of Okabe and Ito, which colour-blind readers can tell apart; bars begin at zero, unless they are too
-far apart for one scale.
+The colours are those of Okabe and Ito, which colour-blind readers can tell apart. Bars begin at zero, unless their
+values are too far apart for one scale.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ STYLE = {
     "svg.fonttype": "none",  # text stays text
 }
 WIDTH, PER_BAR, HEAD = 9.2, 0.3, 0.75
-"""Inches: the width is legible where a README shows it at 850 pixels."""
+"""Inches; the width is legible in a README, which shows it at 850 pixels."""
 FAR = 50.0
-"""Bars whose longest is so many times the shortest are on a logarithmic scale."""
+"""Bars have a logarithmic scale where the longest is more than this many times the shortest."""
 NARROW = 34
 """Characters of a line of a label."""
 

@@ -188,10 +188,10 @@ class Workers:
         """Return the processes and all their descendants."""
         return family_of(self.pids)
 
-    def step(self, phase: str, poll: Callable[[], None] | None = None, word: str = "go") -> list[dict[str, Any]]:
+    def step(self, phase: str, poll: Callable[[], None] | None = None) -> list[dict[str, Any]]:
         """Start the next step of all workers, and return their messages when all have finished it."""
         for worker in self.workers:
-            worker.send(word.encode() + b"\n")
+            worker.send(b"go\n")
         return self.gather(phase, poll)
 
     def gather(self, phase: str, poll: Callable[[], None] | None = None) -> list[dict[str, Any]]:

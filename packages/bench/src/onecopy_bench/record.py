@@ -269,10 +269,7 @@ class Log:
     def begin(self, heading: Record) -> Record:
         """Return the record to continue: the given one, or that of the file with its samples.
 
-        Raises
-        ------
-        ValueError
-            If the file holds another run of the scenario; the message names the first fact that differs.
+        Raises ValueError, with the first fact that differs, if the file holds another run of the scenario.
         """
         known = next((record for record in self.records if record.scenario == heading.scenario), None)
         if known is not None:

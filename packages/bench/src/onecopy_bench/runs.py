@@ -1,12 +1,12 @@
-"""Rounds of samples: the loop that every scenario runs in.
+"""Rounds of samples: the loop in which every scenario runs.
 
-A *trial* is one row in one case. A *round* takes every trial once, in an order drawn anew (seeded), so that a machine
-that grows slower or a disk that tires meets all of them. A *sample* is one trial in one round: fresh processes, started
-and brought to "ready"; the cache put into its declared state and proven; the machine waited for; then all released
-together, their memory polled while they work and measured while they hold; then dismissed.
+A *trial* is one row in one case. A *round* takes every trial once, in a new (seeded) random order, so that a machine or
+a disk that becomes slower affects all of them. A *sample* is one trial in one round. Fresh processes start and report
+"ready". The page cache is put into its declared state and checked, and the parent waits for an idle machine. Then all
+processes are released together; their memory is polled while they work, and measured while they hold their data.
 
-A sample that goes wrong is a sample with a state and a reason; the run continues. Ctrl-C and errors of the parent
-itself end the run, and no process survives either.
+A sample that fails is recorded with a state and a reason, and the run continues. Ctrl-C and errors of the parent end
+the run; no process survives either.
 """
 
 from __future__ import annotations
@@ -56,16 +56,12 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One row in one case: what is sampled once a round, with `memory` private bytes that a sample needs.
-
-    `is_last` is True for a sample after which the trial is not repeated, because it would not end either.
-    """
+    """One row in one case, sampled once a round; `memory` is the private bytes that a sample needs."""
 
     row: str
     case: Case
     memory: float
     measure: Callable[[Attempt], Measured]
-    is_last: Callable[[Sample], bool] = lambda _: False
 
 
 class Progress(NamedTuple):
@@ -102,15 +98,15 @@ def _idle_share(seconds: float) -> float:
 class IdleWait:
     """Waits for an idle machine, at most `seconds` in all calls together.
 
-    A time measured beside other work is meaningless. Idle includes waiting for a disk; time stolen by a hypervisor
-    does not. When the budget is spent the samples are taken anyway, and the record says how busy the machine was.
+    A time that was measured beside other work is meaningless. Waiting for a disk counts as idle, time stolen by a
+    hypervisor does not. After these seconds, samples are taken anyway, and the record says how busy the machine was.
     """
 
     def __init__(self, seconds: float) -> None:
         self._windows = round(seconds / _WINDOW_S)
 
     def wait(self) -> float | None:
-        """Return the idle share that was seen last; None: the budget was spent before, so nothing was watched."""
+        """Return the last idle share; None if the seconds were used up before this call."""
         share = None
         while self._windows > 0:
             share = _idle_share(_WINDOW_S)
@@ -139,7 +135,7 @@ class Attempt:
             system.back_memory(round(self._trial.memory) + more)
 
     def wait(self) -> None:
-        """Wait for an idle machine within the budget of the run, just before the processes are released."""
+        """Wait for an idle machine, within the limit of the run, just before the processes are released."""
         self.idle_share = self._idle.wait()
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
@@ -161,45 +157,25 @@ def run(
 ) -> Record:
     """Take every sample that the log does not have, and return the whole record.
 
-    Parameters
-    ----------
-    heading
-        The record without samples.
-    place
-        A folder for the files of samples; None: that of temporary files.
-    watch
-        Called before each sample and at the end.
-    files
-        What is measured on.
-
-    Raises
-    ------
-    ValueError
-        If the log is of another run.
-    RuntimeError
-        If a file changes while it is measured.
+    `heading` is the record without samples, `place` the folder for the files of samples (None: that of temporary
+    files), and `files` are what is measured on. `watch` is called before each sample and at the end. Raises ValueError
+    if the log is of another run, and RuntimeError if a file changes while it is measured.
     """
     log = log or Log()
     record = log.begin(heading)
     if record.seconds is not None:
         return record
-    samples, has = list(record.samples), {(s.row, s.case, s.round): s for s in record.samples}
+    samples, known = list(record.samples), {(s.row, s.case, s.round) for s in record.samples}
     identities = {Path(path): system.identity(path) for path in files}
     hidden = [str(folder) for folder in (place, *{path.parent for path in identities}) if folder is not None]
     chance, idle = random.Random(settings.seed), IdleWait(settings.idle_wait)  # noqa: S311 - an order
-    left, begun = list(trials), time.monotonic()
+    begun, wanted = time.monotonic(), settings.rounds * len(trials)
     for number in range(settings.rounds):
-        order = chance.sample(left, len(left))
-        for position, trial in enumerate(order):
-            sample = has.get((trial.row, trial.case, number))
-            if sample is None:
-                rest = len(order) - position + len(left) * (settings.rounds - number - 1)
-                watch(Progress(len(samples), len(samples) + rest, ", ".join((trial.row, *trial.case))))
-                sample = take_sample(trial, number, settings, place, idle, hidden)
-                samples.append(sample)
-                log.add(sample)
-            if trial.is_last(sample):
-                left.remove(trial)
+        for trial in chance.sample(trials, len(trials)):
+            if (trial.row, trial.case, number) not in known:
+                watch(Progress(len(samples), wanted, ", ".join((trial.row, *trial.case))))
+                samples.append(take_sample(trial, number, settings, place, idle, hidden))
+                log.add(samples[-1])
             for path, identity in identities.items():
                 if system.identity(path) != identity:
                     raise RuntimeError(f"{path.name} changed while it was measured")

@@ -1,6 +1,6 @@
-"""What a scenario is: options, a plan of what is measured, and functions from a record to tables and sentences.
+"""Defines a scenario: its options, a plan of its measurements, and functions from a record to tables and sentences.
 
-Nothing here or in the modules of scenarios imports the command line: workers import them, too.
+Neither this module nor those of scenarios import the command line, because workers import them too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from onecopy.base.text import counted, parse_size
 from onecopy_bench import runs
-from onecopy_bench.places import parse_read_ahead
+from onecopy_bench.places import NAMED_PLACES, parse_read_ahead
 from onecopy_bench.record import Absent, Log, Record, Sample, heading
 from onecopy_bench.runs import IDLE, Progress, Trial, Watch
 from onecopy_bench.tables import MB, Table, text
@@ -35,15 +35,15 @@ class UsageError(ValueError):
 def option(default: Any, words: str, *flags: str, **more: Any) -> Any:
     """Return a field that becomes an option of the command, with its help.
 
-    Flags are given where they are not made of the name of the field. `more` can have `choices`; `kind`, a key of
-    `cli.KINDS`; `shown`, the default as text; `metavar`; `parse`, from the texts that were given to the value; and
-    `is_path`, of which the record has the name alone.
+    Without `flags`, the name of the field makes the flag. `more` can have `choices`; `kind`, a key of `cli.KINDS`;
+    `shown`, the default as text; `metavar`; `parse`, which converts the texts of the command line to the value; and
+    `is_path`, for which the record holds only the file name.
     """
     return dataclasses.field(default=default, metadata={"words": words, "flags": flags, **more})
 
 
 def argument(metavar: str, default: Any = "", **more: Any) -> Any:
-    """Return a field that becomes an argument of the command; the record has the file name alone."""
+    """Return a field that becomes an argument of the command; the record holds only the file name."""
     return dataclasses.field(default=default, metadata={"argument": metavar, "is_path": True, **more})
 
 
@@ -52,16 +52,16 @@ def size_option(default: str, words: str, *flags: str) -> Any:
     return option(int(parse_size(default)), words, *flags, kind="size", shown=default)
 
 
-def places_option(default: tuple[str, ...], words: str, names: Sequence[str]) -> Any:
-    """Return a field of places (see `places.spot_of`): those of some names, and disks with a read-ahead."""
+def places_option(default: tuple[str, ...], words: str) -> Any:
+    """Return a field of places by name (see `places.spot_of`)."""
 
     def parse(chosen: Sequence[str]) -> tuple[str, ...]:
         for each in chosen:
             try:
-                if each not in names:
+                if each not in NAMED_PLACES:
                     parse_read_ahead(each)
             except ValueError as error:
-                raise ValueError(f"{error}, nor one of {', '.join(names)}") from error
+                raise ValueError(f"{error}, nor one of {', '.join(NAMED_PLACES)}") from error
         return tuple(dict.fromkeys(chosen))
 
     return option(default, words, "--place", kind="text", parse=parse, metavar="PLACE")
@@ -146,24 +146,12 @@ class Plan(NamedTuple):
 class Scenario:
     """One scenario.
 
-    Attributes
-    ----------
-    options
-        The defaults; fields that `option` made are options of the command.
-    plan
-        Writes the files and makes the places, given a `Setup` and the options, and returns the plan of the run.
-    described, tables, findings, limits, status
-        Given a record: what was measured, tables, what the numbers say and what limits them, the exit status.
-    draw
-        Draws a record into a matplotlib figure.
-    measures
-        Numbers that are computed from a sample and are not among its numbers, by name.
-    adjust
-        Called with the options of the command line; returns those to run with, or raises UsageError.
-    without
-        Options that the command does not have.
-    settings
-        Of the click command.
+    `options` are the defaults; fields that `option` made are options of the command. `plan` writes the files, makes the
+    places and returns the plan of a run. Given a record, `described`, `tables`, `findings`, `limits` and `status`
+    return what was measured, the tables, what the numbers say, what limits them, and the exit status. `draw` draws a
+    record into a matplotlib figure. `measures` computes numbers, by name, that a sample does not hold. `adjust` checks
+    the options of the command line, and returns those to run with or raises UsageError. `without` names options that
+    the command does not have, `settings` are those of the click command.
     """
 
     name: str

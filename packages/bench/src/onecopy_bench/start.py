@@ -1,12 +1,12 @@
 """`onecopy bench start`: a program that has other work to do before it copies all weights out of a cold file.
 
-What is measured is when reading begins and by which process: never, when the weights are needed, or at the very start
-beside the work. The file is evicted before each sample, and proven to be; bytes read are those of the device, for any
-process.
+The methods differ in when reading begins and in which process reads: not before the copy, when the weights are needed,
+or at the very start beside the work. The file is evicted before each sample, which the sample verifies. "read" counts
+the bytes that the device has read for any process.
 
-The work is that of importing: source is compiled by the interpreter, which holds the GIL. It is an amount and not a
-time, so that what warming takes from it is seen; `pace` finds the amount. Weights go piece by piece into one buffer
-that is used again, as an upload to a device has it. Checksums are computed outside of all clocks.
+The work is compilation of source by the interpreter, which holds the GIL, as imports do. Its amount is fixed, not its
+time, so that the time which warming takes from it shows; `pace` finds the amount. Weights are copied piece by piece
+into one buffer, as for an upload to a device. Checksums are computed outside of all clocks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import onecopy as oc
-from onecopy_bench import places, system
+from onecopy_bench import system
 from onecopy_bench.files.layout import Layout, Piece, checksum_of_file, combine, touch_array
 from onecopy_bench.peers import Peer, named
 from onecopy_bench.pictures import by_case
+from onecopy_bench.places import Unavailable, spot_of
 from onecopy_bench.processes import call_once, expect_same, start_workers
-from onecopy_bench.record import Case, Record
+from onecopy_bench.record import Absent, Case, Record
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
 from onecopy_bench.scenario import Plan, Scenario, Setup, limits_of_cold_runs, option, places_option, size_option
 from onecopy_bench.system import difference, disk_bytes
@@ -175,7 +176,7 @@ class Options(Settings):
     work_s: float = option(5.0, "Duration of the other work alone, in seconds.", at_least=0.0)
     piece: int = size_option("16MiB", "Bytes that are copied at once.")
     ways: tuple[str, ...] = option(NAMES, "When the file is read, and by which process.", "--way", choices=NAMES)
-    places: tuple[str, ...] = places_option(("disk", "128K"), PLACE, ("disk", "fuse"))
+    places: tuple[str, ...] = places_option(("disk", "128K"), PLACE)
 
 
 def plan(setup: Setup, options: Options) -> Plan:
@@ -183,7 +184,12 @@ def plan(setup: Setup, options: Options) -> Plan:
     setup.say("writing the weights")
     source = setup.place / "weights.bin"
     write(source, options.size)
-    spots, absent = places.spots_of(options.places, source, setup.stack)
+    spots, absent = [], []
+    for name in options.places:
+        try:
+            spots.append(spot_of(name, source, setup.stack))
+        except Unavailable as reason:
+            absent.append(Absent(f"place {name}", str(reason)))
     # As much work as takes the seconds that were asked for, by a process that does nothing else.
     units = round(options.work_s * 1e9 / call_once(options.timeout, pace))
     starts = enumerate(range(0, options.size, options.piece))

@@ -1,11 +1,11 @@
-"""What the kernel knows: facts about the machine, memory of processes, bytes of disks, and the state of the page cache.
+"""Reads what the kernel knows: facts about the machine, memory of processes, bytes of disks, state of the page cache.
 
-Facts have no host name, no user name and no folder; what cannot be read is None.
+Facts contain no host name, user name or folder; a fact that cannot be read is None.
 
-A time means nothing without the state of the cache it started from. *Cold* is `fdatasync` and `POSIX_FADV_DONTNEED` on
-that one file; no root is needed and nothing else on the machine is disturbed. *Warm* is the same, and then the file
-read once from front to back: how pages got into the cache decides how big they are (a 2 MiB folio is mapped by one
-fault, 4 KiB pages by 512), so every warm sample gets the same filling.
+A time means nothing without the state of the cache at its start. *Cold* is `fdatasync` and `POSIX_FADV_DONTNEED` on the
+one file, which needs no root and disturbs nothing else on the machine. *Warm* is the same, and then one read of the
+file from front to back. The way in which pages enter the cache decides their size (one fault maps a folio of 2 MiB, 512
+faults as many pages of 4 KiB), so every warm sample fills the cache alike.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import mmap
 import os
 import platform
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,38 +27,22 @@ from numpy.typing import NDArray
 from onecopy.files import page_cache
 from onecopy.memory import cgroup, proc
 
-ROOT = Path("/")
 STRIDE = 4096
-"""Bytes between two touches: the smallest page of the machines that we know."""
+"""Bytes between two touches: the smallest page size of supported machines."""
 READ = 8 << 20
 """Bytes per request; a multiple of the stride."""
 HUGE = 2 << 20
 BACKED_MORE = 256 << 20
-"""Bytes that a sample takes beside its data: page tables, interpreters, what the kernel reads ahead."""
-PACKAGES = (
-    "onecopy", "numpy", "safetensors", "torch", "runai-model-streamer", "fastsafetensors", "tensorizer", "pyarrow",
-    "datasets", "lmdb", "msgspec", "orjson", "polars", "psutil",
-)  # fmt: skip
+"""Bytes that a sample needs beside its data: page tables, interpreters, read-ahead."""
+PACKAGES = ("onecopy", "numpy", "safetensors", "torch", "runai-model-streamer", "pyarrow", "datasets", "lmdb")
 
 
-def disk_counters(device: int, *, root: Path = ROOT) -> tuple[int, int] | None:
-    """Return the bytes that a disk or partition (an ``st_dev``) has read and written since boot, for all processes.
-
-    None for file systems without a single block device: tmpfs, overlayfs, btrfs, network file systems.
-    """
-    path = Path(root, f"sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
-    if not path.exists():
-        return None
-    words = path.read_text().split()
-    return int(words[2]) * 512, int(words[6]) * 512  # in sectors of 512 bytes, whatever the disk
-
-
-def read_ahead(device: int, *, root: Path = ROOT) -> int | None:
+def read_ahead(device: int) -> int | None:
     """Return the read-ahead of a device (an ``st_dev``) in bytes; None if the kernel does not report it."""
     name = f"{os.major(device)}:{os.minor(device)}"
     # The setting belongs to the disk; a partition is a link into the folder of its disk.
     for place in (f"class/bdi/{name}", f"dev/block/{name}/queue", f"dev/block/{name}/../queue"):
-        path = Path(root, "sys", place, "read_ahead_kb")
+        path = Path("/sys", place, "read_ahead_kb")
         if path.exists():
             return int(path.read_text()) * 1024
     return None
@@ -143,32 +128,22 @@ def family_of(pids: Iterable[int]) -> list[int]:
     return found
 
 
-def anonymous_of(pids: Iterable[int]) -> int:
-    """Return the anonymous bytes of some processes; cheap enough to poll."""
-    found = 0
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            found += proc.status(pid).rss_anon or 0
-    return found
-
-
 def totals_of(pids: Iterable[int]) -> dict[str, Any]:
-    """Return what some processes hold together, in bytes, and their faults; None where the kernel is silent.
+    """Return what some processes hold together, in bytes, and their faults; None where the kernel does not report it.
 
-    `pss` splits into `anonymous_pss`, `file` and `shmem`: each page divided by the number of its mappers, so copies
-    add up. `private` is what only one process maps now: a lone mapper's clean file pages are in it. `anonymous` is
-    memory without a file. Faults and `read_bytes` (from a disk) are those of the processes that live.
+    `pss` splits into `anonymous_pss`, `file` and `shmem`: each page is divided by the number of its mappers, so copies
+    add up. `private` is what only one process maps now, clean pages of files included. `anonymous` is memory without a
+    file. Faults and `read_bytes` (from a disk) are those of living processes.
     """
-    names = ("processes", "pss", "anonymous", "private", "swap", "page_tables", "minor_faults", "major_faults")
-    sums: dict[str, Any] = dict.fromkeys((*names, "anonymous_pss", "file", "shmem", "read_bytes"), 0)
+    sums: dict[str, Any] = defaultdict(int)
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # it has ended, and counts nothing
-            one = _numbers_of(pid)
-            sums = {name: None if None in (each, one[name]) else each + one[name] for name, each in sums.items()}
+        with contextlib.suppress(ProcessLookupError):  # a process that has ended holds nothing
+            for name, value in _numbers_of(pid).items():
+                sums[name] = None if None in (sums[name], value) else sums[name] + value
     return sums
 
 
-def _numbers_of(pid: int) -> dict[str, int | None]:
+def _numbers_of(pid: int) -> dict[str, Any]:
     memory, stat = proc.rollup(pid), proc.stat(pid)
     return {
         "processes": 1,
@@ -202,13 +177,23 @@ class Peak:
 
     def poll(self) -> None:
         """Measure once; a process that has ended counts 0."""
-        self.bytes = max(self.bytes, anonymous_of(self._pids()))
+        found = 0
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError):
+                found += proc.status(pid).rss_anon or 0
+        self.bytes = max(self.bytes, found)
 
 
 def disk_bytes(path: str | os.PathLike[str], *, written: bool = False) -> int | None:
-    """Return the bytes that the disk of a file has read (or written) since boot, for any process; None: unknown."""
-    disk = disk_counters(Path(path).stat().st_dev)
-    return None if disk is None else disk[written]
+    """Return the bytes that the disk of a file has read (or written) since boot, for all processes.
+
+    None for file systems without a single block device: tmpfs, overlayfs, btrfs, network file systems.
+    """
+    device = Path(path).stat().st_dev
+    counters = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+    if not counters.exists():
+        return None
+    return int(counters.read_text().split()[6 if written else 2]) * 512  # in sectors of 512 bytes, whatever the disk
 
 
 def difference(after: int | None, before: int | None) -> int | None:
@@ -230,10 +215,10 @@ def fresh_memory(size: int, *, huge: bool) -> tuple[mmap.mmap, NDArray[np.uint8]
 
 
 def back_memory(size: int) -> None:
-    """Touch and free as much memory as a sample will need, so that the host has provided it.
+    """Touch and free as much memory as a sample will need, so that the host provides it before.
 
-    The host of a virtual machine may take free memory back and give it again on first access, a page at a time and at
-    less than 1 GB/s. What was used a moment ago is still backed, as all memory of a physical machine is.
+    The host of a virtual machine may reclaim free memory and return it on first access, a page at a time and at less
+    than 1 GB/s. Memory that was in use a moment ago is still backed, as all memory of a physical machine is.
     """
     pid = os.fork()
     if pid == 0:
@@ -262,7 +247,7 @@ def evict(path: str | os.PathLike[str]) -> int | None:
     with Path(path).open("rb", buffering=0) as file:
         with contextlib.suppress(OSError):  # a read-only file system has nothing to write back
             os.fdatasync(file.fileno())
-        for _ in range(3):  # the kernel's own scanners hold a page for an instant now and then, and it stays
+        for _ in range(3):  # scanners of the kernel sometimes hold a page for an instant, which then stays
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             if not (left := cached_bytes(path)):
                 break

@@ -1,25 +1,24 @@
-"""Where the data of a file lies, and the checksum of what was touched: both judge every loader.
+"""Where the data of a file lies, and the checksum of the touched bytes: both judge every loader.
 
-A comparison of loaders is honest only if all of them are asked for the same bytes. So the parent reads the header of a
-safetensors file once, with the few lines below and not with the code under test, and each worker gets the table: names,
-offsets and lengths. Any other file is one piece, from its first byte to its last. This is not a validator: a header
-that these lines do not understand makes the file one piece, and the loaders say for themselves what they think of it.
+A comparison of loaders is fair only if all of them read the same bytes. Therefore the parent parses the header of a
+safetensors file once, with the short reader below and not with the code under test, and each worker receives the table
+of names, offsets and lengths. Any other file is one piece, from its first byte to its last. The reader validates
+nothing: a file whose header it cannot parse is one piece, and the loaders report what is wrong with it.
 
-"All resident" means that each 4 KiB of the data has been read once. The work has to be small beside the loading that
-is measured, and its result has to depend on the file alone, so that a copy, a mapping and a tensor at an odd offset
-agree: of each piece the bytes at 0, 4096, 8192, ... *relative to the piece* and its last byte. Every page that a piece
-covers holds one of these. The CRC of name and bytes is taken per piece, the sum of the CRCs (modulo 2**64) is the
-checksum of the file, whatever the order of the pieces.
+A file counts as read when one byte of each of its 4 KiB pages has been read. The work must be small beside the loading
+that is measured, and its result must depend on the file alone, so that a copy, a mapping and a tensor at an odd offset
+agree. Of each piece, the checksum covers the name, the bytes at 0, 4096, 8192, ... *relative to the piece* and the last
+byte; every page of a piece contains one of these. The sum of the CRCs of all pieces, modulo 2**64, is the checksum of
+the file, whatever the order of the pieces.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -45,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a file holds: its kind, its size in bytes and its pieces, in the order in which they are touched."""
+    """The contents of a file: its kind, its size in bytes, and its pieces in the order in which they are touched."""
 
     kind: Kind
     size: int
@@ -55,14 +54,6 @@ class Layout:
     def nbytes(self) -> int:
         """Bytes in all pieces: the file without its header and padding."""
         return sum(piece.nbytes for piece in self.pieces)
-
-
-def shuffled(layout: Layout, seed: int) -> Layout:
-    """Return a layout whose pieces stand in a random order, the same for the same seed; ValueError for one piece."""
-    if len(layout.pieces) < 2:
-        raise ValueError("a file of one piece has no order to shuffle: only safetensors files with several tensors do")
-    chance = random.Random(seed)  # noqa: S311 - an order, not a secret
-    return replace(layout, pieces=tuple(chance.sample(layout.pieces, len(layout.pieces))))
 
 
 def parse_safetensors(header: bytes, size: int) -> Layout | None:

@@ -1,30 +1,25 @@
-"""The ways to load a file: onecopy, loaders of torch tensors and arrays, mechanisms of the kernel, O_DIRECT readings.
+"""The loaders that `bench open` compares: onecopy, its peers, O_DIRECT readings and a control.
 
-A loader loads what a job names, keeps it, and yields every piece as an array of bytes in the order of the job. `open`
-is the first clock: it returns as soon as the caller could ask for an array. What remains until every page has been read
-is the second clock, and it is the same code for all: `warm` where there is one, then a touch of each page. Packages are
-imported by name in the measured processes, where they are installed.
+A loader opens the file of a job, keeps it open, and yields every piece as an array of bytes, in the order of the job.
+`open` runs on the first clock and returns as soon as the caller could ask for an array. The second clock runs until
+every page has been read: it covers `warm`, if the loader has one, and then a touch of each page, which is the same code
+for all loaders. The measured process imports the packages of its loader by name before the clocks start.
 
-* `ROWS` are what `bench open` compares.
-* `MECHANISMS` are single calls of the kernel, made here with Python's `mmap` and libc and not with the library under
-  test; `METHODS` are what a user of onecopy chooses between. A call that the kernel refuses raises OSError.
-* `CEILINGS` are O_DIRECT readings of the same file with 1, 4 and 8 threads, past the page cache. "fresh" reads 8 MiB at
-  a time into new anonymous memory of the file's size, in 2 MiB pages where the kernel gives them: like `warm` it ends
-  with the data resident, and it is the fastest copying loader that one could write. "reused" reads into one 4 MiB
-  buffer per thread, again and again: the device alone.
-* `CONTROLS` are the first touch of fresh anonymous memory with no I/O at all. Every loader that copies pays this. On a
-  virtual machine whose freed pages go back to the host it can be slower than the disk, and then times of copying
-  loaders, and every ratio between them and mappings, say nothing about other machines.
+* `ROWS` are the loaders that are compared.
+* `CEILINGS` read the same file with O_DIRECT, past the page cache. "fresh" reads 8 MiB at a time into new anonymous
+  memory of the file's size, in 2 MiB pages where the kernel provides them. The data stays, so no copying loader can be
+  faster. "reused" reads into one 4 MiB buffer per thread, again and again, and so measures the device alone.
+* `CONTROLS` touch fresh anonymous memory without any I/O, as every loader that copies has to. A virtual machine whose
+  host reclaims free pages can do this more slowly than it reads from the disk. There, the times of copying loaders, and
+  their ratios to loaders that map, say nothing about other machines.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -49,18 +44,13 @@ ONECOPY = (
     "onecopy.files.mapping",
     "onecopy.files.page_cache",
 )
-"""Its modules are loaded on first use, and that must not be on the clock."""
+"""The modules that onecopy loads on first use, which must not happen on the clock."""
 SECTOR = 4096
-"""O_DIRECT wants offsets, lengths and addresses in multiples of the device's block; 4 KiB suits all."""
-FRESH_READ, REUSED_BUFFER, SCRATCH = 8 << 20, 4 << 20, 1 << 20
-"""Bytes of a read into fresh memory, into a buffer that is used again, and of a `pread` that only fills the cache."""
+"""O_DIRECT needs offsets, lengths and addresses in multiples of the device's block; 4 KiB suits all devices."""
+FRESH_READ, REUSED_BUFFER = 8 << 20, 4 << 20
+"""Bytes of one read into fresh memory, and into a buffer that is used again."""
 CONTROL_BYTES = 1 << 30
-"""A control touches as much memory as the file has, but not more than this."""
-MADV_POPULATE_READ = 22  # Linux 5.14; Python 3.11 has no name for it
-WINDOW = 32 << 20
-"""Bytes per populate call, and how far stepped advice runs ahead of the touches."""
-
-_libc = ctypes.CDLL(None, use_errno=True)  # releases the GIL, which mmap.madvise does not
+"""A control touches as much memory as the file has, but at most this much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +64,15 @@ class Job:
 
 
 class Opened(NamedTuple):
-    """An open file, as one loader sees it.
+    """An open file, as one loader presents it.
 
-    `arrays` yields every piece by name; None means that the loader does not keep the data. `warm`, if any, runs on the
-    second clock before the pages are touched and returns notes for the record. `keep` stays alive while the memory is
-    measured.
+    `arrays` yields every piece by name; None means that the loader does not keep the data. `warm` runs on the second
+    clock before the pages are touched, and returns notes for the record. `keep` stays alive while memory is measured.
     """
 
     arrays: Callable[[], Iterable[Location]] | None
     keep: object = None
     warm: Callable[[], Notes] | None = None
-
-
-class Twin(NamedTuple):
-    """The same tensors in the container of a peer, for loaders that cannot read a safetensors file.
-
-    `write` is called as ``write(source, target)`` in a process of its own, before the first round. The twin is what its
-    row loads: it is evicted, filled, asked about and counted in place of the file under test.
-    """
-
-    suffix: str
-    write: Callable[[str, str], None]
 
 
 def open_nothing(_: Job) -> Opened:
@@ -106,20 +84,10 @@ def open_nothing(_: Job) -> Opened:
 class Loader(Peer):
     """A loader of a file; `detail` is the call that is measured, `open` makes it in the measured process.
 
-    Attributes
-    ----------
-    optional
-        Modules that are imported before the clock starts where they are installed, such as a peer imports on it.
-    role
-        "row" is loaded by all processes at once; a "ceiling" or a "control" runs in one process.
-    twin
-        The container that it reads, if it cannot read a safetensors file.
-    uses_cache
-        False if the page cache plays no part, so that its state need not be prepared.
-    by_request
-        True for a row that is taken only when it is asked for by name.
-    command
-        The program to run; empty for `files.trials`.
+    The measured process imports `optional` modules where they are installed. All processes load a "row" at once; a
+    "ceiling" or a "control" runs in one process. `reads_pt`: the loader needs the tensors as a .pt file (see
+    `trials.pt_file`). `uses_cache`: the page cache plays a part, so its state must be prepared. `by_request`: the row
+    is measured only when it is named. `command` is a program that takes the place of `trials` (see `trials.trial_of`).
     """
 
     open: Callable[[Job], Opened] = open_nothing
@@ -127,7 +95,7 @@ class Loader(Peer):
     optional: tuple[str, ...] = ("ml_dtypes",)
     kinds: tuple[Kind, ...] = ("safetensors", "bytes")
     role: Role = "row"
-    twin: Twin | None = None
+    reads_pt: bool = False
     uses_cache: bool = True
     by_request: bool = False
     command: tuple[str, ...] = ()
@@ -143,68 +111,53 @@ def items(arrays: Mapping[str, NDArray[Any]], job: Job) -> Callable[[], Iterable
     return lambda: ((piece.name, arrays[piece.name]) for piece in job.pieces)
 
 
-# --- reading, past the page cache and with threads --------------------------------------------------------------------
+# --- O_DIRECT and the control -----------------------------------------------------------------------------------------
 
 
-def in_windows(size: int, window: int, threads: int, work: Callable[[int, int], None]) -> None:
-    """Call `work(offset, length)` for each window of a file, from several threads."""
-    offsets = itertools.count(0, window)  # next() is atomic: the threads share the windows among them
+def read_direct(job: Job, threads: int, request: int, place: Callable[[int, int], memoryview]) -> None:
+    """Read a file with O_DIRECT and several threads; the bytes behind its last sector are read through the page cache.
+
+    `place` takes an offset and a length, and returns the aligned view into which those bytes of the file are read.
+    """
+    aligned = job.size - job.size % SECTOR
+    direct, plain = (os.open(job.path, os.O_RDONLY | os.O_CLOEXEC | flag) for flag in (os.O_DIRECT, 0))
+    offsets = itertools.count(0, request)  # next() is atomic, so the threads divide the requests among them
 
     def run() -> None:
-        while (offset := next(offsets)) < size:
-            work(offset, min(window, size - offset))
-
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(run) for _ in range(threads)]:
-            done.result()
-
-
-def reused(nbytes: int) -> Callable[[int, int], memoryview]:
-    """Return a function that provides one small buffer per thread for all reads (see `read_file`)."""
-    mine = threading.local()
-
-    def place(_: int, length: int) -> memoryview:
-        if not hasattr(mine, "view"):
-            mine.memory, data = fresh_memory(nbytes, huge=True)
-            mine.view = data.data
-        view: memoryview = mine.view
-        return view[:length]
-
-    return place
-
-
-def read_file(job: Job, threads: int, request: int, place: Callable[[int, int], memoryview], *, direct: bool) -> None:
-    """Read a file with several threads; `direct`: past the page cache, but for what lies behind its last sector.
-
-    `place` is called with (offset, length), and returns where those bytes of the file go: an aligned view.
-    """
-    aligned = job.size - job.size % SECTOR if direct else job.size
-    first, rest = (os.open(job.path, os.O_RDONLY | os.O_CLOEXEC | flag) for flag in (os.O_DIRECT if direct else 0, 0))
-
-    def read(fd: int, offset: int, length: int) -> None:
-        read_exactly(fd, place(offset, length), offset)
+        while (offset := next(offsets)) < aligned:
+            read_exactly(direct, place(offset, min(request, aligned - offset)), offset)
 
     try:
-        in_windows(aligned, request, threads, partial(read, first))
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(run) for _ in range(threads)]:
+                done.result()
         if aligned < job.size:
-            read(rest, aligned, job.size - aligned)
+            read_exactly(plain, place(aligned, job.size - aligned), aligned)
     finally:
-        os.close(first)
-        os.close(rest)
+        os.close(direct)
+        os.close(plain)
 
 
 def open_direct_fresh(job: Job, *, threads: int) -> Opened:
-    """Read the whole file with O_DIRECT into fresh huge-page memory of its size; the data stay."""
+    """Read the whole file with O_DIRECT into fresh huge-page memory of its size; the data stays."""
     memory, data = fresh_memory(job.size, huge=True)
     view = data.data
-    place: Callable[[int, int], memoryview] = lambda offset, length: view[offset : offset + length]  # noqa: E731
-    read_file(job, threads, FRESH_READ, place, direct=True)
+    read_direct(job, threads, FRESH_READ, lambda offset, length: view[offset : offset + length])
     return Opened(views(data, job), keep=memory)
 
 
 def open_direct_reused(job: Job, *, threads: int) -> Opened:
-    """Read the whole file with O_DIRECT into one small buffer per thread; the data do not stay."""
-    read_file(job, threads, REUSED_BUFFER, reused(REUSED_BUFFER), direct=True)
+    """Read the whole file with O_DIRECT into one small buffer per thread; the data does not stay."""
+    own = threading.local()
+
+    def place(_: int, length: int) -> memoryview:
+        if not hasattr(own, "view"):
+            own.memory, data = fresh_memory(REUSED_BUFFER, huge=True)
+            own.view = data.data
+        view: memoryview = own.view
+        return view[:length]
+
+    read_direct(job, threads, REUSED_BUFFER, place)
     return Opened(None)
 
 
@@ -218,64 +171,6 @@ def open_first_touch(job: Job, *, huge: bool) -> Opened:
         return {"bytes": size}
 
     return Opened(None, keep=memory, warm=touch)
-
-
-class Mapped:
-    """A read-only shared mapping of a whole file, as Python's own `mmap` makes it."""
-
-    def __init__(self, job: Job, flags: int = 0) -> None:
-        fd = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self.memory = mmap.mmap(fd, job.size, flags=mmap.MAP_SHARED | flags, prot=mmap.PROT_READ)
-        finally:
-            os.close(fd)
-        self.data = np.frombuffer(self.memory, np.uint8)
-
-    def advise(self, advice: int, offset: int, length: int) -> None:
-        """Call madvise on whole pages around some bytes; raises OSError where the kernel refuses."""
-        begin = offset - offset % mmap.PAGESIZE
-        address = ctypes.c_void_p(self.data.ctypes.data + begin)
-        if _libc.madvise(address, ctypes.c_size_t(offset + length - begin), advice) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"madvise({advice}): {os.strerror(number)}")
-
-
-def open_mapped(job: Job, *, flags: int = 0, advice: int | None = None, populate: int = 0, preads: int = 0) -> Opened:
-    """Map a file with flags and advice; then populate or read it with some threads."""
-    mapped = Mapped(job, flags)
-    if advice is not None:
-        mapped.advise(advice, 0, job.size)
-
-    def warm() -> Notes:
-        if populate:
-            in_windows(job.size, WINDOW, populate, partial(mapped.advise, MADV_POPULATE_READ))
-        if preads:
-            read_file(job, preads, SCRATCH, reused(SCRATCH), direct=False)
-        return {}
-
-    return Opened(views(mapped.data, job), keep=mapped, warm=warm)
-
-
-def open_stepped(job: Job) -> Opened:
-    """Map a file and ask for each piece with WILLNEED, one window ahead of the touches.
-
-    One call reads no more than the device's largest request or read-ahead, whatever it is asked for; the pieces are
-    smaller than that.
-    """
-    mapped = Mapped(job)
-    asked = iter(job.pieces)  # used up by the first pass: later ones only touch
-    arrays = views(mapped.data, job)
-
-    def ahead() -> Iterator[Location]:
-        distance = 0
-        for name, array in arrays():
-            while distance < WINDOW and (piece := next(asked, None)) is not None:
-                mapped.advise(mmap.MADV_WILLNEED, piece.offset, piece.nbytes)
-                distance += piece.nbytes
-            distance -= array.nbytes
-            yield name, array
-
-    return Opened(ahead, keep=mapped)
 
 
 # --- peers -----------------------------------------------------------------------------------------------------------
@@ -308,7 +203,8 @@ def _open_numpy(job: Job) -> Opened:
     return Opened(items(arrays, job), keep=arrays)
 
 
-def _write_pt(source: str, target: str) -> None:
+def write_pt(source: str, target: str) -> None:
+    """Write the tensors of a safetensors file as a .pt file."""
     module("torch").save(module("safetensors.torch").load_file(source), target)
 
 
@@ -321,24 +217,8 @@ def _load_runai(job: Job, *, concurrency: int | None = None) -> Tensors:
         return dict(streamer.get_tensors())
 
 
-def _open_fastsafetensors(job: Job) -> Opened:
-    """Copy the file to the "device" cpu, into one private buffer, without GPUDirect; tensors are views of it."""
-    package = module("fastsafetensors")
-    loader = package.SafeTensorsFileLoader(package.SingleGroup(), "cpu", nogds=True)
-    loader.add_filenames({0: [job.path]})
-    buffer = loader.copy_files_to_device()
-    tensors = {piece.name: buffer.get_tensor(piece.name) for piece in job.pieces}
-    return Opened(bytes_of(tensors, job), keep=(loader, buffer, tensors))
-
-
-def _write_tensorizer(source: str, target: str) -> None:
-    serializer = module("tensorizer").TensorSerializer(target)
-    serializer.write_state_dict(module("safetensors.torch").load_file(source))
-    serializer.close()
-
-
 def _open_memmap(job: Job) -> Opened:
-    """Map the file with NumPy; the pages come with the touches. Where tensors lie is known: no header is read."""
+    """Map the file with NumPy; touches read the pages. The job has the offsets, so no header is read."""
     mapping = np.memmap(job.path, np.uint8, mode="r")
     return Opened(views(np.asarray(mapping), job), keep=mapping)
 
@@ -348,13 +228,8 @@ def _open_fromfile(job: Job) -> Opened:
     return Opened(views(data, job), keep=data)
 
 
-def open_file(
-    job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False, part: bool = False, **options: Any
-) -> Opened:
-    """Open a file with onecopy; `warm` populates the mapping before the touches, or the `part` of it that is touched.
-
-    `verify` compares its checksums as well.
-    """
+def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False) -> Opened:
+    """Open a file with onecopy; `warm` populates the mapping before the touches, `verify` compares checksums too."""
     onecopy = module("onecopy")
     if job.kind == "safetensors":
         file = onecopy.open(job.path, mode=mode)
@@ -362,10 +237,9 @@ def open_file(
     else:
         file = onecopy.Mapping(job.path, mode=mode)
         arrays = views(np.frombuffer(file.view(), np.uint8), job)
-    ranges = [(piece.offset, piece.nbytes) for piece in job.pieces] if part else None
 
     def populate() -> Notes:
-        return _notes_of(file.warm(verify=True) if verify else onecopy.warm(file, ranges, **options))
+        return _notes_of(file.warm(verify=True) if verify else onecopy.warm(file))
 
     return Opened(arrays, keep=file, warm=populate if warm else None)
 
@@ -418,13 +292,12 @@ def _into(name: str, detail: str, *, warm: bool) -> Loader:
     return Loader(
         name, detail, open=partial(_open_load_into, warm=warm), needs=("torch", *ONECOPY), kinds=ONE,
         optional=("onecopy.frameworks.torch._load", "ml_dtypes"),
-        by_request=True,  # to a module it is what `map` is to arrays
+        by_request=True,  # it costs a module what `map` costs arrays
     )  # fmt: skip
 
 
 ONE: tuple[Any, ...] = ("safetensors",)
 SAFETENSORS, RUNAI = ("safetensors.torch",), ("runai_model_streamer", "runai_model_streamer.libstreamer")
-PT, TENSORIZER = Twin(".pt", _write_pt), Twin(".tensors", _write_tensorizer)
 LAZY = ("ml_dtypes", "torch.utils.serialization.config")
 """What torch.load would import on the clock."""
 
@@ -453,26 +326,14 @@ ROWS = (
     ),
     _tensors(
         "torch.load mmap", "load(mmap=True)", partial(_call, "torch", "load", mmap=True, weights_only=True),
-        SAFETENSORS, optional=LAZY, twin=PT, private=0.0,
+        SAFETENSORS, optional=LAZY, reads_pt=True, private=0.0,
     ),
     _tensors(
         "torch.load", "load(mmap=False)", partial(_call, "torch", "load", mmap=False, weights_only=True), SAFETENSORS,
-        optional=LAZY, twin=PT,
+        optional=LAZY, reads_pt=True,
     ),
     _tensors("runai", "stream_file, default threads", _load_runai, RUNAI),
     _tensors("runai-16", "stream_file, 16 threads", partial(_load_runai, concurrency=16), RUNAI),
-    Loader(
-        "fastsafetensors", "nogds=True, cpu", open=_open_fastsafetensors, needs=("torch", "fastsafetensors"),
-        optional=("ml_dtypes", "fastsafetensors.frameworks._torch"), kinds=ONE, private=1.0,
-    ),
-    *(
-        _tensors(
-            f"tensorizer-{readers}", f"num_readers={readers}, cpu",
-            partial(_call, "tensorizer", "TensorDeserializer", device="cpu", num_readers=readers),
-            (*SAFETENSORS, "tensorizer"), twin=TENSORIZER,
-        )
-        for readers in (1, 4)
-    ),
     Loader("numpy.memmap", "plain touch", open=_open_memmap, needs=("numpy", "mmap")),
     Loader("numpy.fromfile", "one read", open=_open_fromfile, needs=("numpy",), private=1.0),
     Loader("empty", "imports only", uses_cache=False),
@@ -480,62 +341,25 @@ ROWS = (
 """The first row is what the others are relative to."""
 
 
-def _mechanism(name: str, detail: str, **settings: Any) -> Loader:
-    return Loader(name, detail, open=partial(open_mapped, **settings), needs=("numpy",))
+def _beside(name: str, detail: str, role: Role, private: float, opens: Callable[[Job], Opened]) -> Loader:
+    return Loader(name, detail, role=role, private=private, uses_cache=False, needs=("numpy",), open=opens)
 
 
-_HUGE = mmap.MADV_HUGEPAGE
-
-MECHANISMS = (
-    _mechanism("touch", "touch each page"),
-    _mechanism("sequential", "MADV_SEQUENTIAL, touch", advice=mmap.MADV_SEQUENTIAL),
-    _mechanism("random", "MADV_RANDOM, touch", advice=mmap.MADV_RANDOM),
-    _mechanism("willneed", "MADV_WILLNEED once, touch", advice=mmap.MADV_WILLNEED),
-    Loader("willneed-stepped", "MADV_WILLNEED 32 MiB ahead of the touch", open=open_stepped, needs=("numpy",)),
-    _mechanism("map-populate", "mmap(MAP_POPULATE)", flags=mmap.MAP_POPULATE),
-    _mechanism("populate-1", "MADV_POPULATE_READ, 1 thread", populate=1),
-    _mechanism("populate-8", "MADV_POPULATE_READ, 8 threads", populate=8),
-    _mechanism("huge+touch", "MADV_HUGEPAGE, touch", advice=_HUGE),
-    _mechanism("huge+populate-1", "MADV_HUGEPAGE, populate, 1 thread", advice=_HUGE, populate=1),
-    _mechanism("huge+populate-8", "MADV_HUGEPAGE, populate, 8 threads", advice=_HUGE, populate=8),
-    _mechanism("pread-1", "1 MiB preads to scratch, 1 thread, touch", preads=1),
-    _mechanism("pread-8", "1 MiB preads to scratch, 8 threads, touch", preads=8),
-    _ours("onecopy.warm", "onecopy.warm(), touch", warm=True),
-    _ours("onecopy.in_order", "onecopy.warm(in_order=True), touch", warm=True, in_order=True),
-)
-"""What `bench warm` compares."""
-
-METHODS = (
-    _ours("copy", "mode='copy'", mode="copy", private=1.0),
-    _ours("map", "mode='map', pages come with the touches"),
-    _ours(
-        "advise", "map, 2 MiB pages asked for, pages come with the touches", warm=True, huge=True, mechanism="advise"
-    ),
-    _ours("warm", "map, warm()", warm=True),
-    _ours("huge", "map, warm(huge=True)", warm=True, huge=True),
-    _ours("small", "map, warm(huge=False)", warm=True, huge=False),
-    _ours("part", "map, warm() of what is touched", warm=True, part=True),
-)
-"""What `bench crossover` compares."""
+def _fresh(threads: int) -> Loader:
+    opens = partial(open_direct_fresh, threads=threads)
+    return _beside(f"o_direct-fresh-{threads}", f"O_DIRECT x {threads}, fresh huge-page memory", "ceiling", 1.0, opens)
 
 
-def _beside(name: str, detail: str, role: str, private: float, opens: Callable[..., Opened], **settings: int) -> Loader:
-    settings_of: dict[str, object] = {"role": role, "private": private, "uses_cache": False, "needs": ("numpy",)}
-    return Loader(name, detail, open=partial(opens, **settings), **settings_of)  # type: ignore[arg-type]
+def _reused(threads: int) -> Loader:
+    opens = partial(open_direct_reused, threads=threads)
+    return _beside(f"o_direct-reused-{threads}", f"O_DIRECT x {threads}, reused 4 MiB buffers", "ceiling", 0.0, opens)
 
 
-CEILINGS = {
-    ceiling.name: ceiling
-    for threads in (1, 4, 8)
-    for ceiling in (
-        _beside(f"o_direct-fresh-{threads}", f"O_DIRECT x {threads}, fresh huge-page memory", "ceiling", 1.0,
-                open_direct_fresh, threads=threads),
-        _beside(f"o_direct-reused-{threads}", f"O_DIRECT x {threads}, reused 4 MiB buffers", "ceiling", 0.0,
-                open_direct_reused, threads=threads),
-    )
-}  # fmt: skip
-CONTROLS = tuple(
-    _beside(f"first-touch-{name}", f"first touch of fresh anonymous memory, {pages} pages", "control", 1.0,
-            open_first_touch, huge=huge)
-    for name, pages, huge in (("4k", "4 KiB", False), ("huge", "2 MiB", True))
-)  # fmt: skip
+def _control(name: str, pages: str, *, huge: bool) -> Loader:
+    detail = f"first touch of fresh anonymous memory, {pages} pages"
+    return _beside(f"first-touch-{name}", detail, "control", 1.0, partial(open_first_touch, huge=huge))
+
+
+CEILINGS = (_fresh(8), _reused(1), _reused(8))
+"""The fastest of their kind in our records: a virtual disk is read fastest by one thread, a fast disk by many."""
+CONTROLS = (_control("4k", "4 KiB", huge=False), _control("huge", "2 MiB", huge=True))

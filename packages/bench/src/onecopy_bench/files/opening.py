@@ -1,12 +1,9 @@
-"""`onecopy bench open`: how long a file takes to open and to be all there, and what several processes then hold.
+"""`onecopy bench open`: how long a file takes to open and to be read completely, and what several processes then hold.
 
-Rows are onecopy and every peer that is installed, for N processes at once, in each case; beside them the O_DIRECT
-ceilings and the first-touch control, in one process each. Of N processes the slowest counts for times and the sum for
-memory, less empty interpreters. A ratio of times between a row that maps and a row that copies is left out where the
-control was too slow for it to hold on other machines.
-
-`onecopy bench keys` opens a file of many arrays and lists their names, as a shard planner does; no data is read. Each
-sample does so `REPEATS` times, so that the first call does not drown the others.
+Each row is onecopy or an installed peer, measured with N processes at once in each case. One process each measures the
+O_DIRECT ceilings and the first-touch control. Of N processes, the slowest counts for times and the sum counts for
+memory, less the memory of empty interpreters. The table omits the ratio of a row that copies to one that maps where the
+control shows that fresh memory is too slow for the ratio to hold on other machines.
 """
 
 from __future__ import annotations
@@ -14,17 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-import numpy as np
+from typing import Any
 
 from onecopy.base.text import counted
-from onecopy_bench.files import trials
-from onecopy_bench.files.layout import Layout, checksum_of_file, read_layout, shuffled
-from onecopy_bench.files.loaders import CEILINGS, CONTROLS, ROWS, Job, Loader, Opened
-from onecopy_bench.files.trials import Cache, trial_of
+from onecopy_bench.files.layout import Layout, checksum_of_file, read_layout
+from onecopy_bench.files.loaders import CEILINGS, CONTROLS, ROWS, Job, Loader
+from onecopy_bench.files.trials import Cache, pt_file, trial_of
 from onecopy_bench.peers import installed, module
 from onecopy_bench.pictures import by_case
 from onecopy_bench.record import Absent, Case, Record, Row, Sample, Spread
@@ -44,19 +37,17 @@ from onecopy_bench.tables import (
     table,
     total,
 )
+from onecopy_bench.worker import SampleError
 
-OPEN, KEYS = "open", "keys"
+NAME = "open"
 GIB = 2**30
 OURS = ("map", "map+warm")
-"""The rows in which onecopy does what it is for; times of the others are shown as multiples of the faster one."""
+"""The rows that show onecopy as it is meant to be used; other times are multiples of the faster of the two."""
 OF_ONECOPY = (*OURS, "map+verify", "copy")
 SLOW_MEMORY_GB_PER_S = 3.0
 """Below this rate of first touch, times of copying loaders do not carry over to other machines."""
 ONCE = 1.05
 """Up to this multiple of the file's size, a file counts as held once."""
-BESIDE = tuple(CEILINGS[name] for name in ("o_direct-fresh-8", "o_direct-reused-1", "o_direct-reused-8"))
-"""The best of their kind in the records that we have: a virtual disk wants one thread, a fast one many."""
-REPEATS = 20
 
 
 def of_loaded(value: Callable[[Sample], float]) -> Compute:
@@ -80,11 +71,6 @@ huge = per_sample(lambda s: total("file_pmd_mapped")(s) + total("anon_huge")(s))
 def cases_of(record: Record) -> list[Case]:
     """Return the cases that a record was to have: a state of the page cache, and a number of processes."""
     return [(cache, str(n)) for cache in record.options["caches"] for n in record.options["processes"]]
-
-
-def words_of(case: Case) -> str:
-    """Return a case in words."""
-    return f"{case[0]}, {counted(int(case[1]), 'process', 'processes')}"
 
 
 def claimed_ratio(record: Record, row: str, case: Case) -> Spread | None:
@@ -159,7 +145,7 @@ def _tables(record: Record) -> Iterator[Table]:
     """Yield the tables of each case, the fastest row first; then the ceilings. A brief one has one small table."""
     calls = {row.name: f"{row.name}\n{row.detail}" for row in record.rows}
     for case in cases_of(record):
-        title = words_of(case).capitalize()
+        title = f"{case[0].capitalize()}, {counted(int(case[1]), 'process', 'processes')}"
         if record.options.get("brief"):
             names = [name for name in record.names() if name != EMPTY]
             names.sort(key=lambda name: -(median(pss, record, name, case) or 0.0))
@@ -210,8 +196,7 @@ def _limits(record: Record) -> Iterator[str]:
 def _described(record: Record) -> str:
     file = record.data
     what = counted(file["pieces"], "tensor") if file["kind"] == "safetensors" else "plain bytes"
-    order = ", shuffled" if record.options["order"] == "shuffled" else ""
-    return f"{file['file']}, {file['size'] / MB:.1f} MB, {what}{order}"
+    return f"{file['file']}, {file['size'] / MB:.1f} MB, {what}"
 
 
 def _draw(figure: Any, record: Record) -> None:
@@ -221,16 +206,6 @@ def _draw(figure: Any, record: Record) -> None:
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
-
-Order = Literal["file", "shuffled"]
-COUNT = "Processes that load the file at once; several numbers are measured in the same rounds."
-ORDER = "Touch the tensors in the order of the file, or in a random one that is the same for all rows."
-ONLY = "Measure only this row. May be repeated."
-COLD, WARM = (
-    "Evict the file before each sample, and verify that it is not cached.",
-    "Fill the cache before each sample, the default; with --cold, measure both.",
-)
-BRIEF_WORDS = "Print one small table and one sentence; skip O_DIRECT readings."
 
 
 def _counts(texts: Sequence[str]) -> tuple[int, ...]:
@@ -255,46 +230,53 @@ class Options(Settings):
     idle_wait: float = 30.0
     file: str = argument("FILE")
     processes: tuple[int, ...] = option(
-        (4,), COUNT, "-n", "--processes", kind="text", shown=("4",), parse=_counts, metavar="N,..."
-    )
-    cold: bool = option(False, COLD)
-    warm: bool = option(False, WARM)
-    only: tuple[str, ...] = option((), ONLY, kind="text", metavar="ROW")
-    order: Order = option("file", ORDER, choices=get_args(Order))
-    brief: bool = option(False, BRIEF_WORDS)
+        (4,), "Processes that load the file at once; several numbers are measured in the same rounds.", "-n",
+        "--processes", kind="text", shown=("4",), parse=_counts, metavar="N,...",
+    )  # fmt: skip
+    cold: bool = option(False, "Evict the file before each sample, and verify that it is not cached.")
+    warm: bool = option(False, "Fill the cache before each sample, the default; with --cold, measure both.")
+    only: tuple[str, ...] = option((), "Measure only this row.", kind="text", metavar="ROW")
+    brief: bool = option(False, "Print one small table and one sentence; skip O_DIRECT readings.")
     caches: tuple[Cache, ...] = ("warm",)
     ceilings: bool = True
 
 
 def plan(setup: Setup, options: Options) -> Plan:
     """Plan how a file is opened, a safetensors file by its tensors; raises ValueError if it is empty or a folder."""
-    return plan_of(*applicable(layout_of(options.file), options), setup, options)
-
-
-def plan_of(chosen: Sequence[Loader], absent: Sequence[Absent], setup: Setup, options: Options) -> Plan:
-    """Plan some loaders of a file."""
     path = Path(options.file)
     layout = layout_of(path)
     checksum = checksum_of_file(path, layout)
-    if options.order == "shuffled":
-        layout = shuffled(layout, options.seed)
-    job = Job(os.fspath(path.absolute()), layout.kind, layout.size, layout.pieces)
     data = {"file": path.name, "kind": layout.kind, "size": layout.size, "data_bytes": layout.nbytes}
     data |= {"pieces": len(layout.pieces), "checksum": checksum}
-    jobs, unwritten = setup.stack.enter_context(trials.twins(chosen, job, setup.say))
-    lost = {each.name for each in unwritten}
-    present = [loader for loader in chosen if loader.name not in lost]
-    sizes = {name: twin.size for name, twin in jobs.items()}
-    rows = [Row(e.name, e.detail, role=e.role, uses_cache=e.uses_cache, size=sizes.get(e.name)) for e in present]
+    job = Job(os.fspath(path.absolute()), layout.kind, layout.size, layout.pieces)
+    chosen, absent = applicable(layout, options)
+    jobs, lost = _jobs_of(setup, job, chosen)
+    present = [loader for loader in chosen if loader.name in jobs]
+    rows = [
+        Row(e.name, e.detail, role=e.role, uses_cache=e.uses_cache, size=jobs[e.name].size if e.reads_pt else None)
+        for e in present
+    ]
     cases: list[dict[str, Any]]
     cases = [{"case": (c, str(n)), "state": c, "processes": n} for c in options.caches for n in options.processes]
     every = [
-        trial_of(e, jobs.get(e.name, job), checksum, options, **case)
+        trial_of(e, jobs[e.name], checksum, options, **case)
         for e in present
         for case in (cases if e.role == "row" else ({},))
     ]
-    files = {each.path for each in (job, *jobs.values())}
-    return Plan(rows, every, data, (*absent, *unwritten), path, files, options)
+    return Plan(rows, every, data, (*absent, *lost), path, {each.path for each in (job, *jobs.values())}, options)
+
+
+def _jobs_of(setup: Setup, job: Job, chosen: Sequence[Loader]) -> tuple[dict[str, Job], list[Absent]]:
+    """Return the job of each loader by name, and the loaders whose .pt file could not be written."""
+    jobs = {loader.name: job for loader in chosen if not loader.reads_pt}
+    others = [loader.name for loader in chosen if loader.reads_pt]
+    if not others:
+        return jobs, []
+    setup.say("writing the tensors as .pt")
+    try:
+        return jobs | dict.fromkeys(others, setup.stack.enter_context(pt_file(job))), []
+    except (SampleError, OSError) as error:
+        return jobs, [Absent(name, f"its file could not be written: {error}") for name in others]
 
 
 def layout_of(path: str | os.PathLike[str]) -> Layout:
@@ -312,7 +294,7 @@ def layout_of(path: str | os.PathLike[str]) -> Layout:
 def applicable(layout: Layout, options: Options) -> tuple[list[Loader], list[Absent]]:
     """Return the installed loaders that understand the file, and the rows that are not installed."""
     rows = [row for row in ROWS if (row.name in options.only if options.only else not row.by_request)]
-    every = (*rows, *(BESIDE if options.ceilings else ()), *CONTROLS)
+    every = (*rows, *(CEILINGS if options.ceilings else ()), *CONTROLS)
     return installed(each for each in every if layout.kind in each.kinds)
 
 
@@ -327,7 +309,7 @@ def _adjusted(options: Options) -> Options:
 
 
 SCENARIO = Scenario(
-    OPEN,
+    NAME,
     "Measure how FILE opens: copied, mapped, warmed, by its peers, and by the device alone.",
     Options(),
     plan,
@@ -338,58 +320,4 @@ SCENARIO = Scenario(
     _limits,
     adjust=_adjusted,
     without=("folder",),
-)
-
-
-# --- keys -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class KeysOptions(Options):
-    """How `keys` is run."""
-
-    arrays: int = option(20_000, "Number of arrays in the file.")
-
-
-def _list_names(package: str, function: str, job: Job, **options: str) -> Opened:
-    for _ in range(REPEATS):
-        with getattr(module(package), function)(job.path, **options) as file:
-            names = list(file.keys())
-    return Opened(None, keep=names)
-
-
-KEYS_LOADERS = (
-    Loader(
-        "keys-safetensors", "safe_open(), keys()", needs=("safetensors.numpy",),
-        open=partial(_list_names, "safetensors", "safe_open", framework="numpy"),
-    ),
-    Loader("keys-onecopy", "open(), list(keys())", open=partial(_list_names, "onecopy", "open")),
-)  # fmt: skip
-
-
-def _plan_keys(setup: Setup, options: KeysOptions) -> Plan:
-    path = setup.place / f"{options.arrays}-arrays.safetensors"
-    names = (f"model.layers.{i // 8}.mlp.experts.{i % 8}.weight" for i in range(options.arrays))
-    module("onecopy").save(path, dict.fromkeys(names, np.zeros(16, np.float32)))
-    return plan_of(*installed(KEYS_LOADERS), setup, replace(options, file=str(path)))
-
-
-def _keys_tables(record: Record) -> Iterator[Table]:
-    once = per_sample(slowest("open_ns", 1e6 * REPEATS))
-
-    def ratio(record: Record, row: str, case: Case) -> Spread | None:
-        first, mine = median(once, record, record.rows[0].name, case), median(once, record, row, case)
-        return Spread.of([mine / first]) if first and mine else None
-
-    yield table(record, "Opening and listing", cases_of(record)[0], record.names(), (("ms", once), ("ratio", ratio)))
-
-
-KEYS_SCENARIO = Scenario(
-    KEYS,
-    "Measure opening a file of many arrays and listing their names.",
-    KeysOptions(processes=(1,), ceilings=False),
-    _plan_keys,
-    lambda record: f"{record.data['pieces']} arrays",
-    _keys_tables,
-    without=("file", "processes", "cold", "warm", "only", "order", "brief"),
 )

@@ -1,1 +1,1 @@
-"""Rows of a dataset: what holds them (`peers`), what is read (`data`), and the scenarios `share` and `records`."""
+"""The scenario `share`: rows of a dataset (`data`), what holds them (`peers`), and the measured jobs (`share`)."""

@@ -1,46 +1,36 @@
-"""The rows that every peer is asked for, the file they are loaded from, and the checksums that judge what was read.
+"""The rows that every peer holds, the file they are loaded from, and the checksums that verify what was read.
 
-* "coco": made-up annotations with the statistics of COCO train2017: 860,001 dicts of 7 keys, 610 bytes each when
-  pickled, a polygon of 42 numbers in the median.
-* "real": the annotations of a real COCO file, again and again; polygons in several parts and run lengths among them.
-* "pairs": tuples of a path of 26 characters and a label.
-* "strings": the paths alone.
-* "keyed": (path, tuple of numbers), the items of a dict.
+The rows are made-up annotations with the statistics of COCO train2017: 860,001 dicts of 7 keys, 610 bytes each when
+pickled, with a median polygon of 42 numbers.
 
-A process loads them from a `Source`: pickles of a thousand rows each, written once, so that making them up costs no
-sample anything. A row is identified by `checksum`: the CRC-32 of its position and of its contents as marshal writes
-them, which depends on types, keys, their order and values, and not on who else holds parts of it.
+A process loads them from a `Source`: pickles of a thousand rows each, written once, so that no sample spends time on
+making them up. `checksum` identifies a row: it is the CRC-32 of its position and of its contents as marshal writes
+them. It depends on types, keys, their order and values, and not on who else holds parts of the row.
 """
 
 from __future__ import annotations
 
-import json
 import marshal
 import os
 import pickle
 import random
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-Kind = Literal["coco", "real", "pairs", "strings", "keyed"]
 
 COCO_ROWS = 860_001
 """The annotations of COCO train2017."""
 
 CHUNK = 1000
 
-COLUMNS = ("bbox", "category_id")
-"""What a batch of columns asks for."""
-
 PLAIN = 2
-"""The version of marshal that writes equal values alike, whether they are shared or not."""
+"""The version of marshal that writes equal values alike, whether or not they are shared."""
 
 
 def coco(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
@@ -68,29 +58,8 @@ def coco(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
         }
 
 
-def rows_of(kind: Kind, count: int, file: str | os.PathLike[str] | None = None) -> Iterator[Any]:
-    """Yield rows of a kind; "real" repeats the annotations of a COCO file.
-
-    Examples
-    --------
-    >>> [list(rows_of(kind, 1)) for kind in ("strings", "pairs")]
-    [['train2017/000000000000.jpg'], [('train2017/000000000000.jpg', 864)]]
-    """
-    if kind == "coco":
-        return coco(count)
-    if kind == "real":
-        return islice(cycle(json.loads(Path(file or "").read_text())["annotations"]), count)
-    draw = random.Random(0).randrange  # noqa: S311 - data, not a secret
-    make: Callable[[str], Any] = {
-        "strings": lambda path: path,
-        "pairs": lambda path: (path, draw(1000)),
-        "keyed": lambda path: (path, (draw(1000), draw(32, 641), draw(32, 641))),
-    }[kind]
-    return (make(f"train2017/{i:012d}.jpg") for i in range(count))
-
-
 def checksum(position: int, row: Any) -> int:
-    """Return the CRC-32 of a row and its position; ValueError where it is not made of Python's plain types."""
+    """Return the CRC-32 of a row and its position; ValueError unless it consists of Python's plain types."""
     return zlib.crc32(marshal.dumps(row, PLAIN), position & 0xFFFFFFFF)
 
 
@@ -102,7 +71,6 @@ class Source:
     """
 
     path: str
-    kind: Kind
     count: int
     pickled: int
 
@@ -116,23 +84,17 @@ class Source:
         """Return the sum of the checksums of the first n rows for n from 0 to `count`."""
         return np.load(sums_path(self.path))  # type: ignore[no-any-return]
 
-    def chosen(self, positions: Iterable[int]) -> dict[int, Any]:
-        """Return the rows at some positions."""
-        wanted = set(positions)
-        return {i: row for i, row in enumerate(self.rows()) if i in wanted}
-
 
 def sums_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of the sums of a source."""
     return Path(f"{os.fspath(path)}.sums.npy")
 
 
-def write(folder: Path, kind: Kind, rows: Iterator[Any], seen: Callable[[int], None] = lambda _: None) -> Source:
-    """Write rows into a folder and return the source; `seen` is called with how many there are so far."""
-    path = folder / f"{kind}.pickles"
-    sums, pickled = [np.zeros(1, np.uint64)], 0
+def write(folder: Path, rows: Iterator[Any], seen: Callable[[int], None] = lambda _: None) -> Source:
+    """Write rows into a folder and return the source; `seen` is called with the number of rows so far."""
+    path = folder / "rows.pickles"
+    sums, pickled, count = [np.zeros(1, np.uint64)], 0, 0
     with path.open("wb") as file:
-        count = 0
         while chunk := list(islice(rows, CHUNK)):
             pickle.dump(chunk, file, protocol=5)
             pickled += sum(len(pickle.dumps(row, 5)) for row in chunk)
@@ -140,4 +102,4 @@ def write(folder: Path, kind: Kind, rows: Iterator[Any], seen: Callable[[int], N
             count += len(chunk)
             seen(count)
     np.save(sums_path(path), np.cumsum(np.concatenate(sums), dtype=np.uint64))
-    return Source(os.fspath(path), kind, count, pickled)
+    return Source(os.fspath(path), count, pickled)

@@ -1,22 +1,15 @@
-"""What is shown of stories: cells and sentences, the page as Markdown and as HTML, its picture, the table of a README.
-
-The HTML is the rendered Markdown with the picture inside, so that the file loads nothing.
-"""
+"""The output of stories: cells and sentences, the page as Markdown, its picture, the table of a README."""
 
 from __future__ import annotations
 
-import io
 import math
 import os
-import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from string import Template
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from onecopy.cli.screen import duration
 from onecopy_bench import pictures
-from onecopy_bench.pictures import FAINT, INK, Panel
+from onecopy_bench.pictures import Panel
 from onecopy_bench.record import Record, Spread
 from onecopy_bench.stories.reading import Stories
 from onecopy_bench.stories.story import Metric, Story, Summary
@@ -35,10 +28,10 @@ MOST_DRAWN = 4
 
 
 class Figures(NamedTuple):
-    """The figures of a story as text: published, the same here, onecopy here; "" for missing ones.
+    """The figures of a summary as text: published, the same here, onecopy here; "" for missing ones.
 
-    `sentence` says so, where all was measured. `ahead` is whether the published way is the better one here, and whether
-    onecopy is: both, within 5 %.
+    `sentence` is the summary in words, where all of it was measured. `ahead` is whether the published method is best
+    here, and whether onecopy is; both are, where they differ by at most 5 %.
     """
 
     words: str
@@ -173,25 +166,8 @@ def _section(stories: Stories, story: Story) -> Iterator[str]:
     yield "\n".join(f"* {words}" for words in story.carries)
     yield "**What does not**"
     yield "\n".join(f"* {words}" for words in limits)
-    alone = f"onecopy bench stories --story {story.name} -o {story.name}.html"
+    alone = f"onecopy bench stories --story {story.name} -o {story.name}.md"
     yield f"Alone: `{alone}`; with every option: `{story.command}`."
-
-
-def to_html(stories: Stories, shown: Sequence[Story]) -> str:
-    """Return the page as one file, light or dark as the screen is."""
-    import markdown_it  # here, because measuring does not need it
-
-    has_picture = any(stories.of(story) is not None for story in shown)
-    page = to_markdown(stories, shown, "picture" if has_picture else None)
-    body = markdown_it.MarkdownIt("commonmark").enable("table").render(page)  # `text` has escaped what is not ours
-    if has_picture:
-        file = io.StringIO()
-        save(file, stories, shown, format="svg", transparent=True)
-        svg = re.sub(INK, "currentColor", file.getvalue().partition("<svg")[2], flags=re.IGNORECASE)
-        svg = re.sub(FAINT, "var(--faint)", svg, flags=re.IGNORECASE)
-        body = re.sub(r'<img src="picture"[^>]*>', lambda _: f"<svg{svg}", body)
-    template = Template(Path(__file__).with_name("page.html").read_text())
-    return template.substitute(title=TITLE, body=body)
 
 
 def block(stories: Stories, shown: Sequence[Story]) -> str:
@@ -200,18 +176,6 @@ def block(stories: Stories, shown: Sequence[Story]) -> str:
     memory = f"{facts.get('memory_bytes', 0) / 2**30:.0f} GiB"
     words = f"{facts.get('cores_usable')} CPUs, {memory}, {facts.get('kernel')}, {stories.heading.created[:10]}"
     return f"{overview(stories, shown).markdown()}\n\nHere: {text(words)}."
-
-
-def write(stories: Stories, shown: Sequence[Story], paths: Sequence[Path]) -> None:
-    """Write pages and pictures; a Markdown page shows the picture that is written with it."""
-    drawn = [path.name for path in paths if path.suffix == ".svg"]
-    for path in paths:
-        if path.suffix == ".html":
-            path.write_text(to_html(stories, shown))
-        elif path.suffix == ".md":
-            path.write_text(to_markdown(stories, shown, drawn[0] if drawn else None))
-        else:
-            save(path, stories, shown)
 
 
 def _panels_of(story: Story, record: Record) -> list[Panel]:
@@ -228,7 +192,7 @@ def _panels_of(story: Story, record: Record) -> list[Panel]:
     return panels[:MOST_DRAWN]
 
 
-def save(path: str | os.PathLike[str] | Any, stories: Stories, shown: Sequence[Story], **more: Any) -> None:
+def save(stories: Stories, shown: Sequence[Story], path: str | os.PathLike[str]) -> None:
     """Draw all stories into one file; ValueError if nothing was measured."""
     parts = {
         f"{at}. {story.title}": _panels_of(story, record)
@@ -237,4 +201,4 @@ def save(path: str | os.PathLike[str] | Any, stories: Stories, shown: Sequence[S
     }
     if not parts:
         raise ValueError("there is nothing to draw: no story was measured")
-    pictures.save(path, pictures.draw_stacked, parts, **more)
+    pictures.save(path, pictures.draw_stacked, parts)

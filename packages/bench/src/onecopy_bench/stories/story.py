@@ -17,7 +17,7 @@ from onecopy_bench import images, models, nodes, run, start, structs
 from onecopy_bench.record import Log, Record, Spread
 from onecopy_bench.rows import share
 from onecopy_bench.runs import Watch
-from onecopy_bench.scenario import Scenario
+from onecopy_bench.scenario import Scenario, option
 
 UNKNOWN = "not stated"
 """What stands where a source does not report something."""
@@ -74,10 +74,10 @@ class Summary:
 class Scale:
     """How much of a story is measured: small data and one round (`quick`), or another number of rounds."""
 
-    quick: bool = False
-    rounds: int | None = None
-    idle_wait: float = 20.0
-    seed: int = 0
+    rounds: int | None = option(None, "Number of rounds of each story.  [default: 3; share: 1]", kind="count")
+    quick: bool = option(False, "Small data, one round: to see that it works, not for figures.")
+    idle_wait: float = option(20.0, "Seconds that each story may wait for an idle machine.", at_least=0.0)
+    seed: int = option(0, "Seed of the random orders and choices.", kind="integer")
 
 
 @dataclass(frozen=True, slots=True)
