@@ -44,6 +44,6 @@ def four_workers() -> bytes:
     ):
         spreads = {label: compute(record, name, case) for name, label in LOADERS.items()}
         values = {label: spread.median for label, spread in spreads.items() if spread is not None}
-        words = {label: f"{value:,.0f} {unit}" for label, value in values.items()}
-        panels.append(Panel(title, values, words.__getitem__, {LOADERS["map+warm"]}))
+        labels = {label: f"{value:,.0f} {unit}" for label, value in values.items()}
+        panels.append(Panel(title, values, labels, {LOADERS["map+warm"]}))
     return svg_of("Four workers with the same 403 MB of weights, from a cold disk", panels, WORKERS)

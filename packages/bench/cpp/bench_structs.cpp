@@ -1,7 +1,7 @@
 // One step of `onecopy bench structs` in a fresh process: build the files, or open one of them and ask it questions.
 //
 //     bench_structs build FOLDER [--size BYTES] [--genome FASTA] [--questions N] [--seed N]
-//     bench_structs open --questions FILE --mode MODE [--threads N] ROW FILE
+//     bench_structs open --questions FILE --mode MODE ROW FILE
 //
 // MODE is one of `open_as` in forms.hpp; ROW is the driver's name for it, and is ignored. `open` reads a line, writes
 // {"phase": "ready"}, waits for the line "go", measures, writes a line of results, and holds everything until the line
@@ -116,12 +116,11 @@ int open(const Arguments& arguments) {
   std::string arguments_of_the_driver;  // for workers in Python
   std::getline(std::cin, arguments_of_the_driver);
   const auto questions = Questions::load(arguments.text("questions"));
-  const auto threads = arguments.number("threads", 1);
   const std::span<const example::Kmer> all(questions.kmers);
   const auto one = all.first(std::min<std::size_t>(1, all.size())), some = all.first(std::min(few, all.size()));
   say(Json().add("phase", "ready"));
   wait_for("go");
-  const auto before = Memory::now();
+  const auto before = Used::now();
   const auto start = Clock::now();
   const auto dictionary = open_as(arguments.text("mode"), arguments.word(2));
   const auto open_ns = nanoseconds_since(start);
@@ -129,11 +128,11 @@ int open(const Arguments& arguments) {
   const auto first_ns = nanoseconds_since(start);
   check(answer(*dictionary, some), questions.sum_of_few);
   const auto few_ns = nanoseconds_since(start);
-  const auto sum = answer(*dictionary, all, threads);
+  const auto sum = answer(*dictionary, all);
   const auto resident_ns = nanoseconds_since(start);
-  const auto after = Memory::now();
+  const auto after = Used::now();
   const auto again = Clock::now();
-  check(answer(*dictionary, all, threads), sum);
+  check(answer(*dictionary, all), sum);
   const auto again_ns = nanoseconds_since(again);
   say(Json()
           .add("phase", "resident")
@@ -141,7 +140,7 @@ int open(const Arguments& arguments) {
           .add("resident_ns", resident_ns)
           .add("minor_faults", after.minor_faults - before.minor_faults)
           .add("major_faults", after.major_faults - before.major_faults)
-          .add("cpu_ms", (after.cpu_us - before.cpu_us) / 1000)
+          .add("cpu_ms", after.cpu_ms - before.cpu_ms)
           .add("checksum", sum)
           .add("notes", Json()
                             .add("first_ns", first_ns)
@@ -149,7 +148,7 @@ int open(const Arguments& arguments) {
                             .add("few_ns", few_ns)
                             .add("answered", all.size())
                             .add("again_ns", again_ns)
-                            .add("max_rss", Memory::now().max_rss)));
+                            .add("max_rss", peak_rss())));
   wait_for("exit");
   return 0;
 }

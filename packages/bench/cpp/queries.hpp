@@ -6,13 +6,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <optional>
 #include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "kmer_dictionary.hpp"
@@ -32,22 +30,6 @@ inline std::uint64_t answer(const example::KmerDictionary& dictionary, std::span
   std::uint64_t sum = 0;
   for (const example::Kmer question : questions) sum += mixed(dictionary.lookup(question));
   return sum;
-}
-
-// The same with several threads, each of which answers a part of the questions.
-inline std::uint64_t answer(const example::KmerDictionary& dictionary, std::span<const example::Kmer> questions,
-                            std::size_t threads) {
-  if (threads == 1) return answer(dictionary, questions);
-  std::vector<std::uint64_t> sums(threads);
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t i = 0; i < threads; ++i) {
-      const std::size_t begin = questions.size() * i / threads;
-      const auto part = questions.subspan(begin, questions.size() * (i + 1) / threads - begin);
-      workers.emplace_back([&, part, i] { sums[i] = answer(dictionary, part); });
-    }
-  }
-  return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
 }
 
 struct Questions {

@@ -36,36 +36,31 @@ inline std::uint64_t nanoseconds_since(Clock::time_point start) {
   return static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
 }
 
-struct Memory {
-  std::uint64_t anonymous = 0;  // bytes; 0 where there is no /proc
-  std::uint64_t max_rss = 0;    // the same, the highest so far
+// Faults and CPU time of this process so far.
+struct Used {
   std::uint64_t minor_faults = 0;
   std::uint64_t major_faults = 0;
-  std::uint64_t cpu_us = 0;
+  std::uint64_t cpu_ms = 0;
 
-  static Memory now() {
-    Memory memory;
-    memory.anonymous = kilobytes("/proc/self/smaps_rollup", "Anonymous:") * 1024;
-    memory.max_rss = kilobytes("/proc/self/status", "VmHWM:") * 1024;  // ru_maxrss would be the parent's, if higher
+  static Used now() {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     const auto us = [](const timeval& time) {
       return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(time.tv_usec);
     };
-    memory.minor_faults = static_cast<std::uint64_t>(usage.ru_minflt);
-    memory.major_faults = static_cast<std::uint64_t>(usage.ru_majflt);
-    memory.cpu_us = us(usage.ru_utime) + us(usage.ru_stime);
-    return memory;
-  }
-
- private:
-  static std::uint64_t kilobytes(const char* path, std::string_view name) {
-    std::ifstream file(path);
-    std::uint64_t found = 0;
-    for (std::string word; file >> word;)
-      if (word == name && file >> found) break;
-    return found;
+    return {.minor_faults = static_cast<std::uint64_t>(usage.ru_minflt),
+            .major_faults = static_cast<std::uint64_t>(usage.ru_majflt),
+            .cpu_ms = (us(usage.ru_utime) + us(usage.ru_stime)) / 1000};
   }
 };
+
+// The highest resident set so far in bytes, 0 without /proc. ru_maxrss would be the parent's where that is higher.
+inline std::uint64_t peak_rss() {
+  std::ifstream status("/proc/self/status");
+  std::uint64_t kilobytes = 0;
+  for (std::string word; status >> word;)
+    if (word == "VmHWM:" && status >> kilobytes) break;
+  return kilobytes * 1024;
+}
 
 }  // namespace bench

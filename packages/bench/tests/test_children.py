@@ -105,9 +105,8 @@ def test_a_killed_parent_leaves_no_children(model, alive):
 PARENT = """
 import sys, time
 from onecopy_bench.processes import start_workers
-from onecopy_bench import start
 
-with start_workers(start, 3, 60, method="none", path=sys.argv[1], piece=1) as workers:
+with start_workers("onecopy_bench.start", 3, 60, method="none", path=sys.argv[1], piece=1) as workers:
     print(*workers.pids, flush=True)
     time.sleep(1000)
 """

@@ -59,7 +59,7 @@ def said(record) -> str:
 def shown(record, width: int, monkeypatch) -> str:
     console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, highlight=False)
     monkeypatch.setattr(screen, "out", lambda: console)
-    cli.show(SCENARIO, record)
+    cli.show(SCENARIO.heading(record), SCENARIO.tables(record), SCENARIO.sentences(record))
     return console.file.getvalue()
 
 

@@ -113,10 +113,9 @@ def test_each_copy_has_its_number_in_its_arguments(tmp_path):
 def test_a_killed_parent_takes_its_copies_with_it(alive):
     code = f"""
 import time
-from onecopy_bench import copies
 from onecopy_bench.processes import start_workers
 arguments = dict(command={program(READY)!r}, ready="is ready", hold_s=0.1, limit_s=20.0)
-with start_workers(copies, 2, 30.0, ["{VARIABLE}=0"], **arguments) as workers:
+with start_workers("onecopy_bench.copies", 2, 30.0, ["{VARIABLE}=0"], **arguments) as workers:
     workers.step("running")
     print(*workers.family(), flush=True)
     time.sleep(1000)

@@ -19,14 +19,14 @@ WAYS = {
     "models": ("inline", "external, not packed", "ort", "saved packed", "onecopy packed", "onecopy direct"),
 }
 SMOKE = {
-    "open": ("MODEL", "-n", "1,2", "--cold", "--warm", "--only", "map", "--only", "copy"),
+    "open": ("MODEL", "-n", "1", "-n", "2", "--cold", "--warm", "--only", "map", "--only", "copy"),
     "structs": ("--program", "STRUCTS", "--size", "1MB", "--questions", "1500"),
     "share": ("--rows", "200", "--start", "fork", *ROWS),
     "images": ("numpy", "onecopy", "onecopy, capped"),
     "models": ("inline", "external, not packed", "ort", "saved packed", "onecopy packed", "onecopy direct"),
 }
 SMOKE = {
-    "open": ("MODEL", "-n", "1,2", "--cold", "--warm", "--only", "map", "--only", "copy"),
+    "open": ("MODEL", "-n", "1", "-n", "2", "--cold", "--warm", "--only", "map", "--only", "copy"),
     "structs": ("--program", "STRUCTS", "--size", "1MB", "--questions", "1500"),
     "share": ("--rows", "200", "--start", "fork", *ROWS),
     "records": ("--case", "scalar", "--case", "batch columns", "--case", "key", "--case", "import", "--case", "shuffle",

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -121,6 +121,10 @@ def _type_of(default: Any, facts: dict[str, Any]) -> Any:
     return click.FloatRange(min=at_least or 0, min_open=at_least is None)
 
 
+def _without_repetitions(_: click.Context, __: click.Parameter, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(given))
+
+
 def _option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], Any]:
     """Return the click option or argument of a field that `scenario.option` or `argument` has made."""
     facts = dict(field.metadata)
@@ -130,23 +134,12 @@ def _option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], A
         return click.argument(field.name, metavar=facts["argument"], type=kind or click.Path(), nargs=many)
     settings = {"type": kind, "default": facts.get("shown", default), "help": facts["words"], "show_default": True}
     if isinstance(default, tuple):
-        parse = facts.get("parse", lambda given: tuple(dict.fromkeys(given)))
-        settings |= {"multiple": True, "callback": _parsed(parse), "help": f"{facts['words']} Repeatable."}
+        settings |= {"multiple": True, "callback": _without_repetitions, "help": f"{facts['words']} Repeatable."}
         settings |= {"show_default": "all"} if facts.get("choices") and "shown" not in facts else {}
     if default is False:
         settings |= {"is_flag": True, "show_default": False}
     flags = facts["flags"] or (f"--{field.name.replace('_', '-')}",)
     return click.option(*flags, field.name, metavar=facts.get("metavar"), **settings)
-
-
-def _parsed(parse: Callable[[Any], Any]) -> Callable[..., Any]:
-    def callback(_: click.Context, parameter: click.Parameter, given: Any) -> Any:
-        try:
-            return parse(given)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param=parameter) from error
-
-    return callback
 
 
 def options_of(*classes: Any, defaults: Any = None) -> dict[str, Callable[[Any], Any]]:
@@ -191,7 +184,7 @@ def _measured(scenario: Scenario, output: Output, options: Any) -> Record:
     if output.json_path == "-":
         click.echo("".join(lines(record)), nl=False)
     else:
-        show(scenario, record)
+        show(scenario.heading(record), scenario.tables(record), scenario.sentences(record))
     return record
 
 
@@ -201,15 +194,15 @@ def _draw(record: Record, path: Path) -> None:
         pictures.save(path, draw, record)
 
 
-def show(scenario: Scenario, record: Record) -> None:
-    """Print a record."""
+def show(heading: str, tables: Iterable[Table], sentences: Iterable[str]) -> None:
+    """Print a heading, tables, and sentences."""
     console = screen.out()
-    screen.show_line(console, scenario.heading(record), "bold")
-    for table in scenario.tables(record):
+    screen.show_line(console, heading, "bold")
+    for table in tables:
         console.print()
         show_table(console, table)
     console.print()
-    for sentence in scenario.sentences(record):
+    for sentence in sentences:
         screen.show_line(console, sentence)
 
 
@@ -348,7 +341,7 @@ def stories(
     if json_path == "-":
         click.echo("".join(line for each in (found.heading, *found.records.values()) for line in lines(each)), nl=False)
     else:
-        _show_stories(found, shown)
+        show(page.heading(found), [page.overview(found, shown)], page.sentences(found, shown))
     if not any(found.of(story) for story in selected):
         raise click.ClickException("no story could be measured")
 
@@ -357,20 +350,6 @@ def _report_outcome(story: Story, outcome: Any) -> None:
     took = f"measured in {screen.duration(outcome.numbers.get('seconds', 0.0))}"
     words = took if outcome.state == "ok" else f"not measured: {escape(outcome.reason)}"
     click.echo(f"{story.name}: {words}", err=True)
-
-
-def _show_stories(found: reading.Stories, shown: Sequence[Story]) -> None:
-    console = screen.out()
-    if found.heading.options.get("quick"):
-        screen.show_line(console, page.QUICK, "bold")
-    show_table(console, page.overview(found, shown))
-    for story in shown:
-        samples = found.of(story)
-        said = [f"not measured: {found.missing(story)}"]
-        if samples is not None:
-            said = [*page.headlines(story, samples), *story.scenario.limits(samples)]
-        for sentence in said:
-            screen.show_line(console, f"{story.name}: {sentence}")
 
 
 for each in SCENARIOS.values():

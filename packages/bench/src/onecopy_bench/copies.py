@@ -1,8 +1,8 @@
-"""The parent of one copy of a program, as the steps of a worker: starts it, waits until it is ready, and ends it.
+"""The steps of a worker that starts one copy of a program, waits until it is ready, and ends it.
 
-The copy leads a session of its own, its stdin is empty, and what it prints goes to a file without a name. Processes
-whose parents have ended become children of the worker, so that daemons belong to their copy too. When the parent of the
-worker dies, the worker ends its copy and itself.
+The copy leads its own session, its stdin is empty, and its output goes to a nameless file. Processes whose parents have
+ended become children of the worker, so that daemons belong to their copy too. When the parent of the worker dies, the
+worker ends its copy and itself.
 """
 
 from __future__ import annotations
@@ -23,21 +23,15 @@ from onecopy_bench.system import family_of
 from onecopy_bench.worker import SampleError, Steps, die_with, end_of, last_lines, state_of
 
 NUMBER, VARIABLE = "{i}", "BENCH_PROCESS"
-"""Exactly these three characters in an argument become the number of the copy; other braces stay. The worker finds its
-number in the variable."""
+"""Exactly these three characters in an argument become the number of the copy; other braces stay. The variable holds
+the number for the worker."""
 POLL_S, GRACE_S = 0.002, 5.0
 LINES = 5
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def numbered(command: Sequence[str], number: int) -> list[str]:
-    """Return a command with the number of its copy put in.
-
-    Examples
-    --------
-    >>> numbered(["serve", "--port=800{i}", '{"i": 1}'], 3)
-    ['serve', '--port=8003', '{"i": 1}']
-    """
+    """Return a command with the number of its copy in the place of each `NUMBER`."""
     return [word.replace(NUMBER, str(number)) for word in command]
 
 

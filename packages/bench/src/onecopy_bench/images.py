@@ -34,7 +34,7 @@ from onecopy.memory import proc
 from onecopy_bench.peers import Peer, installed, module, named, require
 from onecopy_bench.pictures import by_case
 from onecopy_bench.processes import call_once, expect_same, start_workers
-from onecopy_bench.record import Case, Record, Sample
+from onecopy_bench.record import Record
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
 from onecopy_bench.scenario import Plan, Scenario, Setup, option, size_option
 from onecopy_bench.system import difference, disk_bytes, memory_of_machine
@@ -330,23 +330,21 @@ def plan(setup: Setup, options: Options) -> Plan:
     nbytes = math.prod(shape) * options.count
     compressed = sum(Path(path).stat().st_size for path in paths["compressed"])
     data = {"shape": list(shape), "decoded": nbytes, "compressed": compressed}
-    cases = [(kind, sync, None) for kind in options.inputs for sync in options.syncs]
-    limits = [(kind, False, options.limit) for kind in options.inputs[:1] if options.limit]
+    flushed = {True: "brought down to the disk", False: "left to the kernel"}
+    cases: list[tuple[str, str, dict[str, Any]]]
+    cases = [(kind, flushed[sync], {"sync": sync}) for kind in options.inputs for sync in options.syncs]
+    if options.limit:
+        limited = f"at most {options.limit >> 20} MiB of private memory"
+        cases.append((options.inputs[0], limited, {"limit": options.limit}))
     trials = [
         Trial(
-            method.name, case_of(*case), method.private * nbytes, partial(_take, method, works[case[0]], case, options)
+            method.name, (INPUTS[kind], words), method.private * nbytes,
+            partial(_take, method, works[kind], settings, options),
         )
-        for case in [*cases, *limits]
+        for kind, words, settings in cases
         for method in chosen
-    ]
+    ]  # fmt: skip
     return Plan(chosen, trials, data, absent)
-
-
-def case_of(kind: str, sync: bool, limit: int | None) -> Case:
-    """Return the name of a case."""
-    if limit is not None:
-        return INPUTS[kind], f"at most {limit >> 20} MiB of private memory"
-    return INPUTS[kind], "brought down to the disk" if sync else "left to the kernel"
 
 
 @functools.cache
@@ -357,13 +355,10 @@ def expected(work: Work, timeout: float) -> int:
         return int(workers.step("checked")[0]["checksum"])
 
 
-def _take(
-    method: Method, work: Work, case: tuple[str, bool, int | None], options: Options, attempt: Attempt
-) -> Measured:
+def _take(method: Method, work: Work, settings: dict[str, Any], options: Options, attempt: Attempt) -> Measured:
     attempt.begin()
     folder, wanted = attempt.folder(), expected(work, options.timeout)
-    arguments: dict[str, Any]
-    arguments = {"method": method.name, "work": replace(work, folder=str(folder)), "sync": case[1], "limit": case[2]}
+    arguments = {"method": method.name, "work": replace(work, folder=str(folder)), **settings}
     before = disk_bytes(folder, written=True)
     with start_workers(__name__, 1, options.timeout, **arguments) as workers:
         sampler = Sampler(workers.pids[0])
@@ -462,11 +457,6 @@ def _described(record: Record) -> str:
     )
 
 
-def _peak_of_process(sample: Sample) -> float | None:
-    """Return the highest sum of anonymous and file memory of a process."""
-    return max(point[1] + point[2] for point in sample.points) if sample.points else None
-
-
 SCENARIO = Scenario(
     NAME,
     """Measure decoding and stitching: several images held at once, and one canvas of all of them.
@@ -479,5 +469,5 @@ SCENARIO = Scenario(
     _described,
     table_by_case(COLUMNS),
     draw=by_case(DRAWN),
-    measures={"peak_of_process": _peak_of_process},
+    measures={"peak_of_process": lambda sample: max((p[1] + p[2] for p in sample.points), default=None)},
 )

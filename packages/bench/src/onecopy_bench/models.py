@@ -115,8 +115,8 @@ def write(name: str, folder: Path, file: str | None = None) -> None:
     model = onnx.load(inline)
     onnx.save(model, external, save_as_external_data=True, location="external.bin", size_threshold=1024)
     del model
-    _convert(external, folder / ORT, {"session.save_model_format": "ORT"})
-    _convert(external, folder / PACKED, _PACKED)
+    for target, entries in ((ORT, {"session.save_model_format": "ORT"}), (PACKED, _PACKED)):
+        _plain(external, _options(entries, log_severity_level=3, optimized_model_filepath=str(folder / target)))
 
 
 def _options(entries: dict[str, str], **settings: Any) -> Any:
@@ -127,10 +127,6 @@ def _options(entries: dict[str, str], **settings: Any) -> Any:
     for name, value in entries.items():
         options.add_session_config_entry(name, value)
     return options
-
-
-def _convert(source: Path, target: Path, entries: dict[str, str]) -> None:
-    _plain(source, _options(entries, log_severity_level=3, optimized_model_filepath=str(target)))
 
 
 _PACKING_OFF = {"session.disable_prepacking": "1"}
@@ -193,9 +189,9 @@ METHODS = (
 )  # fmt: skip
 
 
-def _prepare(name: str, folder: Path) -> None:
+def _prepare(path: Path) -> None:
     """Build what a method opens, once per machine."""
-    _ours("prepacked", folder / named(METHODS, name).file, wait=True)
+    _ours("prepacked", path, wait=True)
 
 
 _OTHER = 16  # extent of symbolic axes other than the batch
@@ -332,7 +328,7 @@ def _take(
     arguments, expected = _arguments_of(method.name, folder, options), []
     if isinstance(method, Method):
         if method.prepares:
-            call_once(options.timeout, _prepare, method.name, folder)
+            call_once(options.timeout, _prepare, folder / method.file)
         expected = wanted(method.packs)
     with start_workers(__name__, count, options.timeout, **arguments) as workers:
         peak = Peak(workers.family)

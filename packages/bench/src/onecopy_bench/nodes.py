@@ -67,13 +67,10 @@ def _opened(name: str, nodes: Any = None) -> Arrays:
     return dict(module("onecopy").open(f"s3://{name}", nodes=nodes).items())
 
 
-def _url(name: str) -> str:
-    return f"{os.environ['AWS_ENDPOINT_URL']}/{name}"
-
-
 def _read(name: str) -> bytes:
-    with module("fsspec").open(_url(name), block_size=32 << 20) as file:
-        return bytes(file.fs.cat_file(_url(name)))
+    url = f"{os.environ['AWS_ENDPOINT_URL']}/{name}"
+    with module("fsspec").open(url, block_size=32 << 20) as file:
+        return bytes(file.fs.cat_file(url))
 
 
 def _downloaded(name: str, place: Place) -> Arrays:
@@ -126,7 +123,6 @@ def _ray_put(name: str, place: Place) -> Arrays:
 
 
 _OURS = ("onecopy", "onecopy.arrays", "onecopy.remote", "obstore")
-_TORCH = ("torch", "safetensors.torch")
 
 METHODS = (
     Method("onecopy", "oc.open(url): each node fetches once", _OURS, ours=True, load=lambda name, _: _opened(name)),
@@ -145,8 +141,8 @@ METHODS = (
         load=_ray_put, ray=True,
     ),
     Method(
-        "download, then open", "boto3 once per node; safetensors.torch.load_file in each process", ("boto3", *_TORCH),
-        load=_downloaded,
+        "download, then open", "boto3 once per node; safetensors.torch.load_file in each process",
+        ("boto3", "torch", "safetensors.torch"), load=_downloaded,
     ),
     Method(
         "fsspec + safetensors", "every process reads the object", ("fsspec", "aiohttp", "safetensors.numpy"),
@@ -190,7 +186,6 @@ def steps(method: str, name: str, processes: int, hosts: tuple[str, ...], ray: s
 ORIGIN = "10.88.0.254"
 _NET = "10.88.0"
 _numbers = itertools.count()  # the kernel removes links some time after their namespace
-_BURST, _LATENCY = "2mb", "50ms"
 _CONFIGURATION = """
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 8192; }}
@@ -234,7 +229,7 @@ class Network:
         call("ip", "-n", name, "link", "set", "lo", "up")
         if host == ORIGIN:
             return
-        shape = ("tbf", "rate", f"{self._link:.0f}bit", "burst", _BURST, "latency", _LATENCY)
+        shape = ("tbf", "rate", f"{self._link:.0f}bit", "burst", "2mb", "latency", "50ms")
         call("tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", *shape)
         call("tc", "qdisc", "add", "dev", outer, "root", *shape)
 
@@ -276,8 +271,6 @@ def served(log: Path) -> int:
 NAME = "nodes"
 NAMES = tuple(method.name for method in METHODS)
 BUCKET, OBJECT = "models", "model.safetensors"
-READ_AHEAD = 128 << 10
-"""Of the disks of nodes, in bytes: the kernel's default for a loop device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +300,7 @@ def plan(setup: Setup, options: Options) -> Plan:
     stores: list[Path] = []
     try:
         for _ in range(max(options.nodes)):
-            disk = loop_disk(setup.place, 2 * options.size + (256 << 20), READ_AHEAD)
+            disk = loop_disk(setup.place, 2 * options.size + (256 << 20))
             stores.append(setup.stack.enter_context(disk))
         with Network(1, 1e9).up():
             pass
@@ -356,21 +349,15 @@ def _take(
         with Workers(commands, first_line_of(arguments), options.timeout) as workers:
             workers.gather("ready")
             attempt.wait()
-            return _measured(workers, origin, len(stores), size, expected)
-
-
-def _measured(workers: Workers, origin: Path, nodes: int, size: int, expected: list[int]) -> Measured:
-    """Let all processes load, and compare their checksums with those of the file."""
-    before, sent = sum(memory_of(pid).pss for pid in workers.pids), served(origin)
-    messages = workers.step("loaded")
-    held = sum(memory_of(pid).pss for pid in workers.pids) - before
-    sums = [message["checksum"] for message in messages]
-    if sums != [one for one in expected for _ in range(nodes)]:
+            before, sent = sum(memory_of(pid).pss for pid in workers.pids), served(origin)
+            messages = workers.step("loaded")
+            held = sum(memory_of(pid).pss for pid in workers.pids) - before
+            workers.dismiss()
+        sent = served(origin) - sent
+    sums, times = [message["checksum"] for message in messages], [message["ready_ns"] for message in messages]
+    if sums != [one for one in expected for _ in stores]:
         raise SampleError("wrong data", f"the checksums of the processes are {sums}")
-    workers.dismiss()
-    sent = served(origin) - sent
-    times = [message["ready_ns"] for message in messages]
-    shares = {"origin_share": sent / size, "held_share": held / nodes / size}
+    shares = {"origin_share": sent / size, "held_share": held / len(stores) / size}
     return Measured({"ready_ns": max(times), "first_ns": min(times), "origin_bytes": sent, **shares})
 
 

@@ -44,11 +44,11 @@ NARROW = 34
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Bars of one number: values by row, their words, and which rows are ours."""
+    """Bars of one number: values and their labels by row, and the names of our rows."""
 
     title: str
     values: Mapping[str, float]
-    words: Callable[[str], str]
+    labels: Mapping[str, str]
     ours: set[str]
 
 
@@ -60,11 +60,6 @@ def save(path: str | os.PathLike[str] | Any, draw: Callable[..., None], *argumen
         figure = figures.Figure(layout="constrained")
         draw(figure, *arguments)
         figure.savefig(path, dpi=200, metadata={"Date": None} if svg else None, **more)
-
-
-def height_of(panels: Sequence[Panel]) -> float:
-    """Return the height in inches of a line of panels."""
-    return HEAD + PER_BAR * max(len({row for panel in panels for row in panel.values}), 1)
 
 
 def draw_panels(figure: Any, panels: Sequence[Panel]) -> None:
@@ -81,7 +76,7 @@ def draw_panels(figure: Any, panels: Sequence[Panel]) -> None:
             if row in panel.values:
                 value = max(panel.values[row], start)
                 axes.barh(at, value, color=OURS if row in panel.ours else THEIRS, height=0.62)
-                axes.annotate(panel.words(row), (value, at), (4, 0), textcoords="offset points", va="center")
+                axes.annotate(panel.labels[row], (value, at), (4, 0), textcoords="offset points", va="center")
         if far:
             axes.set_xscale("log")
         axes.set_xlim(start, end)
@@ -92,7 +87,8 @@ def draw_panels(figure: Any, panels: Sequence[Panel]) -> None:
 
 def draw_stacked(figure: Any, parts: Mapping[str, Sequence[Panel]]) -> None:
     """Draw lines of panels below each other, each with its title."""
-    heights = [height_of(panels) + 0.3 for panels in parts.values()]
+    bars = [{row for panel in panels for row in panel.values} for panels in parts.values()]
+    heights = [HEAD + PER_BAR * max(len(rows), 1) + 0.3 for rows in bars]
     figure.set_size_inches(WIDTH, sum(heights) or HEAD)
     if parts:
         below = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -105,13 +101,12 @@ def by_case(drawn: Mapping[str, Compute]) -> Callable[[Any, Record], None]:
     """Return a function that draws a record: bars for each case in which one of the numbers is known."""
 
     def panels_of(record: Record, case: Case) -> list[Panel]:
-        panels = []
+        panels, ours = [], {row.name for row in record.rows if row.ours}
         for title, compute in drawn.items():
             names = dict.fromkeys(sample.row for sample in record.samples if sample.row != EMPTY)
             found = {name: spread.median for name in names if (spread := compute(record, name, case)) is not None}
-            ours = {name.rpartition(": ")[2] for name in record.ours}
             values = dict(sorted(found.items(), key=lambda pair: pair[1]))
-            panels.append(Panel(title, values, lambda row, values=values: number(values[row]), ours))  # type: ignore[misc]
+            panels.append(Panel(title, values, {row: number(value) for row, value in values.items()}, ours))
         return [panel for panel in panels if panel.values]
 
     def draw(figure: Any, record: Record) -> None:

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from onecopy.base.text import parse_size
 from onecopy_bench import system
 
 CHUNK = 16 << 20
@@ -28,8 +27,9 @@ CHUNK = 16 << 20
 FUSE_SERVER = Path(__file__).parents[4] / "build/tests/fuse_disk"
 FUSE_DELAY_S, FUSE_REQUEST = 0.5e-3, 128 << 10
 FUSE_LIFETIME_S = 7200
-NAMED_PLACES = ("disk", "fuse")
-"""Every other place is the read-ahead of a loop device."""
+PLACES = ("disk", "128K", "fuse")
+READ_AHEAD = 128 << 10
+"""Of loop disks: the default of the kernel, and the setting of most disks."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a name that others could have taken
 
 
@@ -60,31 +60,19 @@ class Spot(NamedTuple):
     read_ahead_bytes: int | None
 
 
-def parse_read_ahead(text: str) -> int:
-    """Return a read-ahead such as 128K in bytes; ValueError for other text."""
-    nbytes = int(parse_size(text.removesuffix("K") + "KiB" if text.endswith("K") else text))
-    if nbytes <= 0 or nbytes % 1024:
-        raise ValueError(f"{text!r} is not a multiple of 1 KiB")
-    return nbytes
-
-
 def spot_of(name: str, source: Path, stack: contextlib.ExitStack) -> Spot:
     """Return the file in a place that the stack removes; raises Unavailable.
 
-    "disk": the file where it is. "fuse": a copy behind a FUSE server that delays each answer. A read-ahead such as
-    128K: a copy on a loop device that has it.
+    "disk": the file where it is. "128K": a copy on a loop disk that reads 128 KiB ahead. "fuse": a copy behind a FUSE
+    server that delays each answer.
     """
     if name == "disk":
         return Spot(name, source, system.read_ahead(source.stat().st_dev))
     if name == "fuse":
         return _spot_behind_fuse(source, stack)
-    read_ahead = parse_read_ahead(name)
-    copied = stack.enter_context(loop_disk(source.parent, source.stat().st_size, read_ahead)) / source.name
+    copied = stack.enter_context(loop_disk(source.parent, source.stat().st_size)) / source.name
     copy(source, copied)
-    actual = system.read_ahead(copied.stat().st_dev)
-    if actual != read_ahead:
-        raise Unavailable(f"the kernel set a read-ahead of {actual} bytes where {read_ahead} were requested")
-    return Spot(f"{read_ahead >> 10}K", copied, actual)
+    return Spot(name, copied, system.read_ahead(copied.stat().st_dev))
 
 
 def _spot_behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
@@ -122,7 +110,7 @@ def high_latency(folder: Path, seconds: float) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def loop_disk(folder: Path, size: int, read_ahead: int) -> Iterator[Path]:
+def loop_disk(folder: Path, size: int, read_ahead: int = READ_AHEAD) -> Iterator[Path]:
     """Mount an empty file system with space for `size` bytes; yields the folder, raises Unavailable.
 
     The image lies in a folder of the disk that is to be measured; `read_ahead` is a multiple of 1024 bytes.

@@ -1,12 +1,12 @@
-"""The parent of measured processes: start several workers, release them together, and leave none behind.
+"""The parent of measured processes: starts several workers, releases them together, and leaves none behind.
 
-`Workers` is a context manager around the processes of one sample. Each worker has a process group of its own, so that
-Ctrl-C reaches the parent alone; leaving the block kills what still lives, whatever happened. Whatever a worker does
-raises `SampleError` and nothing else: too late, killed by a signal, a line that is no JSON, an unexpected phase, an
-exit status. The sample becomes a row that says so, with the last line of its stderr.
+`Workers` is a context manager around the processes of one sample. Each worker has its own process group, so that Ctrl-C
+reaches the parent alone; the end of the block kills all workers that still live. Every failure of a worker raises
+`SampleError` and nothing else: a timeout, a signal, a line that is not JSON, an unexpected phase, an exit status. The
+sample becomes a row with that reason and the last line of stderr.
 
-A worker that an interrupt caught between its start and its place in the list is killed by the kernel when the parent
-ends. Used from the main thread: workers ask to die with the *thread* that started them.
+Where an interrupt comes between the start of a worker and its entry in the list, the kernel kills that worker with the
+parent. Use it from the main thread, because workers ask to die with the *thread* that started them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
 from typing import IO, Any, Self
 
 from onecopy.memory import proc
@@ -35,11 +34,10 @@ MAX_LINE = 1 << 20
 _POLL_S, _GRACE_S = 0.005, 2.0
 
 
-def command_of(module: ModuleType | str, environment: Sequence[str] = ()) -> list[str]:
+def command_of(module: str, environment: Sequence[str] = ()) -> list[str]:
     """Return the command of a worker that runs the steps of a module."""
-    name = module if isinstance(module, str) else module.__name__
     variables = ["env", *environment] if environment else []
-    return [*variables, sys.executable, "-P", "-m", WORKER, name, str(os.getpid())]
+    return [*variables, sys.executable, "-P", "-m", WORKER, module, str(os.getpid())]
 
 
 def first_line_of(arguments: dict[str, Any]) -> bytes:
@@ -49,7 +47,7 @@ def first_line_of(arguments: dict[str, Any]) -> bytes:
 
 @contextlib.contextmanager
 def start_workers(
-    module: ModuleType | str, count: int, timeout: float, environment: Sequence[str] = (), **arguments: Any
+    module: str, count: int, timeout: float, environment: Sequence[str] = (), **arguments: Any
 ) -> Iterator[Workers]:
     """Start workers that run the steps of a module, all with the same arguments, up to "ready"."""
     with Workers([command_of(module, environment)] * count, first_line_of(arguments), timeout) as workers:

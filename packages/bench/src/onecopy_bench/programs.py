@@ -1,9 +1,9 @@
-"""Programs as their authors write them: each loads a file with its framework, and answers; none knows of onecopy.
+"""Programs that load a file with a framework and answer requests, without any use of onecopy.
 
     python -P -m onecopy_bench.programs NAME PATH WORKERS REQUESTS
 
-starts so many workers. Each loads the file; when all have, they answer requests one after the other, so that times of
-requests are not those of a wait for a CPU, write what they have measured beside the file, and hold.
+starts that many workers. Each loads the file. When all have loaded it, they answer requests one worker after the other,
+so that the times contain no wait for a CPU. Then they write their measurements beside the file, and hold.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from onecopy_bench.peers import Peer, module, named
 from onecopy_bench.worker import die_with
 
 WIDTH = 2048
-"""Of the layers of modules."""
+"""The width of the layers of modules."""
 WARM_UP = 3
-"""Requests before those that are measured."""
+"""The number of requests before the measured ones."""
 MODULE = "onecopy_bench.programs"
 ANSWERED = "all workers have answered"
-"""What the program prints then."""
+"""The program prints this when all workers have answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program(Peer):
-    """A program: `make` writes a file of about so many bytes, `load` and `answer` are called in each process.
+    """A program: `make` writes a file of about that many bytes; each process calls `load` and `answer`.
 
-    An answer is a number that depends on all of the data, given that of the request. `rewritten` names the program that
-    does the same work, but maps its file; its format and its calls differ. It is empty where there is no such program.
+    `answer` takes the number of the request, and returns a number that depends on all of the data. `rewritten` names
+    the program, if any, that does the same work with a mapped file, in another format and with other calls.
     """
 
     make: Callable[[str, int], None]

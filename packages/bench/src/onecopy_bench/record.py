@@ -1,8 +1,8 @@
-"""The record of a run: JSON lines, a header first and then one sample a line, written while the run goes on.
+"""The record of a run: JSON lines, a header and then one line per sample, written during the run.
 
-Units are in the names: `_ns` nanoseconds, `_ms` milliseconds, `_s` seconds; everything else that counts is bytes. A
-record holds no host name, no user name and no folder. The last line has the seconds of the whole run; without it the
-run was ended early, and can be resumed. A file may hold the records of several scenarios, each with its own header.
+Units are in the names: `_ns` nanoseconds, `_ms` milliseconds, `_s` seconds; other sizes are bytes. A record holds no
+host name, user name or folder. The last line has the seconds of the whole run; without it, the run ended early and can
+be resumed. A file may hold the records of several scenarios, each with its own header.
 """
 
 from __future__ import annotations
@@ -106,10 +106,8 @@ class Record:
     seconds: float | None = None
 
     def cases(self) -> tuple[Case, ...]:
-        """Return the cases that were measured, in the order of the rows where these name cases."""
-        order = {row.name.partition(": ")[0]: number for number, row in enumerate(self.rows)}
-        found = {sample.case for sample in self.samples if sample.case}
-        return tuple(sorted(found, key=lambda case: (order.get(case[0], 0), case)))
+        """Return the cases that were measured, sorted."""
+        return tuple(sorted({sample.case for sample in self.samples if sample.case}))
 
     def names(self, role: str = "row") -> list[str]:
         """Return the names of the rows of a role."""
@@ -127,8 +125,7 @@ class Record:
 
     def absence(self, row: str, case: Case) -> str | None:
         """Return why a row has no number in a case: it is absent, or its samples are not good; None: unknown."""
-        prefix = f"{case[0]}: " if case else ""
-        reasons = [each.reason for each in self.absent if each.name.removeprefix(prefix) == row]
+        reasons = [each.reason for each in self.absent if each.name == row]
         states = [s.state for s in self.samples if (s.row, s.case) == (row, case) and s.state != "ok"]
         return next(iter((*reasons, *states)), None)
 
@@ -136,11 +133,6 @@ class Record:
     def where(self) -> str:
         """The machine and the day in one sentence."""
         return f"{', '.join(system.known_facts(self.machine))}. Measured {self.created}."
-
-    @property
-    def ours(self) -> set[str]:
-        """The names of the rows that are onecopy's."""
-        return {row.name for row in self.rows if row.ours}
 
 
 @functools.cache
@@ -293,7 +285,7 @@ class Log:
         try:
             with self.path.open("a" if self._begun else "w") as file:
                 file.write(line)
-        except OSError as error:  # of a full disk it would not name the file
+        except OSError as error:  # that of a full disk does not name the file
             raise OSError(error.errno, error.strerror, str(self.path)) from None
         self._begun = True
 

@@ -1,13 +1,13 @@
-"""`onecopy bench run`: any program, N copies of it, and of its baseline in the same rounds.
+"""`onecopy bench run`: N copies of any program, and of its baseline in the same rounds.
 
-A sample is all copies once: files evicted, copies launched and released together, waited for until they are ready,
-held, measured, ended. Of N copies, times are the median and the slowest, memory is the sum. Ratios and differences are
-medians over the rounds in which both commands went well. The command line is kept, with the home folder as "~".
+A sample evicts files, starts all copies together, waits until they are ready, measures them while they hold, and ends
+them. Of N copies, times are the median and the slowest, and memory is the sum. Ratios and differences are medians over
+the rounds in which both commands succeeded. The record has the command line, with the home folder as "~".
 
-With `--program` the commands are programs of this package, which load a file with the calls of a framework: under
-`onecopy run`, as they are, and where there is such a program, rewritten so that it maps its file.
+With `--program`, the commands are programs of this package that load a file with the calls of a framework. They run
+under `onecopy run`, as they are, and (where such a program exists) rewritten so that it maps its file.
 
-Each copy has a worker that starts it (see `copies`), when all workers are ready, and whose memory is not counted.
+A worker starts each copy (see `copies`), once all workers are ready. Its memory is not counted.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ from onecopy_bench.scenario import (
     size_option,
     usual_limits,
 )
-from onecopy_bench.system import Peak, difference, disk_bytes, totals_of
+from onecopy_bench.system import Peak, difference, disk_bytes, sum_of, totals_of
 from onecopy_bench.tables import MB, MISSING, Table, cell, percentile_99, slowest
 from onecopy_bench.worker import SampleError
 
 NAME = "run"
-# --- the scenario -----------------------------------------------------------------------------------------------------
-
 NAMES = tuple(program.name for program in PROGRAMS)
 COMMAND, BASELINE, REWRITTEN = "command", "baseline", "rewritten"
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
@@ -128,7 +126,7 @@ def measuring(
     """Return a function that takes one sample; workers of a program leave their answers in a folder."""
     arguments = {"command": list(command), "ready": options.ready, "hold_s": options.hold_ms / 1e3}
     arguments["limit_s"] = options.timeout
-    workers_of = [command_of(copies, [f"{copies.VARIABLE}={number}"]) for number in range(options.processes)]
+    workers_of = [command_of(copies.__name__, [f"{copies.VARIABLE}={number}"]) for number in range(options.processes)]
 
     def measure(attempt: Attempt) -> Measured:
         for path in options.evict:
@@ -136,7 +134,7 @@ def measuring(
         with Workers(workers_of, first_line_of(arguments), options.timeout + 3 * copies.GRACE_S) as workers:
             workers.gather("ready")
             attempt.wait()
-            cached, disk = _cached(options.evict), _disk_bytes(options.evict)
+            cached, disk = sum_of(map(system.cached_bytes, options.evict)), _disk_bytes(options.evict)
             peak = Peak(lambda: [pid for worker in workers.pids for pid in members_of(worker)])
             running = workers.step("running", peak.poll)
             workers.step("held", peak.poll)
@@ -147,7 +145,7 @@ def measuring(
         numbers: dict[str, float | None] = {
             "peak_anonymous": max(peak.bytes, sum(each["anonymous"] for each in held)),
             "disk_bytes": read,
-            "cached_before": cached,
+            "cached_before": cached if options.evict else None,
             "killed": sum(message["killed"] for message in ended),
         }
         totals = held if options.ready is not None else [{} for _ in held]
@@ -180,17 +178,9 @@ def _answers(folder: Path, size: int) -> dict[str, Any]:
     }
 
 
-def _cached(paths: Sequence[str]) -> int | None:
-    """Return how many bytes of some files are cached together; None for no files, and if it is unknown."""
-    known = [system.cached_bytes(path) for path in paths]
-    return None if None in known or not known else sum(filter(None, known))
-
-
 def _disk_bytes(paths: Sequence[str]) -> int | None:
-    """Return the bytes read since boot from the disks of some files, else from that of the working folder."""
-    disks = {Path(path).stat().st_dev: os.fspath(path) for path in (paths or (os.curdir,))}
-    known = [disk_bytes(path) for path in disks.values()]
-    return None if None in known else sum(filter(None, known))
+    """Return the bytes read since boot from the disks of some files, or else from that of the working folder."""
+    return sum_of(map(disk_bytes, {Path(path).stat().st_dev: path for path in paths or (os.curdir,)}.values()))
 
 
 def _sum(name: str, unit: float = MB) -> Callable[[Sample], float | None]:
@@ -264,7 +254,7 @@ def _limits(record: Record) -> Iterator[str]:
     if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
         yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
     if record.options["ready"] is None and not record.options["programs"]:
-        yield "The copies were waited for until they ended: what they hold is known by its peak only."
+        yield "Copies count as ready when they have ended, so only the peak of their memory is known."
     yield from (limits_of_cold_runs if record.options["evict"] else usual_limits)(record)
 
 

@@ -75,23 +75,17 @@ class Progress(NamedTuple):
 Watch = Callable[[Progress], None]
 
 
-def parse_cpu_times(text: str) -> tuple[int, int]:
-    r"""Return (idle, all) clock ticks since boot from the text of /proc/stat.
-
-    Examples
-    --------
-    >>> parse_cpu_times("cpu  10 0 5 80 5 0 0 0 7 0\ncpu0 ...")
-    (85, 100)
-    """
+def _cpu_ticks() -> tuple[int, int]:
+    """Return the idle and all clock ticks of all CPUs since boot."""
     # user nice system idle iowait irq softirq steal; guest time is part of user time
-    ticks = [int(word) for word in text.split("\n", 1)[0].split()[1:9]]
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)
 
 
 def _idle_share(seconds: float) -> float:
-    idle, total = parse_cpu_times(Path("/proc/stat").read_text())
+    idle, total = _cpu_ticks()
     time.sleep(seconds)
-    idle_after, total_after = parse_cpu_times(Path("/proc/stat").read_text())
+    idle_after, total_after = _cpu_ticks()
     return (idle_after - idle) / max(total_after - total, 1)
 
 

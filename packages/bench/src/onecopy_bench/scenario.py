@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from onecopy.base.text import counted, parse_size
 from onecopy_bench import runs
-from onecopy_bench.places import NAMED_PLACES, parse_read_ahead
 from onecopy_bench.record import Absent, Log, Record, Sample, heading
 from onecopy_bench.runs import IDLE, Progress, Trial, Watch
 from onecopy_bench.tables import MB, Table, text
@@ -36,8 +35,8 @@ def option(default: Any, words: str, *flags: str, **more: Any) -> Any:
     """Return a field that becomes an option of the command, with its help.
 
     Without `flags`, the name of the field makes the flag. `more` can have `choices`; `kind`, a key of `cli.KINDS`;
-    `shown`, the default as text; `metavar`; `parse`, which converts the texts of the command line to the value; and
-    `is_path`, for which the record holds only the file name.
+    `at_least`, a lower limit; `shown`, the default as text; `metavar`; and `is_path`, for which the record holds only
+    the file name.
     """
     return dataclasses.field(default=default, metadata={"words": words, "flags": flags, **more})
 
@@ -50,21 +49,6 @@ def argument(metavar: str, default: Any = "", **more: Any) -> Any:
 def size_option(default: str, words: str, *flags: str) -> Any:
     """Return a field that is a number of bytes; the help shows the default as written here."""
     return option(int(parse_size(default)), words, *flags, kind="size", shown=default)
-
-
-def places_option(default: tuple[str, ...], words: str) -> Any:
-    """Return a field of places by name (see `places.spot_of`)."""
-
-    def parse(chosen: Sequence[str]) -> tuple[str, ...]:
-        for each in chosen:
-            try:
-                if each not in NAMED_PLACES:
-                    parse_read_ahead(each)
-            except ValueError as error:
-                raise ValueError(f"{error}, nor one of {', '.join(NAMED_PLACES)}") from error
-        return tuple(dict.fromkeys(chosen))
-
-    return option(default, words, "--place", kind="text", parse=parse, metavar="PLACE")
 
 
 def usual_limits(record: Record) -> Iterator[str]:

@@ -30,11 +30,11 @@ from onecopy_bench import system
 from onecopy_bench.files.layout import Layout, Piece, checksum_of_file, combine, touch_array
 from onecopy_bench.peers import Peer, named
 from onecopy_bench.pictures import by_case
-from onecopy_bench.places import Unavailable, spot_of
+from onecopy_bench.places import PLACES, Unavailable, spot_of
 from onecopy_bench.processes import call_once, expect_same, start_workers
 from onecopy_bench.record import Absent, Case, Record
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
-from onecopy_bench.scenario import Plan, Scenario, Setup, limits_of_cold_runs, option, places_option, size_option
+from onecopy_bench.scenario import Plan, Scenario, Setup, limits_of_cold_runs, option, size_option
 from onecopy_bench.system import difference, disk_bytes
 from onecopy_bench.tables import MB, plain, table_by_case
 from onecopy_bench.worker import Steps, prepare
@@ -162,10 +162,7 @@ def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
 
 
 NAMES = tuple(method.name for method in METHODS)
-PLACE = (
-    "'disk': where the weights are. A read-ahead such as 128K: a loop device with it (root). 'fuse': a file system"
-    " that answers each request after half a millisecond (root)."
-)
+PLACE = "Where the weights are: on the disk, on a loop disk that reads 128 KiB ahead, behind a slow FUSE server (root)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +173,7 @@ class Options(Settings):
     work_s: float = option(5.0, "Duration of the other work alone, in seconds.", at_least=0.0)
     piece: int = size_option("16MiB", "Bytes that are copied at once.")
     ways: tuple[str, ...] = option(NAMES, "When the file is read, and by which process.", "--way", choices=NAMES)
-    places: tuple[str, ...] = places_option(("disk", "128K"), PLACE)
+    places: tuple[str, ...] = option(("disk", "128K"), PLACE, "--place", choices=PLACES)
 
 
 def plan(setup: Setup, options: Options) -> Plan:

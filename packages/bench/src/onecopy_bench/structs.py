@@ -1,7 +1,7 @@
 """`onecopy bench structs`: a C++ index opened in every way, and the time to answer 1, 1,000 and 10^6 queries.
 
-Each sample is a fresh process of the C++ program: cold and warm, with each number of threads that ask; and several
-processes at once from a warm cache. A row such as "map-4" asks with 4 threads.
+Each sample is a fresh process of the C++ program, from a cold or a warm cache, or several processes at once from a warm
+cache. One thread of each process asks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from onecopy.base.text import counted
 from onecopy_bench.files.loaders import Job, Loader
 from onecopy_bench.files.trials import trial_of
-from onecopy_bench.record import Case, Record, Row, Sample, Spread
+from onecopy_bench.record import Record, Row, Sample
 from onecopy_bench.runs import Settings
 from onecopy_bench.scenario import Plan, Scenario, Setup, limits_of_cold_runs, option, size_option
 from onecopy_bench.tables import MB, Column, Table, above_start, per_sample, plain, slowest, table, total
@@ -61,7 +61,6 @@ class Options(Settings):
     genome: str | None = option(None, "FASTA.  [default: made up]", kind="existing", is_path=True)
     questions: int = option(1_000_000, "Number of questions that a process answers.")
     modes: tuple[str, ...] = option(NAMES, "How the file is opened.", "--mode", choices=NAMES)
-    threads: tuple[int, ...] = option((1, 4), "Number of threads that ask questions.")
     processes: int = option(4, "Number of processes at once, from a warm cache.", "-n", "--processes")
 
 
@@ -85,22 +84,19 @@ def plan(setup: Setup, options: Options) -> Plan:
     setup.say("building the index")
     facts = build(program, setup.place, options)
     asking = (str(program), "open", "--questions", str((setup.place / "questions").absolute()), "--mode")
-    trials, rows, paths = [], {}, set()
+    trials, rows, paths = [], [], set()
     for mode in (mode for mode in MODES if mode.name in options.modes):
         path = (setup.place / mode.file).absolute()
         job = Job(str(path), "bytes", path.stat().st_size, ())
         paths.add(path)
-        cases = [(threads, state, 1) for threads in options.threads for state in ("cold", "warm")]
-        cases += [(1, "warm", options.processes)] if options.processes > 1 else []
-        for threads, state, processes in cases:
-            name = mode.name if threads == 1 else f"{mode.name}-{threads}"
-            command = (*asking, mode.name, "--threads", str(threads))
-            rows[name] = Row(name, mode.detail, size=job.size)
-            loader = Loader(name, mode.detail, private=mode.private, command=command)
+        rows.append(Row(mode.name, mode.detail, size=job.size))
+        loader = Loader(mode.name, mode.detail, private=mode.private, command=(*asking, mode.name))
+        several = [("warm", options.processes)] if options.processes > 1 else []
+        for state, processes in (("cold", 1), ("warm", 1), *several):
             where: dict[str, Any] = {"case": (state, str(processes)), "state": state, "processes": processes}
             trials.append(trial_of(loader, job, facts["checksum"], options, **where))
     data = {"size": facts["bytes"]} | {name: facts[name] for name in ("kmers", "questions", "checksum")}
-    return Plan(rows.values(), trials, data, files=paths)
+    return Plan(rows, trials, data, files=paths)
 
 
 def _note(name: str, unit: float) -> Callable[[Sample], float | None]:
@@ -122,10 +118,6 @@ def _rate(sample: Sample) -> float | None:
     return None if answered is None else answered / slowest("resident_ns", 1)(sample) * 1e9
 
 
-def _share_of_file(record: Record, row: str, case: Case) -> Spread | None:
-    return per_sample(above_start("pss", record.data["size"]))(record, row, case)
-
-
 COLUMNS: tuple[Column, ...] = (
     ("open\nms", per_sample(slowest("open_ns"))),
     ("1\nanswer", per_sample(_note("first_ns", 1e6))),
@@ -137,7 +129,7 @@ COLUMNS: tuple[Column, ...] = (
     ("private\nMB", per_sample(above_start("anonymous"))),
     ("peak\nRSS MB", per_sample(_note("max_rss", MB))),
     ("PSS\nMB", per_sample(above_start("pss"))),
-    ("of the\nfile", _share_of_file),
+    ("of the\nfile", lambda record, *of: per_sample(above_start("pss", record.data["size"]))(record, *of)),
     ("major\nfaults", per_sample(total("major_faults", 1))),
     ("read from\ndisk MB", plain("disk_bytes", MB)),
 )

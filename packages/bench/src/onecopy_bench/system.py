@@ -57,6 +57,7 @@ def memory_of_machine() -> dict[str, int]:
 def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what is known about this machine and the device that holds `path`."""
     device, cpus = Path(path).stat().st_dev, _read("/proc/cpuinfo")
+    mounts = cgroup.parse_mountinfo(_read("/proc/self/mountinfo"))
     packages = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -69,7 +70,7 @@ def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
         "cores_usable": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "hypervisor": "hypervisor" in cpus.split(),
-        "file_system": file_system(_read("/proc/self/mountinfo"), device),
+        "file_system": next((mount.fs_type for mount in mounts if mount.device == device), None),
         "read_ahead_bytes": read_ahead(device),
         "thp": _found(r"\[(\w+)\]", _read("/sys/kernel/mm/transparent_hugepage/enabled")),
         "python": platform.python_version(),
@@ -92,18 +93,6 @@ def known_facts(facts: Mapping[str, Any]) -> tuple[str, ...]:
         *(f"{name} {version}" for name, version in (facts.get("packages") or {}).items()),
     )
     return tuple(str(fact) for fact in known if fact)
-
-
-def file_system(mountinfo: str, device: int) -> str | None:
-    """Return the type of the file system with that device number from the text of mountinfo.
-
-    Examples
-    --------
-    >>> file_system("21 1 8:1 / /data rw - ext4 /dev/sda1 rw", os.makedev(8, 1))
-    'ext4'
-    """
-    mounts = cgroup.parse_mountinfo(mountinfo)
-    return next((mount.fs_type for mount in mounts if mount.device == device), None)
 
 
 def _found(pattern: str, text: str) -> str | None:
@@ -133,7 +122,7 @@ def totals_of(pids: Iterable[int]) -> dict[str, Any]:
 
     `pss` splits into `anonymous_pss`, `file` and `shmem`: each page is divided by the number of its mappers, so copies
     add up. `private` is what only one process maps now, clean pages of files included. `anonymous` is memory without a
-    file. Faults and `read_bytes` (from a disk) are those of living processes.
+    file. Faults are those of living processes.
     """
     sums: dict[str, Any] = defaultdict(int)
     for pid in pids:
@@ -157,15 +146,7 @@ def _numbers_of(pid: int) -> dict[str, Any]:
         "anonymous_pss": memory.pss_anon,
         "file": memory.pss_file,
         "shmem": memory.pss_shmem,
-        "read_bytes": bytes_read_by(pid),
     }
-
-
-def bytes_read_by(pid: int) -> int | None:
-    """Return the bytes that a process has made a disk read so far; None where the kernel does not count."""
-    with contextlib.suppress(PermissionError, FileNotFoundError):
-        return proc.io(pid).read_bytes
-    return None
 
 
 class Peak:
@@ -194,6 +175,12 @@ def disk_bytes(path: str | os.PathLike[str], *, written: bool = False) -> int | 
     if not counters.exists():
         return None
     return int(counters.read_text().split()[6 if written else 2]) * 512  # in sectors of 512 bytes, whatever the disk
+
+
+def sum_of(values: Iterable[int | None]) -> int | None:
+    """Return the sum of some numbers, or None where one is unknown."""
+    known = list(values)
+    return None if None in known else sum(filter(None, known))
 
 
 def difference(after: int | None, before: int | None) -> int | None:

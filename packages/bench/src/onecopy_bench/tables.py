@@ -1,4 +1,4 @@
-"""From samples to tables: median and extremes of a column, tables of such columns, and their text in Markdown."""
+"""Computes the columns of tables from samples, as medians and extremes, and writes tables as Markdown."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A measured process: it runs the steps of a module, one for each word of the parent.
+"""A measured process, which runs the steps of a module, one for each word of the parent.
 
     python -P -m onecopy_bench.worker MODULE PARENT
 
-The arguments of the steps come as the first line of stdin, pickled by the parent. `MODULE.steps(**arguments)` is a
-generator: it yields the name of a phase and a message, which go out as one line of JSON, and continues when the parent
-says "go":
+The first line of stdin holds the arguments of the steps, pickled by the parent. `MODULE.steps(**arguments)` is a
+generator. It yields the name of a phase and a message, which the worker writes as one line of JSON, and continues when
+the parent writes "go":
 
     -> arguments
     <- {"phase": "ready"}          imports are done; the parent measures the memory of the empty process
@@ -12,8 +12,8 @@ says "go":
     <- {"phase": ..., ...}         one line per step; the process then holds what it has
     -> exit
 
-No time is taken across the start of a process: clocks start after a "go". The process dies with its parent, by signal
-and, should that be missed, by the end of its stdin.
+Clocks start after a "go", so no time includes the start of a process. The process dies with its parent, by a signal or
+else by the end of its stdin.
 """
 
 from __future__ import annotations

@@ -217,15 +217,10 @@ def _load_runai(job: Job, *, concurrency: int | None = None) -> Tensors:
         return dict(streamer.get_tensors())
 
 
-def _open_memmap(job: Job) -> Opened:
-    """Map the file with NumPy; touches read the pages. The job has the offsets, so no header is read."""
-    mapping = np.memmap(job.path, np.uint8, mode="r")
-    return Opened(views(np.asarray(mapping), job), keep=mapping)
-
-
-def _open_fromfile(job: Job) -> Opened:
-    data = np.fromfile(job.path, np.uint8)
-    return Opened(views(data, job), keep=data)
+def _open_whole(job: Job, *, load: Callable[[str, type[np.uint8]], NDArray[np.uint8]]) -> Opened:
+    """Map or read the file with NumPy. The job has the offsets, so no header is read."""
+    data = load(job.path, np.uint8)
+    return Opened(views(np.asarray(data), job), keep=data)
 
 
 def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False) -> Opened:
@@ -334,8 +329,11 @@ ROWS = (
     ),
     _tensors("runai", "stream_file, default threads", _load_runai, RUNAI),
     _tensors("runai-16", "stream_file, 16 threads", partial(_load_runai, concurrency=16), RUNAI),
-    Loader("numpy.memmap", "plain touch", open=_open_memmap, needs=("numpy", "mmap")),
-    Loader("numpy.fromfile", "one read", open=_open_fromfile, needs=("numpy",), private=1.0),
+    Loader(
+        "numpy.memmap", "plain touch", open=partial(_open_whole, load=partial(np.memmap, mode="r")),
+        needs=("numpy", "mmap"),
+    ),
+    Loader("numpy.fromfile", "one read", open=partial(_open_whole, load=np.fromfile), needs=("numpy",), private=1.0),
     Loader("empty", "imports only", uses_cache=False),
 )  # fmt: skip
 """The first row is what the others are relative to."""
@@ -345,14 +343,9 @@ def _beside(name: str, detail: str, role: Role, private: float, opens: Callable[
     return Loader(name, detail, role=role, private=private, uses_cache=False, needs=("numpy",), open=opens)
 
 
-def _fresh(threads: int) -> Loader:
-    opens = partial(open_direct_fresh, threads=threads)
-    return _beside(f"o_direct-fresh-{threads}", f"O_DIRECT x {threads}, fresh huge-page memory", "ceiling", 1.0, opens)
-
-
-def _reused(threads: int) -> Loader:
-    opens = partial(open_direct_reused, threads=threads)
-    return _beside(f"o_direct-reused-{threads}", f"O_DIRECT x {threads}, reused 4 MiB buffers", "ceiling", 0.0, opens)
+def _ceiling(kind: str, memory: str, private: float, opens: Callable[..., Opened], threads: int) -> Loader:
+    detail = f"O_DIRECT x {threads}, {memory}"
+    return _beside(f"o_direct-{kind}-{threads}", detail, "ceiling", private, partial(opens, threads=threads))
 
 
 def _control(name: str, pages: str, *, huge: bool) -> Loader:
@@ -360,6 +353,10 @@ def _control(name: str, pages: str, *, huge: bool) -> Loader:
     return _beside(f"first-touch-{name}", detail, "control", 1.0, partial(open_first_touch, huge=huge))
 
 
-CEILINGS = (_fresh(8), _reused(1), _reused(8))
+CEILINGS = (
+    _ceiling("fresh", "fresh huge-page memory", 1.0, open_direct_fresh, 8),
+    _ceiling("reused", "reused 4 MiB buffers", 0.0, open_direct_reused, 1),
+    _ceiling("reused", "reused 4 MiB buffers", 0.0, open_direct_reused, 8),
+)
 """The fastest of their kind in our records: a virtual disk is read fastest by one thread, a fast disk by many."""
 CONTROLS = (_control("4k", "4 KiB", huge=False), _control("huge", "2 MiB", huge=True))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from onecopy.base.text import counted
+from onecopy_bench import tables
 from onecopy_bench.files.layout import Layout, checksum_of_file, read_layout
 from onecopy_bench.files.loaders import CEILINGS, CONTROLS, ROWS, Job, Loader
 from onecopy_bench.files.trials import Cache, pt_file, trial_of
@@ -23,20 +24,7 @@ from onecopy_bench.pictures import by_case
 from onecopy_bench.record import Absent, Case, Record, Row, Sample, Spread
 from onecopy_bench.runs import Settings
 from onecopy_bench.scenario import Plan, Scenario, Setup, UsageError, argument, cache_state, option, usual_limits
-from onecopy_bench.tables import (
-    EMPTY,
-    MB,
-    Column,
-    Compute,
-    Table,
-    above_start,
-    median,
-    number,
-    per_sample,
-    slowest,
-    table,
-    total,
-)
+from onecopy_bench.tables import EMPTY, MB, Column, Compute, Table, median, number
 from onecopy_bench.worker import SampleError
 
 NAME = "open"
@@ -52,20 +40,19 @@ ONCE = 1.05
 
 def of_loaded(value: Callable[[Sample], float]) -> Compute:
     """Return a function that computes a number of every row except the empty one."""
-    return lambda record, row, case: None if row == EMPTY else per_sample(value)(record, row, case)
+    return lambda record, row, case: None if row == EMPTY else tables.per_sample(value)(record, row, case)
 
 
 def gib_per_s(record: Record, row: str, case: Case) -> Spread | None:
     """Return the data of the file divided by the time of the slowest process."""
     rate = record.data["data_bytes"] / GIB
-    return of_loaded(lambda sample: rate / max(slowest("resident_ns", 1e9)(sample), 1e-12))(record, row, case)
+    return of_loaded(lambda sample: rate / max(tables.slowest("resident_ns", 1e9)(sample), 1e-12))(record, row, case)
 
 
-opening, resident = of_loaded(slowest("open_ns")), of_loaded(slowest("resident_ns"))
-pss, private = per_sample(above_start("pss")), per_sample(above_start("anonymous"))
-peak = per_sample(lambda s: s.numbers["peak_anonymous"] / MB - total("empty_anonymous")(s))
-disk = per_sample(lambda s: s.numbers["disk_bytes"] / MB if "disk_bytes" in s.numbers else None)
-huge = per_sample(lambda s: total("file_pmd_mapped")(s) + total("anon_huge")(s))
+opening, resident = of_loaded(tables.slowest("open_ns")), of_loaded(tables.slowest("resident_ns"))
+pss, private = tables.per_sample(tables.above_start("pss")), tables.per_sample(tables.above_start("anonymous"))
+peak = tables.per_sample(lambda s: s.numbers["peak_anonymous"] / MB - tables.total("empty_anonymous")(s))
+huge = tables.per_sample(lambda s: tables.total("file_pmd_mapped")(s) + tables.total("anon_huge")(s))
 
 
 def cases_of(record: Record) -> list[Case]:
@@ -132,9 +119,9 @@ PARTS: dict[str, tuple[Column, ...]] = {
         ("huge\npages MB", huge),
     ),
     "what the kernel counted, of all processes": (
-        ("read from\ndisk MB", disk),
-        ("major\nfaults", per_sample(total("major_faults", 1))),
-        ("minor\nfaults", per_sample(total("minor_faults", 1))),
+        ("read from\ndisk MB", tables.plain("disk_bytes", MB)),
+        ("major\nfaults", tables.per_sample(tables.total("major_faults", 1))),
+        ("minor\nfaults", tables.per_sample(tables.total("minor_faults", 1))),
     ),
 }
 """The tables of a case."""
@@ -149,16 +136,16 @@ def _tables(record: Record) -> Iterator[Table]:
         if record.options.get("brief"):
             names = [name for name in record.names() if name != EMPTY]
             names.sort(key=lambda name: -(median(pss, record, name, case) or 0.0))
-            yield table(record, title, case, names, BRIEF)
+            yield tables.table(record, title, case, names, BRIEF)
             continue
         names = sorted(record.names(), key=lambda name: median(resident, record, name, case) or float("inf"))
         for part, (words, columns) in enumerate(PARTS.items()):
-            found = table(record, f"{title}: {words}", case, names, columns)
+            found = tables.table(record, f"{title}: {words}", case, names, columns)
             shown = tuple((calls[name], *cells) for name, *cells in found.rows)
             yield replace(found, rows=shown) if part == 0 else found
     if (ceilings := record.names("ceiling")) and not record.options.get("brief"):
         columns = (("ms", resident), ("GiB/s", gib_per_s))
-        yield table(record, "Reading past the page cache, with O_DIRECT and threads", (), ceilings, columns)
+        yield tables.table(record, "Reading past the page cache, with O_DIRECT and threads", (), ceilings, columns)
 
 
 def _findings(record: Record) -> Iterator[str]:
@@ -201,20 +188,11 @@ def _described(record: Record) -> str:
 
 def _draw(figure: Any, record: Record) -> None:
     rows = tuple(replace(row, ours=row.name in OF_ONECOPY) for row in record.rows)
-    drawn = {"s until every page was read": of_loaded(slowest("resident_ns", 1e9)), "MB of all processes": pss}
+    drawn = {"s until every page was read": of_loaded(tables.slowest("resident_ns", 1e9)), "MB of all processes": pss}
     by_case(drawn)(figure, replace(record, rows=rows))
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
-
-
-def _counts(texts: Sequence[str]) -> tuple[int, ...]:
-    """Return counts of processes, given as "4", or "1,2,4,8"."""
-    words = [word.strip() for text in texts for word in text.split(",")]
-    if not all(word.isdecimal() and int(word) >= 1 for word in words):
-        wrong = ",".join(words)
-        raise ValueError(f"{wrong!r} is not a number of processes such as 4, or several such as 1,2,4,8")
-    return tuple(dict.fromkeys(map(int, words)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +207,7 @@ class Options(Settings):
     timeout: float = 120.0
     idle_wait: float = 30.0
     file: str = argument("FILE")
-    processes: tuple[int, ...] = option(
-        (4,), "Processes that load the file at once; several numbers are measured in the same rounds.", "-n",
-        "--processes", kind="text", shown=("4",), parse=_counts, metavar="N,...",
-    )  # fmt: skip
+    processes: tuple[int, ...] = option((4,), "Processes that load the file at once.", "-n", "--processes")
     cold: bool = option(False, "Evict the file before each sample, and verify that it is not cached.")
     warm: bool = option(False, "Fill the cache before each sample, the default; with --cold, measure both.")
     only: tuple[str, ...] = option((), "Measure only this row.", kind="text", metavar="ROW")

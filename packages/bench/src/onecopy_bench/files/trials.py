@@ -110,7 +110,6 @@ def trial_of(
 def _measure(loader: Loader, job: Job, checksum: int, attempt: Attempt, workers: Workers, state: Cache) -> Measured:
     """Release processes that are ready, and return their measurements."""
     empty = [memory_of(pid) for pid in workers.pids]
-    read_before = list(map(system.bytes_read_by, workers.pids))
     attempt.back(job.size)
     if loader.uses_cache:
         system.set_cache_state(job.path, state)
@@ -119,14 +118,12 @@ def _measure(loader: Loader, job: Job, checksum: int, attempt: Attempt, workers:
     disk_before, peak = disk_bytes(job.path), Peak(lambda: workers.pids)
     messages = workers.step("resident", peak.poll)
     held = [memory_of(pid) for pid in workers.pids]
-    read = map(difference, map(system.bytes_read_by, workers.pids), read_before)
     numbers = {
         "cached_before": cached_before,
-        "cached_after": system.cached_bytes(job.path) if loader.uses_cache else None,
         "disk_bytes": difference(disk_bytes(job.path), disk_before),
         "peak_anonymous": max(peak.bytes, sum(memory.anonymous for memory in held)),
     }
-    readings = list(map(_reading_of, messages, read, empty, held))
+    readings = list(map(_reading_of, messages, empty, held))
     workers.dismiss()
     for each in readings:
         if each.get("checksum") is not None:
@@ -134,7 +131,7 @@ def _measure(loader: Loader, job: Job, checksum: int, attempt: Attempt, workers:
     return Measured(numbers, processes=readings)
 
 
-def _reading_of(message: dict[str, Any], read: int | None, empty: proc.Rollup, held: proc.Rollup) -> dict[str, Any]:
+def _reading_of(message: dict[str, Any], empty: proc.Rollup, held: proc.Rollup) -> dict[str, Any]:
     """Return one process's part of a sample; raises SampleError if its message lacks a number."""
     for name in ("open_ns", "resident_ns"):
         if not isinstance(message.get(name), int):
@@ -142,12 +139,10 @@ def _reading_of(message: dict[str, Any], read: int | None, empty: proc.Rollup, h
             raise SampleError("odd output", words)
     return {
         **message,
-        "read_bytes": read,
         "empty_pss": empty.pss,
         "empty_anonymous": empty.anonymous,
         "pss": held.pss,
         "anonymous": held.anonymous,
-        "private": held.uss,
         "file_pmd_mapped": held.file_pmd_mapped,
         "anon_huge": held.anon_huge_pages,
     }

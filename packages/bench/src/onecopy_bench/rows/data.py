@@ -27,21 +27,14 @@ from numpy.typing import NDArray
 COCO_ROWS = 860_001
 """The annotations of COCO train2017."""
 
-CHUNK = 1000
+CHUNK, SUMS = 1000, ".sums.npy"
 
 PLAIN = 2
 """The version of marshal that writes equal values alike, whether or not they are shared."""
 
 
 def coco(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield made-up annotations; the same for the same seed.
-
-    Examples
-    --------
-    >>> row = next(coco(1))
-    >>> list(row), len(row["segmentation"][0]) >= 8, len(row["bbox"])
-    (['segmentation', 'bbox', 'area', 'iscrowd', 'image_id', 'category_id', 'id'], True, 4)
-    """
+    """Yield made-up annotations; the same for the same seed."""
     chance = random.Random(seed)  # noqa: S311 - data, not a secret
     for i in range(count):
         points = max(4, int(chance.lognormvariate(3.06, 0.62)))
@@ -67,7 +60,7 @@ def checksum(position: int, row: Any) -> int:
 class Source:
     """Rows in a file: pickles of `CHUNK` rows each; `pickled` is the bytes of all rows, each pickled alone.
 
-    Beside it, with the suffix .sums.npy, are the sums of the checksums up to each row.
+    Beside it, with the suffix `SUMS`, are the sums of the checksums up to each row.
     """
 
     path: str
@@ -82,12 +75,7 @@ class Source:
 
     def sums(self) -> NDArray[np.uint64]:
         """Return the sum of the checksums of the first n rows for n from 0 to `count`."""
-        return np.load(sums_path(self.path))  # type: ignore[no-any-return]
-
-
-def sums_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of the sums of a source."""
-    return Path(f"{os.fspath(path)}.sums.npy")
+        return np.load(self.path + SUMS)  # type: ignore[no-any-return]
 
 
 def write(folder: Path, rows: Iterator[Any], seen: Callable[[int], None] = lambda _: None) -> Source:
@@ -101,5 +89,5 @@ def write(folder: Path, rows: Iterator[Any], seen: Callable[[int], None] = lambd
             sums.append(np.array([checksum(i, row) for i, row in enumerate(chunk, count)], np.uint64))
             count += len(chunk)
             seen(count)
-    np.save(sums_path(path), np.cumsum(np.concatenate(sums), dtype=np.uint64))
+    np.save(f"{path}{SUMS}", np.cumsum(np.concatenate(sums), dtype=np.uint64))
     return Source(os.fspath(path), count, pickled)

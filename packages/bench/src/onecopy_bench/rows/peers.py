@@ -58,12 +58,6 @@ class Holder(Peer):
     copied: float = 0.0
 
 
-def nbytes_of(rows: Any) -> int | None:
-    """Return the bytes of packed rows as they report them, or None for objects."""
-    found = getattr(rows, "nbytes", None)
-    return None if found is None else int(found)
-
-
 class SerializedList:
     """Rows as pickles in one numpy array."""
 
@@ -96,18 +90,6 @@ class TorchSerializedList(SerializedList):
     def __getitem__(self, index: int) -> Any:
         start = 0 if index == 0 else self._ends[index - 1].item()
         return pickle.loads(memoryview(self._bytes[start : self._ends[index].item()].numpy()))  # noqa: S301
-
-
-def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Return the folder of what was built; the first process builds it."""
-    place = folder / "built"
-    place.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / DONE).exists():
-            build(place)
-            (place / DONE).touch()
-    return place
 
 
 class Format(NamedTuple):
@@ -149,8 +131,13 @@ class Kept:
 
 def _kept(format: str, source: Source, folder: Path) -> Kept:  # noqa: A002
     """Build rows in a folder or find them there, count them, and close them: LMDB must not be open at a fork."""
-    chosen = FORMATS[format]
-    place = built_once(folder, lambda place: chosen.build(source, place))
+    chosen, place = FORMATS[format], folder / "built"
+    place.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / DONE).exists():
+            chosen.build(source, place)
+            (place / DONE).touch()
     return Kept(format, place, chosen.count(chosen.open(place)))
 
 
@@ -174,14 +161,6 @@ def _datasets() -> Any:
     return datasets
 
 
-def _build_hugging(source: Source, place: Path) -> None:
-    _datasets().Dataset.from_list(list(source.rows())).save_to_disk(os.fspath(place / "dataset"))
-
-
-def _open_hugging(place: Path) -> Any:
-    return _datasets().load_from_disk(os.fspath(place / "dataset"))
-
-
 def _build_lmdb(source: Source, place: Path) -> None:
     path = os.fspath(place / "rows.lmdb")
     with module("lmdb").open(path, subdir=False, map_size=(1 << 30) + 8 * source.pickled, lock=False) as env:
@@ -199,7 +178,10 @@ def _open_lmdb(place: Path) -> Any:
 
 FORMATS = {
     "arrow": Format(_build_arrow, _open_arrow, len, lambda table, index: table.slice(index, 1).to_pylist()[0]),
-    "datasets": Format(_build_hugging, _open_hugging, len, lambda dataset, index: dataset[index]),
+    "datasets": Format(
+        lambda source, place: _datasets().Dataset.from_list(list(source.rows())).save_to_disk(place / "dataset"),
+        lambda place: _datasets().load_from_disk(place / "dataset"), len, lambda dataset, index: dataset[index],
+    ),
     "lmdb": Format(
         _build_lmdb, _open_lmdb, lambda txn: int(txn.stat()["entries"]),
         lambda txn, index: pickle.loads(txn.get(_KEY(index))),  # noqa: S301 - written by this run

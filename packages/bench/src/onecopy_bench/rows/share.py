@@ -38,7 +38,7 @@ from onecopy_bench.processes import memory_of, start_workers
 from onecopy_bench.record import Case, Record
 from onecopy_bench.rows import data
 from onecopy_bench.rows.data import Source, checksum
-from onecopy_bench.rows.peers import EMPTY, HOLDERS, Holder, nbytes_of
+from onecopy_bench.rows.peers import EMPTY, HOLDERS, Holder
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
 from onecopy_bench.scenario import Plan, Scenario, Setup, option, usual_limits
 from onecopy_bench.system import Peak, totals_of
@@ -84,18 +84,18 @@ def go_over(rows: Any, limit_s: float) -> Pass:
     return Pass(first_ns, done, total, (time.monotonic_ns() - start) / 1e9)
 
 
-def _run_worker(rows: Any, limit_s: float, pipe: Connection, *modules: str) -> None:
-    """Import some modules, read the rows once, and hold everything until a message comes or the pipe closes."""
+def _run_worker(rows: Any, limit_s: float, pipe: Connection, torch: bool) -> None:
+    """Import torch if the job has it, read the rows once, and hold all until a message comes or the pipe closes."""
     die_with(os.getppid())
-    for name in modules:
-        module(name)
+    if torch:
+        module("torch")
     pipe.send(go_over(rows, limit_s))
     with contextlib.suppress(EOFError):
         pipe.recv()
 
 
 def _import_all(needs: tuple[str, ...], torch_too: bool) -> tuple[str, ...]:
-    """Import the modules of the holder and of a training program, and return their names."""
+    """Import the modules of the holder and, as a training program does, torch if installed; return their names."""
     torch = ("torch",) if torch_too and not missing(("torch",)) else ()
     modules = tuple(dict.fromkeys(("numpy", *torch, *needs)))
     for name in modules:
@@ -114,13 +114,9 @@ def steps(
     torch: bool = True,
     limit_s: float = 60.0,
 ) -> Steps:
-    """Prepare the rows in a folder; then start workers (0: none) that read them for at most `limit_s` seconds.
-
-    With `torch`, every process imports it where it is installed, because a training program has it.
-    """
+    """Prepare the rows in a folder; then start workers (0: none) that read them for at most `limit_s` seconds."""
     chosen = named(HOLDERS, holder)
     modules = _import_all(chosen.needs, torch)
-    program = [name for name in modules if name == "torch"]
     context: Any = multiprocessing.get_context(start.partition("+")[0])
     if start == "forkserver+preload":
         context.set_forkserver_preload([__name__, *modules])
@@ -130,19 +126,17 @@ def steps(
     rows = chosen.ready(source, Path(folder))
     taken = time.monotonic_ns() - begin
     gc.collect()
-    yield "loaded", {"ready_ns": taken, "nbytes": nbytes_of(rows)}
+    yield "loaded", {"ready_ns": taken, "nbytes": getattr(rows, "nbytes", None)}
     begin, pipes = time.monotonic_ns(), []
     for _ in range(workers):
         mine, its = context.Pipe()
-        context.Process(target=_run_worker, args=(rows, limit_s, its, *program), daemon=True).start()
+        context.Process(target=_run_worker, args=(rows, limit_s, its, "torch" in modules), daemon=True).start()
         its.close()
         pipes.append(mine)
     yield "started", {"workers": [child.pid for child in multiprocessing.active_children()]}
     passes = [Pass(*pipe.recv()) for pipe in pipes]
-    last_first = max(each.first_ns for each in passes) - begin
-    found = [[each.rows, each.total, each.seconds] for each in passes]
     try:
-        yield "passed", {"last_first_ns": last_first, "passes": found}
+        yield "passed", {"last_first_ns": max(each.first_ns for each in passes) - begin, "passes": passes}
     finally:
         for pipe in pipes:
             with contextlib.suppress(OSError):
@@ -227,14 +221,14 @@ def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Su
 
 def _pace(passed: Sequence[dict[str, Any]], sums: Sums) -> dict[str, float | None]:
     """Compare the rows that were read with those written and return the rates; raises SampleError if they differ."""
-    passes = [each for message in passed for each in message["passes"]]
-    for read, total, _ in passes:
-        if read >= len(sums) or total != int(sums[read]):
-            raise SampleError("wrong data", f"the first {read} rows sum to {total:#x}, not to what was written")
+    passes = [Pass(*each) for message in passed for each in message["passes"]]
+    for each in passes:
+        if each.rows >= len(sums) or each.total != int(sums[each.rows]):
+            raise SampleError("wrong data", f"the checksums of the first {each.rows} rows differ from the written ones")
     return {
         "last_first_ns": max(message["last_first_ns"] for message in passed),
-        "rows_read": min(read for read, _, _ in passes),
-        "rows_per_s": statistics.median(read / max(seconds, 1e-9) for read, _, seconds in passes),
+        "rows_read": min(each.rows for each in passes),
+        "rows_per_s": statistics.median(each.rows / max(each.seconds, 1e-9) for each in passes),
     }
 
 
@@ -269,9 +263,6 @@ def _limits(record: Record) -> Iterator[str]:
     yield from usual_limits(record)
 
 
-DRAWN = {"MB in all, less empty": less_empty("pss"), "MB of a worker, less empty": less_empty("worker_uss")}
-
-
 SCENARIO = Scenario(
     NAME,
     """Measure what a dataset costs in a training job: memory of all processes and of a worker, time to start.
@@ -284,6 +275,6 @@ SCENARIO = Scenario(
     plan,
     _described,
     table_by_case(COLUMNS, _title),
-    draw=by_case(DRAWN),
+    draw=by_case({"MB in all, less empty": less_empty("pss"), "MB of a worker, less empty": less_empty("worker_uss")}),
     limits=_limits,
 )

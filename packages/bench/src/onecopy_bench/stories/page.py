@@ -96,6 +96,21 @@ def headlines(story: Story, samples: Record) -> list[str]:
     return [figures.sentence for figures in found if figures.sentence]
 
 
+def heading(stories: Stories) -> str:
+    """Return what was measured, in a line."""
+    took = f"{len(stories.measured)} stories took {duration(stories.seconds)}."
+    return f"{took} {QUICK}" if stories.heading.options.get("quick") else took
+
+
+def sentences(stories: Stories, shown: Sequence[Story]) -> Iterator[str]:
+    """Yield the sentences of all stories and their limits, each with the name of its story."""
+    for story in shown:
+        said = [f"not measured: {stories.missing(story)}"]
+        if (samples := stories.of(story)) is not None:
+            said = [*headlines(story, samples), *story.scenario.limits(samples)]
+        yield from (f"{story.name}: {sentence}" for sentence in said)
+
+
 def overview(stories: Stories, shown: Sequence[Story]) -> Table:
     """Return the overview of all summaries; the best figure of a row is bold."""
     rows = []
@@ -135,9 +150,7 @@ def table_of(story: Story, samples: Record | None) -> Table:
 
 def to_markdown(stories: Stories, shown: Sequence[Story], picture: str | None = None) -> str:
     """Return the page; `picture` is the name of an image file to be shown on top."""
-    took = f"{len(stories.measured)} stories took {duration(stories.seconds)}."
-    parts = [f"# {TITLE}", HOW, f"{text(stories.heading.where)} {took}"]
-    parts += [f"**{QUICK}**"] if stories.heading.options.get("quick") else []
+    parts = [f"# {TITLE}", HOW, f"{text(stories.heading.where)} {heading(stories)}"]
     parts += [overview(stories, shown).markdown()]
     parts += [f"![What each story costs, by how it is done]({picture})"] if picture else []
     for at, story in enumerate(shown, 1):
@@ -188,7 +201,7 @@ def _panels_of(story: Story, record: Record) -> list[Panel]:
         if len(known) > 1:
             values = {words: max(spread.median, 0.0) for words, spread in known.items()}
             labels = {words: amount(spread, metric.unit) for words, spread in known.items()}
-            panels.append(Panel(f"{metric.words}, {metric.unit}", values, labels.__getitem__, ours))
+            panels.append(Panel(f"{metric.words}, {metric.unit}", values, labels, ours))
     return panels[:MOST_DRAWN]
 
 

@@ -1,4 +1,4 @@
-"""A run of stories: its file has a record of its own, with a sample for each story, and the record of each scenario."""
+"""A run of stories. Its file has a record with a sample for each story, and the record of each scenario."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a story is: a published measurement, how that is measured here, and what of it means anything elsewhere.
+"""Defines a story: a published measurement, how it is measured here, and which results carry over to other machines.
 
-Stories are files in `figures/`, as text; nothing of them is code.
+Stories are text files in `figures/`, without code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onecopy_bench.runs import Watch
 from onecopy_bench.scenario import Scenario, option
 
 UNKNOWN = "not stated"
-"""What stands where a source does not report something."""
+"""Shown where a source does not report a fact."""
 
 
 @dataclass(frozen=True, slots=True)
