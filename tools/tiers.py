@@ -114,6 +114,8 @@ def nightly(folder: Path) -> list[Step]:
     kills = [*ROOT.glob("tests/processes/*/test_*_kills.py"), *ROOT.glob("packages/*/tests/test_*_kills.py")]
     killed = [*sorted(map(str, kills)), "tests/processes/store/test_store_exchange.py"]
     killed.append("tests/processes/page_cache/test_memory_limits.py")
+    killed += ["tests/processes/arrays/test_interpreter_end.py", "tests/hostile/test_bombs.py"]
+    killed.append("tests/hostile/test_mutations.py")
     torture = pytest(folder, "torture", killed, "not nightly", "--timeout=3600")
     tsan = ["env", f"LD_PRELOAD={library('libtsan.so')} {library('libstdc++.so')}", "TSAN_OPTIONS=halt_on_error=1"]
     return [

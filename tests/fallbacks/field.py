@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.fallbacks.settings import RUN, Setting
+from tests.support.isolation import enter_own_mounts
 
 ROOT = Path(__file__).parents[2]
 FIELD = [sys.executable, "-m", "tests.fallbacks.field"]
@@ -39,21 +40,7 @@ INSTALLED = ROOT / "build/field/installed"
 
 
 def mount(*arguments: str | Path) -> None:
-    """Mount, in the namespace of this process."""
     subprocess.run(["mount", *arguments], check=True)
-
-
-def enter_own_mounts() -> None:
-    """Give this process a mount namespace of its own."""
-    os.unshare(os.CLONE_NEWNS) if sys.version_info >= (3, 12) else _unshare(0x20000)
-    mount("--make-rprivate", "/")
-
-
-def _unshare(flags: int) -> None:
-    import ctypes
-
-    if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
 
 
 def in_an_image(folder: Path) -> None:
@@ -80,14 +67,12 @@ def on_a_read_only_volume(folder: Path) -> None:
 
 
 def with_a_read_only_home(folder: Path) -> None:
-    """Make the home folder one that cannot be written."""
     enter_own_mounts()
     mount("--bind", "-o", "ro", folder, folder)
     os.environ["HOME"] = str(folder)
 
 
 def with_a_home_in_memory(folder: Path) -> None:
-    """Make home and temporary folder a tmpfs."""
     enter_own_mounts()
     mount("-t", "tmpfs", "none", folder)
     os.environ |= {"HOME": str(folder), "TMPDIR": str(folder)}

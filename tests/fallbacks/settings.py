@@ -59,7 +59,6 @@ def little_memory() -> Setting:
 
 
 def settings() -> list[Setting]:
-    """List all, the combined one first."""
     return [
         Setting("all refused together", [*RUN, "--refuse", ALL, "--"]),
         *(Setting(name, [*RUN, "--refuse", names, "--"]) for name, names in REFUSED.items()),

@@ -69,8 +69,6 @@ class World:
 
 
 class Action(NamedTuple):
-    """A row of the table."""
-
     name: str
     run: Callable[[World], object]
     times: int

@@ -10,10 +10,8 @@ class Calls:
         self._path = path
 
     def note(self, what: object) -> None:
-        """Note a call."""
         with self._path.open("a") as file:
             file.write(f"{what}\n")
 
     def __call__(self) -> list[str]:
-        """Return what was noted."""
         return self._path.read_text().splitlines() if self._path.exists() else []

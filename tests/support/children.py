@@ -1,6 +1,7 @@
 """Child processes: a fresh interpreter, a fork whose answer comes back, and what is known of a process from outside."""
 
 import contextlib
+import ctypes
 import faulthandler
 import io
 import os
@@ -12,6 +13,7 @@ import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,9 +115,7 @@ def _answer(pipe: int, function: Callable[..., Any], arguments: tuple[Any, ...],
     faulthandler.disable()  # some children are meant to die of a signal, without a report
     try:
         if uid is not None:
-            os.setgroups([])
-            os.setgid(uid)
-            os.setuid(uid)
+            become(uid)
         answer: tuple[bool, Any, str] = (True, function(*arguments), "")
     except BaseException as error:
         answer = (False, error, traceback.format_exc())
@@ -133,6 +133,11 @@ def _pickled(answer: tuple[bool, Any, str]) -> bytes:
         what = f"an answer that cannot be pickled ({error}): {value!r}" if good else f"raised {value!r}\n{trace}"
         return pickle.dumps((False, ChildAnswerError(what), trace))
     return text
+
+
+def facts(report: object) -> SimpleNamespace:
+    """Copy the numbers of a report, which cannot be pickled itself."""
+    return SimpleNamespace(**{name: getattr(report, name) for name in dir(report) if not name.startswith("_")})
 
 
 @pytest.fixture
@@ -157,6 +162,25 @@ def fork(work: Callable[[], Any]) -> int:
             sys.stderr.flush()
             os._exit(status)
     return pid
+
+
+def become(user: int, *groups: int) -> None:
+    """Become another user in some groups, as after exec: /proc/self belongs to this user."""
+    os.setgroups(groups)
+    os.setgid(groups[0] if groups else user)
+    os.setuid(user)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
+
+
+@contextlib.contextmanager
+def forked(work: Callable[[], Any]) -> Iterator[int]:
+    """Call `work` in a forked process, which is killed at the end of the block; give its pid."""
+    pid = fork(work)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        status_of(pid)
 
 
 def status_of(pid: int) -> int:

@@ -114,7 +114,6 @@ Program = dict[str, str]
 
 
 def program(chance: random.Random) -> Program:
-    """Return a program."""
     texts = {field: chance.choice(CHOICES.get(field, VALUES)) for field in FIELDS}
     return texts | {"version": "1.0", "lib_version": "0.1"}
 
@@ -128,7 +127,6 @@ def edited(before: Program, chance: random.Random) -> Program:
 
 
 def write(folder: Path, files: dict[str, str], texts: Program) -> list[Path]:
-    """Write the files of a package, and return their paths."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

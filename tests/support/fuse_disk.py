@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.support.isolation import enter_own_mounts
 from tests.support.places import ROOT
 from tests.support.waiting import PATIENCE
 
@@ -87,12 +88,9 @@ def fuse_disk(
     files: Mapping[str, bytes] | Path,
     *,
     direct_io: bool = False,
-    keep_cache: bool = True,
     read_only: bool = False,
     seconds_valid: int = 0,
     request_size: int = 128 << 10,
-    in_flight: int = 0,
-    lifetime: float = PATIENCE,
 ) -> Iterator[Faults]:
     """Serve files in a folder, for this process and its children alone; give the faults, which may be set any time.
 
@@ -104,18 +102,12 @@ def fuse_disk(
         Contents by name, or a folder that has the files.
     direct_io
         Every read goes to the server, past the page cache; the kernel then refuses shared mappings (ENODEV).
-    keep_cache
-        Pages that are cached survive the next opening of the file.
     read_only
         Mounted read-only: the kernel refuses changes. Otherwise the server does.
     seconds_valid
         How long the kernel may believe the attributes of a file.
     request_size
         Bytes of one READ at most; 4 KiB to 1 MiB.
-    in_flight
-        READs that the kernel reads ahead with at a time; 0: its own number, 12.
-    lifetime
-        Seconds after which the server ends by itself.
 
     Raises
     ------
@@ -123,10 +115,7 @@ def fuse_disk(
         The server cannot be built, no /dev/fuse, or no right to mount.
     """
     program = built_program()
-    libc = ctypes.CDLL(None, use_errno=True)
-    new_namespace, private, detach = 0x20000, 1 << 18 | 1 << 14, 2  # CLONE_NEWNS; MS_PRIVATE | MS_REC; MNT_DETACH
-    if libc.unshare(new_namespace) != 0 or libc.mount(None, b"/", None, private, None) != 0:
-        raise OSError(ctypes.get_errno(), "no mounts of our own")
+    enter_own_mounts()
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         if not isinstance(files, Path):
@@ -138,8 +127,8 @@ def fuse_disk(
         os.ftruncate(shared, ctypes.sizeof(Faults))
         faults = Faults.from_buffer(mmap.mmap(shared, ctypes.sizeof(Faults)))
         faults.at_once = faults.size = UNLIMITED
-        flags = 1 * direct_io | 2 * keep_cache
-        words = [files, folder, shared, request_size, in_flight, flags, seconds_valid, int(read_only), int(lifetime)]
+        flags = 1 * direct_io | 2  # pages that are cached survive the next opening of the file
+        words = [files, folder, shared, request_size, 0, flags, seconds_valid, int(read_only), int(PATIENCE)]
         faults.server = subprocess.Popen(
             [program, *map(str, words)], pass_fds=[shared], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -153,7 +142,7 @@ def fuse_disk(
             yield faults
         finally:
             faults.kill_server()
-            libc.umount2(bytes(folder), detach)
+            ctypes.CDLL(None).umount2(bytes(folder), 2)  # MNT_DETACH
 
 
 if __name__ == "__main__":  # for `make stories`

@@ -5,7 +5,6 @@ import functools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ ARRAYS = {f"a{i}": np.random.default_rng(i).integers(1, 256, MIB, np.uint8) for 
 
 @functools.cache
 def saved_model() -> bytes:
-    """Save `ARRAYS` and return the bytes of the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, NAME)
         oc.save(path, ARRAYS)
@@ -66,8 +64,3 @@ def error_of(call: Callable[[], object]) -> tuple[type, int | None, str] | None:
 def lost(path: str) -> tuple[type, int, str]:
     """Return what `error_of` gives for a call that reports lost data."""
     return oc.DataLost, errno.EIO, path
-
-
-def facts(report: object) -> SimpleNamespace:
-    """Copy the numbers of a report, which cannot be pickled itself."""
-    return SimpleNamespace(**{name: getattr(report, name) for name in dir(report) if not name.startswith("_")})

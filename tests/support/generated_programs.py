@@ -153,38 +153,11 @@ WAYS: list[tuple[str, str]] = [
 ]
 """A definition, and an expression that shows what it has."""
 
-PLAIN = [
-    "0",
-    "1",
-    "2",
-    "True",
-    "False",
-    "None",
-    "1.0",
-    "-0.0",
-    "0.0",
-    "1e300",
-    "'a'",
-    "'b'",
-    "b'a'",
-    "''",
-    "'\\ud800'",
-    "...",
-]
-PLAIN += [
-    "1j",
-    "10**5000",
-    "10**5000 + 1",
-    "-1",
-    "255",
-    "256",
-    "'ab'",
-    "float('nan')",
-    "one",
-    "two",
-    "Word('a')",
-    "range(3)",
-]
+WORDS = r"""
+0 1 2 True False None 1.0 -0.0 0.0 1e300 'a' 'b' b'a' '' '\ud800' ... 1j 10**5000 10**5000+1 -1 255 256 'ab'
+float('nan') one two Word('a') range(3)
+"""
+PLAIN = WORDS.split()
 CHOICES: dict[str, list[str]] = {
     "n": ["0", "1", "2"],
     "s": ["'a'", "'b'", "'ab'", "'.'"],
@@ -202,7 +175,6 @@ Program = list[tuple[int, dict[str, str]]]
 
 
 def value(chance: random.Random, depth: int = 0) -> str:
-    """Return the source of a value."""
     kind = chance.randrange(12) if depth < 3 else 0
     if kind < 6:
         return chance.choice(PLAIN)
@@ -217,7 +189,6 @@ def value(chance: random.Random, depth: int = 0) -> str:
 
 
 def program(chance: random.Random) -> Program:
-    """Return a program."""
     return [
         (chance.randrange(len(WAYS)), {"v": value(chance)} | {name: chance.choice(CHOICES[name]) for name in CHOICES})
         for _ in range(chance.randrange(1, 7))
@@ -225,7 +196,6 @@ def program(chance: random.Random) -> Program:
 
 
 def changed(before: Program, chance: random.Random) -> Program:
-    """Return a program with one thing changed."""
     after = [(way, dict(fields)) for way, fields in before]
     at = chance.randrange(len(after))
     way, fields = after[at]
@@ -242,7 +212,6 @@ def changed(before: Program, chance: random.Random) -> Program:
 
 
 def source_of(given: Program) -> str:
-    """Return the source of a program."""
     definitions, shown = list[str](), list[str]()
     for number, (way, fields) in enumerate(given):
         for text, into in zip(WAYS[way], (definitions, shown), strict=True):

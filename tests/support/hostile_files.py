@@ -83,13 +83,7 @@ class Evil:
         return open, ("executed", "w")
 
 
-SHORT = {
-    f"{size} bytes": Hostile(
-        lambda size=size: bytes(size),
-        f"truncated at {size}",
-    )
-    for size in range(1, 8)
-}
+SHORT = {f"{size} bytes": Hostile(lambda size=size: bytes(size), f"truncated at {size}") for size in range(1, 8)}
 
 LENGTHS = {
     "8 zeros: a header of no bytes": Hostile(lambda: bytes(8), "not_this_format"),
@@ -135,16 +129,13 @@ ENTRIES = {
         f'{{{entry()},"\\u0061":{{"dtype":"U8","shape":[0],"data_offsets":[4,4]}}}}', "inconsistent"
     ),
     "a name of 1 MB twice": file(
-        f"{{{entry('n' * 1_000_000)},{entry('n' * 1_000_000, shape=[0], data_offsets=[4, 4])}}}",
-        "inconsistent",
+        f"{{{entry('n' * 1_000_000)},{entry('n' * 1_000_000, shape=[0], data_offsets=[4, 4])}}}", "inconsistent"
     ),
     "a name with a line break twice": file(
-        f"{{{entry(chr(10))},{entry(chr(10), shape=[0], data_offsets=[4, 4])}}}",
-        "inconsistent",
+        f"{{{entry(chr(10))},{entry(chr(10), shape=[0], data_offsets=[4, 4])}}}", "inconsistent"
     ),
     "no elements, by a shape that overflows": file(
-        "{" + entry(shape=[0, 2**64 - 1, 2**64 - 1], data_offsets=[0, 0]) + "}",
-        "inconsistent",
+        "{" + entry(shape=[0, 2**64 - 1, 2**64 - 1], data_offsets=[0, 0]) + "}", "inconsistent"
     ),
     "dtype twice": file('{"a":{' + U8 + ',"dtype":"U8"}}', "inconsistent at 68"),
     "shape twice": file('{"a":{"shape":[4],' + U8 + "}}", "inconsistent at 47"),
@@ -179,10 +170,7 @@ ENTRIES = {
     "a shape that is a number": one("malformed at 38", shape=4),
     "a shape of shapes": one("malformed at 39", shape=[[4]]),
     "offsets beyond the file": one("truncated at 71", shape=[5], data_offsets=[0, 5]),
-    "offsets at the end of 64 bits": one(
-        "truncated at 109",
-        data_offsets=[2**64 - 5, 2**64 - 1],
-    ),
+    "offsets at the end of 64 bits": one("truncated at 109", data_offsets=[2**64 - 5, 2**64 - 1]),
     "no bytes at the end of 64 bits": one("truncated at 109", shape=[0], data_offsets=[2**64 - 1, 2**64 - 1]),
     "offsets beyond 64 bits": one("malformed at 60", data_offsets=[2**64, 2**64 + 4]),
     "negative offsets": one("malformed at 60", data_offsets=[-4, 0]),
@@ -197,30 +185,16 @@ DATA = {
     "a byte missing at the end": file(GOOD, "truncated at 64", b"123"),
     "a byte too many at the end": file(GOOD, "inconsistent at 65", b"12345"),
     "data and no array": file("{}", "inconsistent at 10"),
-    "arrays that overlap": file(
-        f"{{{entry()},{entry('b', data_offsets=[2, 6])}}}",
-        "inconsistent at 127",
-        b"123456",
-    ),
+    "arrays that overlap": file(f"{{{entry()},{entry('b', data_offsets=[2, 6])}}}", "inconsistent at 127", b"123456"),
     "arrays at the same place": file(f"{{{entry()},{entry('b')}}}", "inconsistent at 125"),
     "an empty array inside another": file(
-        f"{{{entry()},{entry('b', shape=[0], data_offsets=[2, 2])}}}",
-        "inconsistent at 127",
+        f"{{{entry()},{entry('b', shape=[0], data_offsets=[2, 2])}}}", "inconsistent at 127"
     ),
     "a hole between arrays": file(
-        f"{{{entry()},{entry('b', data_offsets=[5, 9])}}}",
-        "inconsistent at 130",
-        b"123456789",
+        f"{{{entry()},{entry('b', data_offsets=[5, 9])}}}", "inconsistent at 130", b"123456789"
     ),
-    "a hole at the beginning": file(
-        "{" + entry(data_offsets=[1, 5]) + "}",
-        "inconsistent at 68",
-        b"12345",
-    ),
-    "a hole of 2**60 bytes": one(
-        "truncated at 107",
-        data_offsets=[2**60, 2**60 + 4],
-    ),
+    "a hole at the beginning": file("{" + entry(data_offsets=[1, 5]) + "}", "inconsistent at 68", b"12345"),
+    "a hole of 2**60 bytes": one("truncated at 107", data_offsets=[2**60, 2**60 + 4]),
 }
 
 METADATA = {
@@ -233,10 +207,7 @@ METADATA = {
     "a key of the metadata twice": file('{"__metadata__":{"a":"1","\\u0061":"2"}}', "inconsistent at 45"),
     "metadata twice": file('{"__metadata__":{},"__metadata_\\u005f":{}}', "inconsistent at 47"),
     "a later version of ours": told('{"version":2,"kind":"arrays"}', "unsupported"),
-    "the last version of all": told(
-        f'{{"version":{2**64 - 1},"kind":"arrays"}}',
-        "unsupported",
-    ),
+    "the last version of all": told(f'{{"version":{2**64 - 1},"kind":"arrays"}}', "unsupported"),
     "a kind that we do not know": told('{"version":1,"kind":"riddle"}', "unsupported"),
     "a struct with a wrong checksum": told(
         '{"version":1,"kind":"struct","crc32c":{"header":"ffffffff"}}', "inconsistent"

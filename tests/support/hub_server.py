@@ -3,12 +3,11 @@
 import contextlib
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.support.children import run_python
+from tests.support.object_server import Request, serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPOSITORY = "organisation/model"
@@ -35,52 +34,25 @@ print(found)
 def serving_hub(source: Path) -> Iterator[str]:
     """Serve the files of a folder as one repository of the hub; give the address."""
     files = {one.name: one.read_bytes() for one in source.iterdir()}
+    tags = {name: hashlib.sha1(content).hexdigest() for name, content in files.items()}
+    tree = [{"type": "file", "path": name, "size": len(files[name]), "oid": tags[name]} for name in files]
+    about = {"id": REPOSITORY, "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+    about |= {"private": False, "downloads": 0, "likes": 0, "tags": []}  # wanted by versions before 0.23
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def add(request: Request) -> None:
+        name = request.path.rpartition("/")[2]
+        objects.headers[request.path] = {"X-Repo-Commit": COMMIT, "X-Error-Code": "EntryNotFound"}
+        if request.path.startswith("api/"):
+            answer = tree if "/tree/" in request.path else about
+            objects.put(request.path, json.dumps(answer).encode())
+        elif "/resolve/" in request.path and name in files:
+            objects.put(request.path, files[name])
+            objects.headers[request.path] = {"X-Repo-Commit": COMMIT}
+            objects.tags[request.path] = f'"{tags[name]}"'
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_HEAD(self) -> None:
-            self.do_GET()
-
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path.startswith("/api/") and "/tree/" in path:
-                sizes = {name: len(content) for name, content in files.items()}
-                found = [{"type": "file", "path": name, "size": sizes[name], "oid": digest(name)} for name in files]
-                self.send(json.dumps(found).encode(), "listing")
-            elif path.startswith("/api/"):
-                found = {"id": REPOSITORY, "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
-                found |= {"private": False, "downloads": 0, "likes": 0, "tags": []}  # wanted by versions before 0.23
-                self.send(json.dumps(found).encode(), "information")
-            else:
-                name = path.rpartition("/")[2]
-                self.send(files[name], digest(name))
-
-        def send(self, content: bytes, tag: str) -> None:
-            self.send_response(200)
-            self.send_header("ETag", f'"{tag}"')
-            self.send_header("X-Repo-Commit", COMMIT)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content)
-
-    def digest(name: str) -> str:
-        return hashlib.sha1(files[name]).hexdigest()
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving() as objects:
+        objects.on_request = add
+        yield objects.url
 
 
 def downloaded(source: Path, folder: Path, kind: str) -> Path:

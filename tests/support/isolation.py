@@ -20,13 +20,22 @@ MOUNTS_ARE_OURS = False
 OF_THE_USER = ("XDG_CACHE_HOME", "ONECOPY_CACHE", "ONECOPY_SCRATCH")
 
 
-def have_own_shared_memory() -> bool:
-    """Mount an empty /dev/shm for this process and its children; only root can, and some sandboxes refuse it."""
+def enter_own_mounts() -> None:
+    """Give this process a mount namespace of its own; OSError where only root can, or a sandbox refuses it."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if not Path("/dev/shm").is_dir() or libc.unshare(NEW_MOUNTS) != 0:
+    if libc.unshare(NEW_MOUNTS) != 0 or libc.mount(None, b"/", None, PRIVATE, None) != 0:
+        raise OSError(ctypes.get_errno(), "no mounts of our own")
+
+
+def have_own_shared_memory() -> bool:
+    """Mount an empty /dev/shm for this process and its children, where that is possible."""
+    if not Path("/dev/shm").is_dir():
         return False
-    own = libc.mount(None, b"/", None, PRIVATE, None) == 0
-    return own and libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777") == 0
+    try:
+        enter_own_mounts()
+    except OSError:
+        return False
+    return ctypes.CDLL(None).mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777") == 0
 
 
 def own_slot() -> Path:

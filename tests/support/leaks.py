@@ -95,7 +95,6 @@ def hooks() -> Counter[str]:
 
 
 def held() -> Held:
-    """Take stock."""
     return Held(descriptors_of_tests(), mappings(), threads(), children(), files(), hooks())
 
 

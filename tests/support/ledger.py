@@ -104,7 +104,6 @@ class Recorder:
             self.passed[report.nodeid] = True
 
     def pytest_sessionfinish(self) -> None:
-        """Write the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = {
             "passed": list(self.passed),
@@ -135,7 +134,6 @@ def found_in(folders: Sequence[Path]) -> set[str]:
 
 
 def written() -> set[str]:
-    """Return the lines of the ledger."""
     return {line for line in LEDGER.read_text().splitlines() if line and not line.startswith("#")}
 
 

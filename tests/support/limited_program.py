@@ -3,6 +3,7 @@
 Each operation ends normally, is refused with a MemoryError that has the numbers, or reports that it is not complete.
 """
 
+import contextlib
 import gc
 import random
 import re
@@ -82,6 +83,15 @@ class Run:
         """Return a store on a disk or in memory; keys are new in each run."""
         return oc.Store(place="memory") if self.random.random() < 0.5 else oc.Store(self.folder / "store")
 
+    @contextlib.contextmanager
+    def emptied(self) -> Iterator[oc.Store]:
+        """Give a store, from which everything is removed at the end."""
+        store = self.store()
+        try:
+            yield store
+        finally:
+            store.prune(everything=True)
+
     def key(self) -> str:
         return f"{self.seed} {len(self.outcomes)}"
 
@@ -146,32 +156,20 @@ class Run:
         if self.random.random() < 0.5:
             oc.share(_rows(count))[-1:]
         else:
-            store = self.store()
-            try:
+            with self.emptied() as store:
                 oc.share(lambda: _rows(count), self.key(), store=store)[-1:]
-            finally:
-                store.prune(everything=True)
 
     def share_object(self, path: Path) -> None:
-        with oc.open(path) as file:
+        with oc.open(path) as file, self.emptied() as store:
             parts = {name: file[name] for name in file}
-            store = self.store()
-            try:
-                oc.share_object(lambda: parts, self.key(), store=store)
-            finally:
-                store.prune(everything=True)
+            oc.share_object(lambda: parts, self.key(), store=store)
 
     def cached(self, path: Path) -> None:
-        store = self.store()
-
-        @oc.cached(store=store, codec="object")
         def parts(path: str, key: str) -> Any:
             return {"key": key, "part": oc.open(path)["part.1"]}
 
-        try:
-            parts(str(path), self.key())
-        finally:
-            store.prune(everything=True)
+        with self.emptied() as store:
+            oc.cached(store=store, codec="object")(parts)(str(path), self.key())
 
     def load_private(self, path: Path) -> None:
         with oc.open(path, private=True) as file:
@@ -180,12 +178,8 @@ class Run:
             array += 1
 
     def image(self, path: Path) -> None:
-        store = self.store()
-        try:
-            with oc.images.open(path.with_suffix(".tif"), store=store) as image:
-                image.array[::64].sum()
-        finally:
-            store.prune(everything=True)
+        with self.emptied() as store, oc.images.open(path.with_suffix(".tif"), store=store) as image:
+            image.array[::64].sum()
 
     def decode(self, path: Path) -> None:
         with oc.images.decode(path.with_suffix(".tif")) as pixels:
@@ -209,5 +203,5 @@ class Run:
             made.array[...] = 1
 
 
-OPERATIONS = [name for name in vars(Run) if name[0] != "_" and name not in ("all", "size", "store", "key")]
+OPERATIONS = [name for name in vars(Run) if name[0] != "_" and name not in ("all", "size", "store", "emptied", "key")]
 """The names of all operations."""

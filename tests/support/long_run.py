@@ -165,7 +165,6 @@ class Process:
         return status
 
     def kill(self, pid: int) -> None:
-        """Kill the process, or one that it has started."""
         self.killed |= pid == self.pid
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -31,7 +31,6 @@ def mounted(source: Path, path: Path, *options: str) -> Iterator[Mounted]:
 
 
 def overlay_of(lower: Path, folder: Path, *, writable: bool = True) -> Iterator[Mounted]:
-    """Mount an overlay, as the root of a container is one."""
     layers = f"lowerdir={lower}"
     if writable:
         for name in ("upper", "work"):
@@ -60,5 +59,4 @@ def read_only_bind(tmp_path: Path) -> Iterator[Mounted]:
 
 @pytest.fixture
 def memory_disk(tmp_path: Path) -> Iterator[Mounted]:
-    """Give a tmpfs."""
     yield from mounted(tmp_path / "memory", tmp_path / "memory", "-t", "tmpfs", "none")

@@ -3,21 +3,14 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.children import descendants_of
+from tests.support.served import free_port
 from tests.support.waiting import until
-
-
-def free_port() -> int:
-    """Return a port of loopback that nothing listened on a moment ago."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Nodes:

@@ -17,8 +17,6 @@ import pytest
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asked for."""
-
     path: str
     query: str
     begin: int | None
@@ -81,7 +79,6 @@ class Objects:
         return f"{self.url}/{name}"
 
     def tag_of(self, name: str) -> str:
-        """Return the entity tag of an object."""
         if name not in self.tags:
             return f'"{hashlib.md5(self.contents[name]).hexdigest()}"'
         return self.tags[name]
@@ -189,6 +186,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def refuse(self, status: int, body: bytes = b"") -> None:
         self.send_response(status)
+        self.send_more(unquote(urlsplit(self.path).path).lstrip("/"))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -6,7 +6,6 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
     parser.getgroup("tiers").addoption("--order", metavar="reverse|SEED", help="run the tests in another order")
 
 

@@ -26,7 +26,6 @@ class RayNodes:
         ray.init(address=self.address, log_to_driver=False, configure_logging=False, runtime_env=environment)
 
     def add(self) -> str:
-        """Add a node, and return its identifier."""
         environment = {"ONECOPY_CACHE": str(self.folder / f"node-{len(self.nodes)}"), "OMP_NUM_THREADS": "1"}
         node = self._cluster.add_node(
             num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, env_vars=environment

@@ -8,7 +8,6 @@ import pytest
 
 
 def rounds(usual: int, nightly: int = 1000) -> int:
-    """Return `usual`, or `nightly` where ONECOPY_TORTURE=1."""
     return nightly if os.environ.get("ONECOPY_TORTURE") == "1" else usual
 
 

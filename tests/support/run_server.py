@@ -1,7 +1,9 @@
 """The server of `onecopy run` in this process."""
 
 import os
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -28,3 +30,26 @@ def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator["SnapshotServer"]:
     made.stop()
     thread.join()
     os.close(calls)
+
+
+def connection() -> socket.socket:
+    """Return a connection to the server that has proved to belong to the run."""
+    from onecopy.base.run_constants import KEEPER
+    from onecopy.store import protocol
+
+    return socket.socket(fileno=protocol.connected(os.environ[KEEPER]).detach())
+
+
+def stranger() -> socket.socket:
+    """Return a connection to the server that has sent nothing."""
+    from onecopy.base.run_constants import KEEPER
+
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.connect("\0" + os.environ[KEEPER].split()[0])
+    return made
+
+
+def request(made: socket.socket, path: Path, message: bytes = b"get 0") -> None:
+    """Request the snapshot of a file."""
+    with path.open("rb") as opened:
+        socket.send_fds(made, [message], [opened.fileno()])

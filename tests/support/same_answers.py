@@ -132,3 +132,14 @@ def run_shared(code: str, *arguments: object) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def run_reported(*command: object, folder: Path, before: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
+    """Run a command under `onecopy run`; return its standard output and the report, a file in a folder."""
+    report = folder / "report.json"
+    run = [*before, sys.executable, "-m", "onecopy", "run", "-q", "--report", str(report), "--"]
+    done = subprocess.run(
+        [*run, *map(str, command)], capture_output=True, text=True, timeout=CHILD_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(report.read_text())

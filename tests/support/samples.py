@@ -10,16 +10,13 @@ ROWS = st.tuples(*[NUMBERS] * len(COLUMNS))
 
 
 def row(anonymous: int = 0, clean: int = 0, dirty: int = 0, shmem: int = 0) -> tuple[int, ...]:
-    """Return the columns of a total."""
     real = anonymous + clean + dirty + shmem
     return anonymous, clean, dirty, shmem, 5, 6, real, real + clean
 
 
 def process(pid: int, memory: tuple[int, ...], peak: int | None = None, name: str = "worker") -> ProcessSample:
-    """Return a process with these columns."""
     return ProcessSample(pid, float(pid), 1, name, memory, peak, 5, 0, 0.1)
 
 
 def file_sample(path: str, once: int, dirty: int | None = None, saves: int = 0, inode: int = 2) -> FileSample:
-    """Return a file that is mapped."""
     return FileSample((1, inode), path, "file", 90 * MB, dirty, once, saves, 2)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import os
-import time
-from pathlib import Path
 from typing import Any
 
-import onecopy as oc
 from onecopy.memory import proc
 
 ROWS = 80_000
@@ -40,20 +36,4 @@ def growth(data: Any) -> tuple[str, int]:
 
 
 def answer(data: Any, queue: Any) -> None:
-    """Tell the parent."""
     queue.put(growth(data))
-
-
-def slow_rows(log: Path, seconds: float) -> list[dict[str, Any]]:
-    """Make the rows slowly, and leave a line for each time this was done."""
-    with log.open("a") as file:
-        file.write(f"{os.getpid()}\n")
-    time.sleep(seconds)
-    return rows()
-
-
-def rank(folder: str, log: str) -> None:
-    """Be a rank: share by key, without any word to the others."""
-    data = oc.share(lambda: slow_rows(Path(log), 0.3), "rows", store=folder)
-    built = data.report is not None and data.report.built
-    print(json.dumps({"digest": digest(data), "built": built, "path": data.path}))

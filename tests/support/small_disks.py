@@ -1,6 +1,5 @@
 """Disks of a few megabytes, mounted for one process and its children: they go with them."""
 
-import ctypes
 import errno
 import os
 import subprocess
@@ -8,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.isolation import enter_own_mounts
 from tests.support.writing import MIB
 
 DISKS = {
@@ -20,10 +20,7 @@ DISKS = {
 
 def mount(kind: str, folder: Path) -> None:
     """Mount a small disk on a folder, for this process and its children alone: it goes with them."""
-    new_namespace, private = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(new_namespace) != 0 or libc.mount(None, b"/", None, private, None) != 0:
-        raise OSError(ctypes.get_errno(), "no mounts of our own")
+    enter_own_mounts()
     folder.mkdir(exist_ok=True)
     command = DISKS[kind].copy()
     if kind == "ext4":
@@ -38,7 +35,6 @@ def mount(kind: str, folder: Path) -> None:
 
 
 def blocks_used(folder: Path) -> int:
-    """Count the blocks in use on the disk of a folder."""
     facts = os.statvfs(folder)
     return facts.f_blocks - facts.f_bfree
 

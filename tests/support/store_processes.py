@@ -12,7 +12,6 @@ SIZE = 300_000  # bytes
 
 
 def content_of(key: str) -> np.ndarray:
-    """Return what belongs to a key, and to no other."""
     return np.random.default_rng(list(key.encode())).integers(0, 256, SIZE, np.uint8)
 
 

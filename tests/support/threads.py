@@ -8,16 +8,16 @@ import argparse
 import contextlib
 import gc
 import os
-import signal
 import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from tests.support import children
 
 import onecopy as oc
 from onecopy import _core
@@ -58,7 +58,6 @@ def read_rows(_folder: Path, _shared: oc.ArrayFile, rows: oc.records.List) -> No
 
 
 def share_rows(_folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
-    """Build rows anew."""
     own = oc.share(ROWS[:50])
     assert own[-1] == ROWS[49]
     own.close()
@@ -72,40 +71,33 @@ def use_the_store(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -
         assert file["b"].sum() == 10_000
 
 
-def close_arrays_during_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
-    """Close a file in another thread while its index is read."""
-    own = _core.open_arrays(folder / "arrays.oc")[0]
+def closed_during(own: Any, call: Callable[[], object]) -> None:
+    """Close something in another thread while it is called again and again."""
     closing = threading.Thread(target=own.close)
     closing.start()
     with contextlib.suppress(ValueError):  # closed
-        while own.names() == list(ARRAYS) and len(own.entries()) == len(ARRAYS):
-            own.view("b")
+        while call():
+            pass
     closing.join()
+
+
+def close_arrays_during_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
+    own = _core.open_arrays(folder / "arrays.oc")[0]
+    closed_during(
+        own, lambda: own.names() == list(ARRAYS) and len(own.entries()) == len(ARRAYS) and own.view("b") is not None
+    )
 
 
 def close_rows_during_calls(_folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
-    """Close rows in another thread while they are read and exported."""
     own = oc.share(ROWS)
-    closing = threading.Thread(target=own.close)
-    closing.start()
-    with contextlib.suppress(ValueError):
-        while own[3] == ROWS[3]:
-            own.__arrow_c_stream__()
-    closing.join()
+    closed_during(own, lambda: own[3] == ROWS[3] and own.__arrow_c_stream__())
 
 
 def close_scratch_during_writes(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
-    """Close a scratch file in another thread while it is written."""
     own = _core.create_scratch(
         1 << 20, folder=folder, name="own", reserve=True, anywhere=True, head=0, max_resident=None
     )
-    closing = threading.Thread(target=own.close)
-    closing.start()
-    with contextlib.suppress(ValueError):
-        while True:
-            own.write(0, bytes(1 << 16))
-            own.view()
-    closing.join()
+    closed_during(own, lambda: (own.write(0, bytes(1 << 16)), own.view()))
 
 
 def close_mappings_during_long_calls(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
@@ -160,23 +152,17 @@ def abandon_and_collect(folder: Path, _shared: oc.ArrayFile, rows: oc.records.Li
 
 def fork(folder: Path, shared: oc.ArrayFile, rows: oc.records.List) -> None:
     """Fork during all other actions; the child uses what it has inherited, and opens a file."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(60)
-            assert rows[17] == ROWS[17]
-            assert shared["b"].sum() == 10_000
-            assert oc.open(folder / "arrays.oc")["a"][-1] == 299_999
-            rows.__arrow_c_stream__()
-            oc.residency(shared)
-            oc.Store(folder / "store").ls()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the child of a fork"
+
+    def use() -> bool:
+        assert rows[17] == ROWS[17]
+        assert shared["b"].sum() == 10_000
+        assert oc.open(folder / "arrays.oc")["a"][-1] == 299_999
+        rows.__arrow_c_stream__()
+        oc.residency(shared)
+        oc.Store(folder / "store").ls()
+        return True
+
+    assert children.status_of(children.fork(use)) == 0, "the child of a fork"
 
 
 def prune(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:

@@ -34,7 +34,6 @@ KINDS = ("npy", "npy", "npz", "joblib", "safetensors", *(("pt",) if torch else (
 
 
 def digest(data: Any) -> str:
-    """Return a short digest of bytes."""
     return hashlib.sha256(data).hexdigest()[:12]
 
 
@@ -69,7 +68,6 @@ class Program:
         """How the folder is reached to read files: "" is the working folder itself, or a mount of it."""
 
     def run(self) -> list[Any]:
-        """Run in the working folder."""
         steps: list[tuple[int, Callable[[], Any]]] = [
             (2, self.save),
             (5, self.load),
@@ -112,11 +110,9 @@ class Program:
     # --- files ------------------------------------------------------------------------------------------------------
 
     def name(self) -> str:
-        """Return one of the files."""
         return self.random.choice(self.names)
 
     def array(self) -> Any:
-        """Return an array with random contents."""
         values = np.random.default_rng(self.random.randrange(1 << 30)).random(self.random.choice(ITEMS))
         return values.reshape(2, -1, order=self.random.choice("CF"))
 
@@ -157,7 +153,6 @@ class Program:
         return described(value)
 
     def loaded_from(self, file: Any, kind: str) -> Any:
-        """Load with the function of a format."""
         if kind == "npy":
             if self.random.random() < 0.2:
                 return np.fromfile(file, np.float64, offset=128)
@@ -190,7 +185,6 @@ class Program:
         self.handles.append(open(name, mode, buffering=self.random.choice([-1, 0])))  # noqa: PTH123, SIM115
 
     def map(self) -> None:
-        """Map a file to write to it."""
         name = self.name()
         if self.random.random() < 0.5:
             self.maps.append(np.memmap(name, np.uint8, "r+"))
@@ -365,7 +359,6 @@ class Program:
         return digest(Path(self.name()).read_bytes())
 
     def look_at_all(self) -> Any:
-        """Read everything."""
         return (
             [described(value) for value in self.loaded],
             [described(model.weight) for model in self.models],

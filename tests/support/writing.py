@@ -62,5 +62,4 @@ class Late(dict[str, np.ndarray]):
 
 
 def names_in(folder: Path) -> list[str]:
-    """List a folder."""
     return sorted(path.name for path in folder.iterdir())
