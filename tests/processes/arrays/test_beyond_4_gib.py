@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.damage import flipped
 
 import onecopy as oc
 import onecopy.records
@@ -137,25 +138,13 @@ def test_a_range_behind_4_gib_is_warmed_alone(model):
 def test_verify_finds_a_flipped_byte_behind_4_gib(model, place, warm):
     def verify() -> None:
         with oc.open(model) as file:
-            if warm:
-                assert file.warm(verify=True).verified >= SIZE
-            else:
-                assert file.verify().bytes >= SIZE
+            checked = file.warm(verify=True).verified if warm else file.verify().bytes
+            assert checked >= SIZE
 
-    def flip() -> None:
-        with model.open("r+b") as file:
-            byte = os.pread(file.fileno(), 1, offset)
-            os.pwrite(file.fileno(), bytes([byte[0] ^ 1]), offset)
-
-    verify()
     with oc.open(model) as file:
         offset = LIMIT + 12345 if place == "big" else file.entry("last").offset + 4567
-    flip()
-    try:
-        with pytest.raises(oc.ChecksumError) as raised:
-            verify()
-    finally:
-        flip()
+    with flipped(model, offset), pytest.raises(oc.ChecksumError) as raised:
+        verify()
     [block] = raised.value.blocks
     assert block.offset <= offset < block.offset + block.length
     assert place in block.names

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.children import run_python
+from tests.support.rounds import rounds
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -48,9 +49,6 @@ calls = {
     "build": lambda: (store.prune(everything=True), store.get_or_build("a", build)),
     "list": lambda: store.ls(),
 }
-if what == "names":
-    print(*calls)
-    sys.exit()
 started = threading.Barrier(3)
 
 def run():
@@ -74,29 +72,11 @@ def run(folder: Path, what: str, pause: float) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
 
 
-CALLS = [
-    *("warm", "verify", "evict", "residency", "pin", "copy", "save", "scratch", "read", "iterate", "take", "find"),
-    *("share", "records", "import", "build", "list"),
-]
-
-
-def test_all_calls_are_tried(tmp_path: Path) -> None:
-    assert run(tmp_path, "names", 0).stdout.split() == CALLS
-
-
-@pytest.mark.parametrize("what", CALLS)
-def test_the_process_exits_with_its_own_status(tmp_path: Path, what: str) -> None:
-    for i in range(4):
-        done = run(tmp_path, what, 0.011 * i)
-        assert (done.returncode, done.stderr) == (7, "")
-
-
-@pytest.mark.nightly
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("what", CALLS)
-def test_the_process_exits_with_its_own_status_a_hundred_times(tmp_path: Path, what: str) -> None:
-    for i in range(100):
-        done = run(tmp_path, what, 0.0037 * (i % 30))
+@pytest.mark.parametrize("what", re.findall(r'^    "(\w+)": lambda', PROGRAM, re.MULTILINE))
+def test_the_process_exits_with_its_own_status(tmp_path: Path, what: str) -> None:
+    for i in range(rounds(4, 100)):
+        done = run(tmp_path, what, 0.011 * (i % 10))
         assert (done.returncode, done.stderr) == (7, "")
 
 

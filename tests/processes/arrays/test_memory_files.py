@@ -5,9 +5,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,39 +48,6 @@ def test_the_arrays_of_a_sealed_memory_file_are_shown_by_its_path(shared):
         assert not file.changed()
 
 
-def test_operations_on_a_sealed_memory_file_report_sensible_results(shared):
-    with oc.open(f"/dev/fd/{shared}") as file:
-        told = file.residency()
-        assert told.cached == told.bytes
-        assert told.dirty in (0, None)  # there is no disk that lacks it
-        assert file.verify().bytes >= WEIGHTS.nbytes
-        evicted = file.evict()
-        assert evicted.cached_after == evicted.cached_before
-        assert "in memory only" in evicted.reason
-        assert file.pin(["bias"]).reason
-        assert np.array_equal(file["weights"], WEIGHTS)
-
-
-@pytest.mark.parametrize("mode", ["map", "copy"])
-def test_private_pages_of_a_sealed_memory_file_can_be_written(shared, mode):
-    with oc.open(f"/proc/self/fd/{shared}", mode, private=True) as mine, oc.open(f"/proc/self/fd/{shared}") as theirs:
-        mine["bias"][:] = 0
-        assert theirs["bias"].tolist() == list(range(7))
-
-
-def test_bytes_that_are_no_arrays_are_an_error_with_the_path(memfd):
-    os.write(memfd, b"no arrays at all" * 10)
-    path = f"/proc/self/fd/{memfd}"
-    with pytest.raises(oc.FormatError, match=f"^{path}: "):
-        oc.open(path)
-    os.ftruncate(memfd, 0)
-    with pytest.raises(OSError, match="empty") as raised:
-        oc.open(path)
-    assert raised.value.filename == path
-    with pytest.raises(FileNotFoundError, match="/proc/self/fd/1000000"):
-        oc.open("/proc/self/fd/1000000")
-
-
 def look(connection: Connection, path: str) -> None:
     """In a child: open, report it, and sample on request."""
     with oc.open(path) as file:
@@ -117,26 +81,6 @@ def test_another_process_opens_it_by_the_path_of_its_owner_which_may_die(tmp_pat
     assert reader_end.recv() is True
     reader.join(60)
     assert reader.exitcode == 0
-
-
-def test_a_descriptor_comes_over_a_socket(shared, in_child):
-    ours, theirs = socket.socketpair()
-
-    def receive() -> bool:
-        _, [fd], _, _ = socket.recv_fds(theirs, 1, 1)
-        with oc.open(f"/proc/self/fd/{fd}") as file:
-            return bool(np.array_equal(file["weights"], WEIGHTS))
-
-    with ours, theirs:
-        socket.send_fds(ours, [b"x"], [shared])
-        assert in_child(receive)
-
-
-def test_a_program_inherits_a_descriptor(shared):
-    code = "import sys, onecopy as oc; print(oc.open(sys.argv[1])['bias'].tolist())"
-    command = [sys.executable, "-c", code, f"/proc/self/fd/{shared}"]
-    done = subprocess.run(command, pass_fds=[shared], capture_output=True, text=True, check=True)
-    assert done.stdout == "[0, 1, 2, 3, 4, 5, 6]\n"
 
 
 def test_a_handle_whose_number_means_another_file_elsewhere_is_an_error_there(shared, tmp_path, in_child):

@@ -164,12 +164,6 @@ def test_each_range_gets_its_huge_pages_before_it_is_read(strace, model, populat
     assert log.numbers("MADV_HUGEPAGE")[-1] < reads(log)[0]
 
 
-def test_advice_alone_reads_nothing(strace, model):
-    log = trace(strace, model, "oc.warm(opened, huge=True, mechanism='advise')", OPENED)
-    assert [log.calls[i].covers(log.address, log.length) for i in log.numbers("MADV_HUGEPAGE")] == [True]
-    assert reads(log) == []
-
-
 @pytest.mark.parametrize("mechanism", ["populate", "read"])
 def test_without_huge_pages_nothing_is_requested(strace, model, populates, mechanism):
     if mechanism == "populate" and not populates:

@@ -4,27 +4,23 @@ import ctypes
 import errno
 import mmap
 import os
-import resource
 import stat
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from tests.support.page_cache import forget, nearly
+from tests.support.children import facts
+from tests.support.page_cache import nearly
 
 import onecopy as oc
-import onecopy.files.page_cache
 from onecopy.files.page_cache import residency
 
 pytestmark = pytest.mark.processes
 
 MIB = 1 << 20
 SIZE = 16 * MIB
-LARGE = 128 * MIB
 
 
 @pytest.fixture
@@ -35,46 +31,8 @@ def name(cold_file, nobody) -> str:
     return path.name
 
 
-class Warmed(NamedTuple):
-    """A report of `oc.warm`, which cannot be pickled itself."""
-
-    complete: bool
-    filled: int
-    cached_before: int | None
-    cached_after: int | None
-
-
-class Evicted(NamedTuple):
-    """A report of `oc.evict`, which cannot be pickled itself."""
-
-    cached_before: int | None
-    cached_after: int | None
-    reason: str
-
-
-def warm(name: str, **options) -> Warmed:
-    report = oc.warm(name, **options)
-    return Warmed(report.complete, report.filled, report.cached_before, report.cached_after)
-
-
-def evict(name: str) -> Evicted:
-    report = oc.evict(name)
-    return Evicted(report.cached_before, report.cached_after, report.reason)
-
-
-def facts(told: onecopy.files.page_cache.Residency) -> tuple[str, int | None, int | None, int | None]:
-    return told.source, told.cached, told.mapped, told.dirty
-
-
-def told_the_truth(in_child, nobody: int, path: Path, cached) -> bool:
-    """Return whether the caller gets the cached pages; sampled again if the kernel evicted a page in between."""
-    for _ in range(5):
-        path.read_bytes()
-        before = cached(path)
-        source, told, _, _ = in_child(lambda: facts(residency(oc.Mapping(path.name))), uid=nobody)
-        if before == cached(path) == SIZE:
-            return source in {"cachestat", "mincore"} and told == SIZE
-    raise AssertionError("the file does not stay in memory")
+def warm(name: str, **options):
+    return facts(oc.warm(name, **options))
 
 
 def test_the_kernel_refuses_cachestat_here(name, nobody, in_child):
@@ -102,30 +60,25 @@ def test_residency_is_unknown_where_the_kernel_does_not_answer(name, nobody, in_
         sum(view[at * mmap.PAGESIZE] for at in range(mapped))
         return facts(residency(mapping))
 
-    source, told, in_tables, dirty = in_child(look, uid=nobody)
-    assert (source, told, dirty) == ("unknown", None, None)
-    assert in_tables is None or in_tables >= mapped * mmap.PAGESIZE
+    told = in_child(look, uid=nobody)
+    assert (told.source, told.cached, told.dirty) == ("unknown", None, None)
+    assert told.mapped is None or told.mapped >= mapped * mmap.PAGESIZE
 
 
-def test_the_owner_who_is_not_root_gets_the_truth(name, nobody, in_child, tmp_path, cached):
-    os.chown(name, nobody, nobody)
-    assert told_the_truth(in_child, nobody, tmp_path / name, cached)
-
-
-def test_a_user_who_may_write_the_file_gets_the_truth(name, nobody, in_child, tmp_path, cached):
-    (tmp_path / name).chmod(0o666)
-    assert told_the_truth(in_child, nobody, tmp_path / name, cached)
-
-
-@pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
-def test_warming_works_all_the_same(name, nobody, in_child, tmp_path, cached, mechanism):
-    assert cached(tmp_path / name) == 0
-    assert in_child(lambda: warm(name, mechanism=mechanism), uid=nobody).complete
-    assert cached(tmp_path / name) == SIZE
-
-
-def test_copying_works_all_the_same(name, nobody, in_child, tmp_path):
-    assert in_child(lambda: bytes(oc.Mapping(name, mode="copy").view()), uid=nobody) == (tmp_path / name).read_bytes()
+@pytest.mark.parametrize("right", ["owner", "writer"])
+def test_a_user_who_owns_the_file_or_may_write_it_gets_the_truth(name, nobody, in_child, tmp_path, cached, right):
+    path = tmp_path / name
+    os.chown(name, nobody, nobody) if right == "owner" else path.chmod(0o666)
+    for _ in range(5):  # the kernel may evict a page in between
+        path.read_bytes()
+        before = cached(path)
+        told = in_child(lambda: facts(residency(oc.Mapping(name))), uid=nobody)
+        if before == cached(path) == SIZE:
+            break
+    else:
+        raise AssertionError("the file does not stay in memory")
+    assert told.source in {"cachestat", "mincore"}
+    assert told.cached == nearly(SIZE)
 
 
 @pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
@@ -142,14 +95,17 @@ def test_a_warm_report_does_not_claim_too_little_to_be_cached(name, nobody, in_c
     assert (report.complete, report.cached_before, report.cached_after) == (True, nearly(SIZE), nearly(SIZE))
 
 
-def test_a_warm_report_does_not_claim_half_of_a_file_to_be_all(name, nobody, in_child, tmp_path, cached):
+@pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
+def test_a_warm_completes_half_of_a_file_and_does_not_report_it_to_be_all(
+    name, nobody, in_child, tmp_path, cached, mechanism
+):
     path = tmp_path / name
     with path.open("rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         file.read(SIZE // 2)
     assert cached(path) == SIZE // 2
-    report = in_child(lambda: warm(name, mechanism="read"), uid=nobody)
-    assert report.cached_before is None
+    report = in_child(lambda: warm(name, mechanism=mechanism), uid=nobody)
+    assert (report.cached_before, report.complete) == (None, True)
     assert report.filled == cached(path) == SIZE
 
 
@@ -157,16 +113,16 @@ def test_an_evict_report_does_not_claim_success_that_it_cannot_see(name, nobody,
     path = tmp_path / name
     with oc.Mapping(name) as holder:
         sum(holder.view()[::4096])
-        report = in_child(evict, name, uid=nobody)
+        report = in_child(lambda: facts(oc.evict(name)), uid=nobody)
         assert cached(path) == SIZE
         assert (report.cached_before, report.cached_after) == (None, None)
         assert report.reason == "the kernel does not report what is cached"
         os.chown(path, nobody, nobody)  # the owner's report has the numbers
-        report = in_child(evict, name, uid=nobody)
+        report = in_child(lambda: facts(oc.evict(name)), uid=nobody)
         assert cached(path) == SIZE
         assert (report.cached_before, report.cached_after) == (nearly(SIZE), nearly(SIZE))
         assert "mapped by another process" in report.reason
-    report = in_child(evict, name, uid=nobody)
+    report = in_child(lambda: facts(oc.evict(name)), uid=nobody)
     assert cached(path) == report.cached_after == 0
     assert "nothing of it is cached" in report.reason
 
@@ -221,40 +177,3 @@ def test_a_relative_path_is_saved_to_where_the_way_from_the_root_is_closed(nobod
     assert error == errno.EACCES
     check_saved(folder / "model", nobody)
     assert (folder / "model").stat().st_size == size
-
-
-def forbid_threads() -> None:
-    """Forbid this process, which is not root's, to start threads; check that Python cannot start one."""
-    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        threading.Thread(target=bool).start()
-
-
-def test_where_no_threads_may_be_made_a_copy_is_read_by_the_one_there_is(name, nobody, in_child, tmp_path):
-    def copy() -> bytes:
-        forbid_threads()
-        return bytes(oc.Mapping(name, mode="copy", threads=4).view())
-
-    assert in_child(copy, uid=nobody) == (tmp_path / name).read_bytes()
-
-
-@pytest.mark.parametrize("mechanism", ["auto", "populate", "read"])
-def test_where_no_threads_may_be_made_warming_is_done_by_the_one_there_is(
-    cold_file, nobody, in_child, cached, mechanism
-):
-    path = cold_file(LARGE, "large.bin")
-    path.chmod(0o644)
-
-    def threads() -> int:
-        return oc.warm(path.name, threads=4, mechanism=mechanism).threads
-
-    def warm_alone() -> Warmed:
-        forbid_threads()
-        return warm(path.name, threads=4, mechanism=mechanism)
-
-    assert in_child(threads, uid=nobody) == 4  # large enough for threads to be wanted
-    forget(path)
-    assert cached(path) == 0
-    report = in_child(warm_alone, uid=nobody)
-    assert (report.complete, report.filled) == (True, LARGE)
-    assert cached(path) > LARGE * 3 // 4  # where cachestat is refused, evictions since then are unknown

@@ -30,27 +30,6 @@ def test_only_one_file_reads_the_environment():
     assert users == {"environment.cpp"}
 
 
-def test_the_environment_may_change_while_files_are_copied(python, path):
-    code = """
-        import os, sys, threading, time
-        import onecopy as oc
-        end = time.monotonic() + 2
-        def read():
-            while time.monotonic() < end:
-                oc.open(sys.argv[1], mode="copy").close()
-        readers = [threading.Thread(target=read) for _ in range(2)]
-        [reader.start() for reader in readers]
-        while time.monotonic() < end:
-            for i in range(200):
-                os.environ[f"VARIABLE_{i}"] = "x"
-            for i in range(200):
-                del os.environ[f"VARIABLE_{i}"]
-        [reader.join() for reader in readers]
-        print("read")
-    """
-    assert python(code, path) == "read\n"
-
-
 def test_files_are_closed_by_threads_of_their_own_after_a_sub_interpreter_has_existed(python, path):
     code = """
         import sys

@@ -1,6 +1,5 @@
 """Handles sent to other processes, and the memory of all of them together, as the kernel counts it."""
 
-import mmap
 import multiprocessing
 import os
 import pickle
@@ -71,13 +70,6 @@ class Reduced:
         return self._reduced
 
 
-def test_a_process_pool_takes_files_as_arguments(tmp_path):
-    path = tmp_path / "data.bin"
-    path.write_bytes(os.urandom(MIB))
-    with oc.Mapping(path) as mapping, multiprocessing.get_context("forkserver").Pool(2) as pool:
-        assert pool.map(checksum, [mapping] * 4) == [zlib.crc32(path.read_bytes())] * 4
-
-
 def hold(connection: Connection, handle: bytes, touched: int) -> None:
     """In a child: touch every page of the first `touched` bytes, say so, and wait."""
     file = pickle.loads(handle)
@@ -108,18 +100,6 @@ def test_four_processes_hold_one_copy(tmp_path, touched):
     assert together <= 1.02 * touched
     assert all(sum(region.rss for region in regions) >= touched for regions in memory)
     assert sum(region.private_dirty + region.anonymous for regions in memory for region in regions) == 0
-
-
-def test_a_private_mapping_shares_all_pages_but_those_it_wrote(tmp_path):
-    path = tmp_path / "data.bin"
-    path.write_bytes(bytes(4 * MIB))
-    with oc.Mapping(path, private=True) as mapping:
-        sum(mapping.view()[::4096])
-        mapping.view()[MIB : MIB + 10] = b"0123456789"
-        sum(mapping.view()[::4096])  # the kernel releases the 2 MiB page around a page that is written
-        memory = [region.memory for region in proc.regions_of(os.getpid(), path)]
-    assert sum(region.rss for region in memory) == 4 * MIB
-    assert sum(region.anonymous for region in memory) == mmap.PAGESIZE
 
 
 def is_huge(path: Path) -> float:

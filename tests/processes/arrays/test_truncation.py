@@ -4,7 +4,6 @@ import errno
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import onecopy as oc
@@ -68,20 +67,3 @@ def test_no_call_dies_of_lost_bytes(path, in_child, call):
         return "alive"
 
     assert in_child(survive) in {"raised", "alive"}
-
-
-def test_a_model_that_was_cut_reports_it_when_warmed_and_when_opened(tmp_path, in_child):
-    path = tmp_path / "model.safetensors"
-    oc.save(path, {"w": np.zeros(2 * MIB, np.float32)})
-
-    def warm() -> None:
-        file = oc.open(path)
-        os.truncate(path, MIB)
-        assert file.changed()
-        file.warm(["w"])
-
-    with pytest.raises(oc.DataLost) as raised:
-        in_child(warm)
-    assert raised.value.filename == str(path)
-    with pytest.raises(oc.FormatError, match=f"has {MIB - 4096}"):  # bytes of data, behind the header
-        oc.open(path)

@@ -134,23 +134,14 @@ def test_a_save_killed_at_any_moment_leaves_the_old_file_or_the_new_one(folder, 
     assert target.leftovers() == []
 
 
-@pytest.mark.parametrize("unnamed", [True, False])
-def test_of_two_writers_that_race_one_wins_and_nothing_is_left(folder, unnamed):
+@pytest.mark.parametrize(("unnamed", "count"), [(True, 2), (False, 2), (False, 8)])
+def test_of_writers_that_race_one_wins_and_nothing_is_left(folder, unnamed, count):
     target = Target(folder, SMALL, unnamed)
     seen = Counter[int]()
     for number in range(rounds(50, 100)):
-        order = (0, 1) if number % 2 else (1, 0)
+        order = [(number + place) % 2 for place in range(count)]
         pids = [start_save(target.path, target.versions[which], unnamed) for which in order]
-        assert [status_of(pid) for pid in pids] == [0, 0]
+        assert [status_of(pid) for pid in pids] == [0] * count
         seen[target.there()] += 1
         assert target.leftovers() == []
     assert len(seen) == 2
-
-
-def test_of_many_writers_without_unnamed_files_none_is_swept_alive(folder):
-    target = Target(folder, 100, unnamed=False)
-    for _ in range(rounds(20, 50)):
-        pids = [start_save(target.path, target.versions[which % 2], unnamed=False) for which in range(8)]
-        assert [status_of(pid) for pid in pids] == [0] * 8
-        target.there()
-        assert target.leftovers() == []

@@ -81,25 +81,6 @@ def test_a_read_only_disk_is_reported(disk, in_child):
     assert in_child(save).errno == errno.EROFS
 
 
-@pytest.mark.parametrize("unnamed", [True, False])
-def test_a_link_to_another_disk_is_written_there(disk, in_child, path, unnamed):
-    small = {"a": np.arange(10)}
-
-    def save() -> list[str]:
-        folder = disk()
-        path.unlink()
-        path.symlink_to(folder / "model")
-        if not unnamed:
-            refuse("O_TMPFILE")
-        oc.save(path, small)
-        assert list(oc.open(folder / "model")) == ["a"]
-        return names_in(folder)
-
-    assert [name for name in in_child(save) if name != "lost+found"] == ["model"]
-    assert path.is_symlink()
-    assert names_in(path.parent) == ["model"]
-
-
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
@@ -240,14 +221,12 @@ def save_meanwhile(unnamed: bool, path: Path, action: Callable[[], object]) -> N
 
 
 def remove_folder(path: Path) -> None:
-    """Remove the folder with everything in it."""
     for one in path.parent.iterdir():
         one.unlink()
     path.parent.rmdir()
 
 
 def move_folder(path: Path) -> None:
-    """Rename the folder."""
     path.parent.rename(path.parent.with_name("moved"))
 
 

@@ -65,38 +65,6 @@ def test_workers_share_what_one_has_prepacked(tmp_path):
     assert max(private for _, private, _ in direct) < size / 2
 
 
-PREPACK = """
-    import sys
-    import onecopy as oc
-    from onecopy.frameworks.onnxruntime import _prepacking
-    prepack = _prepacking._in_child
-    def logged(recipe, path):
-        with open(sys.argv[3], "a") as log:
-            log.write("prepacks\\n")
-        prepack(recipe, path)
-    _prepacking._in_child = logged
-    print("ready", flush=True)
-    sys.stdin.readline()  # until all are there
-    print(oc.onnxruntime.session(sys.argv[1], "prepacked", wait=True, store=sys.argv[2]).onecopy.mode)
-"""
-
-
-def test_of_several_that_wait_one_prepacks(tmp_path):
-    model = save_inline(tmp_path / "model.onnx", aligned=True, **LARGE)
-    store, log = tmp_path / "store", tmp_path / "log"
-    command = [sys.executable, "-c", textwrap.dedent(PREPACK), str(model), str(store), str(log)]
-    workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 4
-    for worker in workers:
-        worker.stdin.write("\n")
-        worker.stdin.flush()
-    assert [worker.communicate(timeout=100)[0].strip() for worker in workers] == ["prepacked"] * 4
-    assert [worker.returncode for worker in workers] == [0] * 4
-    assert log.read_text().split() == ["prepacks"]
-    assert sorted(artefact.state for artefact in oc.Store(store).ls()) == ["ready", "ready"]
-    assert suffixes(oc.Store(store)) == [".about", ".about", ".oc", ".oc"]
-
-
 # The child that prepacks in the background, stopped before or after one of its functions: it makes a file and waits.
 CHILD = """
     import pathlib, signal, sys

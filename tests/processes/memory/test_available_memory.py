@@ -1,16 +1,13 @@
 """How much memory may still be used, in a real control group: all that is charged to it, less what can be dropped."""
 
-import contextlib
 import mmap
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.children import fork
 from tests.support.kernel import needs_memory_files
-from tests.support.memory_group import NoMemoryGroupError, memory_group, memory_groups
-from tests.support.waiting import until
+from tests.support.memory_group import NoMemoryGroupError, memory_group
 
 from onecopy import _core
 from onecopy.files.page_cache import available_memory
@@ -107,32 +104,3 @@ def test_the_container_of_this_process_leaves_what_is_available(group, in_child)
 def test_page_cache_is_available(group, in_child, tmp_path) -> None:
     before, after, _ = in_child(change, group, page_cache, tmp_path)
     assert before - after == pytest.approx(0, abs=NOISE)
-
-
-def test_what_a_sibling_holds_counts_where_a_group_above_both_is_limited(in_child, tmp_path) -> None:
-    ready = tmp_path / "ready"
-
-    def hold() -> None:
-        enter["sibling"]()
-        taken = anonymous(tmp_path)
-        ready.touch()
-        while taken:
-            os.read(read_end, 1) or os._exit(0)
-
-    read_end, write_end = os.pipe()
-    try:
-        with memory_groups(LIMIT, "own", "sibling") as enter:
-            sibling = fork(lambda: (os.close(write_end), hold()))
-            try:
-                until(ready.exists, "the sibling")
-                before, _, limited_by = in_child(change, enter["own"], lambda _: None, tmp_path)
-            finally:
-                os.close(write_end)
-                os.waitpid(sibling, 0)
-    except NoMemoryGroupError as error:
-        pytest.skip(str(error))
-    finally:
-        with contextlib.suppress(OSError):
-            os.close(read_end)
-    assert before == pytest.approx(LIMIT - TAKEN, abs=NOISE)
-    assert limited_by.endswith(f"onecopy-tests-{os.getpid()}")

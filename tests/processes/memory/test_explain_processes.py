@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.kernel import needs_memory_files
-from tests.support.watched import Watched
+from tests.support.watched import MAP, TOUCH_ALL, Watched
 
 import onecopy as oc
 from onecopy.memory import Cause, Explanation
@@ -21,12 +21,6 @@ from onecopy.memory.proc import children_of
 pytestmark = pytest.mark.processes
 
 MIB = 1 << 20
-MAP = """
-    import mmap, sys
-    file = open(sys.argv[1], "rb")
-    memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    touch(memory)
-"""
 FORK = """
     import os
     data = [bytearray(4096) for _ in range(40 << 8)]
@@ -51,9 +45,9 @@ def only(explained: Explanation, code: str, name: str = "") -> Cause:
 
 def test_a_mapped_file_is_clean_cache_of_a_lone_reader_and_of_several(cold_file):
     path = cold_file(32 * MIB, "weights.bin")
-    with Watched(MAP, path) as one:
+    with Watched(MAP + TOUCH_ALL, path) as one:
         alone = oc.explain(one.pids[0])
-        with Watched(MAP, path, count=3):
+        with Watched(MAP + TOUCH_ALL, path, count=3):
             shared = oc.explain(one.pids[0])
     for explained, words in ((alone, "Only this process maps it now"), (shared, "About 4 processes share it")):
         cause = only(explained, "cache", "weights.bin")
@@ -93,22 +87,6 @@ def test_a_forked_worker_that_copies_what_it_inherited(cold_file):
     assert after.bytes == pytest.approx(20 * MIB, rel=0.15)
     assert f"inherited from process {parent}" in after.text
     assert "its 1 child " in above.text
-
-
-@needs_memory_files
-def test_shared_memory_is_reported_as_memory():
-    code = """
-        import mmap, os
-        fd = os.memfd_create("tensors")
-        os.truncate(fd, 8 << 20)
-        memory = mmap.mmap(fd, 8 << 20)
-        for at in range(0, 8 << 20, 4096):
-            memory[at] = 1
-    """
-    with Watched(code) as group:
-        cause = only(oc.explain(group.pids[0]), "shmem")
-    assert cause.bytes == 8 * MIB
-    assert "tensors" in cause.text
 
 
 def test_this_process_knows_what_its_allocator_keeps(python):
@@ -216,7 +194,7 @@ def verb(*arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_the_verb_reports_by_its_status_that_something_is_wrong(cold_file):
     path = cold_file(16 * MIB)
-    with Watched(MAP, path) as group, Watched(FORK, after=WRITE) as forked:
+    with Watched(MAP + TOUCH_ALL, path) as group, Watched(FORK, after=WRITE) as forked:
         pid = group.pids[0]
         good = verb(pid)
         assert good.returncode == 0, good.stdout

@@ -1,7 +1,6 @@
 """`onecopy hold NAME=FILE` with real processes: restarts, rolls under load, kills, other users, PID namespaces."""
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import json
@@ -9,7 +8,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -20,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.children import call_in_child, fork, status_of
+from tests.support.children import become, call_in_child, forked
+from tests.support.holders import COMMAND, holder
 from tests.support.memory_group import NoMemoryGroupError, limited
 from tests.support.places import reached_by_all
-from tests.support.rounds import rounds
 from tests.support.waiting import until
 
 import onecopy as oc
@@ -35,7 +33,6 @@ pytestmark = pytest.mark.processes
 MIB = 1 << 20
 NAME = f"test-{os.getpid()}"
 HELD = f"hold:{NAME}"
-COMMAND = [sys.executable, "-m", "onecopy", "hold", "--interval", "0.05s", "--json"]
 WORKERS = 3
 
 
@@ -55,18 +52,6 @@ def is_held(version: float) -> bool:
     with contextlib.suppress(OSError), oc.open(HELD) as file:
         return version_of(file) == version
     return False
-
-
-@contextlib.contextmanager
-def holder(*arguments: object, **settings: Any) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture(autouse=True)
@@ -194,54 +179,6 @@ def test_what_a_killed_holder_left_is_removed_by_the_next_one_and_by_prune(path:
         assert names == {f"{NAME}-living", f".{NAME}-living"}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
-@pytest.mark.usefixtures("reached")
-def test_readers_find_a_name_after_another_user_released_the_folder_that_it_took(path: Path) -> None:
-    owner, other = 1_700_000_000 + os.getpid() * 2 % 100_000_000, 1_700_000_001 + os.getpid() * 2 % 100_000_000
-    os.chown(path, owner, owner)  # who alone can see at once whether a process writes to it
-    taken = Path(f"/dev/shm/onecopy-{owner}")
-
-    def become(user: int) -> None:
-        os.setgroups([])
-        os.setgid(user)
-        os.setuid(user)
-        ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: as after exec
-
-    def take() -> None:
-        become(other)
-        taken.mkdir()
-        name = socket.socket(socket.AF_UNIX)
-        name.bind(f"\0onecopy-hold-{owner}-{NAME}")
-        name.listen()
-        time.sleep(60)
-
-    def hold() -> None:
-        become(owner)
-        hold = Holder(names={NAME: path})
-        hold.refresh()
-        time.sleep(60)
-
-    def opened() -> str:
-        try:
-            return str(version_of(oc.open(HELD)))
-        except OSError as error:
-            return str(error)
-
-    pids = [fork(take)]
-    try:
-        until(taken.exists, "the folder of the other user")
-        pids.append(fork(hold))
-        until(lambda: call_in_child(opened, uid=owner) == "1.0", "version 1")
-        call_in_child(taken.rmdir, uid=other)
-        assert call_in_child(opened, uid=owner) == "1.0"
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            status_of(pid)
-        for one in (taken, Path(f"{taken}-1")):
-            shutil.rmtree(one, ignore_errors=True)
-
-
 def test_errors_say_why_nothing_is_held(path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no process holds it"):
         oc.open(HELD)
@@ -287,20 +224,6 @@ def test_a_forked_child_that_closes_a_holder_takes_no_name_from_its_parent(path:
         assert is_held(1)
 
 
-def test_a_file_that_is_written_in_place_is_not_copied_before_it_is_at_rest(path: Path, tmp_path: Path) -> None:
-    save(tmp_path / "other", 2)
-    pieces = (tmp_path / "other").read_bytes()
-    with holder(f"{NAME}={path}"):
-        until(lambda: is_held(1), "version 1")
-        with path.open("r+b") as file:
-            for start in range(0, len(pieces), MIB):
-                file.write(pieces[start : start + MIB])
-                file.flush()
-                time.sleep(0.04)
-                assert is_held(1)
-        until(lambda: is_held(2), "version 2")
-
-
 def test_a_file_with_a_writer_is_not_held_and_the_reason_is_reported(path: Path) -> None:
     with Holder(names={NAME: path}, pin=0) as hold:
         with path.open("r+b"):
@@ -323,8 +246,6 @@ def serve(pipe: Any, held: str) -> None:
 
 
 class Worker:
-    """A process that serves."""
-
     def __init__(self) -> None:
         spawn = multiprocessing.get_context("spawn")
         self.pipe, other = spawn.Pipe()
@@ -408,23 +329,6 @@ def test_a_roll_under_load_fails_no_request_and_needs_two_copies(tmp_path: Path)
         pytest.skip(str(error))
 
 
-@pytest.mark.slow
-def test_a_holder_that_is_killed_at_any_moment_leaves_a_name_that_the_next_one_takes(path: Path) -> None:
-    for attempt in range(rounds(8)):
-        with holder(f"{NAME}={path}") as process:
-            if attempt % 2:
-                until(lambda: is_held(1), "version 1")
-                save(path, 2)
-            time.sleep(0.02 * attempt)
-            process.kill()
-            process.wait()
-            with pytest.raises(FileNotFoundError):
-                oc.open(HELD)
-        save(path, 1)
-    with holder(f"{NAME}={path}"):
-        until(lambda: is_held(1), "the last holder")
-
-
 def test_another_file_becomes_the_generation_when_two_looks_have_found_it(path: Path) -> None:
     with Holder(names={NAME: path}, pin=0) as hold:
         hold.refresh()
@@ -436,63 +340,73 @@ def test_another_file_becomes_the_generation_when_two_looks_have_found_it(path: 
         assert is_held(3)
 
 
-def test_a_killed_builder_of_a_new_version_leaves_the_old_generation(path: Path) -> None:
-    with holder(f"{NAME}={path}"):
-        until(lambda: is_held(1), "version 1")
-        for attempt in range(rounds(4)):
-            pid = fork(lambda: save(path, 1, 64 * MIB) or True)  # type: ignore[func-returns-value]
-            time.sleep(0.01 * attempt)
-            os.kill(pid, signal.SIGKILL)
-            assert status_of(pid) in {-signal.SIGKILL, 0}
-            time.sleep(0.12)
-            assert is_held(1)
+OWNER = 1_700_000_000 + os.getpid() * 2 % 100_000_000
+OTHER = OWNER + 1
 
 
 @pytest.fixture
-def reached(tmp_path: Path) -> Iterator[None]:
+def owned(path: Path, tmp_path: Path) -> Iterator[Path]:
+    """Give a file of `OWNER`, who alone can see at once whether a process writes to it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become two other users")
+    os.chown(path, OWNER, OWNER)
     with reached_by_all(tmp_path):
-        yield
+        yield path
+    for one in (f"/dev/shm/onecopy-{OWNER}", f"/dev/shm/onecopy-{OWNER}-1"):
+        shutil.rmtree(one, ignore_errors=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
-@pytest.mark.usefixtures("reached")
-def test_only_the_user_of_a_holder_opens_its_name(path: Path) -> None:
-    owner, other = 1_700_000_000 + os.getpid() * 2 % 100_000_000, 1_700_000_001 + os.getpid() * 2 % 100_000_000
-    os.chown(path, owner, owner)  # who alone can see at once whether a process writes to it
+def hold_as_owner(path: Path) -> None:
+    become(OWNER)
+    hold = Holder(names={NAME: path})
+    hold.refresh()
+    time.sleep(60)
 
-    def opened(at: str = HELD) -> str:
-        try:
-            return str(version_of(oc.open(at)))
-        except OSError as error:
-            return f"{type(error).__name__}: {error.strerror}"
 
-    def hold() -> None:
-        os.setgroups([])
-        os.setgid(owner)
-        os.setuid(owner)
-        ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: as after exec
-        hold = Holder(names={NAME: path})
-        hold.refresh()
+def opened(at: str = HELD) -> str:
+    try:
+        return str(version_of(oc.open(at)))
+    except OSError as error:
+        return f"{type(error).__name__}: {error.strerror}"
+
+
+def is_held_by_owner() -> bool:
+    return call_in_child(opened, uid=OWNER) == "1.0"
+
+
+def test_readers_find_a_name_after_another_user_released_the_folder_that_it_took(owned: Path) -> None:
+    taken = Path(f"/dev/shm/onecopy-{OWNER}")
+
+    def take() -> None:
+        become(OTHER)
+        taken.mkdir()
+        name = socket.socket(socket.AF_UNIX)
+        name.bind(f"\0onecopy-hold-{OWNER}-{NAME}")
+        name.listen()
         time.sleep(60)
 
-    pid = fork(hold)
-    try:
-        until(lambda: call_in_child(opened, uid=owner) == "1.0", "version 1")
-        assert "no process holds it" in call_in_child(opened, uid=other)
+    with forked(take):
+        until(taken.exists, "the folder of the other user")
+        with forked(lambda: hold_as_owner(owned)):
+            until(is_held_by_owner, "version 1")
+            call_in_child(taken.rmdir, uid=OTHER)
+            assert is_held_by_owner()
+
+
+def test_only_the_user_of_a_holder_opens_its_name(owned: Path) -> None:
+    with forked(lambda: hold_as_owner(owned)) as pid:
+        until(is_held_by_owner, "version 1")
+        assert "no process holds it" in call_in_child(opened, uid=OTHER)
         assert "no process holds it" in opened()  # root has names of its own
         generation = next(str(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if NAME in str(fd.readlink()))
-        assert call_in_child(opened, generation, uid=other).startswith("PermissionError")
+        assert call_in_child(opened, generation, uid=OTHER).startswith("PermissionError")
         # A link of root that leads to what another user holds is not followed, although root may open it.
-        with Holder(names={NAME: path}) as hold:
+        with Holder(names={NAME: owned}) as hold:
             hold.refresh()
             link = Path(oc.open(HELD).path)
             link.unlink()
             link.symlink_to(generation)
             assert "has ended" in opened()
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        status_of(pid)
-        shutil.rmtree(f"/dev/shm/onecopy-{owner}", ignore_errors=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")

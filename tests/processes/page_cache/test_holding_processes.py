@@ -1,16 +1,13 @@
 """`onecopy hold` as a service has it: evicted behind its back, replaced, truncated, ended, killed."""
 
 import contextlib
-import ctypes
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.support.holders import COMMAND, holder
 from tests.support.waiting import until
 
 import onecopy as oc
@@ -22,52 +19,15 @@ pytestmark = pytest.mark.processes
 MIB = 1 << 20
 
 
-class Holder:
-    """A process that holds files; its changes are read one by one."""
-
-    def __init__(self, arguments: list[object]) -> None:
-        command = [sys.executable, "-m", "onecopy", "hold", "--interval", "0.05s", "--json"]
-        self.process = subprocess.Popen(
-            [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    def change(self) -> dict:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
-
-    def end(self, number: signal.Signals) -> tuple[int, str]:
-        self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=60)
-        return self.process.returncode, said
-
-
-@contextlib.contextmanager
-def holder(*arguments: object) -> Iterator[Holder]:
-    held = Holder([*arguments])
-    try:
-        yield held
-    finally:
-        held.process.kill()
-        held.process.communicate()
+def change_of(process: subprocess.Popen[str]) -> dict:
+    """Return the next change that a holder reports."""
+    assert process.stdout is not None
+    return json.loads(process.stdout.readline())
 
 
 def evict_from_elsewhere(*arguments: object) -> dict:
     command = [sys.executable, "-m", "onecopy", "evict", "--json", *map(str, arguments)]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)[0]
-
-
-def page_out(pid: int, path: Path) -> int:
-    """Ask the kernel to reclaim what a process maps of a file, as it does when memory is short; return the bytes."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    pidfd = os.pidfd_open(pid)
-    (region,) = [region for region in proc.maps(pid) if region.path == str(path)]
-    vector = (ctypes.c_uint64 * 2)(region.start, region.end - region.start)
-    done = libc.syscall(440, pidfd, vector, ctypes.c_ulong(1), 21, 0)  # process_madvise, MADV_PAGEOUT
-    error = ctypes.get_errno()
-    os.close(pidfd)
-    if done < 0:
-        pytest.skip(f"process_madvise: {os.strerror(error)}")
-    return done
 
 
 def test_what_another_process_evicts_comes_back(cold_file, cached_now):
@@ -77,61 +37,37 @@ def test_what_another_process_evicts_comes_back(cold_file, cached_now):
             if oc.files.pin(mapping).pinned < 8 * MIB:
                 pytest.skip("this process may not lock so much")
             held = stack.enter_context(holder(path, "--pin", "0"))
-            first = held.change()
+            first = change_of(held)
         # The holder has filled nothing: what it fills is in its page tables, and other processes cannot evict that.
         assert (first["what"], first["filled"]) == ("held", 0)
         assert evict_from_elsewhere(path)["cached_after"] in {0, 8 * MIB}  # the next look may come first
         until(lambda: cached_now(path) == 8 * MIB, "the file in the page cache again")
-        told = held.change()
+        told = change_of(held)
         assert (told["what"], told["path"]) == ("warmed", str(path))
         assert 0 < told["filled"] <= 8 * MIB
-
-
-def test_what_the_kernel_reclaims_comes_back(cold_file, cached_now):
-    path = cold_file(8 * MIB)
-    with holder(path, "--pin", "0", "--interval", "1s") as held:
-        assert held.change()["filled"] == 8 * MIB
-        page_out(held.process.pid, path)
-        if cached_now(path) == 8 * MIB:
-            pytest.skip("this kernel reclaims nothing when asked to")
-        told = held.change()
-        assert told["what"] == "warmed"
-        assert told["resident"] == cached_now(path) == 8 * MIB
 
 
 def test_what_is_locked_cannot_be_evicted_and_a_kill_lets_go_of_it(cold_file, cached_now):
     path = cold_file(8 * MIB)
     with holder(path, "--pin", "64KiB") as held:
-        if held.change()["locked"] != 65536:
+        if change_of(held)["locked"] != 65536:
             pytest.skip("this process may lock nothing")
-        assert proc.status(held.process.pid).vm_lck == 65536
+        assert proc.status(held.pid).vm_lck == 65536
         assert evict_from_elsewhere(path)["cached_after"] >= 65536
-        held.process.kill()
-        held.process.wait()
+        held.kill()
+        held.wait()
         assert evict_from_elsewhere(path)["cached_after"] == 0  # no process holds it any more
 
 
 def test_errors_are_lines_on_stderr(cold_file):
     path = cold_file(MIB)
-    command = [
-        sys.executable,
-        "-m",
-        "onecopy",
-        "hold",
-        str(path),
-        "--interval",
-        "0.05s",
-        "--max-bytes",
-        "1GB",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with holder(path, "--max-bytes", "1GB", command=COMMAND[:-1]) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith(f"{path}: held: 1.05 MB of 1.05 MB in memory")
         path.unlink()
-        assert process.stderr.readline() == (
-            f"onecopy: {path}: No such file or directory; released until it stops changing\n"
-        )
+        said = f"onecopy: {path}: No such file or directory; released until it stops changing\n"
+        assert process.stderr.readline() == said
         process.terminate()
         assert process.wait(60) == 0
 
@@ -140,12 +76,14 @@ def test_errors_are_lines_on_stderr(cold_file):
 def test_it_ends_at_signals(cold_file, number, status):
     path = cold_file(MIB)
     with holder(path) as held:
-        held.change()
-        ended, said = held.end(number)
-        assert (ended, said.strip()) == (status, "onecopy: interrupted" if status else "")
+        change_of(held)
+        held.send_signal(number)
+        _, said = held.communicate(timeout=60)
+        assert (held.returncode, said.strip()) == (status, "onecopy: interrupted" if status else "")
 
 
 def test_it_ends_in_the_middle_of_its_first_look(slow_file):
     with holder(slow_file, "--pin", "0", "--threads", "1", "--no-huge", "--max-bytes", "4GiB") as held:
-        until(lambda: any(region.path == str(slow_file) for region in proc.maps(held.process.pid)), "the mapping")
-        assert held.end(signal.SIGTERM)[0] == 0
+        until(lambda: any(region.path == str(slow_file) for region in proc.maps(held.pid)), "the mapping")
+        held.terminate()
+        assert held.wait(60) == 0

@@ -86,13 +86,9 @@ def test_waiting_in_a_forked_child_for_a_job_of_the_parent_is_an_error(slow_file
         with pytest.raises(ChildProcessError) as raised:
             in_child(wait)
         assert (raised.value.errno, raised.value.filename) == (errno.ECHILD, str(slow_file))
+    assert "WarmJob" in in_child(lambda: repr(job))
     job.cancel()
     assert not job.wait().complete
-
-
-def test_a_job_of_the_parent_has_a_repr_in_a_forked_child(slow_file, in_child):
-    job = begun_job(slow_file)
-    assert "WarmJob" in in_child(lambda: repr(job))
 
 
 def test_a_forked_child_drops_a_job_of_the_parent_without_touching_it(slow_file, in_child):
@@ -106,24 +102,6 @@ def test_a_forked_child_drops_a_job_of_the_parent_without_touching_it(slow_file,
     assert in_child(drop) == "alive"
     jobs[0].wait()
     assert jobs[0].progress == (512 * MIB, 512 * MIB)  # the kernel may have dropped pages again: not `complete` then
-
-
-def test_a_forked_child_reads_what_the_parent_mapped_after_the_parent_closed(cold_file):
-    path = cold_file(MIB)
-    content = path.read_bytes()
-    mapping = oc.Mapping(path)
-    views = [mapping.view()]
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.read(read_end, 1)  # when the parent has closed
-        os._exit(0 if bytes(views[0]) == content else 1)
-    views.clear()
-    mapping.close()
-    os.write(write_end, b"x")
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    os.close(read_end)
-    os.close(write_end)
 
 
 LONG_CALLS = """

@@ -80,30 +80,3 @@ def test_a_full_disk_under_the_file_is_reported_and_it_can_be_saved_elsewhere(tm
         builder.save(tmp_path / "missing" / "rows")
     builder.save(other / "rows")
     assert (other / "rows").stat().st_size > len(ROWS) * 1000
-
-
-def test_a_large_file_is_built_in_some_megabytes_of_memory(tmp_path, python):
-    grown, size = map(
-        int,
-        python(
-            """
-            import resource, sys
-            from pathlib import Path
-            from onecopy import _core
-
-            def peak():
-                return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-            folder = Path(sys.argv[1])
-            before = peak()
-            builder = _core.RecordBuilder(str(folder), "list", {})
-            rows = ({"id": i, "box": [i / 7] * 40, "name": f"name {i}" * 5, "n": [i] * 9} for i in range(200_000))
-            builder.extend(rows, lambda _: None)
-            builder.save(folder / "rows")
-            print(peak() - before, (folder / "rows").stat().st_size)
-            """,
-            tmp_path,
-        ).split(),
-    )
-    assert size > 75 * MIB
-    assert grown < 32 * MIB

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import textwrap
 import time
@@ -13,6 +12,7 @@ import pytest
 from tests.support.children import call_in_child
 from tests.support.fuse_disk import Faults, fuse_disk
 from tests.support.fuse_models import skip_without_fuse
+from tests.support.same_answers import run_reported
 
 MIB = 1 << 20
 SIZE = 24 * MIB
@@ -49,11 +49,9 @@ def write(path: Path, value: int, changed: float = OLD) -> None:
 
 def run(folder: Path, *more: str) -> tuple[list[str], dict]:
     """Run the program on the served array; return its lines and the report."""
-    report = folder.parent / "report.json"
-    command = [sys.executable, "-m", "onecopy", "run", "-q", "--report", report, "--", sys.executable]
-    command += [folder.parent / "program.py", folder / "array.npy", *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-    return done.stdout.split(), json.loads(report.read_text())
+    program = (sys.executable, folder.parent / "program.py", folder / "array.npy")
+    printed, report = run_reported(*program, *more, folder=folder.parent)
+    return printed.split(), report
 
 
 def on_disk(source: Path, work) -> object:

@@ -13,20 +13,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.children import CHILD_SECONDS, call_in_child, fork, status_of
+from tests.support.children import CHILD_SECONDS, call_in_child, fork, forked, status_of
 from tests.support.fuse_disk import fuse_disk
 from tests.support.fuse_models import skip_without_fuse
+from tests.support.run_server import connection, request, stranger
+from tests.support.same_answers import run_reported
 from tests.support.waiting import until
 
 from onecopy.base.run_constants import KEEPER
 from onecopy.run import call_log, snapshot_server as keeping
 from onecopy.store import protocol
-from onecopy.store.protocol import GET, GET_REMOTE, MAKE, WAIT
+from onecopy.store.protocol import GET_REMOTE, MAKE, WAIT
 from onecopy.store.snapshots import NoSnapshot, take
 
 pytestmark = pytest.mark.processes
 MIB = 1 << 20
-RUN = [sys.executable, "-m", "onecopy", "run"]
 LOAD = "import numpy, sys; print(numpy.load(sys.argv[1]).sum(), flush=True)"
 LOADED = f"{float(1 << 18)}\n"
 
@@ -38,30 +39,9 @@ def npy(tmp_path):
     return path
 
 
-def connection():
-    return socket.socket(fileno=protocol.connected(os.environ[KEEPER]).detach())
-
-
-def request(made, path):
-    with path.open("rb") as opened:
-        socket.send_fds(made, [b"%s 0" % GET], [opened.fileno()])
-
-
 def is_shared(path):
     with take(str(path)) as one, take(str(path)) as two:
         return one.place == "memory" and os.fstat(one.descriptor).st_ino == os.fstat(two.descriptor).st_ino
-
-
-LIMITED = 'ulimit -n 64; exec "$@"'
-
-
-def run(*command, folder, before=()):
-    """Run a command under `onecopy run`; return what it printed, and the report."""
-    report = folder / "report.json"
-    words = [*before, *RUN, "-q", "--report", str(report), "--", *map(str, command)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout, json.loads(report.read_text())
 
 
 # --- strangers and floods ---------------------------------------------------------------------------------------------
@@ -81,13 +61,9 @@ def test_idle_connections_of_another_user_hold_up_nobody(keeper, npy, nobody, in
                 held.clear()
         return True
 
-    hostile = fork(lambda: os.setuid(nobody) or hold(30))
-    try:
+    with forked(lambda: os.setuid(nobody) or hold(30)):
         until(lambda: keeper._clients)
         assert all(is_shared(npy) for _ in range(5))
-    finally:
-        os.kill(hostile, signal.SIGKILL)
-        status_of(hostile)
 
 
 @pytest.mark.parametrize("owner", [4321, 65534])
@@ -106,14 +82,10 @@ def test_the_server_of_an_ordinary_user_serves_that_user_and_root_alone(owner, n
             return False
         return True
 
-    serving = fork(serve)
-    try:
+    with forked(serve):
         users = (0, 4321, nobody, 1000)
         assert [user for user in users if call_in_child(is_served, uid=user)] == [0, owner]
-    finally:
-        os.close(listening)
-        os.kill(serving, signal.SIGKILL)
-        status_of(serving)
+    os.close(listening)
 
 
 def test_a_stranger_at_the_address_of_a_server_gets_no_file(npy, monkeypatch):
@@ -148,8 +120,7 @@ def test_a_process_has_a_limited_number_of_connections_and_others_have_theirs(ke
 
 def test_a_connection_that_sends_nothing_is_closed_in_time(keeper, monkeypatch):
     monkeypatch.setattr(protocol, "ANSWER_S", 0)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
-        made.connect("\0" + os.environ[KEEPER].split()[0])
+    with stranger() as made:
         assert made.recv(16) == b""
 
 
@@ -189,7 +160,7 @@ def test_a_process_that_reads_no_answer_holds_up_nobody(keeper, npy, monkeypatch
 def test_a_request_for_something_else_than_a_file_ends_its_connection_alone(keeper, npy):
     read, write = os.pipe()
     with connection() as made:
-        socket.send_fds(made, [b"%s 0" % GET], [read])
+        socket.send_fds(made, [b"get 0"], [read])
         made.settimeout(10)
         assert made.recv(16) in (b"", MAKE)
     os.close(read)
@@ -287,7 +258,8 @@ def test_a_maker_at_work_is_not_replaced(keeper, npy, monkeypatch):
 def test_a_server_that_is_stopped_holds_up_no_process_and_the_report_says_so(npy, tmp_path):
     code = f"{LOAD}\nsys.stdin.readline(); print(numpy.load(sys.argv[1]).sum(), flush=True); sys.stdin.readline()"
     report = tmp_path / "report.json"
-    command = [*RUN, "-q", "--report", str(report), "--", sys.executable, "-c", f"input();{code}", str(npy)]
+    run = [sys.executable, "-m", "onecopy", "run", "-q", "--report", str(report), "--"]
+    command = [*run, sys.executable, "-c", f"input();{code}", str(npy)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         until(lambda: Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text())
         server.send_signal(signal.SIGSTOP)
@@ -364,7 +336,7 @@ time.sleep(0.6)
 """
     line = tmp_path / "line"
     line.write_bytes(LINES[name].encode("utf-8", "surrogatepass"))
-    printed, report = run(sys.executable, "-c", code, npy, line, folder=tmp_path)
+    printed, report = run_reported(sys.executable, "-c", code, npy, line, folder=tmp_path)
     assert printed == LOADED
     assert str(npy) in {one["path"] for one in report["shared"]}
 
@@ -377,7 +349,7 @@ def test_a_run_without_a_file_of_calls_is_an_error_of_the_system(keeper):
 
 def test_a_process_reports_at_its_end_what_it_has_written_to(npy, tmp_path):
     code = "import numpy, sys; array = numpy.load(sys.argv[1]); again = numpy.load(sys.argv[1]); array[:1 << 17] = 7"
-    _, report = run(sys.executable, "-c", code, npy, folder=tmp_path)
+    _, report = run_reported(sys.executable, "-c", code, npy, folder=tmp_path)
     (found,) = report["shared"]
     assert MIB <= found["private"] < 2 * MIB
 
@@ -405,7 +377,7 @@ def test_processes_in_namespaces_of_their_own_share_and_are_reported(options, np
     if subprocess.run(["unshare", *options, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no namespaces")
     twice = " && ".join(2 * [f"unshare {' '.join(options)} {sys.executable} -c '{LOAD}' {npy}"])
-    printed, report = run("sh", "-c", twice, folder=tmp_path)
+    printed, report = run_reported("sh", "-c", twice, folder=tmp_path)
     assert printed == 2 * LOADED
     (found,) = report["shared"]
     assert (found["path"], found["bytes"], len(found["pids"])) == (str(npy), 1 << 21, 2)
@@ -421,7 +393,9 @@ print([int(array[7]) for array in arrays] == list(range(60)))
 """
     for number in range(60):
         (tmp_path / str(number)).write_bytes(bytes([number]) * (MIB + 1))
-    printed, report = run(sys.executable, "-c", code, tmp_path, folder=tmp_path, before=("sh", "-c", LIMITED, "sh"))
+    printed, report = run_reported(
+        sys.executable, "-c", code, tmp_path, folder=tmp_path, before=("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
+    )
     assert printed == "True\n"
     assert len(report["shared"]) == 32
     assert {one["reason"] for one in report["copied"]} == {"onecopy run has reached its limit of snapshots"}

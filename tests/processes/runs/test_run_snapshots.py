@@ -1,11 +1,8 @@
 """The snapshots of `onecopy run`: built once, whichever process dies, trusted within one user, gone with the run."""
 
-import contextlib
 import fcntl
-import json
 import mmap
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.run_server import connection, request, stranger
 from tests.support.waiting import until
 
 from onecopy import _core
 from onecopy.base.run_constants import KEEPER
-from onecopy.memory import proc
 from onecopy.run import snapshot_server as keeping
 from onecopy.store import protocol, snapshots
 from onecopy.store.protocol import GET, HAVE, MADE, MAKE, WAIT
-from onecopy.store.snapshots import MEMORY_NAME, NoSnapshot, take
+from onecopy.store.snapshots import NoSnapshot, take
 
 pytestmark = pytest.mark.processes
 MIB = 1 << 20
@@ -98,23 +95,6 @@ while True:
     assert contents(take(str(file))) == file.read_bytes()
 
 
-def connection():
-    """Return a connection that has proved to belong to the run."""
-    return socket.socket(fileno=protocol.connected(os.environ[KEEPER]).detach())
-
-
-def stranger():
-    """Return a connection that has sent nothing."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    made.connect("\0" + os.environ[KEEPER].split()[0])
-    return made
-
-
-def request(made, file):
-    with file.open("rb") as opened:
-        socket.send_fds(made, [b"%s 0" % GET], [opened.fileno()])
-
-
 def test_a_builder_that_dies_is_followed_by_the_next_that_waits(keeper, file):
     with connection() as first, connection() as second:
         request(first, file)
@@ -171,8 +151,7 @@ def test_what_a_maker_sends_after_another_one_changes_nothing(keeper, file, monk
 @pytest.mark.parametrize("message", [GET, b"%s x" % GET, b"%s 0 0" % GET, b"get0x", b"got 0"])
 def test_a_request_that_is_none_ends_its_connection_only(keeper, file, message):
     with connection() as made, connection() as other:
-        with file.open("rb") as opened:
-            socket.send_fds(made, [message], [opened.fileno()])
+        request(made, file, message)
         assert made.recv(16) == b""
         request(other, file)
         assert other.recv(16) == MAKE
@@ -180,8 +159,8 @@ def test_a_request_that_is_none_ends_its_connection_only(keeper, file, message):
 
 @pytest.mark.parametrize("message", [b"x", b"get 0", b"get wrong", b"made", b"log", b"\xff" * 60])
 def test_who_does_not_know_the_key_gets_nothing(keeper, file, message):
-    with stranger() as made, file.open("rb") as opened:
-        socket.send_fds(made, [message], [opened.fileno()])
+    with stranger() as made:
+        request(made, file, message)
         assert made.recv(16) == b""
 
 
@@ -301,66 +280,6 @@ def test_what_the_system_refuses_is_no_snapshot_and_what_times_out_does_so(keepe
     with pytest.raises(raised, match="refused") as found:
         take(str(file))
     assert raised is NoSnapshot or found.value.filename == str(file)
-
-
-def mapped(path):
-    """List the processes that map a snapshot of a file."""
-    found = []
-    for pid in [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]:
-        with contextlib.suppress(OSError):
-            found += [pid for region in proc.maps(pid) if region.path == f"/memfd:{MEMORY_NAME}{path}"]
-    return found
-
-
-WORKER = """
-import os, sys, time
-import numpy as np
-array = np.load(sys.argv[1])
-print("loaded", float(array.sum()), flush=True)
-sys.stdin.readline()
-print("again", float(np.load(sys.argv[1]).sum()), float(array.sum()), flush=True)
-"""
-
-
-def test_a_run_that_is_killed_leaves_no_memory_and_its_processes_go_on(tmp_path):
-    path = tmp_path / "x.npy"
-    np.save(path, np.ones(1 << 18))
-    with (tmp_path / "script.py").open("w") as script:
-        script.write(WORKER)
-    command = [sys.executable, "-m", "onecopy", "run", "-q", "--", sys.executable, script.name, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
-        assert run.stdin is not None
-        assert run.stdout.readline() == "loaded 262144.0\n"
-        (worker,) = [int(each) for each in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
-        run.send_signal(signal.SIGKILL)
-        os.waitid(os.P_PID, run.pid, os.WEXITED | os.WNOWAIT)
-        assert not Path(f"/proc/{worker}/fd").joinpath("999").exists()
-        run.stdin.write("\n")
-        run.stdin.flush()
-        assert run.stdout.readline() == "again 262144.0 262144.0\n"
-    until(lambda: not Path(f"/proc/{worker}").exists() and not mapped(path))
-
-
-def test_early_signals_and_an_empty_entry_of_the_search_path(tmp_path):
-    (tmp_path / "beside.py").write_text("x = 7")
-    environment = {**os.environ, "PYTHONPATH": f"{os.pathsep}/nowhere"}
-    code = "import beside, sys; sys.exit(beside.x)"
-    (tmp_path / "sub").mkdir()
-    command = [sys.executable, "-m", "onecopy", "run", "-q", "--", sys.executable, "-c", code]
-    assert subprocess.run(command, env=environment, cwd=tmp_path, check=False).returncode == 7
-
-
-def test_large_files_that_a_program_reads_itself_are_named(tmp_path):
-    path = tmp_path / "vectors.faiss"
-    path.write_bytes(bytes(17 * MIB))
-    code = "import sys, time\nfile = open(sys.argv[1], 'rb')\nfile.read(1 << 20)\ntime.sleep(1.5)"
-    report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "onecopy", "run", "-q", "--report", str(report), "--", sys.executable, "-c", code]
-    subprocess.run([*command, str(path)], check=True)
-    (found,) = json.loads(report.read_text())["read"]
-    assert (found["path"], found["bytes"]) == (str(path), 17 * MIB)
-    assert "IO_FLAG_MMAP_IFC" in found["reason"]
 
 
 def test_a_snapshot_is_given_with_the_descriptor_of_a_file_alone(keeper, file):

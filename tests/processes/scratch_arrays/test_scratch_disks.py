@@ -184,26 +184,3 @@ def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving, 
     assert [number for number, _ in told] == [0, errno.EIO, errno.EIO, errno.EIO]
     assert told[0][1].startswith("it could not be written to the disk")
     assert all("bytes could not be written to the disk before" in text for _, text in told[1:])
-
-
-def test_on_another_file_system_it_is_saved_by_a_copy(reserving, disk, in_child):
-    def save() -> tuple[bool, str, int, int, set[str]]:
-        folder = disk()
-        with oc.scratch((2, MIB), "u1", reserving, max_resident="1 MiB") as ours:
-            ours.write(None, 6)
-            saved = ours.save(folder / "x.safetensors")
-        with oc.open(folder / "x.safetensors", verify=True) as file:
-            total = int(np.count_nonzero(file["data"] == 6))
-        with oc.scratch((20, MIB), "u1", reserving) as ours:
-            try:
-                ours.save(folder / "y.safetensors")
-            except OSError as error:
-                number = error.errno or 0
-            assert not (reserving / "y").exists()
-            ours.save(reserving / "y")
-        return saved.copied, saved.reason, total, number, names_of(folder)
-
-    copied, reason, total, number, names = in_child(save)
-    assert copied
-    assert "on another file system" in reason
-    assert (total, number, names) == (2 * MIB, errno.ENOSPC, {"x.safetensors"})

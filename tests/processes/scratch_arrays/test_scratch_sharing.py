@@ -3,10 +3,9 @@
 import multiprocessing
 import os
 import pickle
-import threading
 from multiprocessing.connection import Connection
 
-import numpy as np
+import numpy  # noqa: F401, ICN001 - loaded before memory is measured
 import pytest
 
 import onecopy as oc
@@ -80,17 +79,6 @@ def test_who_was_given_it_can_give_it_on_when_the_owner_is_gone(tmp_path):
         pickle.loads(handle)
 
 
-def test_a_forked_child_writes_into_the_same_array(tmp_path, in_child):
-    with oc.scratch((4, MIB), "u1", tmp_path, max_resident="2 MiB") as ours:
-
-        def paint() -> None:
-            ours.array[0] = 1
-            ours.write(slice(1, 4), 2)
-
-        in_child(paint)
-        assert ours.array[:, 0].tolist() == [1, 2, 2, 2]
-
-
 def test_a_view_that_was_kept_cannot_change_what_is_sealed(tmp_path, in_child):
     ours = oc.scratch((4, MIB), "u1", tmp_path)
     kept = ours.array[1:]
@@ -112,33 +100,3 @@ def test_a_handle_survives_that_the_array_is_saved_meanwhile(tmp_path):
         ours.save(tmp_path / "x.safetensors")
         assert (pickle.loads(handle).array == 2.5).all()
         assert not ours.seal().core.changed()
-
-
-@pytest.mark.slow
-def test_a_gigabyte_is_written_within_128_mib(tmp_path, in_child):
-    cap, rows = 128 * MIB, 256
-
-    def write() -> tuple[int, bool]:
-        values = np.arange(4 * MIB, dtype="u1").reshape(1, -1)
-        with oc.scratch((rows, 4 * MIB), "u1", tmp_path, max_resident=cap) as ours:
-            base, peak, done = proc.rollup(os.getpid()).rss, [0], threading.Event()
-            if ours.memory().resident is None:
-                return 0, True
-
-            def sample() -> None:
-                while not done.is_set():
-                    cached = ours.memory().resident or 0
-                    peak[0] = max(peak[0], cached + proc.rollup(os.getpid()).rss - base)
-
-            sampler = threading.Thread(target=sample)
-            sampler.start()
-            for row in range(rows):
-                ours.write(slice(row, row + 1), values)
-            done.set()
-            sampler.join()
-            right = all((ours.array[row] == values).all() for row in range(0, rows, 50))
-            return peak[0], right
-
-    peak, right = in_child(write)
-    assert right
-    assert peak <= cap * 1.25

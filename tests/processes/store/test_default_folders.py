@@ -5,8 +5,6 @@ Everything under the default folders runs in a child process of an unused user I
 removed afterwards.
 """
 
-import contextlib
-import io
 import logging
 import os
 import shutil
@@ -22,7 +20,6 @@ from tests.support.children import call_in_child
 import onecopy as oc
 import onecopy.records
 import onecopy.store
-from onecopy.cli import main
 
 pytestmark = [
     pytest.mark.processes,
@@ -197,21 +194,6 @@ def open_aligned(place: Any) -> object:
         return file["b"].tolist()
 
 
-VERBS = {
-    "list_artefacts": ["store", "ls"],
-    "prune": ["store", "prune", "--all", "--yes"],
-    "find": ["store", "path", KEY],
-}
-
-
-def in_a_shell(*arguments: str) -> tuple[int, str]:
-    """Run the command line in this process; return its exit status and all that it printed."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        status = main(arguments)
-    return status, printed.getvalue()
-
-
 ON_DISK = [get_or_build, find, list_artefacts, prune, share, share_from_function, open_aligned]
 IN_MEMORY = [get_or_build, find, list_artefacts, prune, share, share_from_function]
 CALLS = [("disk", one) for one in ON_DISK] + [("memory", one) for one in IN_MEMORY]
@@ -228,8 +210,6 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
         save_plain()
         for place, call in CALLS:
             call(place)
-        for arguments in VERBS.values():
-            in_a_shell(*arguments)
         for place in ("memory", "disk"):
             nameless(place)
     if not before:
@@ -337,7 +317,6 @@ def test_reading_and_writing_would_be_seen(folders, call) -> None:
 
 
 def second(folder: Path) -> Path:
-    """Return the folder that is used where one is squatted."""
     return folder.with_name(f"{folder.name}-1")
 
 
@@ -400,25 +379,6 @@ def test_who_squats_all_names_is_refused(folders, place) -> None:
         os.chown(one, SQUATTER, SQUATTER)
     error = failure_of(get_or_build, place)
     assert (error.filename, error.strerror) == (str(folder), f"use as a store: it {OTHERS}")
-
-
-@pytest.mark.parametrize("kind", SQUATS)
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_command_line_uses_the_other_folder_too(folders, verb, kind) -> None:
-    folder = folders["disk"]
-    SQUATS[kind].make(folder)
-    in_victim(share, "disk")
-    status, printed = in_victim(in_a_shell, *VERBS[verb])
-    assert status == 0
-    assert str(second(folder)) in printed or verb == "prune"
-    assert in_victim(find, "disk") is None if verb == "prune" else True
-
-
-@pytest.mark.parametrize("kind", SQUATS)
-def test_a_squatted_memory_folder_does_not_stand_in_the_way_of_the_one_on_disk(folders, kind) -> None:
-    SQUATS[kind].make(folders["memory"])
-    assert in_victim(share, None) == GOOD
-    assert in_victim(share_from_function, "disk") == GOOD
 
 
 def nameless(place: Any) -> tuple[list[int], str]:

@@ -37,8 +37,6 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 class Command:
-    """What runs a command when it is unpickled."""
-
     def __init__(self, mark: Path) -> None:
         self.mark = mark
 

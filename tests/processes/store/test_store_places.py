@@ -14,7 +14,6 @@ from tests.support.writing import MIB
 
 import onecopy as oc
 import onecopy.store
-from onecopy.errors import NotEnoughMemory
 
 pytestmark = pytest.mark.processes
 
@@ -87,31 +86,3 @@ def test_a_description_that_finds_no_room_takes_its_artefact_along(small_disk, i
 
     error, left = in_child(fill)
     assert (error.errno, left) == (errno.ENOSPC, [])
-
-
-def test_a_small_shared_memory_is_known(small_disk, in_child, tmp_path, monkeypatch):
-    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    shm = Path("/dev/shm")
-    if not shm.is_dir():
-        pytest.skip("there is no /dev/shm here")
-
-    def look() -> tuple[tuple[str, str], str, OSError, list[str], bool]:
-        small_disk("64 MiB", shm)
-        store = oc.Store(place="memory")
-        small = onecopy.store.choose_place(10 * MIB, "memory")
-        with pytest.raises(NotEnoughMemory) as large:
-            onecopy.store.choose_place(100 * MIB, "memory")
-        try:
-            store.get_or_build("k", too_much)
-        except OSError as error:
-            left = suffixes(store)
-            right = is_right(store.get_or_build("k", Recipe("k", tmp_path / "log")))
-            return small, str(large.value), error, left, right and store.place == "memory"
-        raise AssertionError("there was space")
-
-    small, large, error, left, right = in_child(look)
-    assert small == ("memory", "in memory, as requested")
-    assert f"the file system of /dev/shm/onecopy-{os.geteuid()} has 67108864 bytes free" in large
-    assert error.errno == errno.ENOSPC
-    assert left == []
-    assert right

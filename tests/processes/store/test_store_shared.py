@@ -14,10 +14,7 @@ from tests.support.rounds import rounds
 
 import onecopy as oc
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users"),
-]
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")]
 
 BUILDER = 1_800_000_000 + os.getpid() * 4 % 100_000_000
 READER, ATTACKER, STRANGER = BUILDER + 1, BUILDER + 2, BUILDER + 3
@@ -38,8 +35,6 @@ def shared(tmp_path: Path) -> Iterator[Path]:
 
 
 def as_user(user: int, function, *arguments, seconds: int = 100):
-    """Call a function in a child that is a user of the group."""
-
     def call():
         os.setgroups([GROUP])
         os.setegid(GROUP)

@@ -21,10 +21,7 @@ import onecopy as oc
 from onecopy import _core
 from onecopy.run import holder
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users"),
-]
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")]
 
 VICTIM = 1_900_000_000 + os.getpid() * 2 % 100_000_000
 ATTACKER = VICTIM + 1
