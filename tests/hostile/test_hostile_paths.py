@@ -1,6 +1,5 @@
 """What stands at a path instead of a good file, strange paths to good files, and files that change."""
 
-import contextlib
 import errno
 import os
 import random
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support import hostile_files as files
 from tests.support.refusals import refusal
 
 import onecopy as oc
@@ -51,11 +49,7 @@ PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a terminal": (make_terminal, errno.ENODEV, NOT_REGULAR),
     "a dangling link": (lambda path: path.symlink_to("nowhere"), errno.ENOENT, "No such file or directory"),
     "a loop of links": (make_loop, errno.ELOOP, os.strerror(errno.ELOOP)),
-    "a file of /proc": (
-        lambda path: path.symlink_to("/proc/self/status"),
-        errno.ENODATA,
-        "map: the file is empty",
-    ),
+    "a file of /proc": (lambda path: path.symlink_to("/proc/self/status"), errno.ENODATA, "map: the file is empty"),
 }
 
 
@@ -80,21 +74,6 @@ def test_a_fifo_keeps_no_other_reader_waiting(tmp_path, read):
     with pytest.raises(OSError, match=re.escape(f"not a regular file (a FIFO, socket or device): '{path}'")) as refused:
         read(*([path, tmp_path / "out.oc"] if read is onecopy.records.import_parquet else [path]))
     assert refused.value.errno == errno.ENODEV
-
-
-def test_a_name_that_is_too_long_is_reported(tmp_path):
-    with pytest.raises(OSError, match=os.strerror(errno.ENAMETOOLONG)) as raised:
-        oc.open(tmp_path / ("n" * 256))
-    assert raised.value.errno == errno.ENAMETOOLONG
-
-
-def test_an_unreadable_file_is_a_permission_error(tmp_path, nobody, in_child):
-    path = tmp_path / "model"
-    path.write_bytes(files.file_of(files.GOOD, b"1234"))
-    path.chmod(0o200)
-    with pytest.raises(PermissionError) as raised:
-        in_child(oc.open, "model", uid=nobody)
-    assert (raised.value.errno, raised.value.filename) == (errno.EACCES, "model")
 
 
 @pytest.mark.parametrize("name", [b"two\nlines", b"\xff\xfe", b"\x1b[2J", "\u202egpj".encode(), b"-n", b" ", b"a'\"\\"])
@@ -122,26 +101,6 @@ def model(tmp_path: Path) -> Path:
     path = tmp_path / "model"
     oc.save(path, {"a": np.arange(100_000), "b": np.arange(5)})
     return path
-
-
-def test_a_file_replaced_after_it_was_opened_stays_the_old_one(model):
-    with oc.open(model) as file:
-        oc.save(model, {"c": np.zeros(1)})
-        assert file["a"][-1] == 99_999
-        assert file.changed()
-
-
-@pytest.mark.processes
-def test_a_file_truncated_after_it_was_opened_is_data_lost_where_it_is_read(model, in_child):
-    def warm_it() -> None:
-        file = oc.open(model)
-        os.truncate(model, 5000)
-        assert file.changed()
-        file.warm()
-
-    with pytest.raises(oc.DataLost) as raised:
-        in_child(warm_it)
-    assert raised.value.filename == str(model)
 
 
 def spoil_while_opening(path: Path, rounds: int, mode: str) -> dict[str, int]:
@@ -181,29 +140,6 @@ def test_a_file_that_changes_while_it_is_opened_opens_or_is_an_error_and_never_a
     assert sum(told.values()) == 3000
     assert set(told) <= {"opened", "FormatError", "OSError", "DataLost"}
     assert told["FormatError"] > 0
-
-
-@pytest.mark.processes
-def test_opening_again_and_again_leaves_neither_descriptors_nor_mappings(model, tmp_path):
-    bad = tmp_path / "bad"
-    bad.write_bytes(files.file_of(files.GOOD, b"123"))
-
-    def open_all() -> None:
-        for path in (model, bad, tmp_path, tmp_path / "nothing"):
-            with contextlib.suppress(oc.FormatError, OSError):
-                oc.open(path).close()
-
-    def held() -> tuple[int, int]:
-        descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
-        return descriptors, len(Path("/proc/self/maps").read_text().splitlines())
-
-    open_all()
-    before = held()
-    for _ in range(300):
-        open_all()
-    after = held()
-    assert after[0] == before[0]
-    assert after[1] < before[1] + 10
 
 
 @pytest.mark.processes

@@ -21,25 +21,15 @@ import onecopy as oc
 MIB = 1 << 20
 # Every element type that both sides can hold in numpy; F4 and F6 are packed, and neither side can save them.
 DTYPES = {
-    "BOOL": np.bool_,
-    "U8": np.uint8,
-    "I8": np.int8,
-    "U16": np.uint16,
-    "I16": np.int16,
-    "F16": np.float16,
-    "BF16": ml_dtypes.bfloat16,
-    "U32": np.uint32,
-    "I32": np.int32,
-    "F32": np.float32,
-    "C64": np.complex64,
-    "F64": np.float64,
-    "U64": np.uint64,
-    "I64": np.int64,
-    "F8_E4M3": ml_dtypes.float8_e4m3fn,
-    "F8_E5M2": ml_dtypes.float8_e5m2,
+    **{f"U{8 * size}": np.dtype(f"u{size}").type for size in (1, 2, 4, 8)},
+    **{f"I{8 * size}": np.dtype(f"i{size}").type for size in (1, 2, 4, 8)},
+    **{f"F{8 * size}": np.dtype(f"f{size}").type for size in (2, 4, 8)},
+    **{f"F8_{name.upper().removesuffix('FN')}": getattr(ml_dtypes, f"float8_{name}") for name in ("e4m3fn", "e5m2")},
+    **{f"F8_{name.upper()}": getattr(ml_dtypes, f"float8_{name}") for name in ("e4m3fnuz", "e5m2fnuz")},
     "F8_E8M0": ml_dtypes.float8_e8m0fnu,
-    "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
-    "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "BF16": ml_dtypes.bfloat16,
+    "BOOL": np.bool_,
+    "C64": np.complex64,
 }
 
 
