@@ -18,10 +18,7 @@ LAYER = 1025 * 1024 * 4
 """Bytes."""
 TRAINING = 80 << 20
 """Bytes of private memory that a step of training adds to a worker; 76 MiB were measured."""
-SIZES = {
-    "4 workers, 200 MB": (4, 48, None),
-    "8 workers, 1.5 GB, 4 GiB": (8, 357, 4 << 30),
-}
+SIZES = {"4 workers, 200 MB": (4, 48, None), "8 workers, 1.5 GB, 4 GiB": (8, 357, 4 << 30)}
 """Workers, layers, and bytes of the group; None: as small as the test of `onecopy run` allows."""
 MARKS = {"4 workers, 200 MB": pytest.mark.slow, "8 workers, 1.5 GB, 4 GiB": pytest.mark.nightly}
 

@@ -163,11 +163,7 @@ file = io.BufferedReader(Decoding(checkpoint))
 """
 LOADS = {
     "a model": ("torch.save(model(), checkpoint)", "torch.load(checkpoint, weights_only=False).state_dict()", None),
-    "the old format": (
-        OLD_FORMAT,
-        "torch.load(checkpoint)",
-        "torch before 1.6",
-    ),
+    "the old format": (OLD_FORMAT, "torch.load(checkpoint)", "torch before 1.6"),
     "the old format by descriptor": (
         f"{OLD_FORMAT}; file = os.fdopen(os.open(checkpoint, os.O_RDONLY), 'rb')",
         "torch.load(file)",

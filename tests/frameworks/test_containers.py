@@ -51,17 +51,6 @@ def made(text: str) -> Any:
     return eval(text, scope)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # quantized tensors are deprecated
-@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "complex32", "quint8"])
-def test_a_tensor_that_numpy_cannot_hold_is_refused_with_its_place(dtype):
-    torch = pytest.importorskip("torch")
-    ones = torch.ones(2)
-    is_quantized = dtype == "quint8"
-    made = torch.quantize_per_tensor(ones, 0.1, 0, torch.quint8) if is_quantized else ones.to(getattr(torch, dtype))
-    with pytest.raises(oc.errors.NotShareable, match=rf"^\[1\]\.a\[0\]: .*({dtype}|quantised)"):
-        oc.share([{"id": 0}, {"a": [made]}])
-
-
 def test_the_page_has_at_least_40_types():
     assert len(ROWS) >= 40
 

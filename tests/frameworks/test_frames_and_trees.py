@@ -34,25 +34,15 @@ if __name__ == "__main__":
 MAKE = "n = 500_000; columns = {'x': np.arange(n) / 7, 'id': np.arange(n), 'text': [f't{i % 997}' for i in range(n)]}"
 PANDAS = """
 def build(path):
-    return pd.read_{}(path)
+    return pd.read_pickle(path)
 def use(frame):
     return float(frame["x"].sum()), int(frame["id"].iloc[-1]), frame["text"].iloc[3]
 """
 SHARE = "def load():\n    return oc.share_object(functools.partial(build, 'f'), oc.file_key('f'), store='store')\n"
 CACHED = "def load():\n    return oc.cached(codec='object', store='store')(build)('f')\n"
 FRAMES = {
-    "pandas, pickle": ("import pandas as pd", PANDAS.format("pickle") + SHARE, "pd.DataFrame(columns).to_pickle('f')"),
-    "pandas, cached": ("import pandas as pd", PANDAS.format("pickle") + CACHED, "pd.DataFrame(columns).to_pickle('f')"),
-    "pandas, feather": (
-        "import pandas as pd",
-        PANDAS.format("feather") + SHARE,
-        "pd.DataFrame(columns).to_feather('f')",
-    ),
-    "pandas, parquet": (
-        "import pandas as pd",
-        PANDAS.format("parquet") + SHARE,
-        "pd.DataFrame(columns).to_parquet('f')",
-    ),
+    "pandas, pickle": ("import pandas as pd", PANDAS + SHARE, "pd.DataFrame(columns).to_pickle('f')"),
+    "pandas, cached": ("import pandas as pd", PANDAS + CACHED, "pd.DataFrame(columns).to_pickle('f')"),
     "pyarrow": (
         "import pyarrow as pa, pyarrow.feather, pyarrow.compute as pc",
         "def build(path):\n    return pa.feather.read_table(path, memory_map=False)\n"

@@ -65,16 +65,6 @@ def test_tensors_that_share_memory_share_it_again(round_trip):
     assert loaded[2][0, 0] == 7
 
 
-def test_unusual_tensors_are_pickled_by_torch(round_trip):
-    torch = pytest.importorskip("torch")
-    leaf = torch.ones(3, requires_grad=True)
-    values = [torch.eye(50).to_sparse(), (torch.ones(2000) * 1j).conj(), torch.empty(0), torch.tensor(5), leaf]
-    loaded, _, _ = round_trip(values)
-    for mine, other in zip(loaded, values, strict=True):
-        assert torch.equal(mine.to_dense(), other.to_dense())
-    assert loaded[4].requires_grad
-
-
 def test_nearest_neighbors_of_scikit_learn_share_their_data_and_trees(round_trip):
     neighbors = pytest.importorskip("sklearn.neighbors")
     points = np.random.default_rng(0).random((20_000, 10))

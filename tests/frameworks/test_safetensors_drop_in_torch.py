@@ -75,15 +75,6 @@ def test_slices_are_those_of_safetensors(path, index):
             whole[9]
 
 
-def test_another_device_gets_complete_copies(path):
-    theirs.save_file({"w": torch.arange(12.0)}, path)
-    with safe_open(path, "pt", "meta") as file:
-        assert file.get_tensor("w").is_meta
-        assert file.get_slice("w")[2:4].is_meta
-    with pytest.raises(RuntimeError):
-        ours.load_file(path, "no such device")
-
-
 def test_packed_elements_are_pairs_as_in_safetensors(path):
     path.write_bytes(bytes_of({"p": ("F4", [2, 4], b"\x12\x34\x56\x78"), "a": ("U8", [1], b"x")}))
     found, expected = ours.load_file(path)["p"], theirs.load_file(path)["p"]

@@ -1,10 +1,6 @@
 """Shared datasets of images with torch: DataLoader workers of every start method, and ranks of torchrun."""
 
-import os
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,46 +61,3 @@ def test_share_dataset_leaves_shared_images_as_they_are(torch, tmp_path):
     dataset = Labelled(oc.images.share(save_photos(tmp_path, [(300, 400)] * COUNT), store=tmp_path / "store"))
     images = dataset.images
     assert oc.torch.share_dataset(dataset, 0).images is images
-
-
-RANK = """
-import multiprocessing, os, pathlib, sys
-import numpy as np, torch, torch.distributed as dist
-import onecopy as oc
-from onecopy_monitor import assert_shared
-from torch.utils.data import DataLoader, DistributedSampler
-
-def seen(image):
-    with open(sys.argv[1] + "/log", "a") as log:
-        log.write("decoded\\n")
-    return image
-
-if __name__ == "__main__":
-    images = oc.images.share(sys.argv[1] + "/*.jpg", transform=seen, store=sys.argv[1] + "/store", private=True)
-    dist.init_process_group("gloo")
-    batches = iter(DataLoader(images, 4, sampler=DistributedSampler(images), num_workers=2, persistent_workers=True))
-    total = torch.stack([batch.long().sum() for batch in batches]).sum()
-    dist.all_reduce(total)
-    assert total == int(images.array.astype(np.int64).sum())
-    pids = [None] * 2
-    dist.all_gather_object(pids, [os.getpid(), *(child.pid for child in multiprocessing.active_children())])
-    if dist.get_rank() == 0:
-        found = assert_shared(images, sum(pids, []))
-        print(len(found.workers), "processes")
-    dist.barrier()
-    dist.destroy_process_group()
-"""
-
-
-def test_two_ranks_with_two_workers_each_decode_once_and_hold_one_copy(torch, tmp_path):
-    save_photos(tmp_path, [(300, 400)] * COUNT)
-    script = tmp_path / "train.py"
-    script.write_text(RANK)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", script, tmp_path]
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    for _ in range(2):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "6 processes" in done.stdout
-    decoded = (Path(tmp_path) / "log").read_text().split()
-    assert len(decoded) == COUNT + 1  # the first one twice, for its shape

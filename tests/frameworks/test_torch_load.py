@@ -1,19 +1,15 @@
 """Weights as tensors on a mapping: exact, copy-on-write, tied where they were; a module that is given them."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.children import call_in_child
-from tests.support.memory_group import NoMemoryGroupError, memory_group
 
 import onecopy as oc
 from onecopy.frameworks.torch._load import cast_once
-from onecopy.memory import proc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -50,10 +46,6 @@ def file(model, tmp_path) -> Path:
     return path
 
 
-def anonymous() -> int:
-    return proc.status(os.getpid()).rss_anon
-
-
 def test_tensors_are_what_was_saved(model, file):
     state = oc.torch.load(file)
     assert sorted(state) == ["inner.bias", "inner.weight", "scale", "words.weight"]
@@ -65,39 +57,12 @@ def test_tensors_are_what_was_saved(model, file):
         oc.torch.load(file, names=["nothing"])
 
 
-def test_every_type_of_torch_comes_back(tmp_path):
-    tensors = {
-        name: torch.arange(6).reshape(2, 3).to(getattr(torch, name))
-        for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64",
-                     "complex64", "float8_e5m2", "float8_e4m3fn", "uint16", "uint32", "uint64")
-    }  # fmt: skip
-    tensors |= {"empty": torch.empty(0, 3), "scalar": torch.tensor(7.0)}
-    torch.save(tensors, tmp_path / "types.pt")
-    found = oc.torch.load(tmp_path / "types.pt")
-    assert list(found) == list(tensors)
-    for name, tensor in tensors.items():
-        assert found[name].dtype == tensor.dtype
-        assert found[name].shape == tensor.shape
-        assert torch.equal(found[name].flatten().view(torch.uint8), tensor.flatten().view(torch.uint8))
-
-
 def test_writing_in_place_changes_neither_file_nor_other_loads(file):
     before = file.read_bytes()
     one, other = oc.torch.load(file), oc.torch.load(file)
     one["words.weight"].zero_()
     assert other["words.weight"].abs().sum() > 0
     assert file.read_bytes() == before
-
-
-def test_strided_and_tied_tensors_of_a_checkpoint_stay_so(tmp_path):
-    base = torch.arange(12.0).reshape(3, 4)
-    torch.save({"base": base, "again": base, "turned": base.T}, tmp_path / "tied.pt")
-    found = oc.torch.load(tmp_path / "tied.pt")
-    assert found["base"].data_ptr() == found["again"].data_ptr()
-    assert found["turned"].stride() == (1, 4)
-    found["base"][0, 1] = 77
-    assert found["again"][0, 1] == 77
-    assert torch.equal(found["turned"], found["base"].T)
 
 
 def test_a_write_to_what_is_shared_unsafely_ends_the_process(file):
@@ -120,26 +85,6 @@ def test_a_module_on_meta_is_given_the_file(model, file):
     assert all(parameter.requires_grad for parameter in empty.parameters())
     empty.head.weight.data[0, 0] = 5
     assert empty.words.weight[0, 0] == 5
-
-
-def test_nothing_is_private_after_a_load(tmp_path):
-    torch.manual_seed(0)
-    oc.save(tmp_path / "big.safetensors", {"weight": np.ones((4096, 4096), np.float32)})
-    layer = torch.nn.Linear(4096, 4096, bias=False, device="meta")
-    before = anonymous()
-    oc.torch.load_into(layer, tmp_path / "big.safetensors")
-    assert float(layer.weight.detach().sum()) == 4096**2
-    assert anonymous() - before < 8 << 20  # of 64 MiB
-
-
-def test_training_makes_private_what_it_writes(model, file):
-    oc.torch.load_into(model, file)
-    before = file.read_bytes()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    model(torch.arange(4)).sum().backward()
-    optimizer.step()
-    assert file.read_bytes() == before
-    assert not torch.equal(model.words.weight.detach(), oc.torch.load(file)["words.weight"])
 
 
 def test_a_cast_is_reported_as_the_copy_it_is(file):
@@ -168,19 +113,6 @@ def test_what_is_no_dtype_is_refused_and_nothing_is_changed(model, file, dtype):
     with pytest.raises(TypeError, match=r"dtype must be a torch\.dtype or its name, such as torch\.bfloat16"):
         oc.torch.load_into(model, file, dtype=dtype)
     assert model.inner.weight is before
-
-
-def test_a_missing_prefix_is_named_in_the_error(model, file, tmp_path):
-    with oc.open(file) as weights:
-        oc.save(tmp_path / "whole.safetensors", {f"model.{name}": array for name, array in weights.items()})
-    with pytest.raises(RuntimeError, match=r"Missing key\(s\)(.|\n)*pass prefix='model\.'.*'scale'$"):
-        oc.torch.load_into(model, tmp_path / "whole.safetensors")
-    assert not oc.torch.load_into(model, tmp_path / "whole.safetensors", prefix="model.").unexpected
-
-
-def test_what_is_no_module_is_refused(file):
-    with pytest.raises(TypeError, match=r"module must be a torch\.nn\.Module or a dict .*, not PosixPath"):
-        oc.torch.load_into(file, file)
 
 
 def test_what_does_not_match_raises_and_nothing_is_changed(model, file, tmp_path):
@@ -336,33 +268,6 @@ def test_a_dict_of_modules_and_tensors_is_given_a_file(tmp_path):
         oc.torch.load_into({"model": given, "lr": 0.1}, path)
     with pytest.raises(RuntimeError, match=r"Unexpected key\(s\) in state_dict: .*step"):
         oc.torch.load_into({"model": given}, path)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("warm", [False, True])
-def test_a_module_of_four_times_the_memory_is_loaded_and_read(tmp_path, warm):
-    """On the host the weights stay a mapping, whose pages the kernel drops and reads again."""
-    path = tmp_path / "model.safetensors"
-    weights = {f"{i}.weight": np.full((1 << 10, 1 << 11), i, np.float32) for i in range(32)}
-    oc.save(path, weights)
-    oc.evict(path)
-
-    def work(enter):  # numpy computes: the threads of torch end at a fork
-        enter()
-        with torch.device("meta"):
-            module = torch.nn.Sequential(*(torch.nn.Linear(1 << 11, 1 << 10, bias=False) for _ in range(32)))
-        report = oc.torch.load_into(module, path, warm=warm)
-        if report.warming is not None:
-            report.warming.wait()
-        return report.mapped, [float(layer.weight.detach().numpy().mean()) for layer in module]
-
-    try:
-        with memory_group(sum(one.nbytes for one in weights.values()) // 4) as enter:
-            mapped, means = call_in_child(lambda: work(enter))
-    except NoMemoryGroupError as error:
-        pytest.skip(str(error))
-    assert mapped == sum(one.nbytes for one in weights.values())
-    assert means == pytest.approx(range(32))
 
 
 def test_a_cast_leaves_the_store_with_the_file_that_it_is_made_from(tmp_path):

@@ -12,28 +12,6 @@ from onecopy_monitor import assert_shared
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float32", "int64", "bool", "float8_e4m3fn", "complex64"])
-def test_tensors_of_torch_come_back(torch, tmp_path, kind):
-    value = torch.arange(12).reshape(3, 4).to(getattr(torch, kind))
-    for tensor in (value, value.T, torch.nn.Parameter(value, requires_grad=value.is_floating_point())):
-        oc.save(tmp_path / "x", {"x": tensor})
-        assert (
-            oc.open(tmp_path / "x")["x"].tobytes() == tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
-        )
-
-
-def test_tensors_that_are_more_than_their_memory_are_no_rows(torch):
-    special = {
-        "a sparse tensor": torch.eye(4).to_sparse(),
-        "requires a gradient": torch.zeros(4, requires_grad=True),
-    }
-    for words, tensor in special.items():
-        with pytest.raises(oc.errors.NotShareable, match=words):
-            oc.share([tensor])
-        plain = tensor.detach().to_dense()
-        assert torch.equal(oc.share([plain])[0], plain), words
-
-
 def test_torch_gets_tensors_on_the_same_memory(torch):
     table = oc.share([{"n": i, "b": [i / 2] * i, "s": "x"} for i in range(5)])
     taken = table.take(torch.tensor([4, 1]), out="torch")

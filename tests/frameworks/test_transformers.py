@@ -30,13 +30,6 @@ def weights_of(model) -> list:
     return [one for one in oc.explain(model).findings if one.bytes > 10_000]
 
 
-def test_weights_stay_mapped_as_they_are_in_the_file(folder, tmp_path):
-    model = oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, store=tmp_path / "store")
-    assert {one.kind for one in weights_of(model)} == {"shared"}
-    assert not (tmp_path / "store").exists()
-    assert model.dtype == torch.bfloat16
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, "float16"])
 def test_weights_are_cast_once_and_stay_mapped(folder, tmp_path, dtype):
     wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
@@ -92,11 +85,7 @@ def test_files_beside_the_model_are_not_touched(folder, tmp_path):
     (folder / "consolidated.safetensors").write_bytes(shards[0].read_bytes())
     jobs = []
     oc.transformers.from_pretrained(
-        transformers.AutoModelForCausalLM,
-        folder,
-        dtype="torch.float32",
-        store=tmp_path / "store",
-        warming=jobs.append,
+        transformers.AutoModelForCausalLM, folder, dtype="torch.float32", store=tmp_path / "store", warming=jobs.append
     )
     report = jobs[0].wait()
     casts = oc.Store(tmp_path / "store").ls()
@@ -150,23 +139,6 @@ def test_a_folder_of_checkpoints_of_torch_is_loaded_as_transformers_loads_it(dty
     private = {one.name for one in weights_of(model) if one.kind != "shared"}
     assert private <= {f"{attention}.key.weight"}
     assert not (tmp_path / "store").exists() or dtype != "auto"
-
-
-def test_what_an_architecture_keeps_in_float32_is_not_cast(tmp_path):
-    config = transformers.T5Config(d_model=64, d_ff=128, d_kv=16, num_layers=2, num_heads=4, vocab_size=200)
-    made = transformers.T5ForConditionalGeneration(config)
-    kept = made.encoder.block[0].layer[1].DenseReluDense.wo.weight
-    kept.data[0, 0] = 1e5  # no float16
-    made.save_pretrained(tmp_path / "model")
-    model = oc.transformers.from_pretrained(
-        transformers.T5ForConditionalGeneration, tmp_path / "model", dtype="float16", store=tmp_path / "store"
-    )
-    found = model.encoder.block[0].layer[1].DenseReluDense.wo.weight
-    assert found.dtype == torch.float32
-    assert torch.equal(found, kept)
-    assert {one.kind for one in weights_of(model)} == {"shared"}
-    ids = torch.arange(3, 19).reshape(2, 8)
-    assert torch.isfinite(model(input_ids=ids, decoder_input_ids=ids).logits).all()
 
 
 @pytest.mark.filterwarnings("ignore:`torch_dtype` is deprecated")
@@ -257,23 +229,3 @@ def test_threads_that_load_at_once_get_their_own_and_the_environment_is_as_it_wa
 def test_swapped_arguments_are_refused_with_their_order(tmp_path):
     with pytest.raises(TypeError, match="first argument must be a class with from_pretrained"):
         oc.transformers.from_pretrained(str(tmp_path), transformers.AutoModel)
-
-
-def test_a_model_that_is_made_on_meta_from_a_config_is_given_a_file(tmp_path):
-    config = transformers.LlamaConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000
-    )
-    torch.manual_seed(0)
-    saved = transformers.LlamaForCausalLM(config).eval()
-    saved.save_pretrained(tmp_path)
-    with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(config).eval()
-    with pytest.raises(RuntimeError, match=r"inv_freq.*torch\.device\('meta'\)"):
-        oc.torch.load_into(model, tmp_path / "model.safetensors")
-    for module in model.modules():
-        if any(buffer.is_meta for buffer in module.buffers(recurse=False)):
-            module.__init__(config)
-    report = oc.torch.load_into(model, tmp_path / "model.safetensors")
-    assert report.copied == report.on_meta == ()
-    ids = torch.arange(12)[None]
-    assert torch.equal(model(ids).logits, saved(ids).logits)

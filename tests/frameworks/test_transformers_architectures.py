@@ -12,84 +12,28 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 # What the configurations of most architectures call these sizes; each takes those that it has.
-SMALL = {
-    "vocab_size": 96,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "hidden_size": 32,
-    "d_model": 32,
-    "n_embd": 32,
-    "emb_dim": 32,
-    "dim": 32,
-    "embedding_size": 32,
-    "intermediate_size": 64,
-    "d_ff": 64,
-    "d_kv": 8,
-    "hidden_dim": 64,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "ffn_dim": 64,
-    "word_embed_proj_dim": 32,
-    "num_hidden_layers": 2,
-    "num_layers": 2,
-    "n_layer": 2,
-    "n_layers": 2,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "num_attention_heads": 4,
-    "num_heads": 4,
-    "n_head": 4,
-    "n_heads": 4,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "rotary_dim": 8,
-    "num_local_experts": 2,
-    "num_experts": 2,
-    "num_experts_per_tok": 1,
-    "moe_intermediate_size": 32,
-    "max_position_embeddings": 64,
-    "n_positions": 64,
-    "image_size": 16,
-    "patch_size": 8,
-    "attention_types": [[["global", "local"], 1]],
+SIZES = {
+    96: "vocab_size",
+    0: "pad_token_id",
+    1: "bos_token_id num_experts_per_tok",
+    2: "eos_token_id num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers "
+    "num_key_value_heads num_local_experts num_experts",
+    32: "hidden_size d_model n_embd emb_dim dim embedding_size word_embed_proj_dim moe_intermediate_size",
+    64: "intermediate_size d_ff hidden_dim encoder_ffn_dim decoder_ffn_dim ffn_dim max_position_embeddings n_positions",
+    8: "d_kv head_dim rotary_dim patch_size",
+    4: "num_attention_heads num_heads n_head n_heads encoder_attention_heads decoder_attention_heads",
+    16: "image_size",
 }
-ARCHITECTURES = [
-    "AlbertModel",
-    "BartModel",
-    "BertModel",
-    "BloomForCausalLM",
-    "CohereForCausalLM",
-    "DeiTModel",
-    "DistilBertModel",
-    "ElectraModel",
-    "FalconForCausalLM",
-    "GPT2LMHeadModel",
-    "GPTJForCausalLM",
-    "GPTNeoForCausalLM",
-    "GPTNeoXForCausalLM",
-    "Gemma2ForCausalLM",
-    "GemmaForCausalLM",
-    "LlamaForCausalLM",
-    "MBartModel",
-    "MPNetModel",
-    "MambaForCausalLM",
-    "MistralForCausalLM",
-    "MixtralForCausalLM",
-    "OPTForCausalLM",
-    "PegasusModel",
-    "Phi3ForCausalLM",
-    "PhiForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-    "RobertaModel",
-    "StableLmForCausalLM",
-    "T5ForConditionalGeneration",
-    "UMT5Model",
-    "ViTModel",
-]
+SMALL: dict[str, Any] = {name: size for size, names in SIZES.items() for name in names.split()}
+SMALL["attention_types"] = [[["global", "local"], 1]]
+NAMES = """
+AlbertModel BartModel BertModel BloomForCausalLM CohereForCausalLM DeiTModel DistilBertModel ElectraModel
+FalconForCausalLM GPT2LMHeadModel GPTJForCausalLM GPTNeoForCausalLM GPTNeoXForCausalLM Gemma2ForCausalLM
+GemmaForCausalLM LlamaForCausalLM MBartModel MPNetModel MambaForCausalLM MistralForCausalLM MixtralForCausalLM
+OPTForCausalLM PegasusModel Phi3ForCausalLM PhiForCausalLM Qwen2ForCausalLM Qwen3ForCausalLM RobertaModel
+StableLmForCausalLM T5ForConditionalGeneration UMT5Model ViTModel
+"""
+ARCHITECTURES = NAMES.split()
 EACH_TIME = {"BertModel", "GPT2LMHeadModel", "LlamaForCausalLM", "MixtralForCausalLM", "T5ForConditionalGeneration"}
 TYPES = ["float32", "float16", "bfloat16"]
 

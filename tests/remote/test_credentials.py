@@ -9,14 +9,12 @@ CONTENT = bytes(range(256)) * 4096
 
 
 def error_of_s3(code: str, status: int) -> Fault:
-    """Return the answer of S3 with an error."""
     text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>A secret: AKIA123</Message></Error>"
     return Fault(status=status, body=text)
 
 
 @pytest.fixture
 def url(objects, monkeypatch, store) -> str:
-    """Give the URL of an object in a bucket."""
     for name, value in {
         "AWS_ENDPOINT_URL": objects.url,
         "AWS_ACCESS_KEY_ID": "key",

@@ -4,8 +4,6 @@ import errno
 import json
 import logging
 import os
-import threading
-from pathlib import Path
 
 import pytest
 from tests.support.object_server import Fault
@@ -13,7 +11,7 @@ from tests.support.object_server import Fault
 import onecopy as oc
 from onecopy.remote import fetch, origin, transfer
 from onecopy.remote.pieces import PartialFile
-from onecopy.store import Store, views
+from onecopy.store import Store
 
 MIB = 1 << 20
 CONTENT = os.urandom(MIB + 12345)
@@ -72,33 +70,10 @@ def test_a_connection_that_ends_early_is_continued_where_it_ended(objects, store
         assert objects.served == len(CONTENT) + 1
 
 
-def test_a_connection_that_becomes_silent_is_left_and_continued(objects, store, small_pieces, monkeypatch):
-    monkeypatch.setitem(origin._CLIENT, "read_timeout", "1 s")
-    objects.faults.append(Fault(cut=1000, stall=6.0))
-    assert fetch(objects.put("x", CONTENT), store=store).read_bytes() == CONTENT
-    assert any(one.begin is not None and one.begin % small_pieces == 1000 for one in objects.data_requests)
-
-
 def test_a_server_that_is_busy_for_a_while_is_asked_again(objects, store):
     url = objects.put("x", CONTENT)
     objects.faults.extend([Fault(503), Fault(429), Fault(500)])
     assert fetch(url, store=store).read_bytes() == CONTENT
-
-
-def test_a_fetch_that_fails_is_continued_by_the_next(objects, store, small_pieces, monkeypatch):
-    monkeypatch.setattr(transfer, "_TRIES", 1)
-    url = objects.put("x", CONTENT)
-    objects.faults.extend([Fault()] * 6 + [Fault(403)])
-    with pytest.raises(PermissionError, match="the server answers 403 Forbidden"):
-        fetch(url, store=store, connections=1)
-    assert objects.served == 6 * small_pieces + 1
-    (left,) = store.ls()
-    assert (left.state, left.bytes > 0) == ("partial", True)
-    assert left.key.startswith(f"{objects.url}/x, etag ")
-    objects.served = 0
-    assert fetch(url, store=store).read_bytes() == CONTENT
-    assert objects.served == len(CONTENT) - 6 * small_pieces + 1
-    assert states(store) == ["ready"]
 
 
 def test_an_object_that_changes_while_it_is_fetched_is_an_error(objects, store, small_pieces):
@@ -116,47 +91,11 @@ def test_an_object_that_changes_while_it_is_fetched_is_an_error(objects, store, 
     assert fetch(url, store=store).read_bytes() == CONTENT[::-1]
 
 
-def test_a_change_is_noticed_by_a_weak_tag_too(objects, store, small_pieces):
-    url = objects.put("x", CONTENT)
-    objects.tags["x"] = 'W/"1"'
-    assert fetch(url, store=store).read_bytes() == CONTENT
-    assert {one.condition for one in objects.requests} == {None}
-    objects.tags["x"] = 'W/"2"'
-
-    def change(_):
-        objects.tags["x"] = 'W/"3"'
-
-    objects.on_data = change
-    with pytest.raises(oc.errors.FileChanged, match=r'W/"2", 1060921 bytes before, etag W/"3"'):
-        fetch(url, store=store)
-
-
 def test_a_server_without_ranges_is_read_in_one(objects, store, small_pieces):
     objects.ranges = False
     url = objects.put("x", CONTENT)
     objects.faults.extend([Fault(), Fault(), Fault(cut=200_000)])
     assert fetch(url, store=store).read_bytes() == CONTENT
-
-
-def test_what_cannot_be_identified_is_refused(objects, store):
-    url = objects.put("x", CONTENT)
-    objects.tags["x"] = ""
-    with pytest.raises(OSError, match="neither ETag nor Last-Modified") as raised:
-        fetch(url, store=store)
-    assert raised.value.errno == errno.ENOTSUP
-
-
-def test_threads_of_one_process_share_a_fetch(objects, store, small_pieces):
-    url = objects.put("x", CONTENT)
-    paths = []
-    threads = [threading.Thread(target=lambda: paths.append(fetch(url, store=store))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(paths) == 4
-    assert len({path.stat().st_ino for path in paths}) == 1
-    assert objects.served == len(CONTENT) + 4
 
 
 def test_progress_ends_at_the_total_and_its_exception_ends_the_fetch(objects, store, small_pieces):
@@ -230,39 +169,6 @@ def test_pruning_removes_the_links_to_what_it_removed(objects, store):
     assert not path.is_symlink()
     assert not path.parent.exists()
     assert kept.read_bytes() == CONTENT
-
-
-def test_a_link_is_made_also_where_a_prune_removed_the_empty_view(tmp_path):
-    artefact = tmp_path / "artefact"
-    artefact.write_text("content")
-    view = views.view(tmp_path, "digest")
-    views.sweep(tmp_path)
-    assert views.link(view, "below/model.bin", artefact).read_text() == "content"
-    artefact.unlink()
-    views.sweep(tmp_path)
-    assert not view.exists()
-
-
-def test_no_link_is_removed_while_it_is_made(tmp_path, monkeypatch):
-    old, new = tmp_path / "old", tmp_path / "new"
-    new.write_text("content")
-    view = views.view(tmp_path, "digest")
-    views.link(view, "model.bin", old)  # leads nowhere
-    linking: list[threading.Thread] = []
-    exists = Path.exists
-
-    def link_after_looking(path: Path) -> bool:
-        found = exists(path)
-        if path.name == "model.bin" and not linking:
-            linking.append(threading.Thread(target=views.link, args=(view, "model.bin", new)))
-            linking[0].start()
-            linking[0].join(0.2)
-        return found
-
-    monkeypatch.setattr(Path, "exists", link_after_looking)
-    views.sweep(tmp_path)
-    linking[0].join()
-    assert (view / "model.bin").read_text() == "content"
 
 
 @pytest.mark.parametrize("url", ["/etc/passwd", "ftp://host/x", "s3://", "file://other/etc/passwd"])

@@ -155,8 +155,7 @@ except OSError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert re.fullmatch(
-        r"28 No space left on device: 12\.6 MB .* \S+ [kM]B .*`onecopy store prune`.* \.partial\n",
-        done.stdout,
+        r"28 No space left on device: 12\.6 MB .* \S+ [kM]B .*`onecopy store prune`.* \.partial\n", done.stdout
     ), done.stderr
     assert objects.served <= 2
 

@@ -3,20 +3,15 @@
 import hashlib
 import os
 import pickle
-import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.places import ROOT
-from tests.support.ray_nodes import RayNodes, fetched, names_of, opened
+from tests.support.ray_nodes import fetched, names_of, opened
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.remote.transfer import pieces_of
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -82,41 +77,6 @@ def test_a_node_that_is_lost_is_done_without(objects, ray_nodes):
         ray.get(tasks[1])
 
 
-DRIVER = """
-import sys
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from tests.support.ray_nodes import fetched
-ray.init(address=sys.argv[1], log_to_driver=False)
-nodes = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes()]
-ray.get([ray.remote(fetched).options(scheduling_strategy=node).remote(sys.argv[2]) for node in nodes])
-"""
-
-
-@pytest.mark.nightly
-def test_what_a_killed_driver_fetched_is_not_fetched_again(objects, ray_nodes):
-    url = objects.put("model.bin", CONTENT)
-    killed = threading.Event()
-    pieces = list(pieces_of([(0, len(CONTENT))]))
-    arrived = [(start, stop) for start, stop in pieces if start <= len(CONTENT) // 2]
-    objects.on_data = lambda request: killed.wait(60) if request.begin >= arrived[-1][1] else None
-
-    def have(number: int) -> int:
-        lists = list(Path(ray_nodes.folder, f"node-{number}").rglob("*.pieces"))
-        lines = lists[0].read_bytes().split(b"\n", 2) if lists else []
-        return len(lines[2]) // 24 if len(lines) == 3 else 0
-
-    with subprocess.Popen([sys.executable, "-c", DRIVER, ray_nodes.address, url], cwd=ROOT) as driver:
-        until(lambda: have(0) + have(1) >= 2 * len(arrived), "the first half on both nodes", seconds=60)
-        driver.kill()
-    killed.set()
-    before = objects.served
-    assert ray.get([ray_nodes.on(number, fetched, url) for number in (0, 1)]) == [DIGEST] * 2
-    lost = sum(stop - start for start, stop in pieces[len(arrived) :])
-    # requests of the first driver are answered, too
-    assert objects.served - before <= 2 * lost + 2
-
-
 @pytest.mark.nightly
 def test_a_file_of_a_node_is_received_by_the_others(ray_nodes, tmp_path):
     path = tmp_path / "model.safetensors"
@@ -134,17 +94,6 @@ def test_a_file_of_a_node_is_received_by_the_others(ray_nodes, tmp_path):
     ray_nodes.kill(1)
     with pytest.raises(FileNotFoundError, match="nodes of the cluster"):
         ray.get(ray_nodes.on(0, opened, handle))
-
-
-@pytest.mark.nightly
-def test_a_file_that_is_on_a_lost_node_alone_is_not_found(tmp_path):
-    with RayNodes(tmp_path, 2) as cluster:
-        path = tmp_path / "model.safetensors"
-        oc.save(path, {"weight": np.arange(3.0)})
-        handle = ray.get(cluster.on(1, oc.ray.share, path))
-        cluster.kill(1)
-        with pytest.raises(FileNotFoundError, match="nodes of the cluster"):
-            ray.get(cluster.on(0, opened, handle))
 
 
 def test_without_a_cluster_the_error_says_so(objects):

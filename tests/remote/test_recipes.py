@@ -15,7 +15,6 @@ ARRAYS = {"weight": np.arange(1, 1001, dtype=np.float64), "bias": np.ones(4)}
 
 @pytest.fixture
 def model(objects, tmp_path, monkeypatch) -> str:
-    """Give the URL of a model, and a store."""
     path = tmp_path / "model.safetensors"
     oc.save(path, ARRAYS)
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
