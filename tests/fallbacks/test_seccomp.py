@@ -13,8 +13,6 @@ import threading
 import pytest
 from tests.support.seccomp import NUMBERS, PARTIAL, assemble, refuse
 
-pytestmark = pytest.mark.processes
-
 
 def madvise(advice: int) -> int:
     libc = ctypes.CDLL(None, use_errno=True)

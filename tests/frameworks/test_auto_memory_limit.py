@@ -12,7 +12,7 @@ from tests.support.memory_group import NoMemoryGroupError, memory_group
 from tests.support.served import GUNICORN, PYTHON, RUN, running
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 LAYER = 1025 * 1024 * 4
 """Bytes."""

@@ -11,7 +11,7 @@ from tests.support.waiting import until
 
 import onecopy as oc
 
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = pytest.mark.slow
 
 WORKERS = 3
 SERVER = [*RUN, *PYTHON, *GUNICORN, "-w", str(WORKERS), "app:app"]

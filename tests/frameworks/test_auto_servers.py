@@ -7,7 +7,7 @@ import pytest
 from tests.support import rounds, served
 from tests.support.served import GUNICORN, RUN, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = pytest.mark.slow
 
 WORKERS = 3
 UVICORN = ("-m", "uvicorn", "--workers", str(WORKERS), "--port", "PORT", "app:asgi")

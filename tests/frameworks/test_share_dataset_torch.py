@@ -17,8 +17,6 @@ import onecopy as oc
 from onecopy.data.shuffle import Shuffle
 from onecopy_monitor import assert_shared
 
-pytestmark = pytest.mark.processes
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -11,7 +11,7 @@ from onecopy.images import Images
 from onecopy_monitor import assert_shared
 
 pytest.importorskip("PIL.Image")
-pytestmark = pytest.mark.processes
+
 
 COUNT = 24
 

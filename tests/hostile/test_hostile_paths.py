@@ -93,9 +93,6 @@ def test_strange_paths_work_and_errors_print_them_harmlessly(tmp_path, name, cap
     assert told[:-1].isprintable()
 
 
-# --- files that change meanwhile --------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "model"
@@ -132,7 +129,6 @@ def spoil_while_opening(path: Path, rounds: int, mode: str) -> dict[str, int]:
     return told
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("mode", ["map", "copy"])
 @pytest.mark.filterwarnings("ignore:.*checksum")
 def test_a_file_that_changes_while_it_is_opened_opens_or_is_an_error_and_never_a_signal(model, in_child, mode):
@@ -142,7 +138,6 @@ def test_a_file_that_changes_while_it_is_opened_opens_or_is_an_error_and_never_a
     assert told["FormatError"] > 0
 
 
-@pytest.mark.processes
 def test_opening_is_stopped_by_no_signal(model, in_child):
     def open_under_fire() -> int:
         signal.signal(signal.SIGALRM, lambda *_: None)

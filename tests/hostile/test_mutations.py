@@ -7,7 +7,7 @@ import pytest
 from tests.support.places import ROOT
 from tests.support.rounds import rounds
 
-pytestmark = [pytest.mark.processes, pytest.mark.unsanitized]  # AddressSanitizer's memory is counted too
+pytestmark = [pytest.mark.unsanitized]  # AddressSanitizer's memory is counted too
 
 
 @pytest.mark.timeout(3600)

@@ -19,6 +19,13 @@ def store(tmp_path) -> Store:
 
 
 @pytest.fixture
+def own_store(tmp_path, monkeypatch) -> Store:
+    """Give the default store of this test."""
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    return Store()
+
+
+@pytest.fixture
 def small_pieces(monkeypatch) -> int:
     """Requests of 64 KiB, so that small objects take many."""
     monkeypatch.setattr(transfer, "PIECE", 1 << 16)

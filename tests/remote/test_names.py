@@ -13,11 +13,7 @@ from onecopy.store import Store
 ARRAYS = {f"layer.{i}": np.random.default_rng(i).random((100, 500), np.float32) for i in range(20)}
 SIZE = ARRAYS["layer.0"].nbytes
 
-
-@pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch) -> Store:
-    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    return Store()
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 @pytest.fixture

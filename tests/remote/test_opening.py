@@ -14,15 +14,10 @@ from tests.support import shards
 import onecopy as oc
 from onecopy import records
 from onecopy.remote import fetch
-from onecopy.store import Store
 
 ARRAYS = {"weight": np.arange(12.0).reshape(3, 4), "bias": np.ones(3, np.float32)}
 
-
-@pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch) -> Store:
-    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    return Store()
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import io
 import os
 import pickle
@@ -133,6 +134,16 @@ def _pickled(answer: tuple[bool, Any, str]) -> bytes:
         what = f"an answer that cannot be pickled ({error}): {value!r}" if good else f"raised {value!r}\n{trace}"
         return pickle.dumps((False, ChildAnswerError(what), trace))
     return text
+
+
+def in_a_child(test: Callable[..., object]) -> Callable[..., None]:
+    """Run a whole test in a forked child, whose failures, skips and signals are those of the test."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        call_in_child(lambda: (test(*arguments, **named), None)[1])
+
+    return run
 
 
 def facts(report: object) -> SimpleNamespace:

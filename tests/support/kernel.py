@@ -19,12 +19,6 @@ def has_populate_read() -> bool:
         return libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(mmap.PAGESIZE), 22) == 0
 
 
-def has_fallocate() -> bool:
-    """Report whether space can be reserved for a temporary file."""
-    with tempfile.TemporaryFile() as file:
-        return ctypes.CDLL(None).fallocate(file.fileno(), 0, ctypes.c_long(0), ctypes.c_long(1)) == 0
-
-
 def has_cachestat() -> bool:
     """Report whether cachestat is allowed, which alone counts dirty pages."""
     answer, whole = (ctypes.c_uint64 * 5)(), (ctypes.c_uint64 * 2)(0, 0)
@@ -66,12 +60,6 @@ def tells_dirty(tmp_path: Path) -> bool:
     """Report whether dirty pages can be counted: not where pages belong to a file of another file system."""
     kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True, check=True).stdout
     return has_cachestat() and kind.strip() != "overlayfs"
-
-
-@pytest.fixture
-def reserves_space() -> bool:
-    """Report whether space can be reserved for a file before it is written."""
-    return has_fallocate()
 
 
 @pytest.fixture

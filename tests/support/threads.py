@@ -27,7 +27,6 @@ ARRAYS = {"a": np.arange(300_000), "b": np.ones((100, 100), np.float32)}
 
 
 def read_arrays(folder: Path, shared: oc.ArrayFile, _rows: oc.records.List) -> None:
-    """Open the file once more, and read the one that all threads have."""
     with oc.open(folder / "arrays.oc") as own:
         assert own["a"][-1] == 299_999
         assert own.warm(["b"]).complete
@@ -45,13 +44,11 @@ def warm_and_cancel(folder: Path, shared: oc.ArrayFile, _rows: oc.records.List) 
 
 
 def verify(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
-    """Read every byte."""
     with oc.open(folder / "arrays.oc") as file:
         file.verify()
 
 
 def read_rows(_folder: Path, _shared: oc.ArrayFile, rows: oc.records.List) -> None:
-    """Read rows of the list that all threads have, one by one and many at once."""
     assert rows[17] == ROWS[17]
     assert rows[100:103] == ROWS[100:103]
     assert [row["id"] for row in rows[::50]] == list(range(0, 500, 50))
@@ -122,7 +119,6 @@ def close_mappings_during_long_calls(folder: Path, _shared: oc.ArrayFile, _rows:
 
 
 def save_and_take_snapshots(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
-    """Write a file, and copy another one into sealed memory."""
     path = folder / f"own {threading.get_ident()}.oc"
     oc.save(path, ARRAYS, durable=False)
     descriptor = os.open(path, os.O_RDONLY)
@@ -166,7 +162,6 @@ def fork(folder: Path, shared: oc.ArrayFile, rows: oc.records.List) -> None:
 
 
 def prune(folder: Path, _shared: oc.ArrayFile, _rows: oc.records.List) -> None:
-    """Remove from the store what no thread uses."""
     store = oc.Store(folder / "store")
     store.get_or_build("another", lambda path: oc.save(path, ARRAYS))
     store.prune(max_bytes=0)

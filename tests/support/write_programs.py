@@ -100,7 +100,6 @@ class Program:
         return lines
 
     def step(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the name of a step and what it returned or raised."""
         try:
             result = function(*arguments)
         except Exception as error:
@@ -117,7 +116,6 @@ class Program:
         return values.reshape(2, -1, order=self.random.choice("CF"))
 
     def save(self, name: str | None = None, target: str | None = None) -> None:
-        """Save an array, in place or as a new file, as the library of its format does."""
         name = name or self.name()
         array, target = self.array(), target or name
         kind = self.kinds[name]
@@ -135,7 +133,6 @@ class Program:
             torch.save({"weight": torch.from_numpy(np.ascontiguousarray(array))}, target)
 
     def load(self) -> Any:
-        """Load a file, by its path or through a handle."""
         name = self.name()
         how = self.random.choice(["path", "path", "new handle", "handle"])
         if how == "path":
@@ -167,7 +164,6 @@ class Program:
         return torch.load(file)
 
     def state_dict(self) -> Any:
-        """Load weights into a module, from a file that was loaded before or is loaded now."""
         states = [value for value in self.loaded if isinstance(value, dict) and "weight" in value]
         if torch is None or not states:
             return "no weights"
@@ -180,7 +176,6 @@ class Program:
     # --- writers ----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open a file for reading and writing, or to append."""
         name, mode = self.name(), self.random.choice(["r+b", "r+b", "rb", "ab"])
         self.handles.append(open(name, mode, buffering=self.random.choice([-1, 0])))  # noqa: PTH123, SIM115
 
@@ -193,13 +188,11 @@ class Program:
             self.maps.append(mmap.mmap(file.fileno(), 0))
 
     def place(self, nbytes: int) -> tuple[int, bytes]:
-        """Return a position in the data of a file, and what to write there."""
         return self.random.randrange(4096, max(nbytes - 4096, 4097)), self.random.randbytes(
             self.random.choice([8, 3000])
         )
 
     def write(self) -> Any:
-        """Write through a handle that is open."""
         if not self.handles:
             return "no handle"
         handle = self.random.choice(self.handles)
@@ -212,7 +205,6 @@ class Program:
         return written
 
     def write_map(self) -> Any:
-        """Write through a mapping, and sometimes flush it."""
         if not self.maps:
             return "no mapping"
         mapped = self.random.choice(self.maps)
@@ -242,7 +234,6 @@ class Program:
             os.close(folder)
 
     def truncate(self) -> None:
-        """Shorten or lengthen a file that is not mapped for writing."""
         if self.maps:
             return
         name = self.name()
@@ -253,13 +244,11 @@ class Program:
             os.truncate(name, max(size, 0))
 
     def replace(self) -> None:
-        """Save a new file, and rename it over another one."""
         name = self.name()
         self.save(name, "new")
         os.replace("new", name)  # noqa: PTH105
 
     def link(self) -> Any:
-        """Give a file a second name, write to it by that, and remove it again."""
         name = self.name()
         os.link(name, "link")
         with open("link", "r+b") as file:  # noqa: PTH123
@@ -272,7 +261,6 @@ class Program:
         return same
 
     def tool(self) -> int:
-        """Let another program write to a file in place."""
         name, other = self.random.sample(self.names, 2)
         if self.maps or self.random.random() < 0.5:
             command = [
@@ -291,7 +279,6 @@ class Program:
         return subprocess.run(command, check=False).returncode
 
     def child(self) -> Any:
-        """Write to a file, and to what was loaded, in a forked child."""
         name = self.name()
         at, data = self.place(os.path.getsize(name))  # noqa: PTH202
         pid = os.fork()
@@ -307,7 +294,6 @@ class Program:
         return os.waitpid(pid, 0)[1]
 
     def lock(self) -> Any:
-        """Lock a file through two handles."""
         name = self.name()
         with open(name, "r+b") as one, open(name, "r+b") as two:  # noqa: PTH123
             fcntl.flock(one, fcntl.LOCK_EX)
@@ -318,7 +304,6 @@ class Program:
             return "locked twice"
 
     def times(self) -> None:
-        """Write to a file, and set its times back."""
         name = self.name()
         facts = os.stat(name)  # noqa: PTH116
         self.write_path()
@@ -327,7 +312,6 @@ class Program:
     # --- what was loaded ---------------------------------------------------------------------------------------------
 
     def change(self) -> Any:
-        """Write to a loaded array, and load its file again."""
         arrays = [value for value in self.loaded if isinstance(value, np.ndarray) and value.size]
         if not arrays:
             return "no array"
@@ -336,7 +320,6 @@ class Program:
         return described(array)
 
     def copy(self) -> Any:
-        """Pickle and copy what was loaded."""
         if not self.loaded:
             return "nothing"
         value = self.random.choice(self.loaded)
@@ -353,7 +336,6 @@ class Program:
         return described(value)
 
     def look(self) -> Any:
-        """Read a file, or what was loaded."""
         if self.loaded and self.random.random() < 0.7:
             return described(self.random.choice(self.loaded))
         return digest(Path(self.name()).read_bytes())

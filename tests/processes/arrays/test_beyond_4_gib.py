@@ -13,7 +13,7 @@ import onecopy as oc
 import onecopy.records
 from onecopy.files.page_cache import residency
 
-pytestmark = [pytest.mark.processes, pytest.mark.nightly, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 MIB = 1 << 20
 LIMIT = 1 << 32

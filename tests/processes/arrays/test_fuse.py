@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.children import facts
 from tests.support.fuse_disk import UNLIMITED
 from tests.support.fuse_models import (
     ARRAYS,
@@ -32,8 +31,6 @@ import onecopy as oc
 from onecopy.files.page_cache import residency
 from onecopy.run.holder import Holder
 
-pytestmark = pytest.mark.processes
-
 RECLAIMED = MIB // 4  # bytes that the kernel may take back meanwhile
 
 
@@ -51,11 +48,10 @@ def on_fuse(tmp_path: Path) -> Callable[..., Any]:
 def test_arrays_are_those_that_were_saved(on_fuse, options):
     def work(path, faults):
         with oc.open(path, **options) as file:
-            return wrong_bytes(file), faults.bytes
+            assert wrong_bytes(file) == 0
+        assert faults.bytes >= 8 * MIB
 
-    wrong, served = on_fuse(work)
-    assert wrong == 0
-    assert served >= 8 * MIB
+    on_fuse(work)
 
 
 def test_a_file_of_a_server_is_held_under_a_name_and_leaves_the_page_cache(on_fuse):
@@ -63,13 +59,13 @@ def test_a_file_of_a_server_is_held_under_a_name_and_leaves_the_page_cache(on_fu
 
     def work(path, faults):
         with Holder(names={name: path}, pin=0) as hold:
-            first, again = hold.refresh(), hold.refresh()
+            assert [change.what for change in hold.refresh() + hold.refresh()] == ["held"]
             with oc.open(f"hold:{name}") as file, oc.Mapping(path) as source:
-                return [change.what for change in first + again], wrong_bytes(file), residency(source).cached
+                assert wrong_bytes(file) == 0
+                cached = residency(source).cached
+                assert cached is None or cached < MIB
 
-    changes, wrong, cached = on_fuse(work)
-    assert (changes, wrong) == (["held"], 0)
-    assert cached is None or cached < MIB
+    on_fuse(work)
 
 
 READS = {
@@ -112,32 +108,25 @@ def test_ranks_that_read_side_by_side_read_each_byte_once(on_fuse, way):
         oc.evict(path)
         faults.bytes, faults.seconds = 0, 0.002
         ranks = side_by_side(way, path)
-        said = [rank.communicate()[0] for rank in ranks]
-        return said, faults.bytes, [rank.returncode for rank in ranks]
+        sums = [int(rank.communicate()[0]) for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0] * 4
+        whole = sum(int(array.sum()) for array in ARRAYS.values())
+        assert sums == [whole] * 4 if way == "copies" else sum(sums) == whole
+        assert faults.bytes <= 1.05 * len(saved_model()) + RECLAIMED
 
-    said, served, codes = on_fuse(work)
-    assert codes == [0] * 4
-    whole = sum(int(array.sum()) for array in ARRAYS.values())
-    sums = list(map(int, said))
-    assert sums == [whole] * 4 if way == "copies" else sum(sums) == whole
-    assert served <= 1.05 * len(saved_model()) + RECLAIMED
+    on_fuse(work)
 
 
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", ["new.safetensors", NAME])
 def test_save_is_refused_and_changes_nothing(on_fuse, read_only, name):
     def work(path, _):
-        error = error_of(lambda: oc.save(path.with_name(name), {"a": np.zeros(1000)}))
-        return (
-            error,
-            str(path.with_name(name)),
-            [entry.name for entry in path.parent.iterdir()],
-            path.read_bytes() == saved_model(),
-        )
+        target = path.with_name(name)
+        assert error_of(lambda: oc.save(target, {"a": np.zeros(1000)})) == (OSError, errno.EROFS, str(target))
+        assert [entry.name for entry in path.parent.iterdir()] == [NAME]
+        assert path.read_bytes() == saved_model()
 
-    error, target, names, same = on_fuse(work, read_only=read_only)
-    assert error == (OSError, errno.EROFS, target)
-    assert (names, same) == ([NAME], True)
+    on_fuse(work, read_only=read_only)
 
 
 def test_without_shared_mappings_a_copy_is_right_and_a_mapping_is_refused(on_fuse):
@@ -145,18 +134,14 @@ def test_without_shared_mappings_a_copy_is_right_and_a_mapping_is_refused(on_fus
 
     def work(path, faults):
         faults.at_once = 10_001
-        refused = [error_of(lambda: oc.open(path)), error_of(lambda: oc.warm(path))]
+        for call in (oc.open, oc.warm):
+            assert error_of(lambda call=call: call(path)) == (OSError, errno.ENODEV, str(path))
         faults.reads = 0
         with oc.open(path, mode="copy") as file:
-            return refused, str(path), wrong_bytes(file), faults.reads
+            assert wrong_bytes(file) == 0
+        assert faults.reads > 8 * MIB // 10_001
 
-    refused, path, wrong, reads = on_fuse(work, direct_io=True)
-    assert refused == [(OSError, errno.ENODEV, path)] * 2
-    assert wrong == 0
-    assert reads > 8 * MIB // 10_001
-
-
-# --- a slow one -------------------------------------------------------------------------------------------------------
+    on_fuse(work, direct_io=True)
 
 
 @pytest.mark.parametrize("mechanism", ["populate", "read"])
@@ -165,25 +150,21 @@ def test_warming_reports_what_a_slow_server_gave(on_fuse, populates, mechanism):
         pytest.skip("madvise(MADV_POPULATE_READ) is refused")
 
     def work(path, faults):
+        size = len(saved_model())
         oc.evict(path)
         faults.reads, faults.bytes, faults.seconds = 0, 0, 0.01
-        report = oc.warm(path, mechanism=mechanism)
-        reads, served, at_once = faults.reads, faults.bytes, faults.most_in_flight
+        report, served = oc.warm(path, mechanism=mechanism), faults.bytes
+        assert (report.complete, report.mechanism, report.file_system) == (True, mechanism, "fuse")
+        assert (report.cached_before, report.filled) == (0, size)
+        assert size - RECLAIMED <= report.cached_after <= size <= served <= size + RECLAIMED
+        assert report.seconds >= 0.01 * faults.reads / faults.most_in_flight
+        assert report.latency > 0.01
+        assert report.gib_per_s == pytest.approx(size / (1 << 30) / report.seconds)
         with oc.open(path) as file:
-            wrong = wrong_bytes(file)
-        return facts(report), reads, served, at_once, faults.bytes, wrong
+            assert wrong_bytes(file) == 0
+        assert faults.bytes - served <= RECLAIMED  # nothing else was left to be read
 
-    report, reads, served, at_once, served_later, wrong = on_fuse(work)
-    size = len(saved_model())
-    assert wrong == 0
-    assert (report.cached_before, report.filled) == (0, size)
-    assert size <= served <= size + RECLAIMED
-    assert (report.complete, report.mechanism) == (True, mechanism)
-    assert size - RECLAIMED <= report.cached_after <= size
-    assert served_later - served <= RECLAIMED  # nothing else was left to be read
-    assert report.seconds >= 0.01 * reads / at_once
-    assert (report.file_system, report.latency > 0.01) == ("fuse", True)
-    assert report.gib_per_s == pytest.approx(size / (1 << 30) / report.seconds)
+    on_fuse(work)
 
 
 # --- one that fails ---------------------------------------------------------------------------------------------------
@@ -198,13 +179,12 @@ def test_a_failed_read_under_the_guard_is_zeros_and_data_lost(on_fuse):
         with oc.open(path) as file:
             offset = BAD[0] - file.entry("a4").offset
             name, at = ("a4", offset) if offset < MIB else ("a5", offset - MIB)
-            good, bad = file["a0"].copy(), int(file[name][at])
-            calls = [oc.files.check, lambda: file["a0"], file.verify, file.warm, lambda: file.entries]
-            return bool((good == ARRAYS["a0"]).all()), bad, [error_of(call) for call in calls], str(path)
+            assert (file["a0"] == ARRAYS["a0"]).all()
+            assert file[name][at] == 0
+            for call in (oc.files.check, lambda: file["a0"], file.verify, file.warm, lambda: file.entries):
+                assert error_of(call) == lost(str(path))
 
-    good, bad, errors, path = on_fuse(work)
-    assert (good, bad) == (True, 0)
-    assert errors == [lost(path)] * 5
+    on_fuse(work)
 
 
 @pytest.mark.parametrize(
@@ -219,14 +199,12 @@ def test_a_failed_read_under_the_guard_is_zeros_and_data_lost(on_fuse):
 def test_a_failed_read_of_a_copy_is_an_error_with_its_number_and_path(on_fuse, error, kind):
     def work(path, faults):
         faults.fail(*BAD, error)
-        found = error_of(lambda: oc.open(path, mode="copy"))
+        assert error_of(lambda: oc.open(path, mode="copy")) == (kind, error, str(path))
         faults.fail(0, 0)
         with oc.open(path, mode="copy") as file:
-            return found, str(path), wrong_bytes(file)
+            assert wrong_bytes(file) == 0  # nothing of the failure is kept
 
-    found, path, wrong = on_fuse(work)
-    assert found == (kind, error, path)
-    assert wrong == 0  # nothing of the failure is kept
+    on_fuse(work)
 
 
 @pytest.mark.parametrize("mechanism", ["populate", "read"])
@@ -237,19 +215,17 @@ def test_warming_and_verifying_report_a_failed_read(on_fuse, populates, mechanis
     def work(path, faults):
         faults.fail(*BAD)
         with oc.open(path) as file:
-            errors = [
-                error_of(lambda: file.warm(mechanism=mechanism)),
-                error_of(lambda: file.warm(mechanism=mechanism, verify=True)),
-                error_of(file.verify),
-            ]
+            for call in (
+                lambda: file.warm(mechanism=mechanism),
+                lambda: file.warm(mechanism=mechanism, verify=True),
+                file.verify,
+            ):
+                assert error_of(call) == lost(str(path))
             faults.fail(0, 0)
-            report = file.warm(mechanism=mechanism, verify=True)
-            return errors, str(path), report.complete, wrong_bytes(file)
+            assert file.warm(mechanism=mechanism, verify=True).complete
+            assert wrong_bytes(file) == 0
 
-    errors, path, complete, wrong = on_fuse(work)
-    assert errors == [lost(path)] * 3
-    assert complete
-    assert wrong == 0
+    on_fuse(work)
 
 
 # --- one that gives too little ----------------------------------------------------------------------------------------
@@ -287,10 +263,9 @@ def test_a_file_that_was_truncated_before_it_was_opened(on_fuse, way, size):
         path.stat()
         faults.size = size
         assert path.stat().st_size == len(saved_model())
-        return *read_by(WAYS[way], path), str(path)
+        assert read_by(WAYS[way], path)[1] == f"{errno.EIO} {path}"
 
-    _, error, path = on_fuse(work, seconds_valid=3600)
-    assert error == f"{errno.EIO} {path}"
+    on_fuse(work, seconds_valid=3600)
 
 
 @pytest.mark.parametrize("at_once", [10_000, 64 << 10])
@@ -302,14 +277,12 @@ def test_warming_finds_answers_that_are_short_in_the_middle_of_a_file(on_fuse, p
     def work(path, faults):
         faults.at_once = at_once
         with oc.open(path) as file:
-            errors = error_of(file.warm), error_of(lambda: file.warm(verify=True))
+            assert error_of(file.warm) == error_of(lambda: file.warm(verify=True)) == lost(str(path))
         faults.at_once = UNLIMITED
         oc.evict(path)
-        return errors, str(path), read_by(WAYS["verify"], path)
+        assert read_by(WAYS["verify"], path) == (0, None)
 
-    errors, path, later = on_fuse(work)
-    assert errors == (lost(path), lost(path))
-    assert later == (0, None)
+    on_fuse(work)
 
 
 # --- one that hangs or dies -------------------------------------------------------------------------------------------
@@ -323,16 +296,14 @@ def test_a_server_that_hangs_and_dies(on_fuse):
             job = file.warm(wait=False)
             with pytest.raises(TimeoutError):
                 job.wait(timeout=0.2)
-            waiting = job.done
+            assert not job.done
             faults.kill_server()
-            return waiting, error_of(job.wait), error_of(job.wait), error_of(lambda: oc.open(path)), str(path)
+            waited = error_of(job.wait)
+            assert waited == error_of(job.wait)
+            assert waited[2] == str(path)
+            assert error_of(lambda: oc.open(path)) == (OSError, errno.ENOTCONN, str(path))
 
-    waiting, waited, again, opened, path = on_fuse(work)
-    assert not waiting
-    assert waited is not None
-    assert waited == again
-    assert waited[2] == path
-    assert opened == (OSError, errno.ENOTCONN, path)
+    on_fuse(work)
 
 
 CALLS = {
@@ -378,8 +349,7 @@ def test_a_call_does_not_wait_for_ever_for_a_server_that_hangs(on_fuse, call, en
             if call in ENDED:
                 child.wait(timeout=30)  # with threads that still wait
             faults.hangs = 0
-            status = child.wait(timeout=60)
-        return line, status, str(path)
+            assert child.wait(timeout=60) == 0
+        assert line == (f"TimeoutError {path}\n" if ends == "timeout" else "KeyboardInterrupt None\n")
 
-    line, status, path = on_fuse(work)
-    assert (line, status) == (f"TimeoutError {path}\n" if ends == "timeout" else "KeyboardInterrupt None\n", 0)
+    on_fuse(work)

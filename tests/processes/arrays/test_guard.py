@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import fork, in_a_child, status_of
 
 import onecopy as oc
-
-pytestmark = pytest.mark.processes
 
 MIB = 1 << 20
 SIZE = 8 * MIB
@@ -56,127 +55,102 @@ def raised_by(call) -> tuple[int | None, str, int | None] | None:
     return None
 
 
-def test_lost_bytes_are_zeros_and_the_next_call_reports(path, in_child):
-    def child():
-        mapping, view = lose(path)
-        values = view[LEFT - 1], view[LEFT], view[7 * MIB], view[SIZE - 1]
-        calls = [mapping.view, lambda: oc.warm(mapping), lambda: oc.residency(mapping), oc.files.check, oc.files.check]
-        return values, [raised_by(call) for call in calls], repr(mapping), mapping.changed()
-
-    values, answers, text, changed = in_child(child)
-    assert values == (255, 0, 0, 0)
-    assert answers == [(errno.EIO, str(path), LEFT)] * 5
-    assert "data.bin" in text
-    assert changed
+@in_a_child
+def test_lost_bytes_are_zeros_and_the_next_call_reports(path):
+    mapping, view = lose(path)
+    assert (view[LEFT - 1], view[LEFT], view[7 * MIB], view[SIZE - 1]) == (255, 0, 0, 0)
+    calls = [mapping.view, lambda: oc.warm(mapping), lambda: oc.residency(mapping), oc.files.check, oc.files.check]
+    assert [raised_by(call) for call in calls] == [(errno.EIO, str(path), LEFT)] * 5
+    assert "data.bin" in repr(mapping)
+    assert mapping.changed()
 
 
-def test_arrays_tell_too(model, in_child):
-    def child():
-        oc.files.guard()
-        file = oc.open(model)
-        last = file["last"]
-        before = int(last.sum(dtype=np.int64))
-        os.truncate(model, 2 * MIB)
-        after = int(last.sum(dtype=np.int64))
-        calls = [lambda: file["first"], file.verify, file.warm, lambda: file.entries, oc.files.check]
-        answers = [raised_by(call) for call in calls]
-        file.close()
-        return before, after, answers
-
-    before, after, answers = in_child(child)
-    assert before == 255 * SIZE
-    assert 0 < after < before
-    assert answers == [(errno.EIO, str(model), 2 * MIB)] * 5
+@in_a_child
+def test_arrays_tell_too(model):
+    oc.files.guard()
+    file = oc.open(model)
+    last = file["last"]
+    assert last.sum(dtype=np.int64) == 255 * SIZE
+    os.truncate(model, 2 * MIB)
+    assert 0 < last.sum(dtype=np.int64) < 255 * SIZE
+    calls = [lambda: file["first"], file.verify, file.warm, lambda: file.entries, oc.files.check]
+    assert [raised_by(call) for call in calls] == [(errno.EIO, str(model), 2 * MIB)] * 5
+    file.close()
 
 
-def test_a_loss_outlives_the_file_and_is_reported_once(path, in_child):
-    def child():
-        mapping, view = lose(path)
-        zero = view[SIZE - 1]
-        view.release()
-        mapping.close()
-        return zero, raised_by(oc.files.check), raised_by(oc.files.check)
-
-    assert in_child(child) == (0, (errno.EIO, str(path), LEFT), None)
+@in_a_child
+def test_a_loss_outlives_the_file_and_is_reported_once(path):
+    mapping, view = lose(path)
+    assert view[SIZE - 1] == 0
+    view.release()
+    mapping.close()
+    assert [raised_by(oc.files.check), raised_by(oc.files.check)] == [(errno.EIO, str(path), LEFT), None]
 
 
-def test_a_shorter_file_is_found_before_it_is_touched_and_without_the_guard(path, in_child):
-    def child():
-        mapping = oc.Mapping(path)
-        os.truncate(path, LEFT)
-        first = raised_by(oc.files.check)
-        mapping.close()
-        return first, raised_by(oc.files.check)
-
-    assert in_child(child) == ((errno.EIO, str(path), LEFT), None)
+@in_a_child
+def test_a_shorter_file_is_found_before_it_is_touched_and_without_the_guard(path):
+    mapping = oc.Mapping(path)
+    os.truncate(path, LEFT)
+    assert raised_by(oc.files.check) == (errno.EIO, str(path), LEFT)
+    mapping.close()
+    assert raised_by(oc.files.check) is None
 
 
-def test_nothing_lost_is_nothing_reported(path, in_child):
-    def child():
-        oc.files.guard()
-        oc.files.guard()
-        part = oc.Mapping(path, offset=MIB, length=MIB)
-        whole = bytes(part.view())
-        os.truncate(path, 3 * MIB)  # behind the part
-        return whole == b"\xff" * MIB, raised_by(oc.files.check), part.view()[5]
-
-    assert in_child(child) == (True, None, 255)
-
-
-def test_parts_at_odd_offsets_and_private_pages(path, in_child):
-    def child():
-        oc.files.guard()
-        part = oc.Mapping(path, offset=LEFT - 10_001, length=20_000)
-        private = oc.Mapping(path, private=True)
-        view, mine = part.view(), private.view()
-        mine[0] = 1
-        os.truncate(path, LEFT - 5000)
-        values = view[0], view[19_999], mine[0], mine[SIZE - 1]
-        mine[SIZE - 1] = 7  # still private and writable
-        return values, mine[SIZE - 1], raised_by(part.view), raised_by(private.view)
-
-    values, written, *answers = in_child(child)
-    assert values == (255, 0, 1, 0)
-    assert written == 7
-    assert answers == [(errno.EIO, str(path), LEFT - 5000)] * 2
+@in_a_child
+def test_nothing_lost_is_nothing_reported(path):
+    oc.files.guard()
+    oc.files.guard()
+    part = oc.Mapping(path, offset=MIB, length=MIB)
+    assert bytes(part.view()) == b"\xff" * MIB
+    os.truncate(path, 3 * MIB)  # behind the part
+    assert raised_by(oc.files.check) is None
+    assert part.view()[5] == 255
 
 
-def test_many_threads_reading_while_the_file_is_cut(path, in_child):
-    def child():
-        oc.files.guard()
-        arrays = [np.frombuffer(oc.Mapping(path).view(), np.uint8) for _ in range(4)]
-        go, cut = threading.Barrier(9), threading.Event()
-        last = []
+@in_a_child
+def test_parts_at_odd_offsets_and_private_pages(path):
+    oc.files.guard()
+    part = oc.Mapping(path, offset=LEFT - 10_001, length=20_000)
+    private = oc.Mapping(path, private=True)
+    view, mine = part.view(), private.view()
+    mine[0] = 1
+    os.truncate(path, LEFT - 5000)
+    assert (view[0], view[19_999], mine[0], mine[SIZE - 1]) == (255, 0, 1, 0)
+    mine[SIZE - 1] = 7  # still private and writable
+    assert mine[SIZE - 1] == 7
+    assert raised_by(part.view) == raised_by(private.view) == (errno.EIO, str(path), LEFT - 5000)
 
-        def read(array):
-            go.wait()
-            while not cut.is_set():
-                array[::512].sum()
-            last.append(int(array[::512].sum(dtype=np.int64)))
 
-        threads = [threading.Thread(target=read, args=(arrays[i % 4],)) for i in range(8)]
-        for thread in threads:
-            thread.start()
+@in_a_child
+def test_many_threads_reading_while_the_file_is_cut(path):
+    oc.files.guard()
+    arrays = [np.frombuffer(oc.Mapping(path).view(), np.uint8) for _ in range(4)]
+    go, cut = threading.Barrier(9), threading.Event()
+    last = []
+
+    def read(array):
         go.wait()
-        os.truncate(path, MIB)
-        cut.set()
-        for thread in threads:
-            thread.join()
-        return set(last), raised_by(oc.files.check)
+        while not cut.is_set():
+            array[::512].sum()
+        last.append(int(array[::512].sum(dtype=np.int64)))
 
-    assert in_child(child) == ({255 * MIB // 512}, (errno.EIO, str(path), MIB))
+    threads = [threading.Thread(target=read, args=(arrays[i % 4],)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    go.wait()
+    os.truncate(path, MIB)
+    cut.set()
+    for thread in threads:
+        thread.join()
+    assert last == [255 * MIB // 512] * 8
+    assert raised_by(oc.files.check) == (errno.EIO, str(path), MIB)
 
 
-def test_forked_children_are_guarded_and_tell_by_themselves(path, in_child):
-    def child():
-        mapping, view = lose(path)
-        pid = os.fork()
-        if pid == 0:
-            os._exit(7 if view[SIZE - 1] == 0 and raised_by(mapping.view) else 1)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return status, mapping.view()[0]  # nothing was lost here
-
-    assert in_child(child) == (7, 255)
+@in_a_child
+def test_forked_children_are_guarded_and_tell_by_themselves(path):
+    mapping, view = lose(path)
+    assert status_of(fork(lambda: view[SIZE - 1] == 0 and raised_by(mapping.view))) == 0
+    assert mapping.view()[0] == 255  # nothing was lost here
 
 
 SCRIPT = """

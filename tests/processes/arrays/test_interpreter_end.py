@@ -13,7 +13,7 @@ import pytest
 from tests.support.children import run_python
 from tests.support.rounds import rounds
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import os, sys, threading, time

@@ -20,8 +20,6 @@ import onecopy as oc
 from onecopy.cli.convert import convert
 from onecopy.files.page_cache import residency
 
-pytestmark = pytest.mark.processes
-
 MIB = 1 << 20
 GROUP, LARGE, OTHER = 256 * MIB, 512 * MIB, 64 * MIB
 WINDOW = 64 * MIB

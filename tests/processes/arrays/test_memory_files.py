@@ -14,8 +14,6 @@ import pytest
 
 import onecopy as oc
 
-pytestmark = pytest.mark.processes
-
 WEIGHTS = np.random.default_rng(1).standard_normal((1000, 300))
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 

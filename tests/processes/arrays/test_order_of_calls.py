@@ -13,8 +13,6 @@ import pytest
 
 import onecopy as oc
 
-pytestmark = pytest.mark.processes
-
 MIB = 1 << 20
 HUGE_PAGE = 2 * MIB
 READS = "pread64,preadv,preadv2,readahead,fadvise64,process_vm_readv"

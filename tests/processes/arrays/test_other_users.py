@@ -17,8 +17,6 @@ from tests.support.page_cache import nearly
 import onecopy as oc
 from onecopy.files.page_cache import residency
 
-pytestmark = pytest.mark.processes
-
 MIB = 1 << 20
 SIZE = 16 * MIB
 

@@ -13,8 +13,6 @@ from tests.support.places import ROOT
 
 import onecopy as oc
 
-pytestmark = pytest.mark.processes
-
 
 @pytest.fixture
 def path(tmp_path):

@@ -8,8 +8,6 @@ import pytest
 
 import onecopy as oc
 
-pytestmark = pytest.mark.processes
-
 LAZY = """
     import json, sys
     from collections.abc import Mapping

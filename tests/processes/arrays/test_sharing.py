@@ -13,8 +13,6 @@ import pytest
 import onecopy as oc
 from onecopy.memory import proc
 
-pytestmark = pytest.mark.processes
-
 MIB = 1 << 20
 START_METHODS = ["fork", "spawn", "forkserver"]
 

@@ -8,12 +8,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.support.children import in_a_child
 from tests.support.seccomp import refuse
 from tests.support.writing import HIDDEN, KILL, MIB, NEW, OLD, RENAMES, Late, names_in, save_without
 
 import onecopy as oc
-
-pytestmark = pytest.mark.processes
 
 NO_SPACE, BROKEN, QUOTA = errno.ENOSPC, errno.EIO, errno.EDQUOT
 FAULTS = [
@@ -96,27 +95,22 @@ def test_what_can_be_done_without_is_done_without(path, in_child, unnamed, call,
     assert (oc.open(path)["new"] == NEW["new"]).all()
 
 
-def test_without_unnamed_files_rights_follow_the_umask_too(path, in_child):
-    def save() -> None:
-        os.umask(0o027)
-        save_without(False, path)
-
-    in_child(save)
+@in_a_child
+def test_without_unnamed_files_rights_follow_the_umask_too(path):
+    os.umask(0o027)
+    save_without(False, path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
 @pytest.mark.parametrize("limit", [4095, MIB, 16 * MIB, 17 * MIB + 5])
-def test_a_write_that_is_cut_short_by_a_limit_leaves_nothing(path, in_child, unnamed, limit):
+@in_a_child
+def test_a_write_that_is_cut_short_by_a_limit_leaves_nothing(path, unnamed, limit):
     before = path.read_bytes()
-
-    def save() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        save_without(unnamed, path, "fallocate")
-
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     with pytest.raises(OSError, match="write: File too large") as raised:
-        in_child(save)
+        save_without(unnamed, path, "fallocate")
     assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, str(path))
     assert path.read_bytes() == before
     assert names_in(path.parent) == ["model"]
@@ -167,16 +161,14 @@ def test_dying_after_the_rename_leaves_the_new_file_and_nothing_else(path, in_ch
     assert (oc.open(path)["new"] == NEW["new"]).all()
 
 
-def test_what_is_not_durable_waits_for_no_disk(path, in_child):
-    def save(durable: bool) -> None:
-        refuse("fsync", error=BROKEN)
-        oc.save(path, NEW, durable=durable)
-
+@in_a_child
+def test_what_is_not_durable_waits_for_no_disk(path):
+    refuse("fsync", error=BROKEN)
     with pytest.raises(OSError, match="flush"):
-        in_child(lambda: save(True))
+        oc.save(path, NEW)
     with oc.open(path) as file:
         assert sorted(file) == sorted(OLD)
-    in_child(lambda: save(False))
+    oc.save(path, NEW, durable=False)
     with oc.open(path, verify=True) as file:
         assert sorted(file) == sorted(NEW)
     assert names_in(path.parent) == ["model"]

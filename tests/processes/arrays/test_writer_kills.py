@@ -23,7 +23,7 @@ from tests.support.writing import HIDDEN, MIB, names_in
 
 import onecopy as oc
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SMALL, LARGE = 100_000, 34 * MIB  # bytes: one write; three
 

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import in_a_child
 from tests.support.seccomp import refuse
 from tests.support.writing import HIDDEN, MIB, NEW, OLD, Late, names_in, save_without
 
 import onecopy as oc
 from onecopy import _core
-
-pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
@@ -28,9 +27,6 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-# --- disks ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(params=["tmpfs", "ext4", "few inodes"])
 def disk(request, small_disk) -> Callable[[], Path]:
     """Give a function that mounts a disk of 8 MiB for the calling child and returns its folder."""
@@ -39,49 +35,37 @@ def disk(request, small_disk) -> Callable[[], Path]:
 
 @pytest.mark.parametrize("unnamed", [True, False])
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_full_disk_is_reported_and_the_old_file_stays(disk, in_child, unnamed, reserved):
-    def save() -> tuple[OSError, list[str], bool, int]:
-        folder = disk()
-        path = folder / "model"
-        oc.save(path, OLD)
-        before, free = path.read_bytes(), os.statvfs(folder).f_bfree
-        if folder.with_name("image").exists() or os.statvfs(folder).f_files > 10:  # not the one of few inodes
-            (folder / "ballast").write_bytes(bytes(3 * MIB))
-            free = os.statvfs(folder).f_bfree
-        else:
-            (folder / "last").touch()
-        try:
-            save_without(unnamed, path, *(() if reserved else ("fallocate",)))
-        except OSError as error:
-            names = [name for name in names_in(folder) if name not in {"ballast", "last", "lost+found"}]
-            return error, names, path.read_bytes() == before, os.statvfs(folder).f_bfree - free
-        raise AssertionError("there was space for 20 MiB")
-
-    error, names, kept, freed = in_child(save)
-    assert error.errno == errno.ENOSPC
+@in_a_child
+def test_a_full_disk_is_reported_and_the_old_file_stays(disk, unnamed, reserved):
+    folder = disk()
+    path = folder / "model"
+    oc.save(path, OLD)
+    before, free = path.read_bytes(), os.statvfs(folder).f_bfree
+    if folder.with_name("image").exists() or os.statvfs(folder).f_files > 10:  # not the one of few inodes
+        (folder / "ballast").write_bytes(bytes(3 * MIB))
+        free = os.statvfs(folder).f_bfree
+    else:
+        (folder / "last").touch()
+    with pytest.raises(OSError, match="No space left") as raised:
+        save_without(unnamed, path, *(() if reserved else ("fallocate",)))
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(path))
     numbers = r"reserve space for: No space left on device: \d+ bytes are needed, \d+ are free"
-    assert re.fullmatch(rf"(save|reserve space for|write|flush): No space left on device|{numbers}", error.strerror)
-    assert error.filename.endswith("/disk/model")
-    assert (names, kept, freed) == (["model"], True, 0)
+    reasons = rf"(save|reserve space for|write|flush): No space left on device|{numbers}"
+    assert re.fullmatch(reasons, raised.value.strerror)
+    assert [name for name in names_in(folder) if name not in {"ballast", "last", "lost+found"}] == ["model"]
+    assert (path.read_bytes(), os.statvfs(folder).f_bfree) == (before, free)
 
 
-def test_a_read_only_disk_is_reported(disk, in_child):
-    def save() -> OSError:
-        folder = disk()
-        oc.save(folder / "model", OLD)
-        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
-        try:
-            oc.save(folder / "model", NEW)
-        except OSError as error:
-            assert names_in(folder)[-1] == "model"
-            assert list(oc.open(folder / "model")) == list(OLD)
-            return error
-        raise AssertionError("a read-only disk was written")
-
-    assert in_child(save).errno == errno.EROFS
-
-
-# --- places -----------------------------------------------------------------------------------------------------------
+@in_a_child
+def test_a_read_only_disk_is_reported(disk):
+    folder = disk()
+    oc.save(folder / "model", OLD)
+    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+    with pytest.raises(OSError, match="Read-only") as raised:
+        oc.save(folder / "model", NEW)
+    assert raised.value.errno == errno.EROFS
+    assert names_in(folder)[-1] == "model"
+    assert list(oc.open(folder / "model")) == list(OLD)
 
 
 def make_link(path: Path, to: str) -> None:
@@ -161,56 +145,44 @@ def test_a_file_of_another_user_in_a_shared_folder_stays(path, nobody, in_child,
     assert names_in(path.parent) == ["model"]
 
 
-def test_without_proc_a_file_is_saved_all_the_same(path, small_disk, in_child):
+@in_a_child
+def test_without_proc_a_file_is_saved_all_the_same(path, small_disk):
     """A file without a name gets one through /proc: where there is none, it has a hidden one from the start."""
-
-    def save() -> list[str]:
-        small_disk("tmpfs", Path("/proc"))
-        os.umask(0o027)
-        during: list[str] = []
-        oc.save(path, Late(lambda: during.extend(names_in(path.parent))))
-        return during
-
-    during = in_child(save)
+    small_disk("tmpfs", Path("/proc"))
+    os.umask(0o027)
+    during: list[str] = []
+    oc.save(path, Late(lambda: during.extend(names_in(path.parent))))
     assert len([name for name in during if HIDDEN.fullmatch(name)]) == 1
     assert names_in(path.parent) == ["model"]
     assert list(oc.open(path)) == list(NEW)
     assert path.stat().st_mode & 0o777 == 0o600  # only /proc reports the umask without changing it for all threads
 
 
-def test_a_hidden_file_is_its_owners_alone_until_it_is_finished(path, in_child):
+@in_a_child
+def test_a_hidden_file_is_its_owners_alone_until_it_is_finished(path):
     modes: list[int] = []
-
-    def save() -> list[int]:
-        refuse("O_TMPFILE")
-        os.umask(0)
-        hidden = lambda: [one for one in path.parent.iterdir() if HIDDEN.fullmatch(one.name)]  # noqa: E731
-        oc.save(path, Late(lambda: modes.extend(one.stat().st_mode & 0o777 for one in hidden())))
-        return modes
-
-    assert in_child(save) == [0o600]
+    refuse("O_TMPFILE")
+    os.umask(0)
+    hidden = lambda: [one for one in path.parent.iterdir() if HIDDEN.fullmatch(one.name)]  # noqa: E731
+    oc.save(path, Late(lambda: modes.extend(one.stat().st_mode & 0o777 for one in hidden())))
+    assert modes == [0o600]
     assert path.stat().st_mode & 0o777 == 0o666
 
 
-def test_a_forked_child_that_lets_go_of_a_writer_leaves_its_parents_file(path, in_child):
-    def save() -> None:
-        refuse("O_TMPFILE")
-        writer = _core.make_writer(str(path), [("a", "U8", [3])], metadata={}, align=None, checksum=False, durable=True)
-        pid = os.fork()
-        if pid == 0:
-            del writer
-            gc.collect()
-            os._exit(0)
-        os.waitpid(pid, 0)
-        writer.write(b"abc")
-        writer.commit()
-
-    in_child(save)
+@in_a_child
+def test_a_forked_child_that_lets_go_of_a_writer_leaves_its_parents_file(path):
+    refuse("O_TMPFILE")
+    writer = _core.make_writer(str(path), [("a", "U8", [3])], metadata={}, align=None, checksum=False, durable=True)
+    pid = os.fork()
+    if pid == 0:
+        del writer
+        gc.collect()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    writer.write(b"abc")
+    writer.commit()
     assert oc.open(path)["a"].tobytes() == b"abc"
     assert names_in(path.parent) == ["model"]
-
-
-# --- meanwhile --------------------------------------------------------------------------------------------------------
 
 
 def save_meanwhile(unnamed: bool, path: Path, action: Callable[[], object]) -> None:

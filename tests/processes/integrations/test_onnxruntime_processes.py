@@ -18,8 +18,6 @@ from tests.support.waiting import until
 import onecopy as oc
 from onecopy.frameworks.onnxruntime import _prepacking
 
-pytestmark = pytest.mark.processes
-
 LARGE = {"rows": 20_000, "width": 256, "layers": 4}  # 21 MB
 
 SERVE = """

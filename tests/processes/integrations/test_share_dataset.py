@@ -14,12 +14,7 @@ from tests.support.datasets import Bag, Part, Pictures, moved, stays
 import onecopy as oc
 from onecopy.data.torch_datasets import estimated_bytes
 
-pytestmark = pytest.mark.processes
-
 MB = 1_000_000
-
-
-# --- what is moved --------------------------------------------------------------------------------------------------
 
 
 def test_a_dataset_gives_the_same_items_as_before():
@@ -186,9 +181,6 @@ def test_what_was_written_to_an_array_is_in_every_copy_of_it(dumps):
     assert (again[7] == 5).all()
 
 
-# --- estimates ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -213,8 +205,6 @@ def test_an_estimate_is_near_what_is_counted(value):
     exact = counted(value)
     assert 0.8 * exact <= estimated_bytes(value) <= 1.3 * exact
 
-
-# --- arrays ---------------------------------------------------------------------------------------------------------
 
 ARRAYS = {
     "float": np.arange(20.0).reshape(4, 5),

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.children import in_a_child
 from tests.support.kernel import needs_memory_files
 from tests.support.memory_group import NoMemoryGroupError, memory_group
 
 from onecopy import _core
 from onecopy.files.page_cache import available_memory
 from onecopy.memory import container
-
-pytestmark = pytest.mark.processes
 
 MIB = 1 << 20
 LIMIT, TAKEN = 400 * MIB, 80 * MIB
@@ -85,20 +84,15 @@ def test_what_cannot_be_dropped_is_not_available(group, in_child, tmp_path, take
     assert f"onecopy-tests-{os.getpid()}" in limited_by
 
 
-def both(enter: Callable[[], None]) -> tuple[int, str, int, str]:
-    """Return what is available and what limits it, as C++ and as Python, which reads any process, find it."""
-    enter()
+@in_a_child
+def test_the_container_of_this_process_leaves_what_is_available(group) -> None:
+    group()
     held = anonymous(Path())
     (available, limited_by), found = _core.available_memory() or (0, ""), container()
     assert held is not None
     assert found is not None
-    return available, limited_by, found.left or 0, found.limited_by or ""
-
-
-def test_the_container_of_this_process_leaves_what_is_available(group, in_child) -> None:
-    available, limited_by, left, directory = in_child(both, group)
-    assert available == pytest.approx(left, abs=NOISE)
-    assert limited_by == f"the control group {directory}"
+    assert available == pytest.approx(found.left, abs=NOISE)
+    assert limited_by == f"the control group {found.limited_by}"
 
 
 def test_page_cache_is_available(group, in_child, tmp_path) -> None:

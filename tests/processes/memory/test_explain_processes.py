@@ -18,8 +18,6 @@ import onecopy as oc
 from onecopy.memory import Cause, Explanation
 from onecopy.memory.proc import children_of
 
-pytestmark = pytest.mark.processes
-
 MIB = 1 << 20
 FORK = """
     import os

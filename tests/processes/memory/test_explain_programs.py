@@ -15,8 +15,6 @@ import onecopy as oc
 from onecopy.memory import Cause, explaining, proc
 from onecopy.run.report import causes_of_run
 
-pytestmark = pytest.mark.processes
-
 MIB = 1 << 20
 HOLD = """
     import mmap, sys

@@ -28,8 +28,6 @@ import onecopy as oc
 from onecopy.memory import proc
 from onecopy.run.holder import Holder
 
-pytestmark = pytest.mark.processes
-
 MIB = 1 << 20
 NAME = f"test-{os.getpid()}"
 HELD = f"hold:{NAME}"

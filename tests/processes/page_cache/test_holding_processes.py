@@ -14,8 +14,6 @@ import onecopy as oc
 from onecopy.files.mapping import Mapping
 from onecopy.memory import proc
 
-pytestmark = pytest.mark.processes
-
 MIB = 1 << 20
 
 

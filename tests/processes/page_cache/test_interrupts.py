@@ -15,8 +15,6 @@ import pytest
 import onecopy as oc
 from onecopy.files.page_cache import WarmJob
 
-pytestmark = pytest.mark.processes
-
 MIB = 1 << 20
 SLOWLY = {"threads": 1, "mechanism": "read", "huge": False}
 

@@ -9,11 +9,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.children import ChildAnswerError, ChildKilledError
+from tests.support.children import ChildAnswerError, ChildKilledError, in_a_child
 from tests.support.limited_program import MIB, NUMBERS, Run, write_files
 from tests.support.memory_group import NoMemoryGroupError, enter, limited, memory_groups
 from tests.support.rounds import rounds
@@ -26,8 +25,6 @@ from onecopy.memory import container
 from onecopy.memory.cgroup import charged_to, kills
 from onecopy.memory.proc import maps
 from onecopy_images import mosaic
-
-pytestmark = pytest.mark.processes
 
 LIMITS = (48, 64, 96)
 """MiB. Any read of a file can end a process that leaves less than two windows of read-ahead, here 16 MiB: the heap of a
@@ -132,62 +129,55 @@ def writes_to_all(path: Path, folder: Path) -> None:
         writes_to_all,
     ],
 )
-def test_what_does_not_fit_into_the_group_is_a_memory_error_with_the_numbers(files, tmp_path, in_child, work) -> None:
+def test_what_does_not_fit_into_the_group_is_a_memory_error_with_the_numbers(
+    files, tmp_path, in_child, small_group, work
+) -> None:
     pillow = pytest.importorskip("PIL.Image")
     pillow.fromarray(np.zeros((8000, 6000), np.uint8)).save(tmp_path / "large.png")
-    path = files[256]
 
-    def refused() -> tuple[str, int | None]:
-        enter(group)
-        with pytest.raises(MemoryError) as raised:
-            work(path, tmp_path)
-        assert isinstance(raised.value, NotEnoughMemory)
-        return str(raised.value), raised.value.errno
+    def refused() -> None:
+        enter(small_group)
+        with pytest.raises(NotEnoughMemory) as raised:
+            work(files[256], tmp_path)
+        assert isinstance(raised.value, MemoryError)
+        assert NUMBERS.search(str(raised.value))
+        assert str(small_group) in str(raised.value)
+        assert raised.value.errno == errno.ENOMEM
 
-    with group_of(48 * MIB) as group:
-        text, number = in_child(refused)
-        assert NUMBERS.search(text), text
-        assert str(group) in text
-        assert number == errno.ENOMEM
-        assert kills(group) == 0
+    in_child(refused)
     assert not list(Path("/dev/shm").glob("made*"))
 
 
-def test_pages_that_a_group_could_never_drop_are_not_locked(files, in_child) -> None:
-    def pin() -> Any:
-        enter(group)
-        with oc.open(files[256]) as file:
-            report = oc.files.pin(file)
-            return report.pinned, report.outcome, report.reason
-
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """Give a group of 48 MiB, in which no process may be killed."""
     with group_of(48 * MIB) as group:
-        pinned, outcome, reason = in_child(pin)
+        yield group
         assert kills(group) == 0
-    assert (pinned, outcome) == (0, "refused")
-    assert NUMBERS.search(reason)
 
 
-def test_what_is_locked_already_is_not_counted_again(files, in_child) -> None:
-    def pin_twice() -> list[int]:
-        enter(group)
-        with oc.open(files[16]) as file:
-            return [oc.files.pin(file).pinned for _ in range(2)]
-
-    with group_of(48 * MIB) as group:
-        first, again = in_child(pin_twice)
-        assert kills(group) == 0
-    assert first == again > 16 * MIB
+@in_a_child
+def test_pages_that_a_group_could_never_drop_are_not_locked(files, small_group) -> None:
+    enter(small_group)
+    with oc.open(files[256]) as file:
+        report = oc.files.pin(file)
+    assert (report.pinned, report.outcome) == (0, "refused")
+    assert NUMBERS.search(report.reason)
 
 
-def test_small_parts_of_a_large_file_can_be_written_in_a_small_group(files, in_child) -> None:
-    def write() -> float:
-        enter(group)
-        with oc.open(files[256], private=True) as file:
-            file["part.3"][:1024] += 1  # 4 MiB
-            return float(file["part.3"][1023, 1])
+@in_a_child
+def test_what_is_locked_already_is_not_counted_again(files, small_group) -> None:
+    enter(small_group)
+    with oc.open(files[16]) as file:
+        assert oc.files.pin(file).pinned == oc.files.pin(file).pinned > 16 * MIB
 
-    with group_of(48 * MIB) as group:
-        assert in_child(write) == np.float32(float(3 * 8192 * 1024 + 1023 * 1024 + 1)) + 1
+
+@in_a_child
+def test_small_parts_of_a_large_file_can_be_written_in_a_small_group(files, small_group) -> None:
+    enter(small_group)
+    with oc.open(files[256], private=True) as file:
+        file["part.3"][:1024] += 1  # 4 MiB
+        assert file["part.3"][1023, 1] == np.float32(float(3 * 8192 * 1024 + 1023 * 1024 + 1)) + 1
 
 
 def test_the_group_that_reads_a_file_first_pays_and_explain_says_so(files, in_child) -> None:

@@ -14,7 +14,7 @@ from tests.support.rounds import rounds, rows
 
 SECONDS = rounds(20, 60)
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PLANT = """
 import os, sys

@@ -19,7 +19,7 @@ from tests.support.small_disks import blocks_used
 import onecopy as oc
 from onecopy.errors import NotEnoughMemory
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 MIB = 2**20
 

@@ -29,7 +29,7 @@ OF_ONNX_RUNTIME = ".ses"
 """A file that the import of ONNX Runtime leaves in the folder for temporary files."""
 VICTIMS = ("worker", "runner", "builder", "server", "all")
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(120 + 5 * ROUNDS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 5 * ROUNDS)]
 
 
 @pytest.fixture

@@ -29,8 +29,6 @@ PROGRAM = """
     print(f"{array.sum()}\\n", end="")
 """
 
-pytestmark = pytest.mark.processes
-
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:

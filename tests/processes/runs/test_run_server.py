@@ -26,7 +26,6 @@ from onecopy.store import protocol
 from onecopy.store.protocol import GET_REMOTE, MAKE, WAIT
 from onecopy.store.snapshots import NoSnapshot, take
 
-pytestmark = pytest.mark.processes
 MIB = 1 << 20
 LOAD = "import numpy, sys; print(numpy.load(sys.argv[1]).sum(), flush=True)"
 LOADED = f"{float(1 << 18)}\n"

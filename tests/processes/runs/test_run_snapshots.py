@@ -21,7 +21,6 @@ from onecopy.store import protocol, snapshots
 from onecopy.store.protocol import GET, HAVE, MADE, MAKE, WAIT
 from onecopy.store.snapshots import NoSnapshot, take
 
-pytestmark = pytest.mark.processes
 MIB = 1 << 20
 
 

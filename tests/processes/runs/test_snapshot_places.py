@@ -22,8 +22,6 @@ from onecopy.files.identity import contents_of
 from onecopy.run.holder import Holder
 from onecopy.store.snapshots import NoSnapshot, take
 
-pytestmark = pytest.mark.processes
-
 
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from tests.support.same_answers import ROOT
 PROGRAMS = rounds(10, nightly=3334)
 SEED = 20_000
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120 + 2 * PROGRAMS)]
+pytestmark = pytest.mark.timeout(120 + 2 * PROGRAMS)
 
 
 def lines_of(folder: Path, through: str, *before: str) -> list[Any]:

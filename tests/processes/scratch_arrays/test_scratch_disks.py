@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import in_a_child
 from tests.support.seccomp import refuse
 from tests.support.writing import MIB
 
 import onecopy as oc
-
-pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])
@@ -42,74 +41,57 @@ def fill(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_a_full_disk_is_reported_at_creation_with_what_is_needed_and_free(disk, in_child, unnamed):
-    def make() -> tuple[OSError, set[str], int, int]:
-        folder = disk()
-        if not unnamed:
-            refuse("O_TMPFILE")
-        before = os.statvfs(folder)
-        try:
-            oc.scratch((20, MIB), "u1", folder, anywhere=True)
-        except OSError as error:
-            free = (before.f_bfree if os.geteuid() == 0 else before.f_bavail) * before.f_frsize
-            return error, names_of(folder), free, os.statvfs(folder).f_bfree - before.f_bfree
-        raise AssertionError("there was space for 20 MiB")
-
-    error, names, free, difference = in_child(make)
-    assert error.errno == errno.ENOSPC
-    assert error.filename.endswith("/disk")
-    head = max(8192, mmap.PAGESIZE)
-    assert f"it needs {20 * MIB + head} bytes, and {free} are free" in error.strerror
-    assert (names, difference) == (set(), 0)
+@in_a_child
+def test_a_full_disk_is_reported_at_creation_with_what_is_needed_and_free(disk, unnamed):
+    folder = disk()
+    if not unnamed:
+        refuse("O_TMPFILE")
+    before = os.statvfs(folder)
+    free = (before.f_bfree if os.geteuid() == 0 else before.f_bavail) * before.f_frsize
+    needed = 20 * MIB + max(8192, mmap.PAGESIZE)
+    with pytest.raises(OSError, match=f"it needs {needed} bytes, and {free} are free") as raised:
+        oc.scratch((20, MIB), "u1", folder, anywhere=True)
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(folder))
+    assert (names_of(folder), os.statvfs(folder).f_bfree) == (set(), before.f_bfree)
 
 
-@pytest.mark.parametrize("call", ["scratch", "save"])
-def test_what_is_larger_than_the_disk_reserves_nothing(disk, in_child, call):
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda folder: oc.scratch((20, MIB), "u1", folder, anywhere=True),
+        lambda folder: oc.save(folder / "file", {"a": np.zeros(20 * MIB, np.uint8)}),
+    ],
+    ids=["scratch", "save"],
+)
+@in_a_child
+def test_what_is_larger_than_the_disk_reserves_nothing(disk, call):
     """A reservation that fails halfway fills the disk for other programs meanwhile: the call must not be made."""
-
-    def make() -> OSError:
-        folder = disk()
-        refuse("fallocate", error=errno.EBADF)
-        try:
-            if call == "scratch":
-                oc.scratch((20, MIB), "u1", folder, anywhere=True)
-            else:
-                oc.save(folder / "file", {"a": np.zeros(20 * MIB, np.uint8)})
-        except OSError as error:
-            return error
-        raise AssertionError("there was space for 20 MiB")
-
-    assert in_child(make).errno == errno.ENOSPC
+    folder = disk()
+    refuse("fallocate", error=errno.EBADF)
+    with pytest.raises(OSError, match="free") as raised:
+        call(folder)
+    assert raised.value.errno == errno.ENOSPC
 
 
-def test_a_disk_that_others_fill_later_does_no_harm(disk, in_child):
-    def write() -> tuple[int, bool]:
-        folder = disk()
-        with oc.scratch((4, MIB), "u1", folder, anywhere=True) as ours:
-            fill(folder)
-            ours.array[:2] = 7
-            ours.write(slice(2, 4), 7)
-            ours.flush()
-            ours.release()
-            return int((ours.array == 7).sum()), names_of(folder) == {"ballast"}
+@in_a_child
+def test_a_disk_that_others_fill_later_does_no_harm(disk):
+    folder = disk()
+    with oc.scratch((4, MIB), "u1", folder, anywhere=True) as ours:
+        fill(folder)
+        ours.array[:2] = 7
+        ours.write(slice(2, 4), 7)
+        ours.flush()
+        ours.release()
+        assert (ours.array == 7).all()
+        assert names_of(folder) == {"ballast"}
 
-    assert in_child(write) == (4 * MIB, True)
 
-
-def test_a_sparse_array_on_a_disk_that_is_full_is_an_error_where_write_is_used(disk, in_child):
-    def write() -> tuple[int | None, str]:
-        folder = disk()
-        with oc.scratch((20, MIB), "u1", folder, anywhere=True, reserve=False) as ours:
-            try:
-                ours.write(None, 7)
-                ours.flush()
-            except OSError as error:
-                return error.errno, str(error.strerror)
-        raise AssertionError("there was space for 20 MiB")
-
-    number, text = in_child(write)
-    assert number == errno.ENOSPC
-    assert text.startswith(("write", "flush"))
+@in_a_child
+def test_a_sparse_array_on_a_disk_that_is_full_is_an_error_where_write_is_used(disk):
+    with oc.scratch((20, MIB), "u1", disk(), anywhere=True, reserve=False) as ours:
+        with pytest.raises(OSError, match=r"write|flush") as raised:
+            (ours.write(None, 7), ours.flush())
+        assert raised.value.errno == errno.ENOSPC
 
 
 def test_a_sparse_array_on_a_disk_that_is_full_ends_the_process_where_memory_is_written(disk, in_child):
@@ -150,37 +132,24 @@ def test_a_folder_for_temporary_files_is_passed_over_where_it_is_memory_or_missi
     assert python(code, temporary) == f"{PASSED_OVER[temporary]}\n"
 
 
-def test_a_file_system_that_cannot_reserve_is_refused_unless_reserve_is_false(tmp_path, in_child):
-    def make() -> str:
-        refuse("fallocate", error=errno.EOPNOTSUPP)
-        with oc.scratch((3, 4), "u1", tmp_path, reserve=False) as ours:
-            ours.write(None, 3)
-            assert (ours.array == 3).all()
-        try:
-            oc.scratch(3, "u1", tmp_path)
-        except OSError as error:
-            return str(error)
-        raise AssertionError("it was reserved")
-
-    assert "cannot reserve space: choose another folder, or do not reserve" in in_child(make)
+@in_a_child
+def test_a_file_system_that_cannot_reserve_is_refused_unless_reserve_is_false(tmp_path):
+    refuse("fallocate", error=errno.EOPNOTSUPP)
+    with oc.scratch((3, 4), "u1", tmp_path, reserve=False) as ours:
+        ours.write(None, 3)
+        assert (ours.array == 3).all()
+    with pytest.raises(OSError, match="cannot reserve space: choose another folder, or do not reserve"):
+        oc.scratch(3, "u1", tmp_path)
     assert names_of(tmp_path) == set()
 
 
-def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving, in_child):
-    def write() -> list[tuple[int | None, str]]:
-        ours = oc.scratch((16, MIB), "u1", reserving, max_resident="4 MiB")
-        ours.write(slice(0, 2), 1)
-        refuse("sync_file_range", error=errno.EIO)
-        reason = ours.release(0).reason
-        told: list[tuple[int | None, str]] = [(0, reason)]
-        for call in (lambda: ours.write(None, 1), ours.flush, ours.seal):
-            try:
-                call()
-            except OSError as error:
-                told.append((error.errno, error.strerror or ""))
-        return told
-
-    told = in_child(write)
-    assert [number for number, _ in told] == [0, errno.EIO, errno.EIO, errno.EIO]
-    assert told[0][1].startswith("it could not be written to the disk")
-    assert all("bytes could not be written to the disk before" in text for _, text in told[1:])
+@in_a_child
+def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving):
+    ours = oc.scratch((16, MIB), "u1", reserving, max_resident="4 MiB")
+    ours.write(slice(0, 2), 1)
+    refuse("sync_file_range", error=errno.EIO)
+    assert ours.release(0).reason.startswith("it could not be written to the disk")
+    for call in (lambda: ours.write(None, 1), ours.flush, ours.seal):
+        with pytest.raises(OSError, match="bytes could not be written to the disk before") as raised:
+            call()
+        assert raised.value.errno == errno.EIO

@@ -24,14 +24,11 @@ import onecopy as oc
 
 ROUNDS = rounds(200)
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SECONDS = 250
 """How long all rounds of a test may take."""
 LONGEST = 0.02
 """Seconds that a step is repeated before the kill, at most; one repetition takes a few milliseconds."""
-
-
-# --- steps in the life of a scratch array, each repeated for ever; each holds space on the disk ---
 
 
 def create(folder: Path) -> Iterator[None]:
@@ -82,9 +79,6 @@ def seal(folder: Path) -> Iterator[None]:
 
 
 STEPS = (create, write, write_through_the_mapping, release, flush, seal)
-
-
-# --- processes ---
 
 
 class Worker:

@@ -11,7 +11,7 @@ import pytest
 import onecopy as oc
 from onecopy.memory import proc
 
-pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("reserving")]
+pytestmark = pytest.mark.usefixtures("reserving")
 
 MIB = 1 << 20
 SIZE = 64 * MIB

@@ -7,7 +7,6 @@ from tests.support.writing import MIB
 
 import onecopy as oc
 
-pytestmark = pytest.mark.processes
 
 CAP = 2 * MIB
 ROWS = 6

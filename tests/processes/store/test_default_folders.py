@@ -22,7 +22,6 @@ import onecopy.records
 import onecopy.store
 
 pytestmark = [
-    pytest.mark.processes,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users"),
     pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm"),
 ]

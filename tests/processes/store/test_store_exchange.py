@@ -24,7 +24,6 @@ from onecopy import _core
 from onecopy.data import row_files, rows, types
 
 pytestmark = [
-    pytest.mark.processes,
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users"),
 ]

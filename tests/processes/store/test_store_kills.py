@@ -23,7 +23,7 @@ import onecopy as oc
 
 ROUNDS = rounds(50)
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(60 + 3 * ROUNDS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + 3 * ROUNDS)]
 
 
 @pytest.fixture

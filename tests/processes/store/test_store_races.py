@@ -17,8 +17,6 @@ from tests.support.waiting import until
 
 import onecopy as oc
 
-pytestmark = pytest.mark.processes
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> oc.Store:
@@ -58,9 +56,6 @@ def test_of_eight_processes_that_race_exactly_one_builds(store, log, where, lock
         assert [status_of(pid) for pid in pids] == [0] * 8
     assert sorted(builds(log)) == sorted(keys)
     assert suffixes(store) == [".about"] * 3 + [".oc"] * 3
-
-
-# --- prune beside other processes -------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -161,9 +156,6 @@ def test_a_file_with_a_lease_of_another_process_is_opened_when_it_ends_whatever_
     os.close(taken)
 
 
-# --- forks ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_fork_while_a_thread_waits_leaves_the_wait_and_the_child_alone(store, log):
     go, start = os.pipe()
     builder = fork(lambda: ask(store, Recipe("k", log, before=lambda: os.read(go, 1))))
@@ -214,9 +206,6 @@ def test_a_child_that_comes_back_out_of_a_build_is_reported_and_breaks_nothing(s
     assert status_of(pids[0]) == 0
     # The file of the child may have taken its place, and have been removed because it is not what was described.
     assert has_content(store.find("k") or artefact, "k")
-
-
-# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("to", ["the process", "the group"])

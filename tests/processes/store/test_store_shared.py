@@ -14,7 +14,7 @@ from tests.support.rounds import rounds
 
 import onecopy as oc
 
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")]
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 
 BUILDER = 1_800_000_000 + os.getpid() * 4 % 100_000_000
 READER, ATTACKER, STRANGER = BUILDER + 1, BUILDER + 2, BUILDER + 3
