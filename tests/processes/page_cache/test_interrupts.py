@@ -214,35 +214,3 @@ def test_a_child_that_is_forked_while_a_file_is_warmed_does_not_keep_its_name(py
                 break
     """
     assert set(python(code, tmp_path / "file").split()) == {"False"}
-
-
-def test_a_child_that_is_forked_while_another_thread_prefetches_can_warm(python, tmp_path):
-    code = """
-        import os, sys, threading
-        import numpy as np
-        import onecopy as oc
-        path = sys.argv[1]
-        oc.save(path, {"a": np.zeros(4096)})
-        file, array = oc.open(path), oc.scratch((8 << 20,), "u1")
-        begun, ended = threading.Event(), threading.Event()
-        def prefetch():
-            while not ended.is_set():
-                begun.set()
-                array.prefetch()
-        threading.stack_size(64 << 20)  # more than the C library keeps: a child returns it to the kernel
-        thread = threading.Thread(target=prefetch)
-        thread.start()
-        begun.wait()
-        for _ in range(20):
-            child = os.fork()
-            if child == 0:
-                other = threading.Thread(target=int)
-                other.start()
-                other.join()
-                file.warm()
-                os._exit(0)
-            print(os.waitpid(child, 0)[1])
-        ended.set()
-        thread.join()
-    """
-    assert set(python(code, tmp_path / "file").split()) == {"0"}

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
@@ -82,33 +83,28 @@ STEPS = (create, write, write_through_the_mapping, release, flush, seal)
 
 
 class Worker:
-    """A forked process that runs `work`; it reports each unit of work that is done as a byte in a pipe."""
+    """A forked process that runs `work`, which is given a function that reports a unit of work; `done` counts them."""
 
     def __init__(self, work: Callable[[Callable[[], object]], object]) -> None:
-        self._reports, reports = os.pipe()
-        self.pid = fork(lambda: work(lambda: os.write(reports, b".")))
-        os.close(reports)
-        self._done = 0
+        self._reports = multiprocessing.get_context("fork").Value("Q", 0)
+        self.pid = fork(lambda: work(self._report))
 
-    def wait_for_one(self) -> None:
-        """Wait for the next unit of work."""
-        assert os.read(self._reports, 1) == b".", "the worker ended before it was killed"
-        self._done += 1
+    def _report(self) -> None:
+        self._reports.value += 1
 
-    def end(self, *, kill: bool) -> tuple[int, int]:
-        """Kill the process, or wait for its end; return its status, and how much of its work it had reported."""
-        if kill:
-            os.kill(self.pid, signal.SIGKILL)
-        status = status_of(self.pid)
-        with os.fdopen(self._reports, "rb") as pipe:
-            return status, self._done + len(pipe.read())
+    @property
+    def done(self) -> int:
+        return int(self._reports.value)
+
+    def kill(self) -> int:
+        os.kill(self.pid, signal.SIGKILL)
+        return status_of(self.pid)
 
 
 def repeat(step: Callable[[Path], Iterator[None]], folder: Path) -> Worker:
     def work(report: Callable[[], object]) -> None:
-        for number, _ in enumerate(step(folder)):
-            if number == 0:
-                report()
+        for _ in step(folder):
+            report()
 
     return Worker(work)
 
@@ -137,11 +133,10 @@ def test_a_process_that_is_killed_in_any_step_of_writing_leaves_nothing(disk, in
         for number in range(ROUNDS):
             step = STEPS[number % len(STEPS)]
             worker = repeat(step, disk)
-            worker.wait_for_one()
+            until(lambda: worker.done)  # noqa: B023
             time.sleep(dice.uniform(0, LONGEST))  # any moment of the step will do
             held = before - os.statvfs(disk).f_bfree
-            status, _ = worker.end(kill=True)
-            assert status == -signal.SIGKILL
+            assert worker.kill() == -signal.SIGKILL
             assert held > 0  # there was something to lose
             assert free_of(disk, before) == before
             assert names_of(disk) == set()
@@ -196,17 +191,14 @@ def test_a_process_that_is_killed_while_it_saves_leaves_a_whole_file_or_none(dis
             assert len(names_of(disk)) <= 1  # of the last round
             worker = save_for_ever(disk, moment, saved)
             if moment in CALLS:
-                status, reported = worker.end(kill=False)
-                assert (status, reported) == (-signal.SIGSYS, saved)
+                assert (status_of(worker.pid), worker.done) == (-signal.SIGSYS, saved)
                 assert saved_in(disk) == saved
                 assert len(names_of(disk) - {"saved"}) == CALLS[moment][1]  # what the last round left was swept
             else:
-                for _ in range(saved):
-                    worker.wait_for_one()
+                until(lambda: worker.done >= saved)  # noqa: B023
                 time.sleep(dice.uniform(0, LONGEST))
-                status, reported = worker.end(kill=True)
-                assert status == -signal.SIGKILL
-                assert reported <= saved_in(disk) <= reported + 1  # in place, and not reported yet
+                assert worker.kill() == -signal.SIGKILL
+                assert worker.done <= saved_in(disk) <= worker.done + 1  # in place, and not reported yet
             hidden = names_of(disk) - {"saved"}
             assert len(hidden) <= 1
             assert all(HIDDEN.fullmatch(name) for name in hidden)

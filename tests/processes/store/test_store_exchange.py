@@ -7,14 +7,15 @@ that runs a command.
 
 import ctypes
 import os
-import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support.children import call_in_child, fork
+from tests.support.children import become, call_in_child, forked
 from tests.support.places import reached_by_all
 from tests.support.rounds import rounds
 
@@ -81,22 +82,24 @@ def plant(folder: Path, mark: Path, keys: list[str]) -> None:
         path.chmod(0o755)
 
 
-def share_again_and_again(folder: Path, codec: str, umask: int) -> list[object]:
-    """Share for some seconds, until that was possible ten times and impossible ten times; return what was not ours."""
-    os.umask(umask)
-    good, refused, foreign = 0, 0, []
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end or min(good, refused) < 10:
-        try:
-            with oc.share(GOOD, KEY, codec=codec, store=folder) as rows:  # type: ignore[call-overload]
-                found = list(rows)
-        except (OSError, oc.FormatError):
-            refused += 1
-            continue
-        good += found == GOOD
-        if found != GOOD:
+def attack(seconds: float, attempt: Callable[[], object], good: object) -> list[object]:
+    """Try for some seconds, until ten attempts were good and ten refused (None); return what was neither."""
+    counts, foreign, end = Counter[bool](), list[object](), time.monotonic() + seconds
+    while time.monotonic() < end or min(counts[True], counts[False]) < 10:
+        found = attempt()
+        if found is None or found == good:
+            counts[found is not None] += 1
+        else:
             foreign.append(found)
     return foreign
+
+
+def share(folder: Path, codec: Any) -> object:
+    try:
+        with oc.share(GOOD, KEY, codec=codec, store=folder) as rows:
+            return list(rows)
+    except (OSError, oc.FormatError):
+        return None
 
 
 def test_what_is_planted_would_run_in_a_folder_of_ours(team: Path, tmp_path: Path) -> None:
@@ -115,12 +118,13 @@ def test_nothing_of_another_user_is_unpickled_or_served(team: Path, codec: str, 
     os.chown(store, OWNER, OWNER)
     plant(planted, mark, [KEY, call_in_child(key_of, KEY, codec)])
     subprocess.run(["chmod", "o+x", str(team)], check=True)
-    attacker = fork(lambda: (os.setgid(ATTACKER), os.setuid(ATTACKER), exchange(store, planted)))
-    try:
-        foreign = call_in_child(share_again_and_again, store, codec, umask, uid=OWNER, seconds=int(SECONDS) + 600)
-    finally:
-        os.kill(attacker, signal.SIGKILL)
-        os.waitpid(attacker, 0)
+
+    def shared_again_and_again() -> list[object]:
+        os.umask(umask)
+        return attack(SECONDS, lambda: share(store, codec), GOOD)
+
+    with forked(lambda: (become(ATTACKER), exchange(store, planted))):
+        foreign = call_in_child(shared_again_and_again, uid=OWNER, seconds=int(SECONDS) + 600)
     assert not mark.exists()
     assert foreign == []
 

@@ -2,18 +2,20 @@
 
 import contextlib
 import fcntl
+import multiprocessing
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
 from tests.support.children import descriptors, fork, is_alive, status_of
 from tests.support.seccomp import refuse
 from tests.support.store_processes import Recipe, builds, has_content, is_right, suffixes
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 import onecopy as oc
 
@@ -28,6 +30,9 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
+gate = multiprocessing.get_context("fork").Event
+
+
 def ask(store: oc.Store, recipe: Recipe, **options) -> bool:
     """Get what belongs to a key; leave no descriptor."""
     before = descriptors()
@@ -40,19 +45,16 @@ def ask(store: oc.Store, recipe: Recipe, **options) -> bool:
 def test_of_eight_processes_that_race_exactly_one_builds(store, log, where, locks):
     keys = [f"key-{number}" for number in range(3)]
     for key in keys:
-        go, start = os.pipe()
+        go = gate()
 
-        def race(key: str = key, go: int = go, start: int = start) -> bool:
+        def race(key: str = key, go: Event = go) -> bool:
             if not locks:
                 refuse("F_OFD_SETLK")
-            os.close(start)
-            os.read(go, 1)  # until all are there
-            os.close(go)
+            go.wait()  # until all are there
             return ask(store, Recipe(key, log), where=where)
 
         pids = [fork(race) for _ in range(8)]
-        os.close(start)
-        os.close(go)
+        go.set()
         assert [status_of(pid) for pid in pids] == [0] * 8
     assert sorted(builds(log)) == sorted(keys)
     assert suffixes(store) == [".about"] * 3 + [".oc"] * 3
@@ -61,22 +63,18 @@ def test_of_eight_processes_that_race_exactly_one_builds(store, log, where, lock
 @contextlib.contextmanager
 def repeated(work: Callable[[], object]) -> Iterator[None]:
     """Call `work` again and again in a forked process."""
-    read_end, write_end = os.pipe()
+    is_done = gate()
 
     def until_the_parent_is_done() -> bool:
-        os.close(write_end)
-        os.set_blocking(read_end, False)
-        while True:
+        while not is_done.is_set():
             work()
-            with contextlib.suppress(BlockingIOError):
-                return os.read(read_end, 1) == b""
+        return True
 
     child = fork(until_the_parent_is_done)
-    os.close(read_end)
     try:
         yield
     finally:
-        os.close(write_end)
+        is_done.set()
         assert status_of(child) == 0
 
 
@@ -129,21 +127,21 @@ def test_a_prune_waits_only_a_while_for_one_that_was_stopped(store):
 def test_a_file_with_a_lease_of_another_process_is_opened_when_it_ends_whatever_signals_arrive(tmp_path):
     path = tmp_path / "leased"
     path.write_bytes(b"content")
-    ready, taken = os.pipe()
+    taken = gate()
 
     def lease() -> bool:
         """Take a lease; give it back when the kernel reports that another process opens the file."""
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
         with path.open("rb") as file:
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-            os.write(taken, b"x")
+            taken.set()
             signal.sigwait([signal.SIGIO])
             time.sleep(0.05)
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         return True
 
     child = fork(lease)
-    os.read(ready, 1)
+    assert taken.wait(PATIENCE)
     before = signal.signal(signal.SIGALRM, lambda *_: None)  # without SA_RESTART: it interrupts system calls
     signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
     try:
@@ -152,24 +150,20 @@ def test_a_file_with_a_lease_of_another_process_is_opened_when_it_ends_whatever_
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert status_of(child) == 0
-    os.close(ready)
-    os.close(taken)
 
 
 def test_a_fork_while_a_thread_waits_leaves_the_wait_and_the_child_alone(store, log):
-    go, start = os.pipe()
-    builder = fork(lambda: ask(store, Recipe("k", log, before=lambda: os.read(go, 1))))
+    go = gate()
+    builder = fork(lambda: ask(store, Recipe("k", log, before=go.wait)))
     until(lambda: builds(log) == ["k"])
     answers: list[bool] = []
     thread = threading.Thread(target=lambda: answers.append(ask(store, Recipe("k", log))))
     thread.start()
     time.sleep(0.02)  # in the midst of it, most likely
     children = [fork(lambda: ask(store, Recipe("k", log))) for _ in range(3)]
-    os.write(start, b"x")
+    go.set()
     assert [status_of(pid) for pid in (builder, *children)] == [0] * 4
     thread.join()
-    os.close(go)
-    os.close(start)
     assert answers == [True]
     assert builds(log) == ["k"]
     assert suffixes(store) == [".about", ".oc"]
@@ -238,22 +232,20 @@ def test_ctrl_c_to_the_builder_leaves_nothing_and_the_next_one_builds(store, log
 
 
 def test_ctrl_c_to_one_that_waits_ends_the_wait_and_nothing_else(store, log):
-    go, start = os.pipe()
-    builder = fork(lambda: ask(store, Recipe("k", log, before=lambda: os.read(go, 1))))
+    go = gate()
+    builder = fork(lambda: ask(store, Recipe("k", log, before=go.wait)))
     until(lambda: builds(log) == ["k"])
-    said, say = os.pipe()
+    waits = gate()
 
     def wait() -> bool:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        store.with_options(on_wait=lambda _: os.write(say, b"x")).get_or_build("k", Recipe("k", log))
+        store.with_options(on_wait=lambda _: waits.set()).get_or_build("k", Recipe("k", log))
         return True
 
     waiter = fork(wait)
-    os.read(said, 1)
+    assert waits.wait(PATIENCE)
     os.kill(waiter, signal.SIGINT)
     assert status_of(waiter) == 130
-    os.write(start, b"x")
+    go.set()
     assert status_of(builder) == 0
     assert builds(log) == ["k"]
-    for fd in (go, start, said, say):
-        os.close(fd)
