@@ -32,6 +32,18 @@ def run_python(code: str, *arguments: object) -> str:
     return done.stdout
 
 
+@contextlib.contextmanager
+def talking(code: str, *arguments: object, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run `code` in a fresh interpreter with warnings as errors, and pipes to talk to it; killed at the end."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, **settings) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.fixture
 def python() -> Callable[..., str]:
     """Give `run_python`: (code, *arguments) -> standard output."""

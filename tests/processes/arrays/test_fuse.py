@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.children import talking
 from tests.support.fuse_disk import UNLIMITED
 from tests.support.fuse_models import (
     ARRAYS,
@@ -333,11 +333,9 @@ HANGING = """
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_does_not_wait_for_ever_for_a_server_that_hangs(on_fuse, call, ends):
     def work(path, faults):
-        command = [sys.executable, "-W", "error", "-c", textwrap.dedent(HANGING.format(call=CALLS[call])), path]
         environment = {**os.environ, "ONECOPY_READ_TIMEOUT": "0.3" if ends == "timeout" else "1000"}
         environment["ONECOPY_CACHE"] = str(Path(path).parent.with_name("cache"))
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen(command, text=True, env=environment, **pipes) as child:
+        with talking(HANGING.format(call=CALLS[call]), path, env=environment) as child:
             assert child.stdout.readline() == "begun\n"
             oc.evict(path)
             faults.hangs = 1

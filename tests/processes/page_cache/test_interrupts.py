@@ -11,6 +11,7 @@ import textwrap
 import time
 
 import pytest
+from tests.support.children import talking
 
 import onecopy as oc
 from onecopy.files.page_cache import WarmJob
@@ -48,8 +49,7 @@ WARM_AS_JOB = """
 
 @pytest.mark.parametrize("code", [WARM, WARM_AS_JOB])
 def test_ctrl_c_stops_a_warm(slow_file, cached, code):
-    command = [sys.executable, "-c", textwrap.dedent(code), slow_file]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    with talking(code, slow_file) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "begun\n"
         child.send_signal(signal.SIGINT)
@@ -169,8 +169,7 @@ def test_a_process_that_waits_for_another_one_to_warm_sees_that_bytes_arrive(col
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim, path.open("rb", buffering=0) as file:
         claim.bind(f"\0onecopy warms {facts.st_dev} {facts.st_ino}")  # what the process has that warms the file
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-        command = [sys.executable, "-c", code, str(path)]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as other:
+        with talking(code, path, env=environment) as other:
             for _ in range(48):
                 file.read(MIB)
                 time.sleep(0.1)

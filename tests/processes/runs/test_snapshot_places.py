@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.children import call_in_child
+from tests.support.children import call_in_child, talking
 from tests.support.mounts import Mounted, mounted, overlay_of
 from tests.support.writing import MIB
 
@@ -45,8 +45,7 @@ os.close(fd)
 for line in iter(sys.stdin.readline, ""):
     page[0] = line[0].encode(); print(flush=True)
 """
-    command = [sys.executable, "-c", code, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+    with talking(code, path) as writer:
         assert writer.stdin is not None
         assert writer.stdout is not None
 

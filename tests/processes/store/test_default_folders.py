@@ -156,46 +156,36 @@ def with_old_access_times(*paths: Path) -> None:
             os.utime(one, (hour_ago, one.stat().st_mtime))
 
 
-# --- what a program does ---------------------------------------------------------------------------------------------
+def save_good(path: Path) -> None:
+    onecopy.records.save(path, GOOD)
 
 
-def get_or_build(place: Any) -> list[int]:
-    found = oc.Store(place=place, on_wait=None).get_or_build(KEY, lambda path: onecopy.records.save(path, GOOD))
-    with oc.open_records(found.path) as rows:
+def rows_at(path: Path) -> list[int]:
+    with oc.open_records(path) as rows:
         return list(rows)
 
 
-def find(place: Any) -> object:
-    return oc.Store(place=place).find(KEY)
-
-
-def list_artefacts(place: Any) -> object:
-    return oc.Store(place=place).ls()
-
-
-def prune(place: Any) -> object:
-    return oc.Store(place=place).prune(everything=True)
-
-
-def share(place: Any) -> list[int]:
-    with oc.share(GOOD, KEY, store=oc.Store(place=place) if place else None) as rows:
+def share(place: Any, data: Any = GOOD, **options: Any) -> list[int]:
+    with oc.share(data, KEY, store=oc.Store(place=place, **options)) as rows:
         return list(rows)
 
 
-def share_from_function(place: Any) -> list[int]:
-    with oc.share(lambda: GOOD, KEY, store=oc.Store(place=place, where="fork")) as rows:
-        return list(rows)
-
-
-def open_aligned(place: Any) -> object:
-    assert place == "disk"
+def open_aligned(_: Any) -> object:
     with oc.open("plain.safetensors", align=8192) as file:
         return file["b"].tolist()
 
 
-ON_DISK = [get_or_build, find, list_artefacts, prune, share, share_from_function, open_aligned]
-IN_MEMORY = [get_or_build, find, list_artefacts, prune, share, share_from_function]
-CALLS = [("disk", one) for one in ON_DISK] + [("memory", one) for one in IN_MEMORY]
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "get_or_build": lambda place: rows_at(oc.Store(place=place, on_wait=None).get_or_build(KEY, save_good).path),
+    "find": lambda place: oc.Store(place=place).find(KEY),
+    "ls": lambda place: oc.Store(place=place).ls(),
+    "prune": lambda place: oc.Store(place=place).prune(everything=True),
+    "share": share,
+    "share a function": lambda place: share(place, lambda: GOOD, where="fork"),
+}
+CALLS = [(place, way) for place in ("disk", "memory") for way in WAYS.values()] + [("disk", open_aligned)]
+"""What a program does with a store, where."""
+IDS = [f"{place}-{way}" for place in ("disk", "memory") for way in WAYS] + ["disk-open aligned"]
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +246,7 @@ def failure_of(call: Callable[..., Any], *arguments: Any) -> OSError:
 # --- the tests -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("place", "call"), CALLS, ids=lambda one: one if isinstance(one, str) else one.__name__)
+@pytest.mark.parametrize(("place", "call"), CALLS, ids=IDS)
 def test_without_a_squatter_the_default_folder_is_made_and_used(folders, place, call) -> None:
     """Without this, the other tests could pass because everything fails."""
     in_victim(call, place)
@@ -301,7 +291,7 @@ def list_folder(place: Any) -> list[Path]:
     return list(onecopy.store.default_folder(place)[0].iterdir())
 
 
-@pytest.mark.parametrize("call", [list_folder, find, share, get_or_build])
+@pytest.mark.parametrize("call", [list_folder, WAYS["find"], share, WAYS["get_or_build"]])
 def test_reading_and_writing_would_be_seen(folders, call) -> None:
     folder = folders["disk"]
     if os.statvfs(folder.parent).f_flag & os.ST_NOATIME:
@@ -320,7 +310,7 @@ def second(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", SQUATS)
-@pytest.mark.parametrize(("place", "call"), CALLS, ids=lambda one: one if isinstance(one, str) else one.__name__)
+@pytest.mark.parametrize(("place", "call"), CALLS, ids=IDS)
 def test_a_squatted_folder_is_left_alone_and_another_one_is_used(folders, place, call, kind) -> None:
     folder = folders[place]
     SQUATS[kind].make(folder)
@@ -376,7 +366,7 @@ def test_who_squats_all_names_is_refused(folders, place) -> None:
     for one in names:
         one.mkdir(0o700)
         os.chown(one, SQUATTER, SQUATTER)
-    error = failure_of(get_or_build, place)
+    error = failure_of(WAYS["get_or_build"], place)
     assert (error.filename, error.strerror) == (str(folder), f"use as a store: it {OTHERS}")
 
 
