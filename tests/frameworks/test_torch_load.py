@@ -125,16 +125,6 @@ def test_what_does_not_match_raises_and_nothing_is_changed(model, file, tmp_path
     assert model.inner.weight is before
 
 
-def test_what_stays_on_meta_is_named(file, tmp_path):
-    oc.save(tmp_path / "part.safetensors", {"words.weight": np.zeros((1000, WIDTH), np.float32)})
-    with torch.device("meta"):
-        empty = Model()
-    report = oc.torch.load_into(empty, tmp_path / "part.safetensors", strict=False)
-    assert sorted(report.missing) == ["inner.bias", "inner.weight", "scale"]
-    assert sorted(report.on_meta) == sorted(report.missing)
-    assert "still on the meta device: scale, inner.weight, inner.bias" in str(report)
-
-
 def test_a_cast_can_be_made_once_for_all_processes(file, tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
     for _ in range(2):
@@ -168,16 +158,6 @@ def test_a_model_in_shards_is_mapped_from_all_of_them(tmp_path):
     assert module(torch.ones(1, 2)).tolist() == [[6.0, 10.0]]
 
 
-def test_a_cast_is_made_anew_when_a_shard_changes(tmp_path, monkeypatch):
-    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    index = shards_of(tmp_path)
-    for bias in (5, 6):
-        oc.save(tmp_path / "b.safetensors", {"bias": np.full(2, bias, np.float32)})
-        module = torch.nn.Linear(2, 2)
-        oc.torch.load_into(module, index, dtype=torch.bfloat16, cast="store")
-        assert module.bias.tolist() == [bias, bias]
-
-
 def shards_of(folder: Path) -> Path:
     oc.save(folder / "a.safetensors", {"weight": np.arange(4, dtype=np.float32).reshape(2, 2)})
     oc.save(folder / "b.safetensors", {"bias": np.full(2, 5, np.float32)})
@@ -209,7 +189,9 @@ def test_buffers_that_would_stay_on_meta_are_an_error(tmp_path):
     with pytest.raises(RuntimeError, match=r"on the meta device and not in the file: positions, frequencies .*strict"):
         oc.torch.load_into(module, path)
     assert module.layer.weight.is_meta
-    assert oc.torch.load_into(module, path, strict=False).on_meta == ("positions", "frequencies")
+    report = oc.torch.load_into(module, path, strict=False)
+    assert report.on_meta == ("positions", "frequencies")
+    assert "still on the meta device: positions, frequencies" in str(report)
     assert oc.torch.load_into(Rotary(), path).on_meta == ()
 
 

@@ -113,12 +113,6 @@ def test_a_tag_that_no_request_can_contain_identifies_nothing(objects, store, ta
         assert fetch(url, store=store).read_bytes() == b"content"
 
 
-def test_a_redirect_to_another_object_is_followed(objects, store):
-    objects.redirects["x"] = objects.put("y", b"content")
-    path = fetch(f"{objects.url}/x", store=store)
-    assert (path.name, path.read_bytes()) == ("x", b"content")
-
-
 URLS = [
     "http://user:{secret}@{host}/404/x?X-Amz-Signature={secret}&token={secret}#{secret}",
     "HTTP://user:{secret}@{host}/404/x?sig={secret}",

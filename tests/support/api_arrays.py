@@ -28,8 +28,6 @@ def stop(*_: object) -> None:
 @action()
 def open_map(w: World) -> None:
     with oc.open(w.model) as file:
-        assert isinstance(file, oc.ArrayFile)
-        assert isinstance(file.entries[0], onecopy.arrays.Entry)
         assert file["a"][3, 4] == 94
         assert file.slice("a", slice(1, 3)).shape == (2, 30)
         assert file.shard("a", 1, 2).shape == (10, 30)
@@ -175,8 +173,7 @@ def mapping(w: World) -> None:
     refused(OSError, oc.Mapping, w.bytes, 10**9)
     refused(FileNotFoundError, oc.Mapping, w.missing)
     refused(ValueError, oc.Mapping, w.bytes, -1)
-    with oc.Mapping(w.bytes, mode="copy", threads=3) as copied:
-        assert isinstance(copied, onecopy.files.mapping.OpenFile)
+    oc.Mapping(w.bytes, mode="copy", threads=3).close()
 
 
 @action()
@@ -208,7 +205,6 @@ def warm(w: World) -> None:
         oc.warm(w.bytes, mechanism=mechanism)
     assert oc.warm(w.bytes, [(0, 5000), (9000, 1)], max_bytes=10**6, progress=lambda *_: None).bytes
     job = oc.warm(w.bytes, wait=False)
-    assert isinstance(job, onecopy.files.page_cache.WarmJob)
     assert repr(job)
     assert job.wait(30).complete
     oc.warm(w.bytes, wait=False).cancel()
@@ -262,4 +258,3 @@ def hold(w: World) -> None:
         assert repr(held)
     refused(FileNotFoundError, Holder, [w.bytes, w.missing])
     refused(TypeError, Holder, w.bytes)
-    assert onecopy.run.holder.Change

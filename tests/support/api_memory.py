@@ -24,12 +24,11 @@ ME = [os.getpid()]
 @action(60)
 def store(w: World) -> None:
     found = w.store.get_or_build("bytes", lambda path: path.write_bytes(b"x"), source=w.bytes)
-    assert isinstance(found, onecopy.store.Artefact)
     assert w.store.find("bytes") is not None
     assert w.store.find("missing") is None
     assert w.store.path("bytes") == found.path
     assert w.store.ls()
-    assert isinstance(w.store.prune(keys=["bytes"], dry_run=True), onecopy.store.PruneReport)
+    w.store.prune(keys=["bytes"], dry_run=True)
     assert w.store.prune(keys=["bytes"]).removed
     assert pickle.loads(pickle.dumps(oc.Store(w.folder / "store"))).folder == w.store.folder
     assert oc.file_key(w.bytes, "1")
@@ -63,24 +62,22 @@ def store_in_a_child(w: World) -> None:
 @action(60)
 def scratch(w: World) -> None:
     with oc.scratch((30, 4096), "u2", w.out, max_resident="1 MiB", anywhere=True) as canvas:
-        assert isinstance(canvas, oc.arrays.Scratch)
         canvas.write(slice(2, 4), 7)
         canvas.write_direct(4096, np.full(4096, 7, "u2"))
         canvas.array[0] = 1
         assert canvas.prefetch(slice(0, 2)).bytes
-        assert isinstance(canvas.release(), onecopy.arrays.scratch.ReleaseReport)
+        canvas.release()
         canvas.flush()
-        assert isinstance(canvas.memory(), onecopy.arrays.scratch.ScratchMemory)
+        canvas.memory()
         refused(IndexError, canvas.write, 99, 1)
         refused(ValueError, canvas.write, 0, [1, 2])
         refused(TypeError, pickle.dumps, canvas)
         with canvas.seal() as sealed:
-            assert isinstance(sealed, onecopy.arrays.scratch.SealedArray)
             with pickle.loads(pickle.dumps(sealed)) as again:
                 assert again.array[3, 0] == 7
             refused(PermissionError, canvas.write, 0, 1)
             text = pickle.dumps(sealed)
-        assert isinstance(canvas.save(w.out / "canvas.oc"), onecopy.arrays.scratch.Saved)
+        canvas.save(w.out / "canvas.oc")
     refused(ValueError, lambda: canvas.array)
     refused(FileNotFoundError, pickle.loads, text)
     refused(ValueError, oc.scratch, -1, "u1", w.out, anywhere=True)
@@ -92,10 +89,8 @@ def scratch(w: World) -> None:
 def alloc(w: World) -> None:
     with (
         onecopy.arrays.scratch.alloc((3, 4), "f4") as heap,
-        onecopy.arrays.scratch.alloc((3, 4), "f4", 0, dir=w.out) as file,
+        onecopy.arrays.scratch.alloc((3, 4), "f4", 0, dir=w.out),
     ):
-        assert isinstance(heap, onecopy.arrays.scratch.HeapArray)
-        assert isinstance(file, oc.arrays.Scratch)
         heap.write(0, 1)
         heap.write_direct(16, np.ones(4, "f4"))
         assert heap.array.sum() == 8
@@ -148,7 +143,6 @@ def why_and_explain(w: World) -> None:
     refused(TypeError, oc.explain, "text")
     refused(ProcessLookupError, oc.explain, 2**22)
     refused(ProcessLookupError, oc.explain, 2**22)
-    assert onecopy.memory.explaining.Explanation
 
 
 @action(24)
@@ -199,21 +193,12 @@ def workers(w: World) -> None:
     with oc.open(w.model) as file:
         file.warm(mechanism="populate")
         found = assert_shared(file, ME)
-        assert isinstance(found, onecopy_monitor.Sharing)
         assert_shared(file, ME, since=found, allowance="100 MiB")
     with oc.Mapping(w.bytes) as one:
         other = one.view()
         assert other[0] == 0
     refused(AssertionError, assert_shared, oc.open_records(w.table), [os.getppid()])
     refused(ValueError, assert_shared, file, [])
-
-
-@action()
-def names(_: World) -> None:
-    assert oc.__version__
-    assert "open" in dir(oc)
-    assert set(onecopy.errors.BadBlock._fields)
-    refused(AttributeError, getattr, oc, "missing")
 
 
 def _picture(w: World) -> str:
@@ -231,7 +216,6 @@ def _picture(w: World) -> str:
 def images(w: World) -> None:
     path = _picture(w)
     with oc.images.open(path, store=w.folder / "store") as image, oc.images.open(w.folder / "raw.tif") as raw:
-        assert isinstance(image, oc.images.Image)
         assert np.array_equal(image.array, raw.array)
         with pickle.loads(pickle.dumps(image)) as again:
             assert again.shape == (120, 90)
@@ -252,10 +236,8 @@ def stitch(w: World) -> None:
     scene = np.random.default_rng(1).random((60, 110), np.float32)
     tiles = [scene[:, :60], scene[:, 50:]]
     found = oc.images.register(tiles, (1, 2), 0.15)
-    assert isinstance(found, oc.images.Registration)
     assert found.positions.tolist() == [[0, 0], [0, 50]]
-    whole = oc.images.mosaic(tiles, found.positions, folder=w.out)
-    assert isinstance(whole, oc.images.Mosaic)
+    oc.images.mosaic(tiles, found.positions, folder=w.out)
     oc.images.mosaic(tiles, found.positions, out=w.out / "mosaic.oc", overwrite=True)
     refused(ValueError, oc.images.register, tiles, (2, 2))
     refused(ValueError, oc.images.mosaic, tiles, [(0, 0)])

@@ -15,10 +15,7 @@ import onecopy.records
 
 @action(100)
 def share_nameless(w: World) -> None:
-    with oc.share(w.rows) as table, oc.share(["a", None]) as rows, oc.share(w.pairs) as pairs:
-        assert type(table) is oc.records.Table
-        assert type(rows) is oc.records.List
-        assert type(pairs) is oc.records.Dict
+    with oc.share(w.rows) as table, oc.share(["a", None]), oc.share(w.pairs) as pairs:
         assert pairs["key 3"] == w.pairs["key 3"]
     refused(ValueError, table.__getitem__, 0)
 
@@ -99,7 +96,6 @@ def rows_of_a_list(w: World) -> None:
         assert rows.count("a") == 1
         assert 2.5 in rows
         chain = rows.concat(["b"])
-        assert isinstance(chain, onecopy.records.Chain)
         assert chain[-1] == "b"
         assert rows.lazy[6] is not None
         assert repr(rows)
@@ -115,12 +111,9 @@ def rows_of_a_list(w: World) -> None:
 @action()
 def rows_of_a_table(w: World) -> None:
     with oc.open_records(w.table) as table:
-        assert isinstance(table, oc.records.Table)
-        assert isinstance(table.schema, onecopy.records.Schema)
         assert table.column("more").column("x")[-1] == 49
         assert table.column("id").numpy().sum() == 1225
-        taken = table.take([3, -1], ["id", "box"])
-        assert isinstance(taken["box"], onecopy.records.Ragged)
+        table.take([3, -1], ["id", "box"])
         assert table.rows([1, 2])[1]["id"] == 2
         assert table.lazy[3].box.sum() == 1.5
         assert table.lazy[3].more.x == 3
@@ -210,7 +203,6 @@ def import_json(w: World) -> None:
         assert rows[3] == w.rows[3]
     assert next(iter(onecopy.records.jsonl_rows(w.jsonl)))["id"] == 0
     source = onecopy.records.json_rows(w.json, "rows", progress=stop)
-    assert isinstance(source, onecopy.records.RowSource)
     refused(StopError, list, source)
     refused(oc.FormatError, onecopy.records.import_json, w.hostile, path)
     refused(oc.FormatError, onecopy.records.import_json, w.json, path, path="missing")

@@ -41,7 +41,7 @@ from tests.support import children, isolation, leaks, memory_group, mixed_load, 
 from tests.support.mixed_load import FILES, LIMIT, MIB, SIZE, BrokenPromiseError, Ground, check, expect, save
 from tests.support.object_server import Fault, Request, serving
 from tests.support.places import TEMPORARY
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 import onecopy as oc
 from onecopy.memory import proc
@@ -176,19 +176,12 @@ class Process:
 @contextlib.contextmanager
 def origin() -> Iterator[str]:
     """Give the URL of a server in a process of its own; its objects change, and some of its answers fail."""
-    read_end, write_end = os.pipe()
-    pid = children.fork(lambda: serve_objects(write_end))
-    os.close(write_end)
-    with os.fdopen(read_end) as pipe:
-        url = pipe.readline().strip()
-    try:
-        yield url
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        children.status_of(pid)
+    ours, theirs = multiprocessing.Pipe()
+    with children.forked(lambda: serve_objects(theirs)), ours, theirs:
+        yield ours.recv()
 
 
-def serve_objects(announce: int) -> None:
+def serve_objects(announce: Connection) -> None:
     end_with_driver()
     signal.alarm(0)  # of `children.fork`
     dice, seeds = random.Random(1), itertools.count(1)
@@ -211,8 +204,7 @@ def serve_objects(announce: int) -> None:
         for number in range(FILES):
             put(number)
         objects.on_data = disturb
-        os.write(announce, f"{objects.url}\n".encode())
-        os.close(announce)
+        announce.send(objects.url)
         signal.pause()
 
 
@@ -339,23 +331,21 @@ class Driver:
 
     def count_copies(self) -> str:
         """Let several processes read a file and keep it mapped; they have one copy of it together."""
-        path, go_on = self.ground.place("files", 0), os.pipe()
-        ready = os.pipe()
+        path, context = self.ground.place("files", 0), multiprocessing.get_context("fork")
+        ready, go_on = context.Semaphore(0), context.Event()
 
         def read_and_wait() -> bool:
             with oc.open(path) as file:
                 check(file, 0)
-                os.write(ready[1], b".")
-                os.close(go_on[1])
-                return os.read(go_on[0], 1) == b""
+                ready.release()
+                return go_on.wait(PATIENCE)
 
         pids = [children.fork(read_and_wait) for _ in range(READERS)]
         for _ in pids:
-            os.read(ready[0], 1)
+            ready.acquire(timeout=PATIENCE)
         regions = [region for pid in pids for region in proc.regions_of(pid, path)]
         pss, private = sum(one.memory.pss for one in regions), sum(one.memory.anonymous for one in regions)
-        for end in (go_on[1], go_on[0], *ready):
-            os.close(end)
+        go_on.set()
         expect([children.status_of(pid) for pid in pids] == [0] * READERS, "a reader failed")
         size = path.stat().st_size
         expect(0.9 * SIZE < pss < size + MIB // 4, f"{READERS} readers of {size} bytes have {pss} bytes together")

@@ -5,8 +5,6 @@ import errno
 import mmap
 import os
 import stat
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -138,20 +136,6 @@ def check_saved(path: Path, owner: int) -> None:
     with oc.open(path, verify=True) as file:
         assert {name: array.tolist() for name, array in file.items()} == {"a": [0, 1, 2]}
     assert list(path.parent.iterdir()) == [path]
-
-
-@pytest.fixture
-def reachable_folder(nobody) -> Iterator[Path]:
-    """Make a folder of the other user which that user can reach by an absolute path, unlike `tmp_path`."""
-    with tempfile.TemporaryDirectory(prefix="onecopy-tests-") as folder:
-        os.chown(folder, nobody, nobody)
-        yield Path(folder)
-
-
-def test_another_user_saves_into_a_folder_of_his_own(nobody, in_child, reachable_folder):
-    path = reachable_folder / "model"
-    in_child(lambda: oc.save(path, {"a": np.arange(3)}), uid=nobody)
-    check_saved(path, nobody)
 
 
 def test_a_relative_path_is_saved_to_where_the_way_from_the_root_is_closed(nobody, in_child, tmp_path):

@@ -131,15 +131,6 @@ def test_a_saved_file_is_mapped_in_2_mib_pages_at_once(tmp_path, arrays):
         assert is_huge(path) >= 0.95
 
 
-def test_a_cold_file_is_warmed_into_2_mib_pages(tmp_path, cold_file, populates):
-    needs_large_folios(tmp_path)
-    with oc.Mapping(cold_file(64 * MIB)) as mapping:
-        report = oc.warm(mapping, huge=True, mechanism="populate", threads=1)
-        if report.huge != "applied":
-            pytest.skip(f"the kernel says of 2 MiB pages: {report.huge}")
-        assert report.huge_share >= 0.95 if populates else report.huge_share is None  # reading maps nothing in
-
-
 @pytest.mark.parametrize("huge", [True, False])
 def test_the_share_of_huge_pages_is_reported_as_the_kernel_counts_it(cold_file, huge):
     path = cold_file(16 * MIB)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -163,16 +164,19 @@ def open_memory(process: int, name: str) -> Iterator[mmap.mmap]:
 def test_what_is_its_own_after_the_wait_is_reported():
     """Shared with a child before, and its own when the child has ended: both numbers are of one moment."""
     code = """
-        import os, signal, threading, time
+        import os, signal
         held = bytearray(b"x") * (64 << 20)
         child = os.fork()
         if child == 0:
-            time.sleep(100)
-        threading.Timer(1.0, lambda: (os.kill(child, signal.SIGKILL), os.waitpid(child, 0)), ()).start()
+            signal.pause()
     """
-    with Watched(code) as group:
-        assert oc.explain(group.pids[0]).own < 32 * MIB
-        assert oc.explain(group.pids[0], interval=2.5).own > 64 * MIB
+    with Watched(code, after="os.kill(child, signal.SIGKILL), os.waitpid(child, 0)") as group:
+        (pid,) = group.pids
+        assert oc.explain(pid).own < 32 * MIB
+        with ThreadPoolExecutor(1) as pool:
+            explained = pool.submit(oc.explain, pid, interval=2.5)
+            group.go_on()
+            assert explained.result().own > 64 * MIB
 
 
 def test_ended_processes_and_processes_of_another_user_are_errors(nobody, in_child):
