@@ -5,7 +5,7 @@ import mmap
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,24 +26,25 @@ def has_cachestat() -> bool:
         return ctypes.CDLL(None).syscall(451, file.fileno(), whole, answer, 0) == 0
 
 
-def has_memory_files() -> bool:
-    """Report whether files in memory can be created (memfd_create)."""
+def opens(call: Callable[[], int]) -> bool:
+    """Report whether a call opens a descriptor, which is closed."""
     try:
-        os.close(os.memfd_create("probe"))
+        os.close(call())
     except OSError:
         return False
     return True
+
+
+def has_memory_files() -> bool:
+    """Report whether files in memory can be created (memfd_create)."""
+    return opens(lambda: os.memfd_create("probe"))
 
 
 def has_direct_io(folder: Path) -> bool:
     """Report whether files in this folder can be written past the page cache (O_DIRECT)."""
-    try:
-        os.close(os.open(folder / "probe", os.O_CREAT | os.O_WRONLY | os.O_DIRECT))
-    except OSError:
-        return False
-    finally:
-        (folder / "probe").unlink(missing_ok=True)
-    return True
+    found = opens(lambda: os.open(folder / "probe", os.O_CREAT | os.O_WRONLY | os.O_DIRECT))
+    (folder / "probe").unlink(missing_ok=True)
+    return found
 
 
 needs_memory_files = pytest.mark.skipif(not has_memory_files(), reason="memfd_create is refused here")
@@ -65,11 +66,7 @@ def tells_dirty(tmp_path: Path) -> bool:
 @pytest.fixture
 def unnamed_files(tmp_path: Path) -> bool:
     """Report whether files can be created without a name (O_TMPFILE) in `tmp_path`."""
-    try:
-        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_RDWR))
-    except OSError:
-        return False
-    return True
+    return opens(lambda: os.open(tmp_path, os.O_TMPFILE | os.O_RDWR))
 
 
 @pytest.fixture

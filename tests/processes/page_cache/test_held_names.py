@@ -67,6 +67,14 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def hold(path: Path) -> Iterator[Holder]:
+    """Give a holder of this process that has read the file."""
+    with Holder(names={NAME: path}, pin=0) as hold:
+        hold.refresh()
+        yield hold
+
+
 def test_a_name_is_opened_by_all_calls_and_survives_the_file(path: Path) -> None:
     with holder(f"{NAME}={path}") as process:
         until(lambda: is_held(1), "version 1")
@@ -117,13 +125,11 @@ def test_a_name_survives_the_removal_of_the_users_files_in_memory(path: Path) ->
     assert (list(holds.iterdir()), holds.stat().st_mode & 0o777) == ([], 0o700)
 
 
-def test_a_link_that_was_removed_alone_is_made_again_and_need_not_be_there_at_the_end(path: Path) -> None:
-    with Holder(names={NAME: path}, pin=0) as hold:
-        hold.refresh()
-        Path(oc.open(HELD).path).unlink()
-        assert hold.refresh() == []
-        assert is_held(1)
-        shutil.rmtree(oc.Store(place="memory").folder)
+def test_a_link_that_was_removed_alone_is_made_again_and_need_not_be_there_at_the_end(hold: Holder) -> None:
+    Path(oc.open(HELD).path).unlink()
+    assert hold.refresh() == []
+    assert is_held(1)
+    shutil.rmtree(oc.Store(place="memory").folder)
 
 
 def test_a_holder_removes_no_link_and_no_lock_of_another_one(path: Path) -> None:
@@ -198,28 +204,24 @@ def test_errors_say_why_nothing_is_held(path: Path) -> None:
         oc.open("hold:../x")
 
 
-def test_an_ended_holder_whose_number_was_used_again_is_noticed(path: Path) -> None:
-    with Holder(names={NAME: path}) as hold:
-        hold.refresh()
-        link = Path(oc.open(HELD).path)
-        right = link.readlink()
-        other = os.memfd_create("onecopy-hold:other")
-        for wrong in ("/proc/self/fd/0", f"/proc/{os.getpid()}/fd/{other}"):
-            link.unlink()
-            link.symlink_to(wrong)
-            with pytest.raises(FileNotFoundError, match="has ended"):
-                oc.open(HELD)
-        os.close(other)
+def test_an_ended_holder_whose_number_was_used_again_is_noticed(hold: Holder) -> None:
+    link = Path(oc.open(HELD).path)
+    right = link.readlink()
+    other = os.memfd_create("onecopy-hold:other")
+    for wrong in ("/proc/self/fd/0", f"/proc/{os.getpid()}/fd/{other}"):
         link.unlink()
-        link.symlink_to(right)
-        assert is_held(1)
+        link.symlink_to(wrong)
+        with pytest.raises(FileNotFoundError, match="has ended"):
+            oc.open(HELD)
+    os.close(other)
+    link.unlink()
+    link.symlink_to(right)
+    assert is_held(1)
 
 
-def test_a_forked_child_that_closes_a_holder_takes_no_name_from_its_parent(path: Path) -> None:
-    with Holder(names={NAME: path}) as hold:
-        hold.refresh()
-        call_in_child(hold.close)
-        assert is_held(1)
+def test_a_forked_child_that_closes_a_holder_takes_no_name_from_its_parent(hold: Holder) -> None:
+    call_in_child(hold.close)
+    assert is_held(1)
 
 
 def test_a_file_with_a_writer_is_not_held_and_the_reason_is_reported(path: Path) -> None:
@@ -327,15 +329,13 @@ def test_a_roll_under_load_fails_no_request_and_needs_two_copies(tmp_path: Path)
         pytest.skip(str(error))
 
 
-def test_another_file_becomes_the_generation_when_two_looks_have_found_it(path: Path) -> None:
-    with Holder(names={NAME: path}, pin=0) as hold:
-        hold.refresh()
-        for version in (2, 3):  # the second one before a look has found the first one twice
-            save(path, version)
-            assert hold.refresh() == []
-            assert is_held(1)
-        assert hold.refresh()[0].what == "replaced"
-        assert is_held(3)
+def test_another_file_becomes_the_generation_when_two_looks_have_found_it(path: Path, hold: Holder) -> None:
+    for version in (2, 3):  # the second one before a look has found the first one twice
+        save(path, version)
+        assert hold.refresh() == []
+        assert is_held(1)
+    assert hold.refresh()[0].what == "replaced"
+    assert is_held(3)
 
 
 OWNER = 1_700_000_000 + os.getpid() * 2 % 100_000_000

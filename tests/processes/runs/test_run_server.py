@@ -192,17 +192,22 @@ def test_a_server_of_files_that_does_not_answer_holds_up_nobody(keeper, npy, tmp
     assert in_child(ask) == MAKE
 
 
-def test_a_maker_that_is_stopped_is_replaced(keeper, npy, monkeypatch):
-    monkeypatch.setattr(keeping, "STALLED_S", 0.3)
+def fork_maker(path, work):
+    """Fork a process that makes a snapshot, and calls `work` instead of going on."""
 
     def make():
         with connection() as made:
-            request(made, npy)
+            request(made, path)
             assert made.recv(16) == MAKE
-            os.kill(os.getpid(), signal.SIGSTOP)
+            work()
             return True
 
-    maker = fork(make)
+    return fork(make)
+
+
+def test_a_maker_that_is_stopped_is_replaced(keeper, npy, monkeypatch):
+    monkeypatch.setattr(keeping, "STALLED_S", 0.3)
+    maker = fork_maker(npy, lambda: os.kill(os.getpid(), signal.SIGSTOP))
     os.waitid(os.P_PID, maker, os.WSTOPPED)
     with connection() as made:
         request(made, npy)
@@ -233,16 +238,12 @@ def test_a_maker_whose_process_cannot_be_seen_is_replaced(keeper, npy, monkeypat
 def test_a_maker_at_work_is_not_replaced(keeper, npy, monkeypatch):
     monkeypatch.setattr(keeping, "STALLED_S", 0.3)
 
-    def make():
-        with connection() as made:
-            request(made, npy)
-            assert made.recv(16) == MAKE
-            end = time.monotonic() + 1.5
-            while time.monotonic() < end:
-                pass
-            return True
+    def compute():
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            pass
 
-    maker = fork(make)
+    maker = fork_maker(npy, compute)
     until(lambda: keeper.kept)
     with connection() as made:
         request(made, npy)
