@@ -1,6 +1,7 @@
 """What an origin or a URL can do to a machine: names, redirects and secrets."""
 
 import contextlib
+import errno
 import json
 import logging
 import traceback
@@ -102,12 +103,13 @@ def test_no_request_after_a_failed_one_follows_a_redirect_unseen(objects, store,
     assert len(objects.requests) == tries
 
 
-@pytest.mark.parametrize("tag", ['"\x01"', '"\x1b[31m"', '"\xc3\xa9"', '"\xff"', '"a\tb"', '"\x7f"'])
+@pytest.mark.parametrize("tag", ["", '"\x01"', '"\x1b[31m"', '"\xc3\xa9"', '"\xff"', '"a\tb"', '"\x7f"'])
 def test_a_tag_that_no_request_can_contain_identifies_nothing(objects, store, tag):
     url = objects.put("x", b"content")
     objects.tags["x"] = tag
-    with pytest.raises(OSError, match="neither ETag nor Last-Modified"):
+    with pytest.raises(OSError, match="neither ETag nor Last-Modified") as raised:
         fetch(url, store=store)
+    assert raised.value.errno == errno.ENOTSUP
     objects.times["x"] = "Mon, 01 Jan 2024 00:00:00 GMT"
     with contextlib.suppress(OSError):  # of obstore, for a tag that is not ASCII
         assert fetch(url, store=store).read_bytes() == b"content"

@@ -68,6 +68,20 @@ def test_a_read_only_disk_is_reported(disk):
     assert list(oc.open(folder / "model")) == list(OLD)
 
 
+@pytest.mark.parametrize("unnamed", [True, False])
+@in_a_child
+def test_a_link_to_another_disk_is_written_there(disk, path, unnamed):
+    folder = disk()
+    path.unlink()
+    path.symlink_to(folder / "model")
+    if not unnamed:
+        refuse("O_TMPFILE")
+    oc.save(path, {"a": np.arange(10)})
+    assert list(oc.open(folder / "model")) == ["a"]
+    assert path.is_symlink()
+    assert [name for name in names_in(folder) if name != "lost+found"] == names_in(path.parent) == ["model"]
+
+
 def make_link(path: Path, to: str) -> None:
     path.unlink()
     path.symlink_to(to)
