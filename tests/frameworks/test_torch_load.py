@@ -32,6 +32,11 @@ class Model(torch.nn.Module):
         return self.head(torch.relu(self.inner(self.words(ids))) * self.scale)
 
 
+def on_meta(make, *arguments):
+    with torch.device("meta"):
+        return make(*arguments)
+
+
 @pytest.fixture
 def model():
     torch.manual_seed(0)
@@ -72,8 +77,7 @@ def test_a_write_to_what_is_shared_unsafely_ends_the_process(file):
 
 
 def test_a_module_on_meta_is_given_the_file(model, file):
-    with torch.device("meta"):
-        empty = Model()
+    empty = on_meta(Model)
     report = oc.torch.load_into(empty, file)
     ids = torch.arange(10)
     assert torch.equal(empty(ids), model(ids))
@@ -88,8 +92,7 @@ def test_a_module_on_meta_is_given_the_file(model, file):
 
 
 def test_a_cast_is_reported_as_the_copy_it_is(file):
-    with torch.device("meta"):
-        empty = Model()
+    empty = on_meta(Model)
     report = oc.torch.load_into(empty, file, dtype=torch.bfloat16)
     assert {one.name for one in report.copied} == {"words.weight", "inner.weight", "inner.bias", "scale"}
     assert report.copied[0].reason == "cast from float32 to bfloat16"
@@ -128,8 +131,7 @@ def test_what_does_not_match_raises_and_nothing_is_changed(model, file, tmp_path
 def test_a_cast_can_be_made_once_for_all_processes(file, tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
     for _ in range(2):
-        with torch.device("meta"):
-            empty = Model()
+        empty = on_meta(Model)
         report = oc.torch.load_into(empty, file, dtype=torch.bfloat16, cast="store")
         assert report.copied == ()
         assert report.path.startswith(str(tmp_path / "cache"))
@@ -150,8 +152,7 @@ def test_a_model_in_shards_is_mapped_from_all_of_them(tmp_path):
     tensors = oc.torch.load(index)
     assert tensors["weight"].tolist() == [[0.0, 1.0], [2.0, 3.0]]
     assert tensors["bias"].tolist() == [5.0, 5.0]
-    with torch.device("meta"):
-        module = torch.nn.Linear(2, 2)
+    module = on_meta(torch.nn.Linear, 2, 2)
     report = oc.torch.load_into(module, index, warm=True)
     assert (report.mapped, report.copied, report.missing) == (24, (), ())
     assert report.warming.wait().complete
@@ -173,7 +174,7 @@ class Rotary(torch.nn.Module):
         super().__init__()
         self.layer = torch.nn.Linear(8, 8)
         self.register_buffer("positions", torch.arange(8), persistent=False)
-        self.register_buffer("frequencies", torch.linspace(0, 1, 4), persistent=False)
+        self.register_buffer("frequencies", torch.arange(4) / 3, persistent=False)
 
 
 def saved(path, **more):
@@ -184,8 +185,7 @@ def saved(path, **more):
 
 def test_buffers_that_would_stay_on_meta_are_an_error(tmp_path):
     path = saved(tmp_path / "model.safetensors")
-    with torch.device("meta"):
-        module = Rotary()
+    module = on_meta(Rotary)
     with pytest.raises(RuntimeError, match=r"on the meta device and not in the file: positions, frequencies .*strict"):
         oc.torch.load_into(module, path)
     assert module.layer.weight.is_meta
@@ -198,8 +198,7 @@ def test_buffers_that_would_stay_on_meta_are_an_error(tmp_path):
 @pytest.mark.parametrize("strict", [True, False])
 def test_buffers_that_are_not_saved_are_filled_where_the_file_has_them(strict, tmp_path):
     path = saved(tmp_path / "model.safetensors", positions=torch.arange(1, 9), frequencies=torch.linspace(0, 2, 4))
-    with torch.device("meta"):
-        module = Rotary()
+    module = on_meta(Rotary)
     report = oc.torch.load_into(module, path, strict=strict)
     assert report.on_meta == report.unexpected == ()
     assert module.positions.tolist() == list(range(1, 9))
@@ -212,8 +211,7 @@ def test_buffers_that_are_not_saved_are_filled_where_the_file_has_them(strict, t
 
 def test_a_buffer_of_another_type_is_not_taken(tmp_path):
     path = saved(tmp_path / "a.safetensors", positions=torch.arange(8), frequencies=torch.linspace(0, 1, 4).half())
-    with torch.device("meta"):
-        module = Rotary()
+    module = on_meta(Rotary)
     with pytest.raises(RuntimeError, match=r"on the meta device and not in the file: frequencies"):
         oc.torch.load_into(module, path)
 
@@ -222,8 +220,7 @@ def test_a_part_of_a_file_is_loaded_by_its_prefix(tmp_path):
     torch.manual_seed(4)
     inner, path = torch.nn.Linear(8, 8), tmp_path / "checkpoint.pt"
     torch.save({"model": inner.state_dict(), "step": torch.tensor(3)}, path)
-    with torch.device("meta"):
-        module = torch.nn.Linear(8, 8)
+    module = on_meta(torch.nn.Linear, 8, 8)
     with pytest.raises(RuntimeError, match=r'Missing.*: "weight", "bias"(.|\n)*pass prefix=.model\.. if'):
         oc.torch.load_into(module, path)
     report = oc.torch.load_into(module, path, prefix="model.")

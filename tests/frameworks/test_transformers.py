@@ -3,8 +3,11 @@
 import json
 import os
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.page_cache import nearly
@@ -13,6 +16,8 @@ import onecopy as oc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+from_pretrained, AutoModel = oc.transformers.from_pretrained, transformers.AutoModelForCausalLM
 
 
 @pytest.fixture
@@ -26,19 +31,23 @@ def folder(tmp_path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.fixture
+def load(folder, tmp_path) -> Callable[..., Any]:
+    """Give what loads the model of the folder, with a store of the test."""
+    return partial(from_pretrained, AutoModel, folder, store=tmp_path / "store")
+
+
 def weights_of(model) -> list:
     return [one for one in oc.explain(model).findings if one.bytes > 10_000]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, "float16"])
-def test_weights_are_cast_once_and_stay_mapped(folder, tmp_path, dtype):
+def test_weights_are_cast_once_and_stay_mapped(load, folder, tmp_path, dtype):
     wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    alone = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=wanted)
+    alone = AutoModel.from_pretrained(folder, dtype=wanted)
     assert "heap" in {one.kind for one in weights_of(alone)}
     for _ in range(2):
-        model = oc.transformers.from_pretrained(
-            transformers.AutoModelForCausalLM, folder, dtype=dtype, store=tmp_path / "store"
-        )
+        model = load(dtype=dtype)
         assert {one.kind for one in weights_of(model)} == {"shared"}
         assert model.dtype == wanted
         for (name, ours), theirs in zip(model.state_dict().items(), alone.state_dict().values(), strict=True):
@@ -48,13 +57,11 @@ def test_weights_are_cast_once_and_stay_mapped(folder, tmp_path, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float32"])
-def test_files_are_brought_into_memory_meanwhile(folder, tmp_path, dtype):
+def test_files_are_brought_into_memory_meanwhile(load, folder, tmp_path, dtype):
     jobs = []
     for file in folder.glob("*.safetensors"):
         oc.evict(file)
-    oc.transformers.from_pretrained(
-        transformers.AutoModelForCausalLM, folder, dtype=dtype, store=tmp_path / "store", warming=jobs.append
-    )
+    load(dtype=dtype, warming=jobs.append)
     (job,) = jobs
     report = job.wait()
     there = (
@@ -69,24 +76,22 @@ def test_files_are_brought_into_memory_meanwhile(folder, tmp_path, dtype):
     assert report.cached_after == nearly(report.bytes)
 
 
-def test_a_budget_of_warming_is_for_all_files(folder, tmp_path):
+def test_a_budget_of_warming_is_for_all_files(load, folder):
     jobs = []
     for file in folder.glob("*.safetensors"):
         oc.evict(file)
-    oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, warming=jobs.append, max_bytes=1 << 20)
+    load(warming=jobs.append, max_bytes=1 << 20)
     report = jobs[0].wait()
     assert not report.complete
     assert 0 < report.filled <= 1 << 20
 
 
-def test_files_beside_the_model_are_not_touched(folder, tmp_path):
+def test_files_beside_the_model_are_not_touched(load, folder, tmp_path):
     """Hubs have the weights a second time, as consolidated.safetensors: transformers reads what the index names."""
     shards = sorted(folder.glob("*.safetensors"))
     (folder / "consolidated.safetensors").write_bytes(shards[0].read_bytes())
     jobs = []
-    oc.transformers.from_pretrained(
-        transformers.AutoModelForCausalLM, folder, dtype="torch.float32", store=tmp_path / "store", warming=jobs.append
-    )
+    load(dtype="torch.float32", warming=jobs.append)
     report = jobs[0].wait()
     casts = oc.Store(tmp_path / "store").ls()
     assert len(casts) == len(shards)
@@ -96,16 +101,16 @@ def test_files_beside_the_model_are_not_touched(folder, tmp_path):
 def test_a_name_of_the_hub_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="snapshot_download"):
-        oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, "gpt2")
+        from_pretrained(AutoModel, "gpt2")
 
 
-def test_a_folder_without_weights_and_a_damaged_file_are_refused(folder, tmp_path):
+def test_a_folder_without_weights_and_a_damaged_file_are_refused(load, folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no \*\.safetensors files, nor pytorch_model\.bin"):
-        oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path)
+        from_pretrained(AutoModel, tmp_path)
     file = min(folder.glob("*.safetensors"))
     os.truncate(file, 1000)
     with pytest.raises(oc.FormatError, match=file.name):
-        oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, folder, dtype="float32")
+        load(dtype="float32")
 
 
 @pytest.mark.parametrize("variant", [None, "v2"])
@@ -132,7 +137,7 @@ def test_a_folder_of_checkpoints_of_torch_is_loaded_as_transformers_loads_it(dty
         torch.save(state, tmp_path / f"pytorch_model{suffix}.bin")
     given = {"dtype": dtype, "variant": variant}
     expected = transformers.BertModel.from_pretrained(tmp_path, **given).state_dict()
-    model = oc.transformers.from_pretrained(transformers.BertModel, tmp_path, store=tmp_path / "store", **given)
+    model = from_pretrained(transformers.BertModel, tmp_path, store=tmp_path / "store", **given)
     for name, weight in model.state_dict().items():
         assert weight.dtype == expected[name].dtype
         assert torch.equal(weight, expected[name]), name
@@ -143,7 +148,7 @@ def test_a_folder_of_checkpoints_of_torch_is_loaded_as_transformers_loads_it(dty
 
 @pytest.mark.filterwarnings("ignore:`torch_dtype` is deprecated")
 @pytest.mark.parametrize("named", ["torch_dtype", "dict", "config"])
-def test_every_way_to_say_a_type_is_shared(named, folder, tmp_path):
+def test_every_way_to_say_a_type_is_shared(load, named, folder):
     given = {"torch_dtype": torch.float32}
     if named == "dict":
         given = {"dtype": {"": torch.float32}}
@@ -152,21 +157,19 @@ def test_every_way_to_say_a_type_is_shared(named, folder, tmp_path):
         assert '"dtype": "bfloat16"' in text
         (folder / "config.json").write_text(text.replace('"dtype": "bfloat16"', '"dtype": "float32"'))
         given = {}
-    model = oc.transformers.from_pretrained(
-        transformers.AutoModelForCausalLM, folder, store=tmp_path / "store", **given
-    )
+    model = load(**given)
     assert model.dtype == torch.float32
     assert {one.kind for one in weights_of(model)} == {"shared"}
 
 
 def test_a_folder_in_the_folder_and_a_variant_are_found(folder, tmp_path):
-    one = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    one = AutoModel.from_pretrained(folder)
     one.save_pretrained(tmp_path / "outer/inner", variant="v2")
     (tmp_path / "outer/inner/model.safetensors").write_bytes(b"no model")
     with pytest.raises(oc.FormatError, match="inner"):
-        oc.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path / "outer", subfolder="inner")
-    model = oc.transformers.from_pretrained(
-        transformers.AutoModelForCausalLM,
+        from_pretrained(AutoModel, tmp_path / "outer", subfolder="inner")
+    model = from_pretrained(
+        AutoModel,
         tmp_path / "outer",
         subfolder="inner",
         variant="v2",
@@ -176,30 +179,21 @@ def test_a_folder_in_the_folder_and_a_variant_are_found(folder, tmp_path):
     assert {one.kind for one in weights_of(model)} == {"shared"}
 
 
-def test_a_shard_that_is_missing_is_named_as_the_user_knows_it(folder, tmp_path):
+def test_a_shard_that_is_missing_is_named_as_the_user_knows_it(load, folder):
     gone = max(folder.glob("*.safetensors"))
     gone.unlink()
     for dtype in ("auto", "float32"):
         with pytest.raises(FileNotFoundError, match=str(gone)):
-            oc.transformers.from_pretrained(
-                transformers.AutoModelForCausalLM, folder, dtype=dtype, store=tmp_path / "store"
-            )
+            load(dtype=dtype)
 
 
-def test_what_was_loaded_may_be_requested(folder, tmp_path):
-    model, info = oc.transformers.from_pretrained(
-        transformers.AutoModelForCausalLM, folder, dtype="float32", store=tmp_path / "store", output_loading_info=True
-    )
+def test_what_was_loaded_may_be_requested(load):
+    model, info = load(dtype="float32", output_loading_info=True)
     assert {one.kind for one in weights_of(model)} == {"shared"}
     assert not info["missing_keys"]
 
 
-def test_what_shares_nothing_is_reported(folder, tmp_path):
-    def load(**given):
-        return oc.transformers.from_pretrained(
-            transformers.AutoModelForCausalLM, folder, store=tmp_path / "store", **given
-        )
-
+def test_what_shares_nothing_is_reported(load):
     with pytest.warns(UserWarning, match=r"all \d\.\d+ MB of the weights are private.*explain"):
         load(disable_mmap=True)
     with warnings.catch_warnings():
@@ -207,19 +201,10 @@ def test_what_shares_nothing_is_reported(folder, tmp_path):
         load()
 
 
-def test_threads_that_load_at_once_get_their_own_and_the_environment_is_as_it_was(folder, tmp_path, monkeypatch):
+def test_threads_that_load_at_once_get_their_own_and_the_environment_is_as_it_was(load, monkeypatch):
     monkeypatch.setenv("HF_DEACTIVATE_ASYNC_LOAD", "0")
     with ThreadPoolExecutor(4) as threads:
-        jobs = [
-            threads.submit(
-                oc.transformers.from_pretrained,
-                transformers.AutoModelForCausalLM,
-                folder,
-                dtype=dtype,
-                store=tmp_path / "store",
-            )
-            for dtype in ("float32", "float16", "float32", "float16")
-        ]
+        jobs = [threads.submit(load, dtype=dtype) for dtype in ("float32", "float16", "float32", "float16")]
         models = [job.result() for job in jobs]
     assert [model.dtype for model in models] == [torch.float32, torch.float16] * 2
     assert {one.kind for model in models for one in weights_of(model)} == {"shared"}
@@ -228,4 +213,4 @@ def test_threads_that_load_at_once_get_their_own_and_the_environment_is_as_it_wa
 
 def test_swapped_arguments_are_refused_with_their_order(tmp_path):
     with pytest.raises(TypeError, match="first argument must be a class with from_pretrained"):
-        oc.transformers.from_pretrained(str(tmp_path), transformers.AutoModel)
+        from_pretrained(str(tmp_path), transformers.AutoModel)
