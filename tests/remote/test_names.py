@@ -22,6 +22,15 @@ def url(tmp_path, objects):
     return objects.put("m.safetensors", (tmp_path / "m.safetensors").read_bytes())
 
 
+@pytest.fixture
+def index(tmp_path, objects):
+    (tmp_path / "out").mkdir()
+    shards.write_set(tmp_path / "out")
+    for path in (tmp_path / "out").iterdir():
+        objects.put(path.name, path.read_bytes())
+    return f"{objects.url}/{shards.INDEX}"
+
+
 def states() -> list[str]:
     return [artefact.state for artefact in Store().ls()]
 
@@ -113,12 +122,8 @@ def test_it_is_pickled_as_the_version_that_was_opened(url, objects, monkeypatch,
         pickle.loads(pickled)
 
 
-def test_a_pickled_selection_of_an_index_has_the_versions_of_its_shards(tmp_path, objects):
-    (tmp_path / "out").mkdir()
-    shards.write_set(tmp_path / "out")
-    for path in (tmp_path / "out").iterdir():
-        objects.put(path.name, path.read_bytes())
-    with oc.open(f"{objects.url}/{shards.INDEX}", names=["layer.0"]) as file:
+def test_a_pickled_selection_of_an_index_has_the_versions_of_its_shards(index, objects):
+    with oc.open(index, names=["layer.0"]) as file:
         pickled = pickle.dumps(file)
     for name, content in list(objects.contents.items()):
         objects.put(name, content + b" ")
@@ -126,18 +131,14 @@ def test_a_pickled_selection_of_an_index_has_the_versions_of_its_shards(tmp_path
         assert np.array_equal(again["layer.0"], shards.ARRAYS["layer.0"])
 
 
-def test_only_shards_that_have_the_names_are_fetched(tmp_path, objects):
-    (tmp_path / "out").mkdir()
-    shards.write_set(tmp_path / "out")
-    for path in (tmp_path / "out").iterdir():
-        objects.put(path.name, path.read_bytes())
-    with oc.open(f"{objects.url}/{shards.INDEX}", names=["layer.4", "layer.0"]) as file:
+def test_only_shards_that_have_the_names_are_fetched(index, objects):
+    with oc.open(index, names=["layer.4", "layer.0"]) as file:
         assert np.array_equal(file["layer.4"], shards.ARRAYS["layer.4"])
         assert np.array_equal(file["layer.0"], shards.ARRAYS["layer.0"])
         assert len(file.files) == 2
     assert {one.path for one in objects.requests} == {shards.INDEX, shards.shard_of(0), shards.shard_of(2)}
     with pytest.raises(KeyError, match="absent"):
-        oc.open(f"{objects.url}/{shards.INDEX}", names=["absent"])
+        oc.open(index, names=["absent"])
 
 
 def test_a_damaged_list_of_pieces_leaves_what_is_mapped(url, tmp_path):
@@ -216,14 +217,10 @@ def test_what_has_no_rows_of_whole_bytes_is_refused(write_tensors, objects, name
             assert file.entry(name).nbytes == 4
 
 
-def test_where_a_shard_is_missing_no_other_stays_open(tmp_path, objects):
-    (tmp_path / "out").mkdir()
-    shards.write_set(tmp_path / "out")
-    for path in (tmp_path / "out").iterdir():
-        if path.name != shards.shard_of(2):
-            objects.put(path.name, path.read_bytes())
+def test_where_a_shard_is_missing_no_other_stays_open(index, objects):
+    del objects.contents[shards.shard_of(2)]
     with pytest.raises(FileNotFoundError, match=shards.shard_of(2)):
-        oc.open(f"{objects.url}/{shards.INDEX}", names=["layer.0", "layer.4"])
+        oc.open(index, names=["layer.0", "layer.4"])
 
 
 @pytest.mark.parametrize("content", [b"x", b"\xff" * 100, (10**9).to_bytes(8, "little") + os.urandom(100)])
