@@ -7,7 +7,6 @@ from tests.support.writing import MIB
 
 import onecopy as oc
 
-
 CAP = 2 * MIB
 ROWS = 6
 
