@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -175,6 +176,7 @@ BAD = 5 * MIB, 5 * MIB + 1  # in a4 or a5, wherever the header ends
 def test_a_failed_read_under_the_guard_is_zeros_and_data_lost(on_fuse):
     def work(path, faults):
         oc.files.guard()
+        lose_a_file()
         faults.fail(*BAD)
         with oc.open(path) as file:
             offset = BAD[0] - file.entry("a4").offset
@@ -183,8 +185,23 @@ def test_a_failed_read_under_the_guard_is_zeros_and_data_lost(on_fuse):
             assert file[name][at] == 0
             for call in (oc.files.check, lambda: file["a0"], file.verify, file.warm, lambda: file.entries):
                 assert error_of(call) == lost(str(path))
+            with pytest.raises(oc.DataLost) as raised:
+                oc.files.check()
+            assert "truncated" not in str(raised.value)
 
     on_fuse(work)
+
+
+def lose_a_file():
+    """Read a mapping of a truncated file, and close it: what is said of it must not be said of the next file."""
+    with tempfile.NamedTemporaryFile() as local:
+        local.truncate(MIB)
+        mapping = oc.Mapping(local.name)
+        os.truncate(local.name, 0)
+        assert mapping.view()[0] == 0
+        with pytest.raises(oc.DataLost, match="truncated"):
+            mapping.view()
+        mapping.close()
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,12 @@ def test_what_is_left_can_still_be_warmed(path):
     assert oc.warm(cut(path), [(0, 5 * MIB)]).complete
 
 
+@pytest.mark.parametrize("part", [{}, {"offset": 4 * MIB}], ids=["a file", "its end"])
 @pytest.mark.parametrize("call", [residency, oc.evict, oc.files.pin])
 @in_a_child
-def test_asking_about_lost_bytes_is_data_lost(path, call):
+def test_asking_about_lost_bytes_is_data_lost(path, call, part):
     with pytest.raises(oc.DataLost):
-        call(cut(path))
+        call(cut(path, **part))
 
 
 @pytest.mark.parametrize("call", [oc.files.unpin, oc.Mapping.changed, repr, oc.Mapping.close])
