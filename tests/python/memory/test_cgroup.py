@@ -24,6 +24,7 @@ PARSERS = {
     "kills": cgroup.parse_kills,
 }
 V1_UNLIMITED = "9223372036854771712"
+UNLIMITED = {"stat": "anon 1\nfile 2\n", "max": "max\n", "current": "3\n"}
 V1_MOUNT = "35 31 0:32 {root} /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
 V2_MOUNT = "30 23 0:26 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw,nsdelegate\n"
 STALL = "some avg10=1.25 avg60=10.00 avg300=0.50 total=3000000\nfull avg10=0.00 avg60=2.50 avg300=0.00 total=1000000\n"
@@ -98,58 +99,49 @@ def test_the_limit_of_v2_is_that_of_the_tightest_ancestor():
     assert group.refaults == 34567 * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_the_root_of_v2_has_no_usage_of_its_own(tmp_path):
-    files = {
-        "proc/7/cgroup": "0::/\n",
-        "proc/self/mountinfo": V2_MOUNT.format(root="/"),
-        "sys/fs/cgroup/memory.stat": "anon 1\nfile 2\nkernel 3\n",
-    }
-    group = container(7, root=machine(tmp_path, files))
-    assert (group.limit, group.usage, group.peak, group.kernel) == (None, None, None, 3)
+MACHINES = {
+    "the root of v2 has no usage of its own": (
+        "0::/\n",
+        V2_MOUNT.format(root="/"),
+        {"sys/fs/cgroup/memory.stat": "anon 1\nfile 2\nkernel 3\n"},
+        {"directory": "sys/fs/cgroup", "limit": None, "usage": None, "peak": None, "kernel": 3},
+    ),
+    "a v1 container sees its own group at the mount point": (
+        "9:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n",
+        V1_MOUNT.format(root="/docker/abc"),
+        v1_group("", "1048576", "1048576"),
+        {"directory": "sys/fs/cgroup/memory", "limited_by": "sys/fs/cgroup/memory", "limit": MIB},
+    ),
+    "v1 knows a limit above what is mounted": (
+        "4:memory:/pod/abc\n",
+        V1_MOUNT.format(root="/pod/abc"),
+        v1_group("", V1_UNLIMITED, "4096"),
+        {"limit": 4096, "limited_by": None},
+    ),
+    "v1 without hierarchy is not bound by its parent": (
+        "4:memory:/parent/child\n",
+        V1_MOUNT.format(root="/"),
+        v1_group("/parent", "4096", "4096") | v1_group("/parent/child", "8192", "8192"),
+        {"limit": 8192, "limited_by": "sys/fs/cgroup/memory/parent/child"},
+    ),
+    "a group without the memory controller is charged to the one above": (
+        "0::/a/b (deleted)\n",
+        V2_MOUNT.format(root="/"),
+        {f"sys/fs/cgroup/a/memory.{name}": text for name, text in UNLIMITED.items()},
+        {"directory": "sys/fs/cgroup/a", "limit": None, "usage": 3},
+    ),
+}
 
 
-def test_a_v1_container_sees_its_own_group_at_the_mount_point(tmp_path):
-    files = {
-        "proc/7/cgroup": "9:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n",
-        "proc/self/mountinfo": V1_MOUNT.format(root="/docker/abc"),
-        **v1_group("", "1048576", "1048576"),
-    }
-    group = container(7, root=machine(tmp_path, files))
-    assert (group.directory, group.limit) == (str(tmp_path / "sys/fs/cgroup/memory"), MIB)
-    assert group.limited_by == group.directory
-
-
-def test_v1_knows_a_limit_above_what_is_mounted(tmp_path):
-    files = {
-        "proc/7/cgroup": "4:memory:/pod/abc\n",
-        "proc/self/mountinfo": V1_MOUNT.format(root="/pod/abc"),
-        **v1_group("", V1_UNLIMITED, "4096"),
-    }
-    group = container(7, root=machine(tmp_path, files))
-    assert (group.limit, group.limited_by) == (4096, None)
-
-
-def test_v1_without_hierarchy_is_not_bound_by_its_parent(tmp_path):
-    files = {
-        "proc/7/cgroup": "4:memory:/parent/child\n",
-        "proc/self/mountinfo": V1_MOUNT.format(root="/"),
-        **v1_group("/parent", "4096", "4096"),
-        **v1_group("/parent/child", "8192", "8192"),
-    }
-    group = container(7, root=machine(tmp_path, files))
-    assert (group.limit, group.limited_by) == (8192, group.directory)
-
-
-def test_a_group_without_the_memory_controller_is_charged_to_the_one_above(tmp_path):
-    files = {
-        "proc/7/cgroup": "0::/a/b (deleted)\n",
-        "proc/self/mountinfo": V2_MOUNT.format(root="/"),
-        "sys/fs/cgroup/a/memory.stat": "anon 1\nfile 2\n",
-        "sys/fs/cgroup/a/memory.max": "max\n",
-        "sys/fs/cgroup/a/memory.current": "3\n",
-    }
-    group = container(7, root=machine(tmp_path, files))
-    assert (group.directory, group.limit, group.usage) == (str(tmp_path / "sys/fs/cgroup/a"), None, 3)
+@pytest.mark.parametrize("machine_of", MACHINES)
+def test_the_group_of_a_process_is_found_and_its_limit(tmp_path, machine_of):
+    membership, mounts, files, expected = MACHINES[machine_of]
+    root = machine(tmp_path, {"proc/7/cgroup": membership, "proc/self/mountinfo": mounts, **files})
+    group = container(7, root=root)
+    for name in ("directory", "limited_by"):
+        if expected.get(name):
+            expected = {**expected, name: str(root / expected[name])}
+    assert {name: getattr(group, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -179,11 +171,8 @@ def test_the_group_of_a_vanished_process_is_not_found():
         container(999, root=V1)
 
 
-def test_refaults_before_linux_5_9_were_those_of_files():
+def test_older_kernels_count_the_refaults_of_files_and_v1_the_groups_below():
     assert cgroup.parse_memory_stat("anon 1\nfile 2\nworkingset_refault 3\n")["workingset_refault_file"] == 3
-
-
-def test_v1_counts_the_groups_below():
     stat = cgroup.parse_memory_stat("rss 1\ncache 2\ndirty 3\ntotal_rss 4\ntotal_cache 5\ntotal_dirty 6\n")
     assert stat == {"anon": 4, "file": 5, "file_dirty": 6}
 

@@ -102,16 +102,13 @@ def test_a_rollup_of_an_older_kernel_has_none_for_missing_lines():
     assert memory.anon_huge_pages == 2 * MIB
 
 
-def test_the_regions_of_smaps_add_up_to_the_rollup():
+def test_the_regions_of_smaps_add_up_to_the_rollup_and_are_those_of_maps():
     regions = proc.smaps(100, root=NOW)
     total = proc.rollup(100, root=NOW)
     for name in ("rss", "anonymous", "private_clean", "private_dirty", "shared_clean", "referenced"):
         assert sum(getattr(region.memory, name) for region in regions) == getattr(total, name)
     # Each region's share is rounded down to a kB.
     assert total.pss - len(regions) * 1024 <= sum(r.memory.pss for r in regions) <= total.pss
-
-
-def test_maps_and_smaps_see_the_same_regions():
     places = [(r.start, r.end, r.perms, r.offset, r.dev, r.inode, r.path) for r in proc.smaps(100, root=NOW)]
     assert [(r.start, r.end, r.perms, r.offset, r.dev, r.inode, r.path) for r in proc.maps(100, root=NOW)] == places
 
@@ -126,14 +123,11 @@ def test_paths_are_read_with_spaces_newlines_and_the_mark_of_deletion():
     assert by_path["/tmp/proc fixture/gone.bin"].dev == os.makedev(0xFE, 0)
 
 
-def test_a_region_of_an_older_kernel_keeps_its_flags():
+def test_a_region_of_an_older_kernel_keeps_its_flags_if_it_has_any():
     code, vsyscall = proc.smaps(100, root=OLD)
     assert code.vm_flags == ("rd", "ex", "mr", "mw", "me", "dw", "sd")
     assert (code.dev, code.inode, code.memory.pss) == (os.makedev(8, 1), 1308167, 2048)
     assert vsyscall.start == 0xFFFFFFFFFF600000
-
-
-def test_a_region_without_flags_is_read_to_its_last_number():
     text = recorded("smaps", root=OLD).replace("VmFlags: rd ex \n", "").removesuffix("\n")
     assert [region.vm_flags for region in proc.parse_smaps(text)][1] == ()
 
@@ -164,14 +158,11 @@ def test_a_status_before_linux_4_5_does_not_know_the_parts_of_its_memory():
     assert (status.rss_anon, status.rss_file, status.rss_shmem) == (None, None, None)
 
 
-def test_a_stat_is_read_although_its_name_resembles_fields():
+def test_io_is_read_and_a_stat_although_its_name_resembles_fields():
     stat = proc.stat(100, root=NOW)
     assert (stat.comm, stat.state, stat.num_threads) == ("a) S 1 (\nb", "S", 1)
     words = recorded("stat").rsplit(")", 1)[1].split()
     assert (stat.minflt, stat.starttime) == (int(words[7]), int(words[19]) / 100)
-
-
-def test_io_is_read():
     lines = dict(line.split(": ") for line in recorded("io").splitlines())
     io = proc.io(100, root=NOW)
     assert (io.rchar, io.wchar) == (int(lines["rchar"]), int(lines["wchar"]))
