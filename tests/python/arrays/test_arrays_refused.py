@@ -1,7 +1,6 @@
 """Files that are no files of arrays, damaged ones, and shapes that numpy cannot have: errors that name the file."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -54,13 +53,6 @@ def test_a_closed_file_is_named_by_the_error(model):
     rows.close()
     with pytest.raises(ValueError, match="the file is closed: /proc/self/fd/"):
         rows[0]
-
-
-def test_a_file_that_nobody_damaged_opens_without_a_warning(model, tmp_path):
-    oc.save(tmp_path / "ours", oc.open(model), {"note": "'\"\\\n\u2028"})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert oc.open(tmp_path / "ours").kind == "arrays"
 
 
 def test_a_damaged_header_is_reported(model, tmp_path):

@@ -2,7 +2,6 @@
 
 import array
 import ctypes
-import json
 import mmap
 import struct
 from pathlib import Path
@@ -18,14 +17,6 @@ from tests.support.rows import same
 import onecopy as oc
 
 KINDS = ["?", "u1", "i1", "i2", "u2", "f2", "i4", "u4", "f4", "c8", "f8", "i8", "u8"]
-ML_DTYPES = {
-    "bfloat16": "BF16",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e8m0fnu": "F8_E8M0",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-}
 MIB = 1 << 20
 
 
@@ -38,11 +29,6 @@ def there_and_back(path: Path, value: object) -> np.ndarray:
     again = oc.open(path)["x"]
     assert same(safetensors.numpy.load_file(path)["x"], again)
     return again
-
-
-def header_of(path: Path) -> dict:
-    data = path.read_bytes()
-    return json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])
 
 
 # --- any arrays, any names --------------------------------------------------------------------------------------------
@@ -62,18 +48,6 @@ texts = st.text(max_size=20).filter(lambda name: name != "__metadata__")  # of t
 names = texts | st.sampled_from(["", "#0", "#", "'", '"', "\\", "\\u0041", "\n\0\x7f", "é\U0001f600", "\u2028"])
 
 
-@given(tensors=st.dictionaries(names, arrays(), max_size=6), checksum=st.booleans())
-def test_what_is_saved_comes_back_to_us_and_to_the_safetensors_package(path, tensors, checksum):
-    oc.save(path, tensors, checksum=checksum)
-    file, theirs = oc.open(path), safetensors.numpy.load_file(path)
-    assert list(file) == list(tensors)  # in the user's order
-    assert set(theirs) == set(tensors)
-    for name, value in tensors.items():
-        assert same(file[name], little(value))
-        assert same(theirs[name], little(value))
-    assert file.kind == "arrays"
-
-
 @given(tensors=st.dictionaries(names, arrays(), max_size=8))
 def test_arrays_start_at_the_offsets_of_the_layout(path, tensors):
     oc.save(path, tensors)
@@ -90,34 +64,21 @@ def test_arrays_start_at_the_offsets_of_the_layout(path, tensors):
 aligned_names = texts.filter(lambda name: not name.startswith("#"))
 
 
-@given(tensors=st.dictionaries(aligned_names, arrays(), max_size=5), align=st.sampled_from([64, 128, 4096, 2 * MIB]))
-def test_every_array_of_an_aligned_file_starts_on_the_boundary_and_fillers_are_hidden(path, tensors, align):
+@given(
+    tensors=st.dictionaries(aligned_names, arrays(), max_size=5), align=st.sampled_from([None, 64, 128, 4096, 2 * MIB])
+)
+def test_every_layout_comes_back_and_starts_on_the_boundary_and_fillers_are_hidden(path, tensors, align):
     oc.save(path, tensors, align=align)
     file, theirs = oc.open(path), safetensors.numpy.load_file(path)
     assert list(file) == list(tensors)
-    assert all(entry.offset % align == 0 for entry in file.entries)
+    assert all(entry.offset % (align or 1) == 0 for entry in file.entries)
     assert all(same(file[name], little(value)) for name, value in tensors.items())
     assert all(same(theirs[name], little(value)) for name, value in tensors.items())
-    assert all(name.startswith("#") and not theirs[name].any() for name in set(theirs) - set(tensors))
-
-
-def test_a_hidden_filler_is_hidden_everywhere(path):
-    oc.save(path, {"a": np.uint8(1), "b": np.uint8(2)}, align=64)
-    file = oc.open(path)
-    assert "#0" not in file
-    assert file.get("#0") is None
+    fillers = set(theirs) - set(tensors)
+    assert all(name.startswith("#") and not theirs[name].any() and name not in file for name in fillers)
 
 
 # --- what programs pass -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ML_DTYPES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_element_types_of_ml_dtypes_come_back(path, kind, layout):
-    value = layout(np.arange(24).reshape(4, 6).astype(getattr(ml_dtypes, kind)))
-    oc.save(path, {"x": value})
-    assert same(oc.open(path)["x"], np.ascontiguousarray(value))
-    assert header_of(path)["x"]["dtype"] == ML_DTYPES[kind]
 
 
 NUMBERS = np.arange(3_000_000, dtype=np.float64).reshape(1000, 3000)  # 24 MB: more than is copied at a time

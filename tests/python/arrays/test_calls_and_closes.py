@@ -67,16 +67,17 @@ def test_a_file_that_a_finalizer_closes_during_a_call_is_used_to_its_end(python,
 MIB = 1 << 20
 
 
-def copied_mapping(folder: Path) -> Callable[[], object]:
-    path = folder / "big"
-    path.write_bytes(bytes(256 * MIB))
-    return _core.open_mapping(path, copy=True).close
+def copied(folder: Path) -> _core.Mapping:
+    (folder / "big").write_bytes(bytes(256 * MIB))
+    return _core.open_mapping(folder / "big", copy=True)
+
+
+def closed_copy(folder: Path) -> Callable[[], object]:
+    return copied(folder).close
 
 
 def dropped_view(folder: Path) -> Callable[[], object]:
-    path = folder / "big"
-    path.write_bytes(bytes(256 * MIB))
-    mapping = _core.open_mapping(path, copy=True)
+    mapping = copied(folder)
     views = [mapping.view(0, 10)]
     mapping.close()
     return views.clear
@@ -88,19 +89,20 @@ def dropped_arrays(folder: Path) -> Callable[[], object]:
     return files.clear
 
 
-def closed_scratch(folder: Path) -> Callable[[], object]:
+def written(folder: Path) -> _core.ScratchFile:
     file = _core.create_scratch(
         256 * MIB, folder=folder, name="big", reserve=True, anywhere=True, head=0, max_resident=None
     )
     file.write(0, bytes(256 * MIB))
-    return file.close
+    return file
+
+
+def closed_scratch(folder: Path) -> Callable[[], object]:
+    return written(folder).close
 
 
 def dropped_view_of_scratch(folder: Path) -> Callable[[], object]:
-    file = _core.create_scratch(
-        256 * MIB, folder=folder, name="big", reserve=True, anywhere=True, head=0, max_resident=None
-    )
-    file.write(0, bytes(256 * MIB))
+    file = written(folder)
     views = [file.view()]
     file.close()
     return views.clear
@@ -112,7 +114,7 @@ def saved_dict(folder: Path) -> Callable[[], object]:
     return lambda: builder.save_nameless(str(folder))
 
 
-LONG_CALLS = [copied_mapping, dropped_view, dropped_arrays, closed_scratch, dropped_view_of_scratch, saved_dict]
+LONG_CALLS = [closed_copy, dropped_view, dropped_arrays, closed_scratch, dropped_view_of_scratch, saved_dict]
 
 
 @pytest.mark.parametrize("prepare", LONG_CALLS)

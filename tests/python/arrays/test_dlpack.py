@@ -90,12 +90,6 @@ def test_an_offset_into_the_memory_is_minded(path):
     assert oc.open(path)["x"].tolist() == [4, 5, 6, 7, 8, 9]
 
 
-def test_large_transposed_bfloat16_comes_back(path):
-    values = np.arange(12_000_000).astype(np.uint16).view(ml_dtypes.bfloat16).reshape(3000, 4000).T
-    oc.save(path, {"x": Tensor(values, *CODES["bfloat16"])})
-    assert np.array_equal(oc.open(path)["x"].view(np.uint16), values.view(np.uint16))
-
-
 @pytest.mark.parametrize(
     ("options", "word"),
     [

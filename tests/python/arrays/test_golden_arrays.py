@@ -46,6 +46,11 @@ def check(path: Path, expected: dict[str, Any], mode: str) -> None:
     """Open a file and compare everything with the expectation."""
     with oc.open(path, mode) as file:
         assert file.kind == "arrays"
+        if expected["checksum"]:
+            assert file.verify().bytes >= sum(len(one["bytes"]) // 2 for one in expected["arrays"])
+        else:
+            with pytest.raises(oc.errors.NoChecksum, match="checksum"):
+                file.verify()
         assert list(file) == [one["name"] for one in expected["arrays"]]
         metadata = file.metadata
         if expected["image"]:
@@ -64,19 +69,8 @@ def check(path: Path, expected: dict[str, Any], mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["map", "copy"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_golden_file_gives_exactly_the_arrays_that_were_written(name: str, mode: str) -> None:
+def test_a_golden_file_gives_exactly_the_arrays_that_were_written_and_verifies(name: str, mode: str) -> None:
     check(FOLDER / name, expected_of(name), mode)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_golden_file_verifies_where_it_has_checksums(name: str) -> None:
-    expected = expected_of(name)
-    with oc.open(FOLDER / name) as file:
-        if expected["checksum"]:
-            assert file.verify().bytes >= sum(len(one["bytes"]) // 2 for one in expected["arrays"])
-        else:
-            with pytest.raises(oc.errors.NoChecksum, match="checksum"):
-                file.verify()
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if has_checksums_of_data(expected_of(name))])
@@ -104,9 +98,11 @@ def test_the_golden_files_hold_every_element_type() -> None:
     assert found == set(NUMPY)
 
 
-def test_no_golden_file_lacks_its_expectation() -> None:
+def test_no_golden_file_lacks_its_expectation_and_its_maker() -> None:
+    from tests.golden.arrays import make
+
     files = {path.name for path in FOLDER.iterdir() if path.suffix in {".oc", ".safetensors"}}
-    assert files == set(FILES)
+    assert files == set(FILES) == set(make.GOLDEN)
     assert len(files) >= 10
 
 
@@ -122,9 +118,3 @@ def test_the_values_of_the_maker_are_those_of_the_expectation(name: str, tmp_pat
     assert make.expectation(golden) == expected_of(name)
     make.save(tmp_path / name, golden)
     check(tmp_path / name, expected_of(name), "map")
-
-
-def test_the_maker_has_no_file_that_is_not_committed() -> None:
-    from tests.golden.arrays import make
-
-    assert sorted(make.GOLDEN) == FILES

@@ -10,7 +10,7 @@ MODELS = GOLDEN / "onnx"
 REAL = DATA / "onnx"
 
 
-def test_every_tensor_in_place_is_what_onnx_wrote():
+def test_every_tensor_in_place_is_what_onnx_wrote_and_a_type_of_the_format_alone_is_bytes_with_its_name():
     model = oc.open(MODELS / "small.onnx")
     assert model.container == "onnx"
     assert model.kind == "foreign"
@@ -28,9 +28,6 @@ def test_every_tensor_in_place_is_what_onnx_wrote():
     left_out = '{"not stored as raw bytes": ["ints"], "of text": ["words"]}'
     assert model.metadata == {"author": "us", "opset": "21", "producer": "golden", "left out": left_out}
 
-
-def test_a_type_of_the_format_alone_is_bytes_with_its_name():
-    model = oc.open(MODELS / "small.onnx")
     assert model.entry("i4").dtype == "INT4"
     assert model.entry("i4").shape == (3,)
     assert model["i4"].tolist() == [0x21, 0x03]

@@ -81,18 +81,11 @@ def test_of_what_follows_an_array_of_many_huge_pages_two_windows_of_read_ahead_a
         assert read_bytes() - before <= 16 * MIB + 2 * 8 * MIB + NOISE
 
 
-def test_what_lies_together_is_read_ahead_and_in_huge_pages(tmp_path):
+@pytest.mark.parametrize(("part", "huge"), [(slice(3, None), None), (slice(None, None, 8), True)])
+def test_what_lies_together_or_is_requested_in_huge_pages_is_read_ahead(tmp_path, part, huge):
     path = cold_arrays(tmp_path, MIB, 16)
     with oc.open(path) as file:
-        report = file.warm(list(file)[3:])
-        assert report.complete
-        assert "without what lies around" not in report.reason
-
-
-def test_requested_huge_pages_are_requested_from_the_kernel(tmp_path):
-    path = cold_arrays(tmp_path, MIB, 16)
-    with oc.open(path) as file:
-        report = file.warm(list(file)[::8], huge=True)
+        report = file.warm(list(file)[part], huge=huge)
         assert report.complete
         assert "without what lies around" not in report.reason
 

@@ -44,27 +44,12 @@ def test_a_model_without_other_files_is_one_file():
     assert len(oc.open(MODELS / "external.onnx").files) > 1
 
 
-def test_a_data_file_that_is_missing_is_reported_with_both_paths(model):
-    (model.parent / "external.bin").unlink()
-    with pytest.raises(FileNotFoundError) as error:
-        oc.open(model)
-    assert error.value.filename == str(model.parent / "external.bin")
-    assert str(model) in error.value.strerror
-
-
 def test_a_data_file_that_is_too_short_is_reported_with_both_paths(model):
     os.truncate(model.parent / "external.bin", 1999)
     with pytest.raises(oc.FormatError, match=r"\[0, 2000\).* the file has 1999 bytes") as error:
         oc.open(model)
     assert str(model) in str(error.value)
     assert str(model.parent / "external.bin") in str(error.value)
-
-
-def test_a_data_file_that_was_replaced_is_reported_when_the_handle_is_opened(model):
-    text = pickle.dumps(oc.open(model))
-    (model.parent / "external.bin").write_bytes(bytes(2000))
-    with pytest.raises(oc.errors.FileChanged, match=r"external\.bin"):
-        pickle.loads(text)
 
 
 def test_names_that_stand_twice_are_distinguished(tmp_path):

@@ -10,7 +10,7 @@ import onecopy as oc
 FILE = GOLDEN / "struct.oc"
 
 
-def test_a_structure_shows_its_leaves_and_hides_its_fillers() -> None:
+def test_leaves_are_arrays_sequences_are_columns_plain_structs_are_records_and_fillers_are_hidden() -> None:
     with oc.open(FILE) as file:
         assert not [name for name in file if name.startswith("#")]
         assert {"seed", "words", "subs.count", "subs[].name", "subs[].name.offsets", "extra?.nodes"} <= set(file)
@@ -18,17 +18,9 @@ def test_a_structure_shows_its_leaves_and_hides_its_fillers() -> None:
         assert file["seed"].shape == ()
         assert file["shape"].dtype == np.uint16
         assert file.verify().bytes > 0
-
-
-def test_a_sequence_of_structs_reads_as_columns() -> None:
-    with oc.open(FILE) as file:
         offsets = file["subs[].name.offsets"]
         text = file["subs[].name"].tobytes()
         names = [text[begin:end].decode() for begin, end in itertools.pairwise(offsets)]
         assert names == ["", "one", ""]
-
-
-def test_plain_structs_view_as_numpy_records() -> None:
-    with oc.open(FILE) as file:
         nodes = file["subs[].nodes"].view(np.dtype([("key", "<u4"), ("low", "<u2"), ("high", "<u2")]))
         assert nodes["key"].tolist() == [[1]]

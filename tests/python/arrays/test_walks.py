@@ -36,15 +36,7 @@ def path(tmp_path):
     return str(tmp_path / "model.safetensors")
 
 
-def test_opening_a_file_runs_at_most_eight_functions(frames, path):
-    assert len(frames(lambda: oc.open(path))) <= 8
-
-
-def test_warming_a_file_runs_at_most_eight_functions(frames, path):
+def test_opening_warming_and_getting_an_array_run_at_most_eight_functions_each(frames, path):
     with oc.open(path) as file:
-        assert len(frames(file.warm)) <= 8
-
-
-def test_getting_an_array_runs_at_most_eight_functions(frames, path):
-    with oc.open(path) as file:
-        assert len(frames(lambda: file["w"])) <= 8
+        for call in (lambda: oc.open(path), file.warm, lambda: file["w"]):
+            assert len(frames(call)) <= 8
