@@ -16,6 +16,8 @@ LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (pa.null(), st.none()),
     (pa.bool_(), st.booleans()),
     (pa.int8(), FEW),
+    (pa.uint8(), st.integers(0, 255)),
+    (pa.uint32(), st.integers(0, 2**32 - 1)),
     (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
     (pa.uint64(), st.integers(0, 2**64 - 1)),
     (pa.float16(), NUMBERS),
@@ -34,6 +36,9 @@ def nested(inner: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[tuple
     def a_list(one: tuple[Any, Any]) -> tuple[Any, Any]:
         return pa.list_(one[0]), st.lists(st.none() | one[1], max_size=3)
 
+    def a_large_list(one: tuple[Any, Any]) -> tuple[Any, Any]:
+        return pa.large_list(one[0]), st.lists(one[1], max_size=2)
+
     def a_pair(one: tuple[Any, Any]) -> tuple[Any, Any]:
         return pa.list_(one[0], 2), st.lists(one[1], min_size=2, max_size=2)
 
@@ -45,7 +50,8 @@ def nested(inner: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[tuple
         return pa.map_(key, item), st.lists(st.tuples(keys, items), max_size=4)
 
     keys = inner.filter(lambda one: one[0] != pa.null())
-    return inner.map(a_list) | inner.map(a_pair) | inner.map(a_struct) | st.tuples(keys, inner).map(a_map)
+    lists = inner.map(a_list) | inner.map(a_large_list) | inner.map(a_pair)
+    return lists | inner.map(a_struct) | st.tuples(keys, inner).map(a_map)
 
 
 COLUMN = st.recursive(st.sampled_from(LEAVES), nested, max_leaves=5)
@@ -67,7 +73,7 @@ def expected(kind: Any, value: Any) -> Any:
         return dict(pairs)
     if pa.types.is_struct(kind):
         return {field.name: expected(field.type, value[field.name]) for field in kind}
-    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return [expected(kind.value_type, item) for item in value]
     return float(value) if pa.types.is_floating(kind) else value
 

@@ -222,42 +222,6 @@ def test_a_stream_is_read_once():
         oc.share(arrow_rows(Once()))
 
 
-def test_arrow_types_become_pythons(tmp_path):
-    def f16(values):
-        return pa.array([None if value is None else np.float16(value) for value in values], pa.float16())
-
-    columns = {
-        "u64": pa.array([2**64 - 1, 0, None], pa.uint64()),
-        "u32": pa.array([2**32 - 1, 0, None], pa.uint32()),
-        "u8": pa.array([255, 0, None], pa.uint8()),
-        "half": f16([0.5, -6.0e-8, None]),
-        "inf": f16([float("inf"), -2.0, 65504.0]),
-        "single": pa.array([0.25, -1.5, None], pa.float32()),
-        "flag": pa.array([True, False, None]),
-        "large": pa.array(["a", "é", None], pa.large_string()),
-        "view": pa.array(["short", "long enough to lie elsewhere", None], pa.string_view()),
-        "fixed": pa.array([b"ab", b"cd", None], pa.binary(2)),
-        "coded": pa.array(["x", "y", None]).dictionary_encode(),
-        "pairs": pa.array([[1, 2], [3, 4], None], pa.list_(pa.int8(), 2)),
-        "wide": pa.array([[1], [], None], pa.large_list(pa.int64())),
-        "map": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int8())),
-        "struct": pa.array([{"a": 1}, {"a": None}, None]),
-        "none": pa.nulls(3),
-        "sparse": pa.UnionArray.from_sparse(
-            pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, None]), pa.array(["a", "b", "c"])]
-        ),
-    }
-    table = pa.table(columns)
-    onecopy.records.save(tmp_path / "rows.oc", arrow_rows(table))
-    expected = [
-        {name: dict(value) if name == "map" and value is not None else value for name, value in row.items()}
-        for row in table.to_pylist()
-    ]
-    assert list(oc.open_records(tmp_path / "rows.oc")) == expected
-    chunked = pa.concat_tables([table.slice(1, 2), table.slice(0, 0), table.slice(2)])
-    assert list(oc.share(arrow_rows(chunked))) == [expected[1], expected[2], expected[2]]
-
-
 @pytest.mark.parametrize(
     ("array", "name"),
     [
@@ -272,6 +236,12 @@ def test_arrow_types_that_records_do_not_have_are_refused_by_their_column(array,
         writer.extend(arrow_rows(pa.table({"a": [1], "c": array})))
     with pytest.raises(ValueError, match="start a new builder"):
         writer.append({"a": 1})
+
+
+def test_a_sparse_union_becomes_its_values(tmp_path):
+    ids, columns = pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, None]), pa.array(["a", "b", "c"])]
+    onecopy.records.save(tmp_path / "rows.oc", arrow_rows(pa.table({"x": pa.UnionArray.from_sparse(ids, columns)})))
+    assert list(oc.open_records(tmp_path / "rows.oc")) == [{"x": 1}, {"x": "b"}, {"x": None}]
 
 
 def test_what_is_no_table_is_refused():
@@ -308,6 +278,20 @@ def test_progress_of_an_import_may_stop_it(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         Writer(tmp_path / "other.oc").extend(arrow_rows(table), progress=stop)
+
+
+def test_a_damaged_file_is_not_handed_over(tmp_path):
+    path = tmp_path / "rows.oc"
+    onecopy.records.save(path, [{"t": "abc"}, {"t": "de"}])
+    entry = oc.open_records(path).file.entry("records.0.t.offsets")
+    with path.open("r+b") as file:
+        file.seek(entry.offset + 4)
+        file.write((99).to_bytes(4, "little"))
+    damaged = oc.open_records(path)
+    for export in (damaged.__arrow_c_array__, damaged.__arrow_c_stream__, damaged[::-1].__arrow_c_stream__):
+        with pytest.raises(oc.FormatError, match=r"records\.0\.t"):
+            export()
+    assert damaged.__arrow_c_schema__()
 
 
 def test_polars_reads_a_table():

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 import onecopy as oc
 import onecopy.records
-from onecopy.records import Table, Writer
+from onecopy.records import Table
 
 LEAVES = (
     st.text(max_size=4)
@@ -114,14 +114,6 @@ def test_nan_is_a_key_that_nobody_finds():
     assert len(mapped) == 2
     assert float("nan") not in mapped  # noqa: PLW0177
     assert mapped[2.5] == 2
-
-
-def test_a_key_twice_is_refused(tmp_path):
-    writer = Writer(tmp_path / "twice.oc", container="dict")
-    writer.extend([("a", 1), ("b", 2), ("a", 3)])
-    with pytest.raises(oc.FormatError, match="pairs 0 and 2 have the same key"):
-        writer.close()
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_no_index_knows_is_refused_with_its_place():
