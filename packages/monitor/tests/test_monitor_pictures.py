@@ -39,7 +39,7 @@ def texts(tree: ET.Element) -> list[str]:
     return [one.text or "" for one in tree.iter(f"{SVG}text")]
 
 
-def test_a_picture_shows_what_was_sampled():
+def test_a_picture_shows_what_was_sampled_and_of_one_process_no_panel_beside_that_of_the_group():
     series = series_of()
     words = texts(tree_of(series, title="my run"))
     assert "my run" in words
@@ -86,9 +86,6 @@ def test_any_number_of_samples_is_drawn_in_a_bounded_size(looks):
     ET.fromstring(svg)
     assert len(svg) < 300_000
     assert b"NaN" not in svg
-
-
-def test_one_process_has_no_panel_beside_that_of_the_group():
     words = texts(tree_of(series_of(processes=1)))
     assert "run: one process" in words
     assert not any("share " in one for one in words)

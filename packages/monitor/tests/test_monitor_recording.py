@@ -193,22 +193,3 @@ def test_a_file_that_is_there_is_not_written_over_and_nothing_is_left_of_a_recor
         assert written.stat().st_size < len(before)
         recorder.discard()  # too late
     assert written.exists()
-
-
-def test_a_killed_recorder_loses_no_look(python, tmp_path):
-    path = tmp_path / "run.jsonl"
-    python(
-        """
-        import os, sys
-        from onecopy_monitor import Recorder, Sampler, sample_of
-        recorder, sampler = Recorder(sys.argv[1]), Sampler([os.getpid()])
-        for _ in range(3):
-            recorder.add(sample_of(sampler.sample()))
-        os._exit(0)
-        """,
-        path,
-    )
-    recording = read_recording(path)
-    assert len(recording.series.total) == 3
-    assert recording.end is None
-    assert not recording.cut

@@ -275,13 +275,6 @@ def test_processes_that_cannot_be_opened_for_want_of_descriptors_are_reported():
     assert any("too many open files in this process" in note for note in snapshot.totals.notes)
 
 
-def test_there_is_no_such_process():
-    with Watched("") as group:
-        pid = group.pids[0]
-    with pytest.raises(ProcessLookupError, match=str(pid)):
-        Sampler([pid])
-
-
 def test_a_group_of_names_grows(tmp_path):
     mark = f"mark-{os.getpid()}-{tmp_path.name}"
     with Watched("", mark) as one, Sampler(regex=mark) as sampler:
@@ -289,12 +282,6 @@ def test_a_group_of_names_grows(tmp_path):
         with Watched("", mark) as other:
             both = {*one.pids, *other.pids}
             until(lambda: {process.pid for process in sampler.sample().processes} == both, "the new one to be found")
-
-
-def test_everyone_who_maps_a_file_is_found(cold_file):
-    path = cold_file(MIB)
-    with Watched(MAP, path, count=2) as group, Watched(""), Sampler(mapping=path) as sampler:
-        assert [one.pid for one in sampler.sample().processes] == sorted(group.pids)
 
 
 # --- whose it is ------------------------------------------------------------------------------------------------------

@@ -245,24 +245,6 @@ def build():
     assert len(noted(tmp_path, "tried")) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.processes
-def test_another_worker_builds_when_the_one_that_builds_is_killed(project, tmp_path):
-    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
-    tests = """
-def build():
-    note("tried")
-    if len(names("tried")) == 1:
-        time.sleep(0.5)  # the others wait
-        os.kill(os.getpid(), 9)
-    return np.arange(5)
-"""
-    output = project(CACHED + tests + EIGHT_USES, plugins=XDIST)
-    assert "1 failed, 7 passed" in output
-    assert "crashed while running" in output
-    assert len(set(noted(tmp_path, "tried"))) == 2
-
-
 def test_a_changed_function_builds_again_and_one_without_identity_is_an_error(project, tmp_path):
     tests = CACHED + "def test_it(onecopy_cached): assert onecopy_cached('x', lambda: note('built') or VALUE) == VALUE"
     for value in (1, 2, 2):
