@@ -140,18 +140,12 @@ def test_what_takes_most_memory_comes_first():
     assert [one.path for one in report.copied] == ["/e", "/d"]
 
 
-def test_names_of_files_cannot_control_the_terminal():
+def test_a_report_is_never_long_or_empty_and_names_of_files_cannot_control_the_terminal():
     calls = [call(1, path="/m/\x1b[31mred.pt"), call(1, shared=0, reason="\x1b]0;x\x07")]
     assert "\x1b" not in str(RunReport.of(calls))
-
-
-def test_long_reports_are_cut():
     lines = str(RunReport.of([call(pid, path=f"/m/{i}.pt") for i in range(12) for pid in (1, 2)])).splitlines()
     assert lines[-1] == "  and 2 more"
     assert len(lines) == 12
-
-
-def test_without_calls_the_report_says_so():
     assert str(RunReport.of([])).startswith("no Python process loaded a file")
 
 

@@ -87,17 +87,13 @@ def test_ls_shows_rows_as_a_tree(onecopy_command, tmp_path):
     assert f"list of 2 rows, {places['list']['nbytes']} B, " in lines[5]
 
 
-def test_ls_of_a_dict_and_of_rows_that_are_no_dicts(onecopy_command, tmp_path):
+def test_ls_shows_a_dict_rows_that_are_no_dicts_and_the_arrays_of_records_on_request(onecopy_command, tmp_path):
     path = tmp_path / "rows.oc"
     onecopy.records.save(path, {"a": [1], "b": [2]})
     words = [line.split()[:2] for line in onecopy_command("ls", path).stdout.splitlines()]
     assert words[2:4] == [["key", "text"], ["value", "list[int8]"]]
     onecopy.records.save(path, ["a", None])
     assert onecopy_command("ls", path).stdout.splitlines()[2].split()[:4] == ["row", "text", "|", "None"]
-
-
-def test_ls_shows_the_arrays_of_records_on_request(onecopy_command, tmp_path):
-    path = tmp_path / "rows.oc"
     onecopy.records.save(path, ROWS)
     shown = onecopy_command("ls", path, "--arrays", "--names", "records.0.id.*").stdout
     assert shown.splitlines()[2].split()[:3] == ["records.0.id.data", "I16", "2"]

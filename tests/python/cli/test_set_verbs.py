@@ -23,7 +23,7 @@ def model(tmp_path):
     return tmp_path / "external.onnx"
 
 
-def test_ls_warm_evict_and_verify_take_a_set(index, cached, onecopy_command):
+def test_ls_warm_evict_and_verify_take_a_set_and_ls_reports_what_it_is(index, cached, onecopy_command):
     facts = json.loads(onecopy_command("ls", "--json", index).stdout)
     assert facts["container"] == "safetensors set"
     assert [array["name"] for array in facts["arrays"]] == list(ARRAYS)
@@ -37,9 +37,6 @@ def test_ls_warm_evict_and_verify_take_a_set(index, cached, onecopy_command):
     done = onecopy_command("verify", index)
     assert (done.returncode, done.stderr) == (0, "")
     assert "every byte" in done.stdout
-
-
-def test_ls_reports_what_kind_of_file_it_is_and_of_how_many(index, onecopy_command):
     assert onecopy_command("ls", index).stdout.splitlines()[0] == f"{index}: safetensors set, 3 files"
     assert onecopy_command("ls", MODELS / "small.onnx").stdout.splitlines()[0] == f"{MODELS / 'small.onnx'}: onnx"
 

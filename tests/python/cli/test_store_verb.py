@@ -33,7 +33,7 @@ def keys(store: oc.Store) -> list[str]:
     return [artefact.key for artefact in store.ls()]
 
 
-def test_ls_reports_key_size_last_use_source_and_state(store, capsys, tmp_path):
+def test_ls_reports_key_size_last_use_source_and_state_and_the_key_of_a_file_by_its_name(store, capsys, tmp_path):
     (tmp_path / "source").unlink()
     (store.folder / "notes.txt").write_text("of the user")
     assert run("ls") == 0
@@ -44,9 +44,6 @@ def test_ls_reports_key_size_last_use_source_and_state(store, capsys, tmp_path):
     assert any(line.startswith("old") and "5 w ago" in line for line in lines)
     assert any(line.startswith("notes.txt") and "foreign" in line for line in lines)
     assert "4 artefacts, 3.01 kB" in " ".join(lines)
-
-
-def test_ls_shows_the_key_of_a_file_by_its_name(store, capsys, tmp_path):
     store.get_or_build(oc.file_key(tmp_path / "source", version="7"), lambda path: path.write_bytes(b"1"))
     assert run("ls") == 0
     assert "source, version 7 " in capsys.readouterr().out

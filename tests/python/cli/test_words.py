@@ -49,11 +49,8 @@ def test_a_share_is_0_or_100_percent_only_when_it_is_so(part, whole):
     assert (shown == "100 %") == (part >= whole)
 
 
-def test_an_unknown_share_is_a_question_mark():
+def test_an_unknown_share_is_a_question_mark_and_a_duration_has_at_least_two_of_its_unit():
     assert share(None, 5) == "?"
-
-
-def test_a_duration_has_at_least_two_of_its_unit():
     assert [duration(s) for s in (0.4, 90, 150, 40 * 3600, 30 * 86400)] == ["0 s", "90 s", "2 min", "40 h", "4 w"]
 
 

@@ -34,14 +34,10 @@ def names() -> list[str]:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=names())
-def test_a_notebook_is_committed_without_outputs(notebook):
+def test_a_notebook_begins_with_a_title_its_links_lead_somewhere_and_it_has_no_outputs(notebook):
     for cell in json.loads(notebook.read_text())["cells"]:
         assert cell.get("outputs", []) == []
         assert cell.get("execution_count") is None
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=names())
-def test_a_notebook_begins_with_a_title_and_its_links_lead_somewhere(notebook):
     texts = cells(notebook, "markdown")
     assert texts[0].startswith("# ")
     for link in re.findall(r"\]\(([^)\s#]+)", "\n".join(texts)):

@@ -98,12 +98,9 @@ def test_names_and_metadata_are_those_of_safetensors(path):
             assert ours.offset_keys() == theirs.offset_keys() == ["c", "a", "b"]
             assert ours.metadata() == theirs.metadata() == metadata
             assert list(ours.get_tensors()) == list(theirs.get_tensors())
-
-
-def test_save_file_adds_the_format_to_the_metadata_and_nothing_else_that_safe_open_shows(path):
     save_file({"a": WIDE}, path, metadata={"x": "y"})
     with safe_open(path, "np") as file:
-        assert file.metadata() == {"x": "y", "format": "pt"}
+        assert file.metadata() == {"x": "y", "format": "pt"}  # which `save_file` adds, and nothing else that is shown
 
 
 INDICES = [
@@ -222,16 +219,13 @@ def test_files_of_other_formats_are_refused(tmp_path):
         assert str(raised.value).startswith(str(tmp_path / name))
 
 
-def test_errors_of_the_system_keep_their_class(tmp_path):
+def test_errors_of_the_system_keep_their_class_and_others_are_those_of_onecopy(tmp_path):
     for name, error in (("none", FileNotFoundError), (".", IsADirectoryError), ("none/a", FileNotFoundError)):
         with pytest.raises(error) as raised:
             load_file(tmp_path / name)
         assert raised.value.filename == str(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         save_file({"a": WIDE}, tmp_path / "none/a.safetensors")
-
-
-def test_an_error_is_one_of_onecopy():
     assert issubclass(SafetensorError, oc.FormatError)
     assert SafetensorError.__module__ == "onecopy.safetensors"
 

@@ -208,13 +208,10 @@ def test_arrays_live_on_when_everything_is_closed(tmp_path):
             call()
 
 
-def test_a_writable_array_does_not_pickle(tmp_path):
-    with oc.scratch(3, "u1", tmp_path) as ours, pytest.raises(TypeError, match="seal"):
-        pickle.dumps(ours)
-
-
-def test_an_array_that_no_process_has_open_any_more_raises(tmp_path):
+def test_a_writable_array_does_not_pickle_and_one_that_no_process_has_open_any_more_raises(tmp_path):
     ours = oc.scratch(3, "u1", tmp_path)
+    with pytest.raises(TypeError, match="seal"):
+        pickle.dumps(ours)
     with ours.seal() as sealed:
         handle = pickle.dumps(sealed)
     ours.close()

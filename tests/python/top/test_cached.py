@@ -49,25 +49,6 @@ def test_a_function_is_called_once_for_its_inputs(source, store, calls):
     assert [artefact.source for artefact in store.ls()] == [str(source)] * 2
 
 
-def test_two_functions_over_one_file_never_answer_for_each_other(source, store):
-    @oc.cached(inputs=[source], store=store)
-    def first() -> list[str]:
-        return ["first"]
-
-    @oc.cached(inputs=[source], store=store)
-    def second() -> list[str]:
-        return ["second"]
-
-    def again(word: str) -> Any:
-        @oc.cached(inputs=[source], store=store)
-        def closes_over() -> list[str]:
-            return [word]
-
-        return closes_over
-
-    assert [next(iter(each())) for each in (first, second, again("a"), again("b"))] == ["first", "second", "a", "b"]
-
-
 def test_functions_of_two_modules_with_the_same_code_are_two(tmp_path, source, store, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("one_module", "other_module"):
@@ -143,17 +124,6 @@ def test_objects_are_loaded_from_a_mapped_file(source, store, calls):
     assert [table()["a"][-1], table()["b"]] == [999, "text"]
     assert calls() == ["table"]
     assert not table()["a"].flags.writeable
-
-
-def test_generators_are_consumed_once(source, store, calls):
-    @oc.cached(inputs=[source], store=store)
-    def rows() -> Any:
-        for i in range(3):
-            calls.note(i)
-            yield i
-
-    assert list(rows()) == list(rows()) == [0, 1, 2]
-    assert calls() == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("lazy", [False, True])

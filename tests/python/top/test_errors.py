@@ -54,18 +54,6 @@ def test_an_error_made_in_python_has_a_kind_a_path_and_a_place():
     assert (type(other), str(other), vars(other)) == (oc.ChecksumError, "a.bin: other words", vars(error))
 
 
-def test_a_damaged_block_is_an_inconsistency_at_its_place(tmp_path):
-    path = tmp_path / "weights.safetensors"
-    oc.save(path, {"a": memoryview(bytes(5 << 20))})
-    contents = bytearray(path.read_bytes())
-    contents[-1] ^= 1
-    path.write_bytes(contents)
-    with oc.open(path) as file, pytest.raises(oc.ChecksumError) as raised:
-        file.verify()
-    (block,) = raised.value.blocks
-    assert (raised.value.kind, raised.value.offset, raised.value.path) == (Kind.INCONSISTENT, block.offset, str(path))
-
-
 def test_every_exception_of_the_package_is_an_error_of_onecopy(python):
     code = """
         import importlib, pkgutil

@@ -38,7 +38,7 @@ def test_a_whole_file_reads_as_it_is(path, mode, private):
 
 
 places = st.one_of(st.integers(0, len(DATA) + 9), st.sampled_from([0, 4095, 4096, 4097, HUGE - 1, HUGE, HUGE + 1]))
-far = st.sampled_from([2**63, 2**64]).flatmap(lambda edge: st.integers(edge - 5, min(edge + 5, 2**64 - 1)))
+far = st.sampled_from([2**63, 2**64, 2**200]).flatmap(lambda edge: st.integers(edge - 5, edge + 5))
 
 
 @given(
@@ -68,20 +68,6 @@ def test_a_view_is_the_slice_of_the_range_or_an_index_error(path, offset, length
         else:
             with pytest.raises(IndexError):
                 mapping.view(offset, length)
-
-
-@pytest.mark.parametrize("number", [2**64, 2**64 + 1, 2**200])
-@pytest.mark.parametrize("what", ["offset", "length"])
-def test_numbers_beyond_64_bits_are_beyond_the_file(path, number, what):
-    with pytest.raises(OSError, match="a range of") as raised:
-        oc.Mapping(path, **{what: number})
-    assert raised.value.errno == errno.EINVAL
-
-
-@pytest.mark.parametrize("place", [(2**64,), (2**70, 2**70)])
-def test_a_view_beyond_64_bits_is_beyond_the_mapping(path, place):
-    with pytest.raises(IndexError):
-        oc.Mapping(path).view(*place)
 
 
 @pytest.mark.parametrize("opener", [oc.Mapping, oc.open, oc.warm])
@@ -197,13 +183,10 @@ def test_an_unlinked_file_can_be_mapped_and_the_descriptor_stays_where_it_was(pa
         assert file.read(3) == DATA[6:9]
 
 
-def test_the_name_of_a_descriptor_stands_in_its_errors():
+def test_the_name_of_a_descriptor_stands_in_its_errors_and_a_pipe_cannot_be_mapped():
     with pytest.raises(OSError, match="Bad file descriptor") as raised:
         oc.Mapping.from_descriptor(1_000_000, "the weights")
     assert (raised.value.errno, raised.value.filename) == (errno.EBADF, "the weights")
-
-
-def test_a_pipe_cannot_be_mapped():
     read_end, write_end = os.pipe()
     with pytest.raises(OSError, match="regular file") as raised:
         oc.Mapping.from_descriptor(read_end)
@@ -279,12 +262,6 @@ def test_an_error_names_a_file_whose_name_is_not_utf_8(tmp_path, opener):
     with pytest.raises(FileNotFoundError) as raised:
         opener(path)
     assert raised.value.filename == str(path)
-
-
-def test_a_file_whose_name_is_not_utf_8_can_be_mapped(tmp_path):
-    path = tmp_path / "here\udcff"
-    path.write_bytes(DATA)
-    assert bytes(oc.Mapping(path, 0, 9).view()) == DATA[:9]
 
 
 @pytest.mark.parametrize(

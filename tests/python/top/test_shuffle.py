@@ -69,21 +69,6 @@ def test_large_orders_are_inverted_by_index(n):
         assert order[order.index(position)] == position
 
 
-@pytest.mark.parametrize(
-    ("arguments", "first"),
-    [
-        ((10, 0, 0), [3, 4, 1, 9, 7, 2]),
-        ((10, 1, 0), [0, 9, 7, 3, 6, 2]),
-        ((10, 0, 1), [5, 7, 4, 9, 1, 8]),
-        ((1000, 7, 3), [573, 353, 404, 518, 672, 344]),
-        ((10**9, 0, 0), [678935392, 603266760, 355707942, 934836013, 602440368, 31986576]),
-        ((2**63 - 1, MASK, MASK), [4646825368203929136, 3931487123821048202, 7328973838713272803]),
-    ],
-)
-def test_the_order_is_the_same_on_every_machine(arguments, first):
-    assert list(itertools.islice(Shuffle(*arguments), len(first))) == first
-
-
 @given(st.integers(1, 2**63 - 1), st.integers(0, MASK), st.integers(0, MASK), st.data())
 def test_the_order_is_as_documented(n, seed, epoch, data):
     position = data.draw(st.integers(0, n - 1))
@@ -95,14 +80,6 @@ def test_the_order_is_as_documented(n, seed, epoch, data):
 def test_every_order_of_a_few_numbers_is_equally_likely(n):
     orders = tables(n, 40_000) @ n ** np.arange(n)
     assert uniform(np.unique(orders, return_counts=True)[1], math.factorial(n))
-
-
-@of_chance
-@pytest.mark.parametrize("n", [16, 17, 100, 256, 257])
-def test_every_number_is_equally_likely_at_every_position(n):
-    table = tables(n, 20_000)
-    for position in (0, 1, n // 2, n - 1):
-        assert uniform(np.bincount(table[:, position], minlength=n), n)
 
 
 @of_chance
@@ -171,7 +148,7 @@ def test_arguments_out_of_range_are_errors(arguments, error):
         Shuffle(*arguments)
 
 
-def test_a_billion_indices_take_no_memory():
+def test_a_billion_indices_take_no_memory_and_little_in_a_pickle():
     Shuffle(5)[0]
     tracemalloc.start()
     order = Shuffle(10**9)
@@ -181,9 +158,6 @@ def test_a_billion_indices_take_no_memory():
     tracemalloc.stop()
     assert peak < 2**20
     assert len(pickle.dumps(order.shard(3, 8)[5:])) < 400
-
-
-def test_it_travels_by_pickle():
     part = Shuffle(1000, 3, 4).shard(1, 7)[10:50:3]
     assert list(pickle.loads(pickle.dumps(part))) == list(part)
 
