@@ -142,14 +142,6 @@ def test_a_mode_that_fails_becomes_read_with_the_reason(tmp_path, store):
     assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
 
 
-def test_an_artefact_that_was_changed_is_prepacked_again(tmp_path, store):
-    model = make("aligned", tmp_path)
-    oc.onnxruntime.session(model, "prepacked", wait=True, store=store).close()
-    (artefact,) = from_store(store)
-    os.truncate(artefact, artefact.stat().st_size - 10)
-    assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
-
-
 def test_no_cut_and_no_flip_of_an_artefacts_end_does_harm(tmp_path, store):
     oc.onnxruntime.session(make("aligned", tmp_path), "prepacked", wait=True, store=store).close()
     whole = from_store(store)[0].read_bytes()

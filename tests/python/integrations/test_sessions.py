@@ -60,14 +60,6 @@ def test_direct_maps_the_file_until_it_is_closed(kind, tmp_path):
         session.run(None, {"ids": IDS})
 
 
-def test_a_session_that_is_let_go_maps_nothing(tmp_path):
-    model = make("aligned", tmp_path)
-    session = oc.onnxruntime.session(model, "direct")
-    assert is_mapped(model)
-    del session
-    assert not is_mapped(model)
-
-
 def test_direct_reports_what_is_copied(tmp_path):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "direct")
     assert [(weight.name, weight.reason) for weight in session.onecopy.copied] == [("bias", "smaller than 1024 bytes")]

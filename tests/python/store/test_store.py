@@ -140,15 +140,12 @@ def test_ctrl_c_is_not_blocked_after_a_fork_that_fails(store, monkeypatch):
     assert list(store.folder.iterdir()) == []
 
 
-def test_a_child_that_is_killed_or_exits_is_reported(store):
+def test_a_child_that_is_killed_or_exits_and_a_build_that_makes_no_file_are_reported(store):
     with pytest.raises(ChildProcessError, match="was killed by SIGKILL"):
         store.with_options(where="fork").get_or_build("k", lambda _: os.kill(os.getpid(), 9))
     with pytest.raises(ChildProcessError, match="exited with status 3"):
         store.with_options(where="fork").get_or_build("k", lambda _: os._exit(3))
     assert list(store.folder.iterdir()) == []
-
-
-def test_a_build_that_makes_no_file_is_reported(store):
     with pytest.raises(FileNotFoundError, match="the build function returned without this file") as raised:
         store.get_or_build("k", lambda _: None)
     assert raised.value.filename == str(store.path("k"))

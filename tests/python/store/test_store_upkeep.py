@@ -71,12 +71,6 @@ def test_prune_removes_what_is_requested(store, tmp_path):
     assert list(store.folder.iterdir()) == []
 
 
-def test_what_is_mapped_can_be_read_after_it_was_pruned(store):
-    mapping = oc.Mapping(store.get_or_build("k", text("content")).path)
-    store.prune(everything=True)
-    assert bytes(mapping.view()) == b"content"
-
-
 # --- keys and places --------------------------------------------------------------------------------------------------
 
 
