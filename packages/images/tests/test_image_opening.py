@@ -207,14 +207,6 @@ def test_a_damaged_file_leaves_nothing_and_is_not_remembered(tmp_path, cache):
     assert np.array_equal(oc.images.open(path).array, noise((300, 200)))
 
 
-def test_an_artefact_that_was_pruned_is_decoded_again(tmp_path):
-    path = write(tmp_path / "a.tif", noise((300, 200)))
-    old = oc.images.open(path)
-    assert len(oc.Store().prune(everything=True).removed) == 1
-    assert np.array_equal(old.array, noise((300, 200)))  # who has it mapped keeps it
-    assert oc.images.open(path).artefact.built
-
-
 def test_more_than_is_allowed_is_refused_before_anything_is_made(tmp_path, cache):
     path = write(tmp_path / "a.tif", noise((300, 200)))
     for use, limit, words in ((oc.images.open, "100 kB", "100 kB"), (oc.images.decode, 0, "0 B")):

@@ -2,15 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.children import fork, status_of
-from tests.support.images import photo, save_photos
+from tests.support.images import photo
 from tests.support.store_processes import suffixes
 from tests.support.waiting import until
 
@@ -87,32 +85,6 @@ def test_what_a_killed_process_has_decoded_is_not_decoded_again(tmp_path, monkey
     assert store.ls()[0].key == images.report.key
 
 
-@pytest.mark.slow
-def test_a_process_may_be_killed_at_any_moment(tmp_path):
-    paths, store = save_photos(tmp_path, [(200, 300), (150, 90)] * 30), oc.Store(tmp_path / "store")
-    expected = [np.asarray(pictures.open(path)) for path in paths]
-    for number in range(20):
-        pid = fork(lambda: oc.images.share(paths, store=store.folder) is not None)
-        until(lambda n=number: bytes_of_pieces(store.folder) >= 24 * n, "some pieces")
-        os.kill(pid, signal.SIGKILL)
-        status_of(pid)
-        images = oc.images.share(paths, store=oc.Store(store.folder, timeout=0))  # the claim of a killed one is void
-        assert all(np.array_equal(image, one) for image, one in zip(images, expected, strict=True))
-        images.close()
-        store.prune(everything=True)
-        assert suffixes(store) == []
-
-
-def bytes_of_pieces(folder: Path) -> int:
-    """Return the bytes of the list of pieces; many once the file is complete."""
-    try:
-        return max((path.stat().st_size for path in folder.glob("*.pieces")), default=0) or (
-            1 << 30 if list(folder.glob("*.about")) else 0
-        )
-    except FileNotFoundError:
-        return 1 << 30
-
-
 def look(images: Images, number: int) -> tuple[int, str]:
     return int(images[number].sum()), images.paths[number]
 
@@ -130,22 +102,6 @@ def test_processes_of_every_start_method_map_the_file(tmp_path, method):
             assert len(assert_shared(images, pool).workers) == 2
         pool.close()
         pool.join()
-
-
-def test_a_function_of_the_main_module_and_a_lambda_are_transforms(tmp_path):
-    save_numbered(tmp_path, 4)
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import sys, onecopy as oc\n"
-        "def inverted(image):\n    return 255 - image\n"
-        "for function in (inverted, lambda image: image + 1):\n"
-        "    images = oc.images.share(sys.argv[1] + '/*.png', transform=function, store=sys.argv[1] + '/store')\n"
-        "    print(images.report.built, int(images[3].max()))\n"
-    )
-    for built in (True, False):
-        command = [sys.executable, script, tmp_path]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
-        assert done.stdout == f"{built} 252\n{built} 4\n"
 
 
 def test_a_second_start_imports_no_decoder(python, tmp_path):

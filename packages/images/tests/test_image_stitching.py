@@ -66,7 +66,7 @@ def test_parts_together_are_the_whole(seed, ranks):
     assert covered == np.count_nonzero(expected)
 
 
-def test_tiles_may_be_files_functions_and_anything_with_a_shape(tmp_path):
+def test_tiles_may_be_files_functions_and_anything_with_a_shape_and_hidden_ones_are_never_decoded(tmp_path):
     tifffile = pytest.importorskip("tifffile")
     tiles = [np.full((5, 6), number, np.uint16) for number in range(1, 5)]
     tifffile.imwrite(tmp_path / "0.tif", tiles[0], compression="zlib")
@@ -84,9 +84,6 @@ def test_tiles_may_be_files_functions_and_anything_with_a_shape(tmp_path):
     with oc.images.mosaic(given, positions) as whole:
         assert np.array_equal(whole.array, pasted(tiles, positions))
     assert Lazy.asked == 1
-
-
-def test_a_tile_that_is_hidden_is_never_decoded():
     never = unreadable(AssertionError("it was read"), (4, 4))
     with oc.images.mosaic([never, np.ones((4, 4), np.uint16)], [(1, 1), (1, 1)]) as whole:
         assert (whole.tiles, whole.hidden) == (1, (0,))
