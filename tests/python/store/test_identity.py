@@ -12,7 +12,6 @@ import io
 import os
 import re
 import shutil
-import subprocess
 import sys
 import threading
 import types
@@ -24,7 +23,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 from tests.support.generated_programs import CHOICES, WAYS, loaded, source_of
-from tests.support.places import ROOT
 
 import onecopy as oc
 from onecopy import _core
@@ -474,68 +472,6 @@ def test_arguments_and_how_they_are_passed_are_part_of_a_call():
     calls = [((), {}), ((1,), {}), ((), {"n": 1}), (((), {"n": 1}), {}), (((1,), {}), {}), ((1, {}), {}), ((True,), {})]
     assert len({name_of(calls_helper, call) for call in calls}) == len(calls)
     assert name_of(reads_list, ((BASE,), {})) != name_of(reads_list, (([2],), {}))  # it may ask which list it is
-
-
-PROGRAM = """
-import sys; sys.path[:0] = [{folder!r}, '.']
-import dataclasses, decimal, enum, re, typing
-import numpy as np
-import helpers
-from onecopy.store.keys import name_of
-
-class Kind(enum.Enum):
-    A = 'a'
-
-class Names(set):
-    pass
-
-@dataclasses.dataclass
-class Box:
-    names: set[str]
-    kind: Kind
-    other: typing.Optional['Box'] = None
-
-BOX = Box({{'a', 'b', 'c', 'd'}}, Kind.A, Box(set(), Kind.A))
-ALL = frozenset({{helpers.one, helpers.two, Kind.A, 'x', ('y', 1), 2.5}})
-
-def rows(x=Names('abcdef')):
-    import more
-    return [BOX, ALL, decimal.Decimal(1), re.compile('a'), np.float32(1), helpers.three(), more.four(),
-            x in {{'a', 'b', 'c', 'd', 'e'}}]
-
-def named():
-    return name_of(rows)
-
-if __name__ == '__main__':
-    if 'use' in sys.argv:
-        rows()
-    if 'spawn' in sys.argv:
-        import multiprocessing
-        with multiprocessing.get_context('spawn').Pool(1) as pool:
-            print(pool.apply(named))
-    else:
-        print(named())
-"""
-
-
-def test_a_name_is_the_same_in_every_process_whatever_was_done_before(tmp_path):
-    """Under other seeds of hashes, from bytecode or source, after the function was called, and in a spawned process."""
-    (tmp_path / "helpers.py").write_text("def one(): pass\ndef two(): pass\ndef three(): return one, N\nN = [1]\n")
-    (tmp_path / "more.py").write_text("def four(): return M\nM = 4\n")
-    script = tmp_path / "script.py"
-    script.write_text(PROGRAM.format(folder=str(tmp_path)))
-
-    def name(seed: str, *words: str) -> str:
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run(
-            [sys.executable, script, *words], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
-        )
-        return done.stdout
-
-    assert len({name("1"), name("2"), name("3"), name("3", "use"), name("4", "spawn")}) == 1
-    before = name("1")
-    (tmp_path / "more.py").write_text("def four(): return M\nM = 44\n")
-    assert name("1") != before
 
 
 def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp_path, monkeypatch):

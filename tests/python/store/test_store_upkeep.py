@@ -11,7 +11,6 @@ import stat
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.support.children import fork, status_of
 from tests.support.seccomp import refuse
@@ -237,13 +236,6 @@ def test_what_a_process_uses_is_not_removed_for_its_size(tmp_path, use):
     del in_use
     store.get_or_build("newer", text("z" * 1000))
     assert ready(store) == {"newer"}
-
-
-def test_arrays_that_a_process_opened_by_the_path_of_an_artefact_are_not_removed(store):
-    store.get_or_build("used", lambda path: oc.save(path, {"a": np.ones(100)}))
-    with oc.open(store.path("used")):
-        assert store.prune(max_bytes=0).removed == []
-    assert [artefact.key for artefact in store.prune(max_bytes=0).removed] == ["used"]
 
 
 def test_what_stays_because_it_is_used_is_made_up_for_by_others(tmp_path):
