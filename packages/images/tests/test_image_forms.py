@@ -162,16 +162,6 @@ def test_a_codestream_that_begins_inside_of_its_grid_has_the_pixels_of_its_image
     assert np.array_equal(oc.images.open(path).array, pixels)
 
 
-def test_upright_images_of_several_shapes_and_orientations_are_shared_together(tmp_path):
-    paths = [tmp_path / f"{orientation}.png" for orientation in range(1, 9)]
-    for orientation, path in enumerate(paths, 1):
-        exif = pictures.Exif()
-        exif[0x0112] = orientation
-        photo(orientation, (30 + orientation, 60)).save(path, exif=exif)
-    for image, path in zip(oc.images.share(paths, upright=True), paths, strict=True):
-        assert np.array_equal(image, np.asarray(ops.exif_transpose(pictures.open(path))))
-
-
 @pytest.mark.parametrize("kind", ["jp2", "j2k"])
 def test_signed_samples_are_kept_or_refused_and_never_wrapped(tmp_path, kind):
     path, pixels = tmp_path / f"a.{kind}", noise((20, 30, 3)).astype(np.int16)

@@ -187,19 +187,6 @@ def test_a_forked_child_has_a_watch_that_does_nothing(in_child):
         until(lambda: watched.series.samples > looks)
 
 
-def test_forked_workers_share_what_was_there_before(holder):
-    block = bytearray(64 * MB)
-    with onecopy_monitor.watch(interval=0.02, budget=1.0) as watched:
-        before = watched.last.totals.real
-        workers = [fork(lambda: time.sleep(100)) for _ in range(3)]
-        with killed_at_the_end(workers):
-            # Other tests may have left children of this process: a fork server, a resource tracker.
-            until(lambda: {*workers} <= {one.pid for one in watched.series.processes}, "all workers to be seen")
-            until(lambda: watched.peak.sum_of_rss.grown > 3 * len(block), "their memory")
-            until(lambda: watched.last.totals.real < before + len(block), "a walk, which finds that they share it")
-        assert [status_of(worker) for worker in workers] == [-signal.SIGKILL] * 3
-
-
 def test_samples_that_fail_are_reported_and_end_nothing(monkeypatch):
     with onecopy_monitor.watch(interval=0.01, budget=1.0) as watched:
         monkeypatch.setattr(watched._sampler, "sample", lambda **_: Path("/no/\x1bsuch").stat())

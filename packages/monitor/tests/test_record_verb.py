@@ -194,27 +194,6 @@ def test_a_disk_that_fills_up_ends_the_recording_and_not_the_command(small_disk,
     assert len(recording.series.total) > 10
 
 
-def test_forks_of_forks_whose_parents_are_killed_stay_in_the_group(tmp_path):
-    code = """
-import os, signal, time
-if os.fork() == 0:
-    if os.fork() == 0:
-        block = bytearray(50_000_000)
-        time.sleep(1.0)
-        os._exit(0)
-    time.sleep(0.4)
-    os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(1.1)
-"""
-    assert run(tmp_path / "x", "-q", *python(code))[0] == 0
-    series = read_recording(tmp_path / "x").series
-    assert len(series.processes) == 3
-    held = series.total.numbers("anonymous")
-    late = [number for at, number in zip(series.total.numbers("times"), held, strict=True) if 0.7 < at < 0.8]
-    assert late
-    assert min(late) > 50 * MB
-
-
 def test_every_line_is_json_and_names_are_escaped(tmp_path):
     code = "open('/proc/self/comm', 'w').write('a\\x1b[2J<b>'); import time; time.sleep(1)"
     assert "\x1b" not in run(tmp_path / "x", *python(code))[2]

@@ -89,26 +89,6 @@ def test_short_memory_and_errors_of_the_disk_are_not_remembered_as_the_models(er
     assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
 
 
-def test_a_limit_is_not_remembered_as_the_models(tmp_path, store, python):
-    """In an interpreter of its own: a fork takes locks of ONNX Runtime's threads along."""
-    model = make("aligned", tmp_path)
-    told = python(
-        """
-        import resource, sys
-        import onecopy as oc
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-        session = oc.onnxruntime.session(sys.argv[1], "prepacked", wait=True, store=sys.argv[2])
-        print(session.onecopy.mode, session.onecopy.reason)
-        """,
-        model,
-        store,
-    )
-    assert told.startswith("read ")
-    assert "of this model" not in told
-    assert list(Path(store).glob(".onecopy-*")) == []
-    assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
-
-
 def test_a_digest_that_cannot_be_written_leaves_nothing_and_names_the_file(tmp_path, in_child):
     model = make("aligned", tmp_path)
     recipe = _prepacking.Recipe(str(model), (str(model),), {}, (), str(tmp_path))
