@@ -47,14 +47,6 @@ def test_a_file_of_eight_byte_alignment_becomes_an_aligned_copy(odd, cache):
         assert file.verify().bytes > 0
 
 
-def test_an_onnx_model_becomes_an_aligned_copy(cache):
-    with oc.open(GOLDEN / "onnx" / "external.onnx", align=64) as file:
-        assert aligned(file, 64)
-        assert file.container == "safetensors"
-        assert file["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
-        assert file["far"].tolist() == list(range(500))
-
-
 def test_what_is_aligned_is_opened_as_it_is(tmp_path, cache):
     path = tmp_path / "ours.safetensors"
     oc.save(path, {"a": np.zeros(3, np.uint8), "b": np.ones(64)})
@@ -126,11 +118,6 @@ def test_records_are_not_moved(tmp_path):
 def test_an_alignment_is_a_power_of_two(odd, align):
     with pytest.raises(ValueError, match="power of two"):
         oc.open(odd, align=align)
-
-
-def test_small_alignments_are_fine(odd):
-    assert oc.open(odd, align=8).path == str(odd)
-    assert aligned(oc.open(odd, align=16), 16)
 
 
 def test_warming_and_verifying_mean_the_copy(odd):

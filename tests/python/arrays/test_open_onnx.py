@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from tests.support.places import DATA, GOLDEN, needs
+from tests.support.places import GOLDEN
 
 import onecopy as oc
 
 MODELS = GOLDEN / "onnx"
-REAL = DATA / "onnx"
 
 
 def test_every_tensor_in_place_is_what_onnx_wrote_and_a_type_of_the_format_alone_is_bytes_with_its_name():
@@ -43,13 +42,3 @@ def test_the_format_is_detected_from_the_content(tmp_path):
     oc.save(tmp_path / "model.oc", {"w": np.ones(3)})
     (tmp_path / "model.oc").rename(tmp_path / "model.onnx")
     assert oc.open(tmp_path / "model.onnx").container == "safetensors"
-
-
-@needs(REAL)
-def test_a_real_model_opens_in_place():
-    model = oc.open(REAL / "silero_vad.onnx")
-    assert len(model) == 344
-    assert model.metadata["producer"] == "spox"
-    large = [entry for entry in model.entries if entry.nbytes > 10_000]
-    assert all(np.isfinite(model[entry.name]).all() for entry in large if entry.dtype == "F32")
-    assert sum(entry.nbytes for entry in large) > 0.9 * (REAL / "silero_vad.onnx").stat().st_size

@@ -39,11 +39,6 @@ def test_what_lies_in_other_files_is_there_too(model):
         assert again["far"][7] == 7
 
 
-def test_a_model_without_other_files_is_one_file():
-    assert isinstance(oc.open(MODELS / "small.onnx"), oc.ArrayFile)
-    assert len(oc.open(MODELS / "external.onnx").files) > 1
-
-
 def test_a_data_file_that_is_too_short_is_reported_with_both_paths(model):
     os.truncate(model.parent / "external.bin", 1999)
     with pytest.raises(oc.FormatError, match=r"\[0, 2000\).* the file has 1999 bytes") as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 import json
-import pickle
 import random
 import signal
 import sys
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.support.places import DATA, needs
 from tests.support.refusals import refusal
 from tests.support.rows import INTEGERS, same
 from tests.support.turns import turns_of_another_thread
@@ -25,8 +23,6 @@ from onecopy import records
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-COCO = DATA / "coco"
 
 
 @pytest.fixture
@@ -257,19 +253,6 @@ def test_an_empty_file_of_lines_has_no_rows_and_one_of_json_is_none(imported):
     assert imported(b"", lines=True) == []
     with pytest.raises(oc.FormatError, match="empty"):
         imported(b"")
-
-
-@needs(COCO)
-@pytest.mark.parametrize("name", ["instances_train2017_mini.json", "captions_train2017_mini.json"])
-@pytest.mark.parametrize("member", ["annotations", "images"])
-def test_real_annotations(tmp_path, name, member):
-    source = COCO / name
-    wanted = json.loads(source.read_text())[member]
-    rows = records.import_json(source, tmp_path / "rows.oc", path=member)
-    assert same(list(rows), wanted)
-    assert [pickle.dumps(row) for row in records.open_records(tmp_path / "rows.oc")] == [
-        pickle.dumps(row) for row in rows
-    ]
 
 
 def test_a_source_is_shared_by_key_and_not_opened_again(tmp_path):

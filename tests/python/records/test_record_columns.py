@@ -21,15 +21,6 @@ def columns_of(rows: list[Any], folder: object = "/nowhere") -> dict[str, str]:
     return {name.removeprefix("records.0."): file.entry(name).dtype for name in file}
 
 
-LEAVES = [True, False, -7, -0.0, "h\u00e9", "", b"\0\1", 2**70, [1, 2], [], (), {}, {"k": ()}, {1: None}]
-
-
-@pytest.mark.parametrize("leaf", LEAVES, ids=repr)
-def test_every_leaf_comes_back_alone_and_with_none_before_between_and_behind(leaf):
-    columns_of([leaf])
-    columns_of([None, leaf, None, None, leaf, None])
-
-
 @pytest.mark.parametrize(
     ("bits", "dtype", "narrower"), [(8, "I8", 0), (16, "I16", 8), (32, "I32", 16), (64, "I64", 32)]
 )
