@@ -184,11 +184,3 @@ def test_what_is_wrong_with_a_wheel_is_seen(tmp_path, wheel, sentence):
     make_sdist(tmp_path)
     make_wheel(tmp_path, **wheel)
     assert sentence in look(tmp_path)
-
-
-def test_a_wheel_that_is_too_big_is_seen(tmp_path):
-    make_sdist(tmp_path)
-    make_wheel(tmp_path, more=("onecopy/big.so.txt", "onecopy/big/big.so.txt"))
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl")), "a", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("onecopy/weights.bin", bytes(5_000_000))
-    assert "the budget is 4500000" in look(tmp_path)
