@@ -176,15 +176,6 @@ def test_a_transform_decides_on_shape_and_dtype(tmp_path):
         assert np.array_equal(image, as_floats(expected(path).copy()))
 
 
-@pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16", "int64"])
-def test_a_transform_may_make_any_dtype_of_array_files(tmp_path, dtype):
-    kind = np.dtype(getattr(pytest.importorskip("ml_dtypes"), dtype, dtype))
-    paths = save_photos(tmp_path, [(40, 60), (33, 21)])
-    images = oc.images.share(paths, transform=functools.partial(np.asarray, dtype=kind))
-    assert images.dtype == kind
-    assert np.array_equal(images[1], expected(paths[1]).astype(kind))
-
-
 def test_the_code_and_the_values_of_a_transform_are_part_of_the_key(tmp_path):
     paths = save_photos(tmp_path, [(40, 60)] * 2)
 

@@ -101,15 +101,6 @@ def test_what_is_not_covered_is_zero_or_stays():
     assert int(canvas.sum()) == 16 * 7 + 4 * 9
 
 
-def test_a_scratch_of_the_caller_is_filled_and_stays_open(reserving, tmp_path):
-    tiles, positions = some_tiles(5)
-    expected = pasted(tiles, positions)
-    with oc.scratch(expected.shape, "u2", tmp_path, anywhere=True) as canvas:
-        with oc.images.mosaic(tiles, positions, canvas) as whole:
-            assert whole.scratch is canvas
-        assert np.array_equal(canvas.array, expected)
-
-
 def unreadable(error: Exception, shape: tuple[int, int]) -> Callable[[], np.ndarray]:
     """Return a tile that cannot be read."""
 

@@ -56,12 +56,6 @@ def test_any_text_is_a_key(store, key):
     assert [artefact.key for artefact in store.ls()] == [key]
 
 
-def test_what_is_not_there_is_not_found(store):
-    assert store.find("k") is None
-    assert store.path("k").parent == store.folder
-    assert not store.path("k").exists()
-
-
 @pytest.mark.parametrize("where", ["here", "fork"])
 def test_what_a_build_raises_is_passed_on_and_not_remembered(store, where):
     def fail(path: Path) -> None:

@@ -29,14 +29,6 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("private", [False, True])
-def test_a_whole_file_reads_as_it_is(path, mode, private):
-    with oc.Mapping(path, mode=mode, private=private) as mapping:
-        assert bytes(mapping.view()) == DATA
-        assert len(mapping) == mapping.nbytes == len(DATA)
-
-
 places = st.one_of(st.integers(0, len(DATA) + 9), st.sampled_from([0, 4095, 4096, 4097, HUGE - 1, HUGE, HUGE + 1]))
 far = st.sampled_from([2**63, 2**64, 2**200]).flatmap(lambda edge: st.integers(edge - 5, edge + 5))
 
@@ -149,12 +141,6 @@ def test_a_copy_is_right_whatever_is_in_memory(cold_file, threads, state, offset
     end = len(expected) - cut
     with oc.Mapping(path, offset, end - offset, mode="copy", threads=threads) as mapping:
         assert bytes(mapping.view()) == expected[offset:end]
-
-
-def test_a_copy_does_not_see_what_becomes_of_the_file(path):
-    with oc.Mapping(path, mode="copy") as mapping:
-        path.write_bytes(b"short")
-        assert bytes(mapping.view()) == DATA
 
 
 # --- descriptors ------------------------------------------------------------------------------------------------------

@@ -49,16 +49,6 @@ def test_the_first_look_brings_everything_in_and_the_second_finds_nothing_to_do(
         assert news(hold) == []
 
 
-def test_what_was_dropped_comes_back_with_the_next_look(two_files, cached):
-    with Holder(two_files, pin=0) as hold:
-        hold.refresh()
-        drop(hold, 1)
-        assert cached(two_files[1]) == 0
-        (change,) = hold.refresh()
-        assert (change.path, change.what, change.filled) == (str(two_files[1]), "warmed", 2 * MIB)
-        assert cached(two_files[1]) == 2 * MIB
-
-
 def test_the_budget_is_for_all_files_in_their_order(two_files, cached):
     with Holder(two_files, max_bytes=5 * MIB + 1, pin=0) as hold:
         first, second = news(hold)
