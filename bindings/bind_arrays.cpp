@@ -170,7 +170,7 @@ nb::tuple import_dlpack(nb::ndarray<nb::ro, nb::device::cpu> tensor) {
     strides.push_back(tensor.stride(axis));
   }
   const auto dtype = tensor.dtype();
-  if (dtype.lanes != 1) throw nb::value_error("a tensor of vectors");
+  if (dtype.lanes != 1) throw nb::value_error("tensors with vector elements are not supported");
   const std::int64_t first = -extent_of(tensor).lowest * static_cast<std::int64_t>(tensor.itemsize());
   return nb::make_tuple(memoryview_of(TensorMemory{std::move(tensor)}), first, unsigned{dtype.code},
                         unsigned{dtype.bits}, shape, strides);
@@ -195,11 +195,12 @@ void bind_arrays(nb::module_& module) {
   nb::class_<ArrayFileHandle>(module, "ArrayFile", "A file of named arrays.")
       .def("view", &view, nb::arg("name"),
            nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...], tuple[int, ...]] | None"),
-           "(memory, dtype name, shape, strides in elements or () where the last axis runs fastest), or None.")
-      .def("names", &list_of<name_of>, nb::sig("def names(self) -> list[str]"), "In the order of the header.")
+           "Return (memory, dtype name, shape, strides in elements or () for C order), or None.")
+      .def("names", &list_of<name_of>, nb::sig("def names(self) -> list[str]"),
+           "Return the names in the order of the header.")
       .def("entries", &list_of<entry_tuple>,
            nb::sig("def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]"),
-           "(name, dtype name, shape, offset in the file, bytes) of each, in header order.")
+           "Return (name, dtype name, shape, offset in the file, bytes) of each array, in header order.")
       .def(
           "entry",
           [](const ArrayFileHandle& self, std::string_view name) -> std::optional<nb::tuple> {
@@ -216,7 +217,7 @@ void bind_arrays(nb::module_& module) {
              return std::map<std::string, std::string>(metadata.begin(), metadata.end());
            })
       .def("ranges_to_verify", &ranges_to_verify, nb::arg("ranges").none(),
-           "Widened to whole blocks; None: the whole file.")
+           "Return ranges widened to whole blocks. None: the whole file.")
       .def("verifier",
            [](const ArrayFileHandle& self) {
              const auto file = self.pin();
@@ -233,11 +234,12 @@ void bind_arrays(nb::module_& module) {
         const auto index = self.index();
         return to_string(index->kind());
       });
-  module.def("open_arrays", &open_arrays, nb::arg("path"), nb::kw_only(), nb::arg("copy") = false,
-             nb::arg("private_pages") = false, nb::arg("threads") = 0, nb::arg("expected") = nb::none(),
-             nb::arg("handle") = nb::none(), nb::arg("accept_index") = false,
-             "(file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which the "
-             "path then only names. `accept_index`: open the JSON index of a sharded model as a \"shard index\".");
+  module.def(
+      "open_arrays", &open_arrays, nb::arg("path"), nb::kw_only(), nb::arg("copy") = false,
+      nb::arg("private_pages") = false, nb::arg("threads") = 0, nb::arg("expected") = nb::none(),
+      nb::arg("handle") = nb::none(), nb::arg("accept_index") = false,
+      "Return (file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which "
+      "`path` then only names. `accept_index`: open the JSON index of a sharded model as a \"shard index\".");
 
   nb::class_<ArrayWriter>(module, "ArrayWriter", "Writes a file of named arrays in one stream.")
       .def("write", &write, nb::arg("buffer"), nb::sig("def write(self, buffer: object) -> None"))

@@ -124,7 +124,7 @@ void set_error() noexcept {
 void bind_base(nb::module_& module) {
   set_poll(poll_signals);
   nb::register_exception_translator(translate, nullptr);
-  module.def("version", &version, "Return the version that this was built from.");
+  module.def("version", &version, "Return the version of the compiled module.");
   module.def(
       "crc32c",
       [](const nb::object& data) {
@@ -133,13 +133,13 @@ void bind_base(nb::module_& module) {
         return crc32c(0, buffer.bytes());
       },
       nb::arg("data"), "Return the CRC-32C of the bytes of a buffer.");
-  nb::class_<Permutation>(module, "Permutation", "A pseudo-random permutation that is computed, not stored.")
+  nb::class_<Permutation>(module, "Permutation", "A pseudo-random permutation that is computed on demand.")
       .def(nb::init<std::uint64_t, std::uint64_t, std::uint64_t>(), nb::arg("size"), nb::arg("seed"), nb::arg("epoch"))
       .def("at", &at, nb::arg("position"))
       .def("index_of", &index_of, nb::arg("value"))
       .def("fill", &fill, nb::arg("first"), nb::arg("step"), nb::arg("values"),
            nb::sig("def fill(self, first: int, step: int, values: object) -> None"),
-           "Write what stands at first, first + step, ... into a buffer of 64-bit integers.");
+           "Write the values at positions first, first + step, ... into a buffer of 64-bit integers.");
 }
 
 }  // namespace onecopy::bindings

@@ -59,24 +59,24 @@ View MappingHandle::view(ByteRange range) const {
   auto mapping = pin();
   expect_whole(*mapping);
   if (!in_bounds(mapping->bytes().size(), range.offset, range.length))
-    throw nb::index_error("the view would reach beyond the mapping");
+    throw nb::index_error("the view would extend beyond the mapping");
   const Bytes bytes = mapping->bytes().subspan(range.offset, range.length);
   return {std::move(mapping), bytes, count_.token()};
 }
 
 void bind_files(nb::module_& module) {
   nb::class_<View>(module, "View", nb::type_slots(buffer_slots<View>),
-                   "Bytes of a mapping, for the buffer protocol; keeps the mapping alive.")
+                   "Bytes of a mapping, for the buffer protocol. It keeps the mapping alive.")
       .def("__len__", [](const View& view) { return view.bytes.size(); });
 
-  nb::class_<MappingHandle>(module, "Mapping", "Part or all of a file in memory.")
+  nb::class_<MappingHandle>(module, "Mapping", "A part or all of a file in memory.")
       .def(
           "view",
           [](const MappingHandle& self, std::uint64_t offset, std::uint64_t length) {
             return memoryview_of(self.view({offset, length}));
           },
           nb::arg("offset"), nb::arg("length"), nb::sig("def view(self, offset: int, length: int) -> memoryview"),
-          "Bytes of the mapping; read-only unless its pages are private.")
+          "Return bytes of the mapping, which are read-only unless its pages are private.")
       .def("close", &MappingHandle::close)
       .def("changed",
            [](const MappingHandle& self) {
@@ -98,7 +98,7 @@ void bind_files(nb::module_& module) {
       },
       nb::arg("fd"), nb::arg("name"), nb::kw_only(), nb::arg("drop_source") = false, nb::arg("lead") = 0,
       "A copy of an open file in sealed memory, behind `lead` zero bytes; moves the position of the descriptor. "
-      "`drop_source`: out of the page cache as it is copied.");
+      "`drop_source`: drop the copied pages from the page cache.");
   module.def("copy_contents", &copy_contents, nb::arg("source"), nb::arg("target"), nb::arg("size"), nb::arg("name"),
              nb::arg("threads") = 0, nb::arg("lead") = 0, nb::call_guard<ReleaseGil>(),
              "Copy bytes of an open file into another, from its byte `lead`; TimeoutError if its server does not "
@@ -111,13 +111,13 @@ void bind_files(nb::module_& module) {
         return std::tuple(found.device, found.inode, found.size, found.modified, found.changed);
       },
       nb::arg("fd"), nb::kw_only(), nb::arg("ask"),
-      "(device, inode, size, times of the last write and change in ns); `ask`: as a server says now.");
+      "Return (device, inode, size, times of the last write and change in ns). `ask`: request them from the server.");
   module.def("is_remote", &is_remote, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
-             "Whether an open file is on a network or user-space file system.");
+             "Return whether an open file is on a network or user-space file system.");
   module.def("is_stacked", &is_stacked, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
-             "Whether the file system of an open file may keep its contents in files of another one (overlayfs).");
+             "Return whether the file system of an open file may store it in another file system (overlayfs).");
   module.def("why_not_identified", &why_not_identified, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
-             "Why an open file may be changed while its identity stays; empty if each write from now on changes it.");
+             "Return why an open file may change without a change of its identity, or \"\" if every write changes it.");
   module.def("guard", &guard);
   module.def("check", &check, nb::call_guard<ReleaseGil>());
   module.def("open_mapping", &open_mapping, nb::arg("path"), nb::kw_only(), nb::arg("offset") = 0,

@@ -48,10 +48,11 @@ nb::bytes onnx_skeleton(const MappingHandle& file, const std::string& location, 
 void bind_formats(nb::module_& module) {
   module.attr("PREPACKED_END") = nb::bytes(onnx::prepacked_end.data(), onnx::prepacked_end.size());
   module.def("parse_onnx", &parse_onnx, nb::arg("file"), nb::sig("def parse_onnx(file: Mapping) -> dict[str, object]"),
-             "What an ONNX model holds; tensors as (name, type, dtype name or None, shape, storage, offset, bytes, "
+             "Return the contents of an ONNX model, with tensors as (name, type, dtype name or None, shape, storage, "
+             "offset, bytes, "
              "location, is an initializer of the main graph).");
   module.def("onnx_skeleton", &onnx_skeleton, nb::arg("file"), nb::arg("location"), nb::arg("least"),
-             "The model with the data of its large initializers in a file of that name.");
+             "Return the model with the data of its large initializers in a file of that name.");
 }
 
 }  // namespace onecopy::bindings

@@ -126,7 +126,8 @@ nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_
   for (const Py_ssize_t extent : shape)
     if (extent < 0 || __builtin_mul_overflow(size, static_cast<std::uint64_t>(extent), &size))
       throw nb::value_error("the array is larger than the address space");
-  if (size == 0 || size > static_cast<std::uint64_t>(PTRDIFF_MAX)) throw nb::value_error("an array of no bytes");
+  if (size == 0 || size > static_cast<std::uint64_t>(PTRDIFF_MAX))
+    throw nb::value_error("the array must have at least one byte");
   auto allocator = [&] {
     const ReleaseGil release;
     return std::make_unique<MappedAllocator>(fd, offset, static_cast<std::size_t>(size), random);
@@ -141,7 +142,7 @@ nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_
   if (array == nullptr) throw nb::python_error();
   nb::object result = nb::steal(array);
   if (PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)) != mapped)  // NOLINT: CPython's own inheritance
-    throw nb::value_error("numpy has allocated other memory");
+    throw nb::value_error("numpy has not used the mapped memory");
   return result;
 }
 
@@ -153,8 +154,8 @@ void bind_owned_arrays(nb::module_& module) {
       nb::arg("random") = false,
       nb::sig("def owned_array(fd: int, offset: int, shape: Sequence[int], dtype: numpy.dtype[Any], random: bool = "
               "False) -> numpy.ndarray[Any, Any]"),
-      "An array of numpy that owns a copy-on-write mapping of bytes of a file; the descriptor may be closed. "
-      "`random`: a fault reads one page, whatever the device reads ahead.");
+      "Return a numpy array that owns a copy-on-write mapping of bytes of a file. The descriptor may be closed. "
+      "`random`: a fault reads only one page, whatever the readahead of the device.");
 }
 
 }  // namespace onecopy::bindings

@@ -42,7 +42,7 @@ std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std:
                             .in_order = in_order};
   std::vector<WarmPart> shared;
   for (const auto& [mapping, ranges, inspector] : parts) {
-    if (mapping == nullptr) throw nb::type_error("a part to warm has a mapping, not None");
+    if (mapping == nullptr) throw nb::type_error("a part to warm must have a mapping, not None");
     shared.push_back({mapping->pin().owner(), to_ranges(ranges), inspector ? inspector->pin().owner() : nullptr});
   }
   const ReleaseGil release;
@@ -110,7 +110,8 @@ nb::class_<Report> bind_report(const nb::module_& module, const char* name, cons
             const auto* report = new (&self) Report();
             std::apply(
                 [&state](const auto*... field) {
-                  if (state.size() != sizeof...(field)) throw nb::value_error("not the state of this report");
+                  if (state.size() != sizeof...(field))
+                    throw nb::value_error("the state does not belong to this report");
                   std::size_t i = 0;
                   // The report is not const. NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
                   (set_state(const_cast<std::remove_const_t<std::remove_pointer_t<decltype(field)>>&>(*field),
@@ -123,39 +124,43 @@ nb::class_<Report> bind_report(const nb::module_& module, const char* name, cons
 }
 
 void bind_reports(const nb::module_& module) {
-  bind_report<Residency>(module, "Residency",
-                         "How much of a mapping is in memory, in bytes; None: the kernel does not report it.")
+  bind_report<Residency>(
+      module, "Residency",
+      "How much of a mapping is in memory, in bytes. A number that the kernel does not report is None.")
       .def_ro("bytes", &Residency::bytes, "Bytes of the ranges, in whole pages.")
       .def_ro("cached", &Residency::cached, "Bytes in the page cache, whichever process read them.")
       .def_ro("dirty", &Residency::dirty, "Cached bytes that are not yet written back to the disk.")
       .def_ro("mapped", &Residency::mapped, "Bytes in the page tables of this process.")
-      .def_ro("huge", &Residency::huge, "Mapped bytes in entries of 2 MiB.")
+      .def_ro("huge", &Residency::huge, "Mapped bytes in huge pages (2 MiB).")
       .def_prop_ro(
           "source", [](const Residency& self) { return to_string(self.source); },
           "The source of the numbers: 'cachestat', 'mincore' or 'unknown'.")
-      .def_prop_ro("share", &cached_share, "cached / bytes, 0 to 1.");
+      .def_prop_ro("share", &cached_share, "cached / bytes, from 0 to 1.");
   bind_report<PageCache>(module, "PageCache",
                          "Bytes of a file in the page cache, in whole pages, whichever process read them.")
       .def_ro("cached", &PageCache::cached, "Bytes in memory.")
       .def_ro("dirty", &PageCache::dirty, "Bytes in memory that are not yet written back to the disk.")
       .def_ro("evicted", &PageCache::evicted, "Bytes that were evicted, as far as the kernel remembers.")
       .def_ro("recently_evicted", &PageCache::recently_evicted,
-              "Bytes that were evicted so recently that reading them again shows a shortage of memory.");
+              "Bytes that were evicted so recently that reading them again indicates memory shortage.");
   bind_report<MappedPages>(module, "MappedPages", "Bytes of an address range that are in the page tables of a process.")
       .def_ro("mapped", &MappedPages::mapped, "Mapped bytes of the address range.")
-      .def_ro("huge", &MappedPages::huge, "Mapped bytes in entries of 2 MiB.");
-  bind_report<WarmReport>(module, "WarmReport", "Result of a `warm`. A number that the kernel does not report is None.")
+      .def_ro("huge", &MappedPages::huge, "Mapped bytes in huge pages (2 MiB).");
+  bind_report<WarmReport>(module, "WarmReport",
+                          "The result of `warm`. A number that the kernel does not report is None.")
       .def_ro("bytes", &WarmReport::bytes, "Bytes of the ranges, in whole pages.")
-      .def_ro("filled", &WarmReport::filled, "Bytes that this call brought into memory.")
+      .def_ro("filled", &WarmReport::filled, "Bytes that this call read into memory.")
       .def_ro("verified", &WarmReport::verified,
-              "Bytes whose checksums were compared in the same pass, and agreed; None: not requested.")
+              "Bytes whose checksums were compared in the same pass and match, or None if that was not requested.")
       .def_ro("cached_before", &WarmReport::cached_before, "Bytes in the page cache before the call.")
       .def_ro("cached_after", &WarmReport::cached_after, "Bytes in the page cache after the call.")
-      .def_ro("huge_share", &WarmReport::huge_share, "Part of the mapped bytes in entries of 2 MiB, 0 to 1.")
+      .def_ro("huge_share", &WarmReport::huge_share,
+              "Share of the mapped bytes that is in huge pages (2 MiB), from 0 to 1.")
       .def_ro("minor_faults", &WarmReport::minor_faults, "Faults that found the page in memory.")
       .def_ro("major_faults", &WarmReport::major_faults, "Faults that waited for the disk.")
       .def_ro("seconds", &WarmReport::seconds, "Duration of the call.")
-      .def_ro("gib_per_s", &WarmReport::gib_per_s, "Rate of the bytes that were brought in; 2**30 bytes a second.")
+      .def_ro("gib_per_s", &WarmReport::gib_per_s,
+              "Rate of the bytes that were read, in units of 2**30 bytes per second.")
       .def_prop_ro(
           "mechanism", [](const WarmReport& self) { return to_string(self.mechanism); },
           "How the bytes were read: 'populate', 'read', 'advise' or 'none'.")
@@ -167,27 +172,29 @@ void bind_reports(const nb::module_& module) {
           },
           "The kernel's answer to the request for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not "
           "requested.")
-      .def_ro("threads", &WarmReport::threads, "Number of threads that read; each has one request in flight.")
-      .def_ro("piece", &WarmReport::piece, "Bytes that a thread requests at a time; 0: nothing was read.")
-      .def_ro("file_system", &WarmReport::file_system, "Type of the file system, such as 'nfs'; '': not known.")
+      .def_ro("threads", &WarmReport::threads, "Number of threads that read, each with one request in flight.")
+      .def_ro("piece", &WarmReport::piece, "Bytes that a thread requests at a time, or 0 if nothing was read.")
+      .def_ro("file_system", &WarmReport::file_system,
+              "Type of the file system, such as 'nfs', or '' if it is unknown.")
       .def_ro("latency", &WarmReport::latency,
-              "Seconds until the file system answered a read of 4 KiB; None: not measured.")
-      .def_ro("complete", &WarmReport::complete, "True when all bytes of the ranges are in memory.")
-      .def_ro("reason", &WarmReport::reason, "A sentence: what was done, and why.");
+              "Seconds until the file system answered a read of 4 KiB, or None if that was not measured.")
+      .def_ro("complete", &WarmReport::complete, "Whether all bytes of the ranges are in memory.")
+      .def_ro("reason", &WarmReport::reason, "What was done and why, as a sentence.");
   bind_report<EvictReport>(module, "EvictReport",
-                           "Result of an `evict`. A number that the kernel does not report is None.")
+                           "The result of `evict`. A number that the kernel does not report is None.")
       .def_ro("bytes", &EvictReport::bytes, "Bytes of the ranges, in whole pages.")
       .def_ro("cached_before", &EvictReport::cached_before, "Bytes in the page cache before the call.")
-      .def_ro("cached_after", &EvictReport::cached_after, "Bytes that stayed: other processes map or lock them.")
+      .def_ro("cached_after", &EvictReport::cached_after,
+              "Bytes that stayed, because other processes map or lock them.")
       .def_ro("seconds", &EvictReport::seconds, "Duration of the call.")
-      .def_ro("reason", &EvictReport::reason, "A sentence: what was evicted, and why bytes stayed.");
-  bind_report<PinReport>(module, "PinReport", "Result of a `pin`.")
+      .def_ro("reason", &EvictReport::reason, "What was evicted and why bytes stayed, as a sentence.");
+  bind_report<PinReport>(module, "PinReport", "The result of `pin`.")
       .def_ro("bytes", &PinReport::bytes, "Bytes of the ranges, in whole pages.")
       .def_ro("pinned", &PinReport::pinned, "Bytes that are locked.")
       .def_prop_ro(
           "outcome", [](const PinReport& self) { return to_string(self.outcome); },
           "The kernel's answer: 'applied', 'refused' or 'unsupported'.")
-      .def_ro("reason", &PinReport::reason, "A sentence: what was locked, and what limited it.");
+      .def_ro("reason", &PinReport::reason, "What was locked and what limited it, as a sentence.");
 }
 
 }  // namespace
@@ -204,8 +211,8 @@ nb::str repr_of(nb::handle report) {
 
 void bind_page_cache(nb::module_& module) {
   bind_reports(module);
-  (void)nb::class_<Shared<Inspector>>(module, "Inspector", "Inspects bytes in the pass that reads them into memory.");
-  nb::class_<JobHandle>(module, "WarmJob", "A warming that runs beside other work; owns a share of the mapping.")
+  (void)nb::class_<Shared<Inspector>>(module, "Inspector", "Inspects bytes while they are read into memory.");
+  nb::class_<JobHandle>(module, "WarmJob", "A `warm` that runs in the background and shares ownership of the mapping.")
       .def(
           "wait_for",
           [](const JobHandle& self, double seconds) -> std::optional<WarmReport> {
@@ -215,7 +222,7 @@ void bind_page_cache(nb::module_& module) {
               return std::nullopt;
             return self->wait();
           },
-          nb::arg("seconds"), Release(), "The report, or None after this time.")
+          nb::arg("seconds"), Release(), "Return the report, or None after this time.")
       .def_prop_ro(
           "done", [](const JobHandle& self) { return self->done(); }, Release())
       .def("cancel", [](JobHandle& self) { self->cancel(); })
@@ -233,18 +240,17 @@ void bind_page_cache(nb::module_& module) {
         if (!memory) return std::nullopt;
         return std::pair(memory->bytes, text_of(memory->limited_by));
       },
-      nb::sig("def available_memory() -> tuple[int, str] | None"), "(bytes, what limits them)");
+      nb::sig("def available_memory() -> tuple[int, str] | None"), "Return (bytes, what limits them).");
   module.def("expect_memory", &expect_memory, nb::arg("size"), nb::arg("operation"), nb::arg("path"),
-             nb::arg("instead"), Release(),
-             "Raises NotEnoughMemory where `size` bytes more are more than may be used.");
+             nb::arg("instead"), Release(), "Raise NotEnoughMemory if this process may not use `size` more bytes.");
   module.def("held_by_group", &held_by_group, nb::arg("group"), nb::arg("version"), Release(),
-             "Bytes charged to a control group that the kernel cannot drop: usage minus page cache.");
+             "Return the bytes charged to a control group that the kernel cannot drop: usage minus page cache.");
   module.def(
       "start_warm", &start_warm, nb::arg("parts"), nb::kw_only(), nb::arg("threads"), nb::arg("huge").none(),
       nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
       nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]] | None, Inspector | None]], *, "
               "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool) -> WarmJob"),
-      "Start to read ranges of files; ranges None: the whole file.");
+      "Start to read ranges of files. If ranges is None, read the whole file.");
   module.def(
       "choose_mode",
       [](const std::filesystem::path& path, std::uint64_t whole) {
@@ -252,7 +258,7 @@ void bind_page_cache(nb::module_& module) {
         return std::tuple(choice.mode == Mode::copy, choice.huge, choice.reason);
       },
       nb::arg("path"), nb::kw_only(), nb::arg("whole") = 0, Release(),
-      "(copy?, in 2 MiB pages?, why); `whole`: bytes of all the files that are opened as one with it.");
+      "Return (copy?, in 2 MiB pages?, why). `whole`: bytes of all files that are opened together.");
   module.def("total_residency", &total_of<Residency>, nb::arg("reports"));
   module.def("total_evicted", &total_of<EvictReport>, nb::arg("reports"));
   module.def("total_pinned", &total_of<PinReport>, nb::arg("reports"));
@@ -263,7 +269,7 @@ void bind_page_cache(nb::module_& module) {
         return cachestat(descriptor, range ? std::optional(ByteRange{range->first, range->second}) : everything);
       },
       nb::arg("descriptor"), nb::arg("range").none(), Release(),
-      "Report the page cache of a range of an open file; None: of the whole file.");
+      "Report the page cache of a range of an open file. None: the whole file.");
   module.def(
       "mapped_in",
       [](std::uint64_t process, std::uint64_t address, std::uint64_t length) {

@@ -67,7 +67,7 @@ void bind_store(nb::module_& module) {
   nb::class_<SharedHandle>(module, "FileHandle", "A descriptor that closes itself.")
       .def(
           "__init__", [](SharedHandle* self, int fd) { new (self) SharedHandle(make_shared<const FileHandle>(fd)); },
-          nb::arg("fd"), "Takes the descriptor.")
+          nb::arg("fd"), "Take ownership of the descriptor.")
       .def("fileno", [](const SharedHandle& self) {
         const auto file = self.pin();
         return file->descriptor();
@@ -96,7 +96,7 @@ void bind_store(nb::module_& module) {
             return self.file ? std::optional(Shared<const FileHandle>(self.file)) : std::nullopt;
           },
           nb::sig("def handle(self) -> FileHandle | None"));
-  nb::class_<PruneReport>(module, "PruneReport", "Result of a `prune`.")
+  nb::class_<PruneReport>(module, "PruneReport", "The result of `prune`.")
       .def_ro("removed", &PruneReport::removed)
       .def_ro("kept", &PruneReport::kept)
       .def_ro("bytes", &PruneReport::bytes);
@@ -137,21 +137,21 @@ void bind_store(nb::module_& module) {
         return nb::make_tuple(text_of(folder.path.native()), text_of(folder.reason), text_of(folder.obstacle));
       },
       nb::kw_only(), nb::arg("memory"), nb::sig("def default_folder(*, memory: bool) -> tuple[str, str, str]"),
-      "(path, why, why not the usual one)");
+      "Return (path, why it was chosen, why the usual folder was not).");
   module.def(
       "is_in_memory", [](const std::filesystem::path& folder) { return place_of(folder) == Place::memory; },
       nb::arg("folder"), Release());
   module.def("known_user", &known_user, nb::arg("id"), Release(),
-             "The user that the kernel means by an id; None for the overflow id where it may stand for any user.");
+             "Return the user that an id refers to, or None for the overflow id if it may stand for any user.");
   module.def(
       "owner_of", [](int fd) { return owner_of(fd); }, nb::arg("fd"), Release(),
-      "The owner of an open file; None if that user has no id here.");
+      "Return the owner of an open file, or None if that user has no id here.");
   module.def(
       "owner_at", [](const std::filesystem::path& path) { return owner_of(path); }, nb::arg("path"), Release(),
-      "The same of what is at a path.");
+      "Return the owner of the file at a path, or None if that user has no id here.");
   module.def("report_progress", &report_progress, nb::arg("bytes"), Release());
   module.def("end_with_parent", &end_with_parent, nb::arg("parent"),
-             "In a forked child: be killed when `parent` ends; False where it has ended already.");
+             "Let the kernel kill this forked child when `parent` ends. Return False if it has already ended.");
 }
 
 }  // namespace onecopy::bindings

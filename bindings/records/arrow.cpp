@@ -108,7 +108,7 @@ nb::object arrow_stream(const Rows& rows) {
 std::uint64_t append_arrow_stream(records::Column& rows, nb::handle capsule, const std::function<void()>& each) {
   auto* stream = static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), "arrow_array_stream"));
   if (stream == nullptr) throw nb::python_error();
-  if (stream->release == nullptr) throw nb::value_error("the Arrow stream was read before");
+  if (stream->release == nullptr) throw nb::value_error("the Arrow stream has already been read");
   const ReleaseGil release;
   return records::import_stream(*stream, rows, [&each] {
     const AcquireGil acquire;

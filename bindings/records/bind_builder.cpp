@@ -24,7 +24,7 @@ class RecordBuilder {
       : pairs_(container == "dict"),
         builder_(records::BuilderOptions{
             .spool = spool, .container = container, .metadata = {metadata.begin(), metadata.end()}}) {
-    if (container != "list" && container != "dict") throw nb::value_error("a container is a list or a dict");
+    if (container != "list" && container != "dict") throw nb::value_error("container must be 'list' or 'dict'");
   }
 
   void append(nb::handle row, nb::handle registry) {
@@ -160,8 +160,8 @@ class RecordBuilder {
   void expect(State wanted) const {
     if (state_ == wanted) return;
     if (state_ == State::broken)
-      throw nb::value_error("an earlier row was refused after a part of it was added: start a new builder");
-    if (state_ == State::finished) throw nb::value_error("the rows are saved; no more can be added");
+      throw nb::value_error("an earlier row was refused after part of it had been added: create a new builder");
+    if (state_ == State::finished) throw nb::value_error("cannot add rows after the rows were saved");
     throw nb::value_error("another call is using the builder");
   }
 
@@ -175,25 +175,28 @@ class RecordBuilder {
 }  // namespace
 
 void bind_record_builder(const nb::module_& module) {
-  nb::class_<RecordBuilder>(module, "RecordBuilder", "Rows streamed into a records file.")
+  nb::class_<RecordBuilder>(module, "RecordBuilder", "Streams rows into a records file.")
       .def(nb::init<const std::filesystem::path&, const std::string&, const std::map<std::string, std::string>&>(),
            nb::arg("spool"), nb::arg("container"), nb::arg("metadata"))
       .def("append", &RecordBuilder::append, nb::arg("row").none(), nb::arg("registry"),
            nb::sig("def append(self, row: object, registry: object) -> None"),
-           "`registry` is called with what is no plain value, and returns (name, plain value) or None.")
-      .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::kw_only(),
-           nb::arg("progress") = nb::none(),
-           nb::sig("def extend(self, rows: object, registry: object, *, progress: object | None = None) -> int"),
-           "Gives how many. `progress` is called with the number of all rows after every thousand.")
+           "Append a row. `registry` is called with each value that is not plain, and returns (name, plain value) or "
+           "None.")
+      .def(
+          "extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::kw_only(),
+          nb::arg("progress") = nb::none(),
+          nb::sig("def extend(self, rows: object, registry: object, *, progress: object | None = None) -> int"),
+          "Append rows and return their number. `progress` is called after every thousand with the number of all rows.")
       .def("extend_json", &RecordBuilder::extend_json, nb::arg("text"), nb::kw_only(), nb::arg("path"),
            nb::arg("lines"), nb::arg("progress").none(),
            nb::sig("def extend_json(self, text: Mapping, *, path: list[str], lines: bool, "
                    "progress: object | None) -> int"),
-           "The rows of a JSON text. `progress` is called with rows and bytes, some 20 times a second.")
+           "Append the rows of a JSON text. `progress` is called with rows and bytes about 20 times per second.")
       .def("save", &RecordBuilder::save, nb::arg("path"))
       .def("save_to_memory", &RecordBuilder::save_to_memory, nb::arg("name"), nb::arg("share") = 0,
            nb::sig("def save_to_memory(self, name: str, share: int = 0) -> int | None"),
-           "A descriptor, which is the caller's to close; None if the rows take a `share`th of the available memory or "
+           "Return a descriptor that the caller must close, or None if the rows take 1/`share` of the available memory "
+           "or "
            "more.")
       .def(
           "save_nameless",
@@ -201,9 +204,9 @@ void bind_record_builder(const nb::module_& module) {
             return self.save_nameless(folder.string(), folder);
           },
           nb::arg("folder"), nb::sig("def save_nameless(self, folder: str) -> int"),
-          "The same of an unnamed file in a folder.")
+          "Return the descriptor of an unnamed file in a folder, which the caller must close.")
       .def_prop_ro("length", &RecordBuilder::length)
-      .def_prop_ro("bytes", &RecordBuilder::bytes, "What has left the memory for the spool.");
+      .def_prop_ro("bytes", &RecordBuilder::bytes, "The number of bytes that were moved from memory to the spool.");
 }
 
 }  // namespace onecopy::bindings

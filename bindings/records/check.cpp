@@ -25,7 +25,8 @@ bool is_key(PyObject* value) noexcept {
 }
 
 [[noreturn]] void refuse_type(const Path& path, const std::string& what) {
-  refuse(path, what + " cannot be shared; share_object and cached(codec='object') take all that can be pickled");
+  refuse(path,
+         what + " cannot be shared; use share_object or cached(codec='object') for any object that can be pickled");
 }
 
 bool is_answer(nb::handle answer) noexcept {
@@ -48,8 +49,8 @@ void Checker::check_pair(PyObject* pair, Py_ssize_t number) {
   Path path{.container = pair, .step = Path::Step::key_itself, .depth = 1, .number = number, .key = key};
   check(key, path);  // is_key needs one that is not too deep
   if (!is_key(key))
-    refuse(path, "a key of type " + type_name(key) +
-                     " is not a possible key: keys are str, bytes, int, float, bool, None, and tuples of those");
+    refuse(path, "a dict key must not be of type " + type_name(key) +
+                     ": keys are str, bytes, int, float, bool, None, and tuples of these");
   path.step = Path::Step::key;
   check(PyTuple_GET_ITEM(pair, 1), path);
 }
@@ -82,7 +83,7 @@ void Checker::check_dict(PyObject* dict, const Path& path) {
   KeyHashes hashes;
   for (; PyDict_Next(dict, &at, &here.key, &value) != 0; ++here.number) {
     if (std::cmp_greater(size, KeyHashes::most) && !hashes.count(here.key))
-      refuse_type(path, concat("a dict with more than ", KeyHashes::most, " keys of one hash"));
+      refuse_type(path, concat("a dict with more than ", KeyHashes::most, " keys with the same hash"));
     if (is_leaf(here.key) && is_leaf(value)) continue;
     const nb::object held_key = nb::borrow(here.key);
     const nb::object held_value = nb::borrow(value);
@@ -101,7 +102,7 @@ void Checker::check_other(PyObject* value, const Path& path) {
   if (kind == NumpyTypes::Kind::array) {
     const auto& dtype = numpy_.dtype_of(value);
     if (dtype.plain) return;
-    refuse_type(path, "an array of the dtype " + nb::cast<std::string>(nb::str(dtype.object)));
+    refuse_type(path, "an array of dtype " + nb::cast<std::string>(nb::str(dtype.object)));
   }
   const nb::object answer = ask_registry(value, path);
   if (answer.is_none()) refuse_type(path, "an object of type " + type_name(value));

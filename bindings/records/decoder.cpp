@@ -138,7 +138,7 @@ PyObject* Decoder::number(std::uint64_t i) const {
   if (!node_->bits.at(i)) return PyFloat_FromDouble(value);
   if (!std::isfinite(value))
     reject(FormatError::malformed, "'" + node_->path() + "': value " + std::to_string(i) +
-                                       " is marked as an integer and is NaN or infinite: the file is damaged");
+                                       " is marked as an integer, but is NaN or infinite: the file is damaged");
   return PyLong_FromDouble(value);
 }
 
@@ -225,7 +225,7 @@ nb::object Decoder::map(std::uint64_t i) const {
     const nb::object key = children_[0].value(at);
     if (!hashes.count(key.ptr()))
       reject(FormatError::too_costly, "'", children_[0].node().path(), "': a dict has more than ", KeyHashes::most,
-             " keys of one hash");
+             " keys with the same hash");
     if (PyDict_SetItem(dict.ptr(), key.ptr(), children_[1].value(at).ptr()) != 0) {
       if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
       PyErr_Clear();
@@ -244,9 +244,9 @@ nb::object Decoder::dtype() const {
   // Only the spelling that is written: others hide text, such as '=U3' or a structured type with a field of it.
   const bool is_spelled = !array || nb::cast<std::string>(dtype.attr("str")) == node_->type->name;
   if (!is_spelled || nb::cast<std::size_t>(dtype.attr("itemsize")) != size || nb::cast<bool>(dtype.attr("hasobject")))
-    reject(FormatError::inconsistent, "'" + node_->path() + "': items of " + std::to_string(size) +
-                                          " bytes of the type " + nb::cast<std::string>(nb::str(dtype)) +
-                                          ": the file is damaged");
+    reject(FormatError::inconsistent, "'" + node_->path() + "': items have " + std::to_string(size) +
+                                          " bytes, which does not match the dtype " +
+                                          nb::cast<std::string>(nb::str(dtype)) + ": the file is damaged");
   return dtype;
 }
 
@@ -276,7 +276,7 @@ void Decoder::expect_characters(Node::Range range) const {
     if (swapped) character = __builtin_bswap32(character);
     if (character > 0x10FFFF)
       reject(FormatError::malformed,
-             "'" + node_->path() + "': an array of text has an invalid character: the file is damaged");
+             "'" + node_->path() + "': an array of text contains an invalid character: the file is damaged");
   }
 }
 
@@ -286,7 +286,7 @@ nb::object Decoder::array_view(std::uint64_t i, Node::Range range) const {
   const std::uint64_t length = range.end - range.begin;
   const auto damaged = [&](const std::string& of) {
     return FormatError(FormatError::malformed, "'" + node_->path() + "': value " + std::to_string(i) + " is " + of +
-                                                   " and has " + std::to_string(length) +
+                                                   ", but has " + std::to_string(length) +
                                                    " items: the file is damaged");
   };
   if (node_->type->scalar) {
@@ -309,7 +309,7 @@ nb::object Decoder::array_view(std::uint64_t i, Node::Range range) const {
   }
   const nb::tuple extents(shape);
   if (!fits || (empty ? 0 : product) != length * item_size)
-    throw damaged("of the shape " + nb::cast<std::string>(nb::str(extents)));
+    throw damaged("of shape " + nb::cast<std::string>(nb::str(extents)));
   return items.attr("reshape")(extents);
 }
 
@@ -342,7 +342,7 @@ void Decoder::fail_to_make(nb::python_error& error) const {
       error.matches(PyExc_RecursionError))
     throw;  // what is being handled
   const nb::object value = format_error(
-      text_of("'" + node_->path() + "': the file has an invalid value of the type '" + node_->type->name + "': ") +
+      text_of("'" + node_->path() + "': the file contains an invalid value of type '" + node_->type->name + "': ") +
       nb::str(error.value()));
   value.attr("__cause__") = error.value();
   PyErr_SetObject(format_error.ptr(), value.ptr());

@@ -209,7 +209,7 @@ void bind_dict(const nb::module_& module) {
                              "A dict whose values are decoded on access.");
 
   nb::class_<DictRows>(module, "DictRows", nb::type_slots(dict_slots.data()),
-                       "The pairs of a records file, found by key.")
+                       "The pairs of a records file, accessed by key.")
       .def(
           "__init__",
           [](DictRows* self, const Shared<const RecordSource>& source) {
@@ -224,14 +224,14 @@ void bind_dict(const nb::module_& module) {
           },
           nb::arg("key").none(), nb::arg("default") = nb::none(),
           nb::sig("def get(self, key: object, default: typing.Any = None) -> typing.Any"),
-          "The value of a key, or `default`.")
+          "Return the value of a key, or `default`.")
       .def("_dict_rows", &rows_of, nb::arg("keys"))
       .def("_dict_part", &part, nb::arg("position"))
       .def("_dict_close", [](DictRows& self) { self.opened.close(); })
       .def_prop_ro("closed", [](const DictRows& self) { return self.opened.closed(); })
       .def_prop_ro(
           "lazy", [](const DictRows& self) { return LazyDict{self}; },
-          "The same dict: `lazy[key]` decodes only what is touched of the value, and views numbers in place.");
+          "The same dict; `lazy[key]` decodes only the accessed parts of the value, and views numbers in place.");
 }
 
 }  // namespace onecopy::bindings

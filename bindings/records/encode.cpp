@@ -190,7 +190,7 @@ void Encoder::other(Column& column, PyObject* value) {
   if (next_stand_in_ < stand_ins.size() && stand_ins[next_stand_in_].object.is(value)) {
     const StandIn& found = stand_ins[next_stand_in_++];
     const auto name = utf8_of_key(found.name.ptr());
-    if (!name) throw nb::value_error("the name of a type is no UTF-8");
+    if (!name) throw nb::value_error("the name of a type is not UTF-8");
     return encode(column.extension(*name), found.plain.ptr());
   }
   const auto kind = numpy_.kind_of(value);

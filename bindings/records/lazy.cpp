@@ -152,10 +152,10 @@ nb::object copy_method(PyObject* self, PyObject* /*unused*/) { return copy_of(*l
 nb::object keys_method(PyObject* self, PyObject* /*unused*/) { return keys_of(*lazy_of(self)); }
 
 PyMethodDef copy_entry{"copy", Guarded<copy_method>::call, METH_NOARGS,
-                       "copy()\n--\n\nThe value as an object of the caller's own."};
+                       "copy()\n--\n\nReturn the value as a new Python object."};
 std::array dict_methods{
     copy_entry,
-    PyMethodDef{"keys", Guarded<keys_method>::call, METH_NOARGS, "keys()\n--\n\nThe keys of the dict, in its order."},
+    PyMethodDef{"keys", Guarded<keys_method>::call, METH_NOARGS, "keys()\n--\n\nReturn the keys of the dict in order."},
     PyMethodDef{nullptr, nullptr, 0, nullptr}};
 std::array list_methods{copy_entry, PyMethodDef{nullptr, nullptr, 0, nullptr}};
 
@@ -200,8 +200,8 @@ nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& deco
 }
 
 void bind_lazy(const nb::module_& module) {
-  std::string dict = "A dict in the data, decoded only where it is touched.";
-  std::string list = "A list or a tuple in the data, decoded only where it is touched.";
+  std::string dict = "A dict in the data, of which only accessed parts are decoded.";
+  std::string list = "A list or a tuple in the data, of which only accessed parts are decoded.";
   lazy_mapping = make_type("onecopy._core.LazyMapping",
                            std::array{slot(Py_tp_dealloc, deallocate), slot<get_attribute>(Py_tp_getattro),
                                       slot<represent>(Py_tp_repr), slot<iterate>(Py_tp_iter),

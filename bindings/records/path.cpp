@@ -22,7 +22,7 @@ std::string key_step(PyObject* key) {
 Path Path::inside(PyObject* value, Step next) const {
   if (depth == deepest)
     refuse(*this, contains(value) ? "a value that contains itself"
-                                  : "nested deeper than " + std::to_string(deepest) + " levels");
+                                  : "nested more than " + std::to_string(deepest) + " levels deep");
   return {.above = this, .container = value, .step = next, .depth = depth + 1, .number = 0, .key = nullptr};
 }
 

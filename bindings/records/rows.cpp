@@ -33,7 +33,7 @@ bool are_inside(std::int64_t start, std::int64_t step, std::uint64_t size, std::
 Rows::Rows(Pin<const RecordSource> source, const Decoder& decoder, std::int64_t start, std::int64_t step,
            std::uint64_t size)
     : source_(std::move(source)), decoder_(&decoder), start_(start), step_(step), size_(size) {
-  if (!are_inside(start, step, size, decoder.node().length)) throw nb::value_error("the rows reach beyond the file");
+  if (!are_inside(start, step, size, decoder.node().length)) throw nb::value_error("the rows extend beyond the file");
 }
 
 std::uint64_t Rows::at(Py_ssize_t index) const {
@@ -64,7 +64,7 @@ nb::object Rows::decoded(const RecordSource& held, Py_ssize_t index, records::Bu
 }
 
 Rows Rows::slice(std::int64_t start, std::int64_t step, std::uint64_t size) const {
-  if (!are_inside(start, step, size, size_)) throw nb::value_error("the slice reaches beyond the rows");
+  if (!are_inside(start, step, size, size_)) throw nb::value_error("the slice extends beyond the rows");
   Rows rows = *this;
   rows.size_ = size;
   if (indices_) {

@@ -141,7 +141,7 @@ std::vector<std::uint64_t> places_of(const Rows& rows, nb::handle indices) {
   const auto& info = buffer.info();
   if (info.ndim != 1 || info.itemsize != 8 || info.format == nullptr ||
       std::string_view("lq").find(info.format[0]) == std::string_view::npos)
-    throw nb::type_error("indices are one-dimensional int64");
+    throw nb::type_error("indices must be a one-dimensional int64 array");
   std::vector<std::uint64_t> places;
   const auto numbers = buffer.as<const std::int64_t>();
   places.reserve(numbers.size());

@@ -7,8 +7,8 @@
     print(model.warm())                      # reads the rest at the speed of the device, and reports how
 
 Importing this package loads no other module. Each name is loaded on first use, numpy with the first array, and a
-framework only by the subpackage of its name. Other names are imported from their modules:
-`onecopy.run.holder.Holder`, `onecopy.data.shuffle.Shuffle`, `onecopy.arrays.scratch.alloc`,
+framework only when its subpackage is used. Import other names from their modules: `onecopy.run.holder.Holder`,
+`onecopy.data.shuffle.Shuffle`, `onecopy.arrays.scratch.alloc`,
 `onecopy.memory.container`.
 """
 

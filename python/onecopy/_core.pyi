@@ -1,5 +1,5 @@
 """
-The compiled half of onecopy. Use the package's own modules; what is here may change without notice.
+The compiled module of onecopy. Use the modules of the package instead: this one may change without notice.
 """
 
 from collections.abc import Iterator, Mapping as _Mapping, Sequence
@@ -10,32 +10,36 @@ import numpy
 from numpy.typing import NDArray
 
 def version() -> str:
-    """Return the version that this was built from."""
+    """Return the version of the compiled module."""
 
 def crc32c(data: object) -> int:
     """Return the CRC-32C of the bytes of a buffer."""
 
 class Permutation:
-    """A pseudo-random permutation that is computed, not stored."""
+    """A pseudo-random permutation that is computed on demand."""
 
     def __init__(self, size: int, seed: int, epoch: int) -> None: ...
     def at(self, position: int) -> int: ...
     def index_of(self, value: int) -> int: ...
     def fill(self, first: int, step: int, values: object) -> None:
         """
-        Write what stands at first, first + step, ... into a buffer of 64-bit integers.
+        Write the values at positions first, first + step, ... into a buffer of 64-bit integers.
         """
 
 class View:
-    """Bytes of a mapping, for the buffer protocol; keeps the mapping alive."""
+    """
+    Bytes of a mapping, for the buffer protocol. It keeps the mapping alive.
+    """
 
     def __len__(self) -> int: ...
 
 class Mapping:
-    """Part or all of a file in memory."""
+    """A part or all of a file in memory."""
 
     def view(self, offset: int, length: int) -> memoryview:
-        """Bytes of the mapping; read-only unless its pages are private."""
+        """
+        Return bytes of the mapping, which are read-only unless its pages are private.
+        """
 
     def close(self) -> None: ...
     def changed(self) -> bool: ...
@@ -53,7 +57,7 @@ class Mapping:
 
 def take_snapshot(fd: int, name: str, *, drop_source: bool = False, lead: int = 0) -> Mapping:
     """
-    A copy of an open file in sealed memory, behind `lead` zero bytes; moves the position of the descriptor. `drop_source`: out of the page cache as it is copied.
+    A copy of an open file in sealed memory, behind `lead` zero bytes; moves the position of the descriptor. `drop_source`: drop the copied pages from the page cache.
     """
 
 def copy_contents(source: int, target: int, size: int, name: str, threads: int = 0, lead: int = 0) -> None:
@@ -63,20 +67,20 @@ def copy_contents(source: int, target: int, size: int, name: str, threads: int =
 
 def content_identity(fd: int, *, ask: bool) -> tuple[int, int, int, int, int]:
     """
-    (device, inode, size, times of the last write and change in ns); `ask`: as a server says now.
+    Return (device, inode, size, times of the last write and change in ns). `ask`: request them from the server.
     """
 
 def is_remote(fd: int) -> bool:
-    """Whether an open file is on a network or user-space file system."""
+    """Return whether an open file is on a network or user-space file system."""
 
 def is_stacked(fd: int) -> bool:
     """
-    Whether the file system of an open file may keep its contents in files of another one (overlayfs).
+    Return whether the file system of an open file may store it in another file system (overlayfs).
     """
 
 def why_not_identified(fd: int) -> str:
     """
-    Why an open file may be changed while its identity stays; empty if each write from now on changes it.
+    Return why an open file may change without a change of its identity, or "" if every write changes it.
     """
 
 def guard() -> None: ...
@@ -98,14 +102,14 @@ def owned_array(
     fd: int, offset: int, shape: Sequence[int], dtype: numpy.dtype[Any], random: bool = False
 ) -> Annotated[NDArray, dict(Any, Any)]:
     """
-    An array of numpy that owns a copy-on-write mapping of bytes of a file; the descriptor may be closed. `random`: a fault reads one page, whatever the device reads ahead.
+    Return a numpy array that owns a copy-on-write mapping of bytes of a file. The descriptor may be closed. `random`: a fault reads only one page, whatever the readahead of the device.
     """
 
 class FileHandle:
     """A descriptor that closes itself."""
 
     def __init__(self, fd: int) -> None:
-        """Takes the descriptor."""
+        """Take ownership of the descriptor."""
 
     def fileno(self) -> int: ...
 
@@ -140,7 +144,7 @@ class Artefact:
     def handle(self) -> FileHandle | None: ...
 
 class PruneReport:
-    """Result of a `prune`."""
+    """The result of `prune`."""
 
     @property
     def removed(self) -> list[Artefact]: ...
@@ -180,29 +184,31 @@ class Store:
 
 def open_store(folder: str | os.PathLike, *, shared: bool = False, owner: int | None = None) -> Store: ...
 def default_folder(*, memory: bool) -> tuple[str, str, str]:
-    """(path, why, why not the usual one)"""
+    """Return (path, why it was chosen, why the usual folder was not)."""
 
 def is_in_memory(folder: str | os.PathLike) -> bool: ...
 def known_user(id: int) -> int | None:
     """
-    The user that the kernel means by an id; None for the overflow id where it may stand for any user.
+    Return the user that an id refers to, or None for the overflow id if it may stand for any user.
     """
 
 def owner_of(fd: int) -> int | None:
-    """The owner of an open file; None if that user has no id here."""
+    """Return the owner of an open file, or None if that user has no id here."""
 
 def owner_at(path: str | os.PathLike) -> int | None:
-    """The same of what is at a path."""
+    """
+    Return the owner of the file at a path, or None if that user has no id here.
+    """
 
 def report_progress(bytes: int) -> None: ...
 def end_with_parent(parent: int) -> bool:
     """
-    In a forked child: be killed when `parent` ends; False where it has ended already.
+    Let the kernel kill this forked child when `parent` ends. Return False if it has already ended.
     """
 
 class Residency:
     """
-    How much of a mapping is in memory, in bytes; None: the kernel does not report it.
+    How much of a mapping is in memory, in bytes. A number that the kernel does not report is None.
     """
 
     def __repr__(self) -> str: ...
@@ -226,7 +232,7 @@ class Residency:
 
     @property
     def huge(self) -> int | None:
-        """Mapped bytes in entries of 2 MiB."""
+        """Mapped bytes in huge pages (2 MiB)."""
 
     @property
     def source(self) -> str:
@@ -234,7 +240,7 @@ class Residency:
 
     @property
     def share(self) -> float | None:
-        """cached / bytes, 0 to 1."""
+        """cached / bytes, from 0 to 1."""
 
 class PageCache:
     """
@@ -259,7 +265,7 @@ class PageCache:
     @property
     def recently_evicted(self) -> int:
         """
-        Bytes that were evicted so recently that reading them again shows a shortage of memory.
+        Bytes that were evicted so recently that reading them again indicates memory shortage.
         """
 
 class MappedPages:
@@ -274,10 +280,12 @@ class MappedPages:
 
     @property
     def huge(self) -> int:
-        """Mapped bytes in entries of 2 MiB."""
+        """Mapped bytes in huge pages (2 MiB)."""
 
 class WarmReport:
-    """Result of a `warm`. A number that the kernel does not report is None."""
+    """
+    The result of `warm`. A number that the kernel does not report is None.
+    """
 
     def __repr__(self) -> str: ...
     def __getstate__(self) -> tuple[object, ...]: ...
@@ -288,12 +296,12 @@ class WarmReport:
 
     @property
     def filled(self) -> int:
-        """Bytes that this call brought into memory."""
+        """Bytes that this call read into memory."""
 
     @property
     def verified(self) -> int | None:
         """
-        Bytes whose checksums were compared in the same pass, and agreed; None: not requested.
+        Bytes whose checksums were compared in the same pass and match, or None if that was not requested.
         """
 
     @property
@@ -306,7 +314,7 @@ class WarmReport:
 
     @property
     def huge_share(self) -> float | None:
-        """Part of the mapped bytes in entries of 2 MiB, 0 to 1."""
+        """Share of the mapped bytes that is in huge pages (2 MiB), from 0 to 1."""
 
     @property
     def minor_faults(self) -> int:
@@ -322,7 +330,7 @@ class WarmReport:
 
     @property
     def gib_per_s(self) -> float:
-        """Rate of the bytes that were brought in; 2**30 bytes a second."""
+        """Rate of the bytes that were read, in units of 2**30 bytes per second."""
 
     @property
     def mechanism(self) -> str:
@@ -336,33 +344,33 @@ class WarmReport:
 
     @property
     def threads(self) -> int:
-        """Number of threads that read; each has one request in flight."""
+        """Number of threads that read, each with one request in flight."""
 
     @property
     def piece(self) -> int:
-        """Bytes that a thread requests at a time; 0: nothing was read."""
+        """Bytes that a thread requests at a time, or 0 if nothing was read."""
 
     @property
     def file_system(self) -> str:
-        """Type of the file system, such as 'nfs'; '': not known."""
+        """Type of the file system, such as 'nfs', or '' if it is unknown."""
 
     @property
     def latency(self) -> float | None:
         """
-        Seconds until the file system answered a read of 4 KiB; None: not measured.
+        Seconds until the file system answered a read of 4 KiB, or None if that was not measured.
         """
 
     @property
     def complete(self) -> bool:
-        """True when all bytes of the ranges are in memory."""
+        """Whether all bytes of the ranges are in memory."""
 
     @property
     def reason(self) -> str:
-        """A sentence: what was done, and why."""
+        """What was done and why, as a sentence."""
 
 class EvictReport:
     """
-    Result of an `evict`. A number that the kernel does not report is None.
+    The result of `evict`. A number that the kernel does not report is None.
     """
 
     def __repr__(self) -> str: ...
@@ -378,7 +386,7 @@ class EvictReport:
 
     @property
     def cached_after(self) -> int | None:
-        """Bytes that stayed: other processes map or lock them."""
+        """Bytes that stayed, because other processes map or lock them."""
 
     @property
     def seconds(self) -> float:
@@ -386,10 +394,10 @@ class EvictReport:
 
     @property
     def reason(self) -> str:
-        """A sentence: what was evicted, and why bytes stayed."""
+        """What was evicted and why bytes stayed, as a sentence."""
 
 class PinReport:
-    """Result of a `pin`."""
+    """The result of `pin`."""
 
     def __repr__(self) -> str: ...
     def __getstate__(self) -> tuple[object, ...]: ...
@@ -408,16 +416,18 @@ class PinReport:
 
     @property
     def reason(self) -> str:
-        """A sentence: what was locked, and what limited it."""
+        """What was locked and what limited it, as a sentence."""
 
 class Inspector:
-    """Inspects bytes in the pass that reads them into memory."""
+    """Inspects bytes while they are read into memory."""
 
 class WarmJob:
-    """A warming that runs beside other work; owns a share of the mapping."""
+    """
+    A `warm` that runs in the background and shares ownership of the mapping.
+    """
 
     def wait_for(self, seconds: float) -> WarmReport | None:
-        """The report, or None after this time."""
+        """Return the report, or None after this time."""
 
     @property
     def done(self) -> bool: ...
@@ -426,16 +436,14 @@ class WarmJob:
     def progress(self) -> tuple[int, int]: ...
 
 def available_memory() -> tuple[int, str] | None:
-    """(bytes, what limits them)"""
+    """Return (bytes, what limits them)."""
 
 def expect_memory(size: int, operation: str, path: str | os.PathLike, instead: str) -> None:
-    """
-    Raises NotEnoughMemory where `size` bytes more are more than may be used.
-    """
+    """Raise NotEnoughMemory if this process may not use `size` more bytes."""
 
 def held_by_group(group: str, version: int) -> int:
     """
-    Bytes charged to a control group that the kernel cannot drop: usage minus page cache.
+    Return the bytes charged to a control group that the kernel cannot drop: usage minus page cache.
     """
 
 def start_warm(
@@ -447,11 +455,11 @@ def start_warm(
     mechanism: str,
     in_order: bool,
 ) -> WarmJob:
-    """Start to read ranges of files; ranges None: the whole file."""
+    """Start to read ranges of files. If ranges is None, read the whole file."""
 
 def choose_mode(path: str | os.PathLike, *, whole: int = 0) -> tuple[bool, bool, str]:
     """
-    (copy?, in 2 MiB pages?, why); `whole`: bytes of all the files that are opened as one with it.
+    Return (copy?, in 2 MiB pages?, why). `whole`: bytes of all files that are opened together.
     """
 
 def total_residency(reports: Sequence[Residency]) -> Residency: ...
@@ -460,7 +468,7 @@ def total_pinned(reports: Sequence[PinReport]) -> PinReport: ...
 def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> Residency: ...
 def cachestat(descriptor: int, range: tuple[int, int] | None) -> PageCache:
     """
-    Report the page cache of a range of an open file; None: of the whole file.
+    Report the page cache of a range of an open file. None: the whole file.
     """
 
 def mapped_in(process: int, address: int, length: int) -> MappedPages:
@@ -475,12 +483,12 @@ PREPACKED_END: bytes = ...
 
 def parse_onnx(file: Mapping) -> dict[str, object]:
     """
-    What an ONNX model holds; tensors as (name, type, dtype name or None, shape, storage, offset, bytes, location, is an initializer of the main graph).
+    Return the contents of an ONNX model, with tensors as (name, type, dtype name or None, shape, storage, offset, bytes, location, is an initializer of the main graph).
     """
 
 def onnx_skeleton(file: Mapping, location: str, least: int) -> bytes:
     """
-    The model with the data of its large initializers in a file of that name.
+    Return the model with the data of its large initializers in a file of that name.
     """
 
 class ArrayFile:
@@ -488,21 +496,21 @@ class ArrayFile:
 
     def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...], tuple[int, ...]] | None:
         """
-        (memory, dtype name, shape, strides in elements or () where the last axis runs fastest), or None.
+        Return (memory, dtype name, shape, strides in elements or () for C order), or None.
         """
 
     def names(self) -> list[str]:
-        """In the order of the header."""
+        """Return the names in the order of the header."""
 
     def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]:
         """
-        (name, dtype name, shape, offset in the file, bytes) of each, in header order.
+        Return (name, dtype name, shape, offset in the file, bytes) of each array, in header order.
         """
 
     def entry(self, name: str) -> tuple[str, str, tuple[int, ...], int, int] | None: ...
     def metadata(self) -> dict[str, str]: ...
     def ranges_to_verify(self, ranges: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:
-        """Widened to whole blocks; None: the whole file."""
+        """Return ranges widened to whole blocks. None: the whole file."""
 
     def verifier(self) -> Inspector: ...
     def close(self) -> None: ...
@@ -524,7 +532,7 @@ def open_arrays(
     accept_index: bool = False,
 ) -> tuple[ArrayFile, str, str, bool]:
     """
-    (file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which the path then only names. `accept_index`: open the JSON index of a sharded model as a "shard index".
+    Return (file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which `path` then only names. `accept_index`: open the JSON index of a sharded model as a "shard index".
     """
 
 class ArrayWriter:
@@ -552,7 +560,7 @@ def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int],
 
 class ScratchMemory:
     """
-    Memory that a scratch file consumes, in bytes. A number that the kernel does not report is None.
+    The memory of a scratch file in bytes. A number that the kernel does not report is None.
     """
 
     def __repr__(self) -> str: ...
@@ -577,11 +585,11 @@ class ScratchMemory:
 
 class ReleaseReport:
     """
-    Result of a `release`. A number that the kernel does not report is None.
+    The result of `release`. A number that the kernel does not report is None.
     """
 
     def __init__(self, reason: str) -> None:
-        """A report of no bytes."""
+        """Create a report about 0 bytes."""
 
     def __repr__(self) -> str: ...
     @property
@@ -590,7 +598,7 @@ class ReleaseReport:
 
     @property
     def resident_before(self) -> int | None:
-        """Bytes that were in memory before."""
+        """Bytes that were in memory before the call."""
 
     @property
     def resident_after(self) -> int | None:
@@ -600,21 +608,23 @@ class ReleaseReport:
     def seconds(self) -> float: ...
     @property
     def reason(self) -> str:
-        """A sentence: where the bytes are, and why some stayed."""
+        """Where the bytes are and why some stayed, as a sentence."""
 
 class ScratchView:
-    """Bytes of a scratch file, for the buffer protocol; keeps the file."""
+    """
+    Bytes of a scratch file, for the buffer protocol. It keeps the file alive.
+    """
 
 class ScratchFile:
     """Writable memory in a nameless file."""
 
     def view(self) -> memoryview:
-        """All bytes; writable until it is sealed."""
+        """Return all bytes, which are writable until the file is sealed."""
 
     def write(self, offset: int, buffer: object) -> None: ...
     def write_rows(self, buffer: object, *, offset: int, stride: int, count: int) -> None: ...
     def write_direct(self, offset: int, buffer: object) -> None:
-        """Nothing of it stays in memory."""
+        """Write bytes that do not stay in memory."""
 
     def release(self, ranges: Sequence[tuple[int, int]] | None) -> ReleaseReport: ...
     def prefetch(self, ranges: Sequence[tuple[int, int]] | None) -> WarmReport: ...
@@ -657,7 +667,9 @@ def create_scratch(
     max_resident: int | None,
 ) -> ScratchFile: ...
 def scratch_head(dtype: str, shape: Sequence[int]) -> int:
-    """Bytes before the data, so that it can become a file of one array."""
+    """
+    Return the number of bytes before the data that a file of one array needs.
+    """
 
 class LazyMapping:
     """A dict in the data, decoded only where it is touched."""
@@ -692,7 +704,7 @@ class RecordSource:
     def views(self) -> int: ...
 
 class LazyRows:
-    """Rows that are decoded where they are touched."""
+    """Rows that are decoded when they are accessed."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: Any, /) -> Any: ...
@@ -704,7 +716,7 @@ class RowIterator:
     def __next__(self, /) -> Any: ...
 
 class Rows:
-    """Rows of a records file, or some of them in any order."""
+    """The rows of a records file, or some of them in any order."""
 
     @overload
     def __init__(self, rows: Rows) -> None: ...
@@ -748,7 +760,7 @@ class Rows:
     @property
     def lazy(self) -> LazyRows:
         """
-        The same rows: `lazy[i]` decodes only what is touched of it, and views numbers in place.
+        The same rows; `lazy[i]` decodes only the accessed parts, and views numbers in place.
         """
 
 class LazyDict:
@@ -757,14 +769,14 @@ class LazyDict:
     def __getitem__(self, key: object, /) -> Any: ...
 
 class DictRows:
-    """The pairs of a records file, found by key."""
+    """The pairs of a records file, accessed by key."""
 
     def __init__(self, source: RecordSource) -> None: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index: Any, /) -> Any: ...
     def __contains__(self, key: object, /) -> bool: ...
     def get(self, key: object, default: Any = None) -> Any:
-        """The value of a key, or `default`."""
+        """Return the value of a key, or `default`."""
 
     def _dict_rows(self, keys: object) -> list: ...
     def _dict_part(self, position: int) -> Rows: ...
@@ -774,7 +786,7 @@ class DictRows:
     @property
     def lazy(self) -> LazyDict:
         """
-        The same dict: `lazy[key]` decodes only what is touched of the value, and views numbers in place.
+        The same dict; `lazy[key]` decodes only the accessed parts of the value, and views numbers in place.
         """
 
 def open_records(arrays: ArrayFile, resolve: object) -> RecordSource: ...
@@ -786,38 +798,40 @@ def open_rows(
     expected: tuple[int, int, int, int] | None = None,
     handle: FileHandle | None = None,
 ) -> tuple[ArrayFile, RecordSource, str]:
-    """The file, its rows, and their kind: dict, table or list."""
+    """Return the file, its rows, and their kind: dict, table or list."""
 
 class RecordBuilder:
-    """Rows streamed into a records file."""
+    """Streams rows into a records file."""
 
     def __init__(self, spool: str | os.PathLike, container: str, metadata: _Mapping[str, str]) -> None: ...
     def append(self, row: object, registry: object) -> None:
         """
-        `registry` is called with what is no plain value, and returns (name, plain value) or None.
+        Append a row. `registry` is called with each value that is not plain, and returns (name, plain value) or None.
         """
 
     def extend(self, rows: object, registry: object, *, progress: object | None = None) -> int:
         """
-        Gives how many. `progress` is called with the number of all rows after every thousand.
+        Append rows and return their number. `progress` is called after every thousand with the number of all rows.
         """
 
     def extend_json(self, text: Mapping, *, path: list[str], lines: bool, progress: object | None) -> int:
         """
-        The rows of a JSON text. `progress` is called with rows and bytes, some 20 times a second.
+        Append the rows of a JSON text. `progress` is called with rows and bytes about 20 times per second.
         """
 
     def save(self, path: str | os.PathLike) -> None: ...
     def save_to_memory(self, name: str, share: int = 0) -> int | None:
         """
-        A descriptor, which is the caller's to close; None if the rows take a `share`th of the available memory or more.
+        Return a descriptor that the caller must close, or None if the rows take 1/`share` of the available memory or more.
         """
 
     def save_nameless(self, folder: str) -> int:
-        """The same of an unnamed file in a folder."""
+        """
+        Return the descriptor of an unnamed file in a folder, which the caller must close.
+        """
 
     @property
     def length(self) -> int: ...
     @property
     def bytes(self) -> int:
-        """What has left the memory for the spool."""
+        """The number of bytes that were moved from memory to the spool."""

@@ -16,10 +16,10 @@ These calls then share the loaded data with all processes of the machine, and re
 
 Loaded data is copy-on-write memory of a snapshot (`onecopy.store.snapshots`): code may write to it, written pages
 become private to the process, and no file changes. Later writes to the file do not change loaded data. If a call cannot
-be shared exactly, the original function runs, and `calls` has the reason: a cast, data that was changed after it was
-loaded, a file in memory (tmpfs). Files below 1 MiB are read as usual.
+be shared exactly, the original function runs, and `calls` returns the reason: a cast, data that was changed after it
+was loaded, a file in memory (tmpfs). Files below 1 MiB are read as usual.
 
-**When not to use it.** If one process loads each file once: a snapshot costs a copy and saves none.
+**When not to use it.** If only one process loads each file, and only once: the snapshot costs a copy and saves nothing.
 
 ``ONECOPY_AUTO=0`` in the environment switches the module off.
 """

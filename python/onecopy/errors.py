@@ -48,9 +48,9 @@ class FormatError(Error, ValueError):
         """The kinds of format errors."""
 
         NOT_THIS_FORMAT = "not_this_format"
-        """The file has another format, or other contents than the call expects."""
+        """The file has a different format or different contents than the call expects."""
         UNSUPPORTED = "unsupported"
-        """onecopy does not read this version, encoding or type, or the format cannot store it."""
+        """onecopy cannot read this version, encoding or type, or the format cannot store it."""
         TRUNCATED = "truncated"
         """The data is shorter than it declares."""
         OUT_OF_BOUNDS = "out_of_bounds"
@@ -60,16 +60,16 @@ class FormatError(Error, ValueError):
         INCONSISTENT = "inconsistent"
         """Two parts contradict each other: a duplicate name, an overlap, a checksum."""
         TOO_COSTLY = "too_costly"
-        """A limit is exceeded that keeps a small file from taking much memory or time."""
+        """A limit is exceeded. Limits keep a small file from consuming much memory or time."""
 
     kind: Kind = Kind.MALFORMED
     """The kind of error."""
     path: str | None = None
-    """Path or URL of the file; None if unknown."""
+    """Path or URL of the file, or None if unknown."""
     offset: int | None = None
-    """Position of the error in the file, in bytes; None if unknown."""
+    """Position of the error in the file, in bytes, or None if unknown."""
     found: str | None = None
-    """What the file is instead ("PNG image", "pickle", "SQLite database"); None if unknown."""
+    """What the file is instead ("PNG image", "pickle", "SQLite database"), or None if unknown."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ _E = TypeVar("_E", bound=FormatError)
 
 
 def retyped(error: FormatError, into: type[_E], message: str) -> _E:
-    """Return an error of another type with another message and the same fields."""
+    """Return an error with a new type and message, and with the fields of `error`."""
     made = into(message)
     made.__dict__.update(error.__dict__)
     return made
@@ -125,7 +125,7 @@ class ChecksumError(FormatError):
 
 
 class NoChecksum(FormatError):
-    """A file has no checksums to verify: another tool wrote it, or `save` with ``checksum=False``."""
+    """The file contains no checksums: another tool wrote it, or `save` was called with ``checksum=False``."""
 
     kind = FormatError.Kind.UNSUPPORTED
 
@@ -133,8 +133,8 @@ class NoChecksum(FormatError):
 class NotEnoughMemory(Error, OSError, MemoryError):
     """An operation needs more memory than this process may use, so the kernel would end the process.
 
-    The message has the needed and the available bytes, the control group or machine that limits them, and what to do
-    instead. ``errno`` is ENOMEM; ``filename`` is the path, if there is one.
+    The message states how many bytes are needed and available, which control group or machine limits them, and what to
+    do instead. ``errno`` is ENOMEM; ``filename`` is the path, if there is one.
 
     Examples
     --------
@@ -154,11 +154,11 @@ class DataLost(Error, OSError):
     """
 
     offset: int | None = None
-    """Position of the first lost byte in the file, in bytes; None if unknown."""
+    """Position of the first lost byte in the file, in bytes, or None if unknown."""
 
 
 class FileChanged(Error, OSError):
-    """A path refers to another file than when it was opened or pickled, or the file has been modified since.
+    """A file was replaced or modified after it was opened or pickled.
 
     ``filename`` is the path, ``errno`` is ESTALE.
     """

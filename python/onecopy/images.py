@@ -1,7 +1,7 @@
 """An alias of `onecopy_images`, the package of the distribution onecopy-images.
 
-Its modules have aliases, too: `onecopy.images.image` is `onecopy_images.image`. Programs import these names, and
-pickles contain them.
+Its modules have aliases too: `onecopy.images.image` is `onecopy_images.image`. Programs import these names, and pickles
+contain them.
 """
 
 import sys

@@ -49,7 +49,7 @@ _HOMES = {
 }
 
 __path__: list[str] = []
-"""`onecopy.base.lazy.OTHER_NAMES` has the modules that this package had in earlier versions."""
+"""`onecopy.base.lazy.OTHER_NAMES` lists the modules of this package in earlier versions."""
 __all__ = [
     "Chain",
     "Dict",

@@ -24,7 +24,8 @@ namespace {
 
 void expect_whole(const std::string& name, const MappingOptions& options) {
   if (options.offset == 0 && !options.length) return;
-  throw OsError("open", name, EINVAL, "a file of arrays is opened whole, and the options name a part of it");
+  throw OsError("open", name, EINVAL,
+                "a file of arrays cannot be opened in part: remove the offset and length from the options");
 }
 
 }  // namespace
@@ -50,10 +51,11 @@ Bytes ArrayFile::rows(std::string_view name, std::uint64_t begin, std::uint64_t 
   const Entry& found = entry(name);
   const std::uint64_t extent = found.shape.empty() ? 0 : found.shape.front();
   if (begin > end || end > extent)
-    throw std::out_of_range(concat("'", name, "': rows [", begin, ", ", end, ") of ", extent));
+    throw std::out_of_range(
+        concat("'", name, "': rows [", begin, ", ", end, ") are out of range: the array has ", extent, " rows"));
   if (extent == 0 || found.length % extent != 0) {
     if (begin == end) return {};
-    throw std::out_of_range(concat("'", name, "': its rows do not begin on bytes"));
+    throw std::out_of_range(concat("'", name, "': its rows do not begin at byte boundaries"));
   }
   const std::uint64_t row = found.length / extent;
   return bytes(found).subspan(begin * row, (end - begin) * row);
@@ -61,7 +63,7 @@ Bytes ArrayFile::rows(std::string_view name, std::uint64_t begin, std::uint64_t 
 
 const Entry& ArrayFile::entry(std::string_view name) const& {
   if (const Entry* found = index_->find(name); found != nullptr && !index_->is_filler(*found)) return *found;
-  throw std::out_of_range(mapping_->path() + ": no array of the name '" + std::string(name) + "'");
+  throw std::out_of_range(mapping_->path() + ": there is no array named '" + std::string(name) + "'");
 }
 
 std::vector<ByteRange> ArrayFile::ranges(std::optional<std::span<const std::string>> names) const {

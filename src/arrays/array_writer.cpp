@@ -35,7 +35,7 @@ void ArrayWriter::begin() {
 void ArrayWriter::write(Bytes bytes) {
   while (!bytes.empty()) {
     if (next_ == layout_.placements().size())
-      reject(FormatError::inconsistent, "more bytes were given than the arrays have");
+      reject(FormatError::inconsistent, "more bytes were written than the arrays have");
     const auto part = bytes.first(std::min<std::uint64_t>(left_, bytes.size()));
     put(part);
     bytes = bytes.subspan(part.size());
@@ -100,7 +100,7 @@ void write_all(ArrayWriter& writer, std::span<const NamedArray> arrays) {
     const auto bytes = arrays[*placement.array].bytes;
     if (bytes.size() != placement.length)
       reject(FormatError::inconsistent, "'", arrays[*placement.array].spec.name, "' has ", bytes.size(),
-             " bytes, its type and shape need ", placement.length);
+             " bytes, but its type and shape need ", placement.length);
     writer.write(bytes);
   }
   writer.commit();

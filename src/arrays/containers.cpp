@@ -86,7 +86,7 @@ void refuse_other_formats(Bytes first) {
     const auto end_of_article = other.name.find(' ') + 1;
     refuse(other.name.substr(0, end_of_article), other.name.substr(end_of_article), other.advice);
   }
-  if (is_text(first)) refuse("", "text", "'onecopy import' reads rows of JSON");
+  if (is_text(first)) refuse("", "text", "use 'onecopy import' for rows of JSON");
 }
 
 void refuse_prepacked(const Mapping& mapping) {
@@ -96,7 +96,7 @@ void refuse_prepacked(const Mapping& mapping) {
   mapping.read(size - end.size(), std::as_writable_bytes(std::span(end)));
   if (std::string_view(end.data(), end.size()) == onnx::prepacked_end)
     refuse("", "weights that were prepacked for ONNX Runtime",
-           "they have no checksums, and only an ONNX Runtime session reads them");
+           "they have no checksums, and only ONNX Runtime sessions can read them");
 }
 
 Index read_safetensors(const Mapping& mapping, Bytes begin) {

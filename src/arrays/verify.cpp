@@ -39,12 +39,12 @@ const BlockChecksums& checksums_of(const ArrayFile& file) {
   const Index& index = file.index();
   if (index.header_check() == HeaderCheck::mismatch)
     throw ChecksumError(file.mapping()->path(),
-                        "the header does not agree with its checksum: it is damaged, or another tool re-saved the "
-                        "file and kept onecopy's metadata",
+                        "the header does not match its checksum: it is damaged, or another tool rewrote the "
+                        "file and kept the metadata of onecopy",
                         {});
   if (!index.checksums().present())
     throw NoChecksum(file.mapping()->path(),
-                     "no checksums to verify the file against: another tool wrote it, or checksums were switched off");
+                     "cannot verify the file without checksums: another tool wrote it, or checksums were switched off");
   return index.checksums();
 }
 

@@ -90,7 +90,7 @@ int record_current(std::string_view path) noexcept {
   } catch (const std::exception& error) {
     return record(ONECOPY_INTERNAL, error.what(), path);
   } catch (...) {
-    return record(ONECOPY_INTERNAL, "an exception of an unknown type", path);
+    return record(ONECOPY_INTERNAL, "an unknown exception occurred", path);
   }
 }
 
@@ -127,7 +127,7 @@ int checked_on(const onecopy_file* file, const Call& call) noexcept {
 template <class T>
 std::size_t size_of(const T* structure) {
   const std::size_t size = given(structure, "a struct").size;
-  expect(size >= sizeof(size) && size <= 65536, "the `size` of a struct is not set");
+  expect(size >= sizeof(size) && size <= 65536, "the field `size` of a struct is not set");
   return size;
 }
 
@@ -140,7 +140,7 @@ T taken(const T* structure) {
   std::memcpy(&known, structure, std::min(size, sizeof(T)));
   const auto* const begin = reinterpret_cast<const char*>(structure);
   expect(std::all_of(begin + std::min(size, sizeof(T)), begin + size, [](char byte) { return byte == 0; }),
-         "a struct has a field that this version of the library does not know");
+         "a struct has a field that this version of the library does not support");
   return known;
 }
 
@@ -153,13 +153,13 @@ void give(T* structure, T value) {
 }
 
 const ArrayFile& arrays_of(const onecopy_file& file) {
-  if (!file.arrays) throw std::invalid_argument("the file was opened raw: it has no arrays and no checksums");
+  if (!file.arrays) throw std::invalid_argument("the file was opened raw, so it has no arrays and no checksums");
   return *file.arrays;
 }
 
 std::optional<std::vector<std::string>> texts_of(const char* const* names, std::uint64_t count) {
   if (names == nullptr) return std::nullopt;
-  expect(count <= PTRDIFF_MAX / sizeof *names, "the number of names is larger than any array");
+  expect(count <= PTRDIFF_MAX / sizeof *names, "the number of names is too large");
   std::vector<std::string> texts(count);
   for (std::uint64_t i = 0; i < count; ++i) texts[i] = &given(names[i], "a name");
   return texts;
@@ -173,7 +173,7 @@ std::vector<ByteRange> ranges_of(const onecopy_file& file, const char* const* na
 const char* text_of(std::string_view literal) noexcept { return literal.data(); }
 
 MappingOptions mapping_options(const onecopy_open_options& options) {
-  expect(options.mode == ONECOPY_MAP || options.mode == ONECOPY_COPY, "mode is ONECOPY_MAP or ONECOPY_COPY");
+  expect(options.mode == ONECOPY_MAP || options.mode == ONECOPY_COPY, "mode must be ONECOPY_MAP or ONECOPY_COPY");
   return {.mode = options.mode == ONECOPY_COPY ? Mode::copy : Mode::map};
 }
 
@@ -242,7 +242,7 @@ int onecopy_get_info(const onecopy_file* file, onecopy_info* info) {
 int onecopy_get_entry(const onecopy_file* file, uint64_t number, onecopy_entry* entry) {
   return checked_on(file, [&](const onecopy_file& opened) {
     if (number >= opened.shown.size())
-      throw std::out_of_range(opened.mapping->path() + ": no array of the number " + std::to_string(number));
+      throw std::out_of_range(opened.mapping->path() + ": there is no array with the number " + std::to_string(number));
     give(entry, opened.entries[opened.shown[number]]);
   });
 }
@@ -257,7 +257,8 @@ int onecopy_find_entry(const onecopy_file* file, const char* name, onecopy_entry
 int onecopy_warm(const onecopy_file* file, const onecopy_warm_options* options, onecopy_warm_report* report) {
   return checked_on(file, [&](const onecopy_file& opened) {
     const auto known = taken(options);
-    expect(known.huge >= ONECOPY_AUTO && known.huge <= ONECOPY_NO, "huge is ONECOPY_AUTO, ONECOPY_YES or ONECOPY_NO");
+    expect(known.huge >= ONECOPY_AUTO && known.huge <= ONECOPY_NO,
+           "huge must be ONECOPY_AUTO, ONECOPY_YES or ONECOPY_NO");
     auto ranges = ranges_of(opened, known.names, known.count);
     WarmOptions how{.threads = known.threads, .huge = static_cast<Huge>(known.huge), .in_order = known.in_order != 0};
     if (known.budget != 0) how.budget = known.budget;
@@ -312,7 +313,7 @@ int onecopy_get_or_build(const char* key, onecopy_build build, void* context, co
     const auto known = taken(options);
     const auto open = taken(known.open);
     const auto how = mapping_options(open);
-    expect(known.timeout >= 0 && known.timeout < 1e9, "timeout is a number of seconds, and not negative");
+    expect(known.timeout >= 0 && known.timeout < 1e9, "timeout must be a number of seconds that is not negative");
     BuildOptions building{.source = known.source != nullptr ? known.source : ""};
     const std::chrono::duration<double> patience(known.timeout);
     if (known.timeout > 0) building.patience = std::chrono::ceil<std::chrono::milliseconds>(patience);

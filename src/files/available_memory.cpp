@@ -100,8 +100,9 @@ bool fits(std::uint64_t size, const AvailableMemory& memory) {
 }
 
 std::string shortage(std::uint64_t size, const AvailableMemory& memory) {
-  return "it needs " + std::to_string(size) + " bytes of memory and " + std::to_string(spare_beside(size)) +
-         " to work with, but " + std::to_string(memory.bytes) + " may be used (limited by " + memory.limited_by + ")";
+  return std::to_string(size) + " bytes of memory and " + std::to_string(spare_beside(size)) +
+         " bytes of working memory are needed, but only " + std::to_string(memory.bytes) + " may be used (limited by " +
+         memory.limited_by + ")";
 }
 
 std::uint64_t held_by_group(const std::string& group, int version) {

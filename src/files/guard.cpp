@@ -108,7 +108,7 @@ void fail_of_loss(const std::string& path, const Loss& loss) {
   const std::string at = std::to_string(loss.offset);
   throw DataLost("read", path, EIO,
                  loss.truncated
-                     ? "the file was truncated to " + at + " bytes while mapped; what was behind reads as zeros"
+                     ? "the file was truncated to " + at + " bytes while mapped; the lost part reads as zeros"
                      : "the page at offset " + at + " could not be read, and reads as zeros",
                  loss.offset);
 }

@@ -43,9 +43,9 @@ ByteRange range_in_file(std::uint64_t size, const MappingOptions& options, const
   const ByteRange range{options.offset, options.length.value_or(rest)};
   if (!in_bounds(size, range.offset, range.length) || options.offset > size)
     throw OsError("map", path, EINVAL,
-                  concat("a range of ", range.length, " bytes at offset ", range.offset, " does not fit the file of ",
-                         size, " bytes"));
-  if (range.length == 0) throw OsError("map", path, EINVAL, "a range of 0 bytes");
+                  concat("a range of ", range.length, " bytes at offset ", range.offset,
+                         " is beyond the end of the file, which has ", size, " bytes"));
+  if (range.length == 0) throw OsError("map", path, EINVAL, "the range has 0 bytes");
   if (range.length > std::numeric_limits<std::size_t>::max() / 2)
     throw OsError("map", path, ENOMEM, "the range is larger than the address space");
   return range;
@@ -102,7 +102,7 @@ struct Mapping::State {
     const int error = os::map_file_at(first_page, span.lead + range.length, fd.get(), span.offset, access);
     if (error == ENODEV)
       throw OsError("map", path, error,
-                    "its file system has no shared mappings (FUSE with direct I/O): mode copy reads it");
+                    "its file system does not support shared mappings (FUSE with direct I/O): use mode copy");
     check(error, "map");
     read_far_ahead();
     guarded.emplace(
@@ -197,7 +197,7 @@ std::span<std::byte> Mapping::private_bytes() & noexcept {
 
 void Mapping::read(std::uint64_t offset, std::span<std::byte> into) const {
   if (!in_bounds(state_->range.length, offset, into.size()))
-    throw OsError("read", path(), EINVAL, "beyond the end of the mapping");
+    throw OsError("read", path(), EINVAL, "the range is beyond the end of the mapping");
   if (mode() == Mode::copy) {
     std::ranges::copy(bytes().subspan(offset, into.size()), into.begin());
     return;
@@ -244,8 +244,8 @@ void expect_identity(const Mapping& mapping, const FileIdentity& expected) {
   if (mapping.identity() == expected) return;
   const bool replaced = mapping.identity().device != expected.device || mapping.identity().inode != expected.inode;
   throw FileChanged("open", mapping.path(), ESTALE,
-                    replaced ? "the path leads to another file than the one that was opened before"
-                             : "the file was written or truncated since it was opened before");
+                    replaced ? "the path refers to another file than before"
+                             : "the file has been written or truncated since it was opened");
 }
 
 }  // namespace onecopy

@@ -144,7 +144,7 @@ void read_in_pieces(PieceReading reading, bool& left) {
 void throw_read_error(const char* operation, const std::string& path, int error, std::uint64_t offset) {
   if (error == EIO)
     throw DataLost(operation, path, EIO, concat("the device could not read the file near offset ", offset), offset);
-  if (error == ENODATA) throw DataLost(operation, path, EIO, "the file became shorter after it was opened", offset);
+  if (error == ENODATA) throw DataLost(operation, path, EIO, "the file was truncated after it was opened", offset);
   throw OsError(operation, path, error);
 }
 
@@ -167,7 +167,7 @@ void throw_if_stopped(const Watched& watched, const char* operation, const std::
   if (watched.interrupted) std::rethrow_exception(watched.interrupted);
   if (!watched.stalled) return;
   throw OsError(operation, path, ETIMEDOUT,
-                concat("the device or server has given nothing for ", static_cast<int>(read_patience().count()),
+                concat("the device or server has not returned any data for ", static_cast<int>(read_patience().count()),
                        " s (ONECOPY_READ_TIMEOUT)"));
 }
 

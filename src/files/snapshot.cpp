@@ -42,8 +42,9 @@ void copy(int from, int into, std::uint64_t size, const std::string& name, unsig
 
 std::string why_undated(const os::FileSystem& system) {
   const std::string name = system.name;
-  if (system.storage == os::Storage::memory) return "in memory (" + name + "), where writes leave no time";
-  return "on a file system" + (name.empty() ? name : " (" + name + ")") + " that is not known to date each write";
+  if (system.storage == os::Storage::memory)
+    return "in memory (" + name + "), where the times of writes are not recorded";
+  return "on a file system" + (name.empty() ? name : " (" + name + ")") + " that may not record the time of each write";
 }
 
 // The time of a file is set when a write begins. Without a look at the writers, one that has begun may still go on.
@@ -51,10 +52,10 @@ std::string_view why_unsettled(int fd, bool remote) {
   constexpr std::int64_t longest_write = 60'000'000'000;
   const auto facts = os::content_facts(fd, true);
   const std::int64_t now = std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-  if (!facts || facts.value.ctime_ns <= 1'000'000'000) return "on a file system without times of changes";
+  if (!facts || facts.value.ctime_ns <= 1'000'000'000) return "on a file system that does not record times of changes";
   if (facts.value.ctime_ns < now - longest_write) return {};
-  return remote ? "changed less than a minute ago, by the clock of its server"
-                : "changed less than a minute ago, and only its owner can see whether a process still writes to it";
+  return remote ? "changed less than a minute ago, according to the clock of its server"
+                : "changed less than a minute ago, and only its owner can see whether a process is still writing to it";
 }
 
 }  // namespace
@@ -97,14 +98,14 @@ bool is_stacked(int fd) {
 
 std::string why_not_identified(int fd) {
   const auto system = os::file_system_of(fd);
-  if (!system) return "on a file system that is not known";
+  if (!system) return "on an unknown file system";
   const bool remote = system.value.storage == os::Storage::remote;
   if (!remote && !system.value.dates_writes) return why_undated(system.value);
   const auto writer = remote ? os::Result<bool>{false, EOPNOTSUPP} : os::is_open_for_writing(fd);
   if (writer.value) return "a process has it open for writing";
   if (writer && !system.value.stacked) return {};
   if (const int error = os::write_back(fd); error != 0)
-    return error == EOPNOTSUPP ? "on overlayfs over a file system that does not date each write"
+    return error == EOPNOTSUPP ? "on overlayfs over a file system that does not record the time of each write"
                                : "its dirty pages cannot be written back (errno " + std::to_string(error) + ")";
   return std::string(writer ? std::string_view() : why_unsettled(fd, remote));
 }

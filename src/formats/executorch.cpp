@@ -49,7 +49,7 @@ std::optional<std::array<std::uint64_t, 4>> read_header(Bytes file, std::string_
   if (cursor.text(magic.size()) != magic) return std::nullopt;
   const std::uint64_t length = cursor.number(4);
   if (length < head_bytes || length - head_bytes > cursor.left())
-    cursor.fail(FormatError::truncated, "the header '", magic, "' would have ", length, " bytes, but the file has ",
+    cursor.fail(FormatError::truncated, "the header '", magic, "' declares ", length, " bytes, but the file has ",
                 file.size());
   const std::uint64_t count = (length - head_bytes) / 8;
   if (count < least) cursor.fail(FormatError::malformed, "the header '", magic, "' has only ", count, " numbers");
@@ -61,16 +61,16 @@ std::optional<std::array<std::uint64_t, 4>> read_header(Bytes file, std::string_
 // Segments of 0 bytes reach to the end of the file, as early headers have no size.
 Area area_of(Bytes file, ByteRange flatbuffer, std::optional<ByteRange> segments) {
   if (!in_bounds(file.size(), flatbuffer.offset, flatbuffer.length))
-    reject(FormatError::truncated, "ExecuTorch: the FlatBuffer would be ", flatbuffer.length, " bytes from byte ",
-           flatbuffer.offset, " on, but the file has ", file.size());
+    reject(FormatError::truncated, "ExecuTorch: the FlatBuffer should have ", flatbuffer.length, " bytes from byte ",
+           flatbuffer.offset, " on, but the file ends at byte ", file.size());
   const std::uint64_t end = flatbuffer.offset + flatbuffer.length;
   if (!segments) return {end, {end, 0}};
   const auto [begin, size] = *segments;
   if (!in_bounds(file.size(), begin, size))
-    reject(FormatError::truncated, "ExecuTorch: segments of ", size, " bytes would begin at byte ", begin,
+    reject(FormatError::truncated, "ExecuTorch: segments of ", size, " bytes should begin at byte ", begin,
            ", but the file has ", file.size());
   if (begin < end)
-    reject(FormatError::inconsistent, "ExecuTorch: segments would begin at byte ", begin,
+    reject(FormatError::inconsistent, "ExecuTorch: segments begin at byte ", begin,
            ", inside the FlatBuffer, which ends at ", end);
   return {end, {begin, size != 0 ? size : file.size() - begin}};
 }
@@ -100,8 +100,8 @@ class Segments {
       const auto offset = segment.number<std::uint64_t>(segment_offset);
       const auto size = segment.number<std::uint64_t>(segment_size);
       if (!in_bounds(area.data.length, offset, size))
-        reject(FormatError::out_of_bounds, "ExecuTorch: segment ", i, " of ", size, " bytes would begin at byte ",
-               offset, " of the segments, which have ", area.data.length);
+        reject(FormatError::out_of_bounds, "ExecuTorch: segment ", i, " of ", size, " bytes begins at byte ", offset,
+               " of the segments, which have only ", area.data.length);
       ranges_.push_back({area.data.offset + offset, size});
     }
     if (const auto pair = overlap_in(ranges_))
@@ -112,7 +112,7 @@ class Segments {
   // The bytes of a segment that `user` names; throws FormatError for a number that the file does not have.
   ByteRange use(std::uint32_t i, std::string_view user) {
     if (i >= ranges_.size())
-      reject(FormatError::out_of_bounds, "ExecuTorch: ", user, " lies in segment ", i, ", but there are ",
+      reject(FormatError::out_of_bounds, "ExecuTorch: ", user, " is in segment ", i, ", but the number of segments is ",
              ranges_.size());
     used_[i] = true;
     return ranges_[i];
@@ -264,7 +264,8 @@ bool is_version_of(const signatures::Signature& kind, Bytes file) noexcept {
 
 void expect_schema(std::string_view known, Bytes file) {
   if (const auto found = flatbuffer::identifier(file); found != known)
-    reject(FormatError::unsupported, "ExecuTorch: the schema is ", describe(found), ", and known is '", known, "'");
+    reject(FormatError::unsupported, "ExecuTorch: the schema ", describe(found), " is not supported: expected '", known,
+           "'");
 }
 
 class ProgramReader {
@@ -307,7 +308,7 @@ class ProgramReader {
       const std::uint64_t end = i + 1 < offsets.size() ? offsets.number<std::uint64_t>(i + 1) : segment.length;
       const auto name = "constant." + std::to_string(i);
       if (begin > end || !in_bounds(segment.length, begin, end - begin))
-        reject(FormatError::out_of_bounds, "ExecuTorch: '", name, "' would be bytes [", begin, ", ", end,
+        reject(FormatError::out_of_bounds, "ExecuTorch: '", name, "' has bytes [", begin, ", ", end,
                ") of a segment of ", segment.length);
       if (i != 0 || begin != end) entries_.add_bytes(name, {segment.offset + begin, end - begin});
       begin = end;

@@ -131,7 +131,7 @@ std::string read_number(Cursor& cursor, ValueType type, std::string_view key) {
 std::string_view read_bytes(Cursor& cursor, std::uint64_t limit, std::string_view what) {
   const auto length = cursor.number<std::uint64_t>(what);
   if (length > limit)
-    cursor.fail(FormatError::too_costly, describe(what), " would have ", length, " bytes, but ", limit, " are allowed");
+    cursor.fail(FormatError::too_costly, describe(what), " has ", length, " bytes, more than the maximum of ", limit);
   return cursor.text(length, what);
 }
 
@@ -146,8 +146,8 @@ std::string_view read_text(Cursor& cursor, std::uint64_t limit, std::string_view
 std::uint64_t read_count(Cursor& cursor, std::uint64_t least, std::string_view what) {
   const auto count = cursor.number<std::uint64_t>(what);
   if (count > cursor.left() / least)
-    cursor.fail(FormatError::truncated, describe(what), " says ", count, " of ", least, " bytes or more each, but ",
-                cursor.left(), " bytes are left");
+    cursor.fail(FormatError::truncated, describe(what), " declares ", count, " of at least ", least,
+                " bytes each, but only ", cursor.left(), " bytes are left");
   return count;
 }
 
@@ -233,9 +233,9 @@ class Parser {
     const auto version = cursor_.number<std::uint32_t>("version");
     if ((version & 0xFFFFU) == 0 && version != 0)
       reject(FormatError::unsupported,
-             "GGUF: the file is big-endian, and only little-endian ones can be viewed in place");
+             "GGUF: the file is big-endian, but only little-endian files can be viewed in place");
     if (version != 2 && version != 3)
-      reject(FormatError::unsupported, "GGUF: the file has version ", version, ", and known are 2 and 3");
+      reject(FormatError::unsupported, "GGUF: version ", version, " is not supported, only 2 and 3");
     metadata_.emplace(version_key, std::to_string(version));
   }
 
@@ -252,7 +252,7 @@ class Parser {
     if (type != ValueType::uint32) cursor_.fail(FormatError::malformed, "general.alignment is not UINT32");
     alignment_ = cursor_.number<std::uint32_t>(alignment_key);
     if (alignment_ < 8 || alignment_ > largest_alignment || !std::has_single_bit(alignment_))
-      cursor_.fail(FormatError::malformed, "general.alignment is ", alignment_, ", and no power of two from 8 to ",
+      cursor_.fail(FormatError::malformed, "general.alignment is ", alignment_, ", not a power of two from 8 to ",
                    largest_alignment);
     if (!metadata_.emplace(alignment_key, std::to_string(alignment_)).second)
       cursor_.fail(FormatError::inconsistent, "metadata 'general.alignment' occurs twice");
@@ -264,8 +264,8 @@ class Parser {
     tensor.name = read_text(cursor_, longest_name, "a tensor's name");
     const auto axes = cursor_.number<std::uint32_t>(tensor.name);
     if (axes > most_axes)
-      cursor_.fail(FormatError::too_costly, describe(tensor.name), " would have ", axes, " axes, but ", most_axes,
-                   " are allowed");
+      cursor_.fail(FormatError::too_costly, describe(tensor.name), " has ", axes, " axes, more than the maximum of ",
+                   most_axes);
     for (std::uint32_t i = 0; i < axes; ++i) {
       tensor.shape.push_back(cursor_.number<std::uint64_t>(tensor.name));
       if (tensor.shape.back() > INT64_MAX)
@@ -286,7 +286,8 @@ class Parser {
       cursor_.fail(FormatError::unsupported, describe(name), " has the unknown type ", number);
     const TypeFacts& type = types.at(number);
     if (type.block == 0)
-      cursor_.fail(FormatError::unsupported, describe(name), " has type ", type.name, ", which ggml has no longer");
+      cursor_.fail(FormatError::unsupported, describe(name), " has type ", type.name,
+                   ", which ggml no longer supports");
     return type;
   }
 
@@ -308,7 +309,7 @@ class Parser {
     const std::uint64_t padding = (alignment_ - end % alignment_) % alignment_;
     if (in_bounds(file_.size(), end, padding)) return end + padding;
     if (!tensors_.empty())
-      cursor_.fail(FormatError::truncated, "the data would begin after ", padding, " bytes, but ", cursor_.left(),
+      cursor_.fail(FormatError::truncated, "the data should begin after ", padding, " bytes, but only ", cursor_.left(),
                    " are left");
     return file_.size();
   }
@@ -320,8 +321,8 @@ class Parser {
       reject(FormatError::malformed, "GGUF: ", describe(tensor.name), " begins at byte ", offset,
              " of the data, which is not a multiple of ", alignment_);
     if (!in_bounds(file_.size() - begin, offset, length))
-      reject(FormatError::out_of_bounds, "GGUF: ", describe(tensor.name), " of ", length, " bytes would begin at byte ",
-             offset, " of the data, which has ", file_.size() - begin);
+      reject(FormatError::out_of_bounds, "GGUF: ", describe(tensor.name), " of ", length, " bytes begins at byte ",
+             offset, " of the data, which has only ", file_.size() - begin);
     tensor.data.offset += begin;
     entries_.add(std::move(tensor));
   }

@@ -22,15 +22,15 @@ constexpr std::uint64_t largest_file = UINT64_MAX / 2;
 constexpr std::uint64_t tail = 64;  // code that over-reads a little stays inside
 
 [[noreturn]] void refuse_header() {
-  reject(FormatError::too_costly, "the header would have more than the 100 MB that readers accept");
+  reject(FormatError::too_costly, "the header would exceed the 100 MB that readers accept");
 }
 
 std::uint64_t byte_size(const ArraySpec& array) {
   const auto size = checked_size(array.shape, bits(array.dtype));
   if (!size || *size > largest_file)
-    reject(FormatError::unsupported, json::describe(array.name) + " is larger than a file can be");
+    reject(FormatError::unsupported, json::describe(array.name) + " exceeds the maximum size of a file");
   if (*size % 8 != 0)
-    reject(FormatError::unsupported, json::describe(array.name), " does not fill whole bytes: ", *size, " bits");
+    reject(FormatError::unsupported, json::describe(array.name), " has ", *size, " bits, which are not whole bytes");
   return *size / 8;
 }
 
@@ -42,7 +42,7 @@ void check_names(std::span<const ArraySpec> arrays, bool has_fillers) {
       reject(FormatError::unsupported, "the name '__metadata__' is reserved by the format");
     if (has_fillers && array.name.starts_with('#'))
       reject(FormatError::unsupported,
-             json::describe(array.name) + ": names that begin with '#' are taken by fillers in an aligned file");
+             json::describe(array.name) + ": names that begin with '#' are reserved for fillers in an aligned file");
     if (!names.insert(array.name).second)
       reject(FormatError::inconsistent, "two arrays have the name " + json::describe(array.name));
   }
@@ -88,7 +88,7 @@ void Layout::place() {
   for (const auto& [array, length] : order) {
     if (options_.align) fill_to(*options_.align);
     if (!in_bounds(largest_file, file_size_, length))
-      reject(FormatError::unsupported, "the arrays together are larger than a file can be");
+      reject(FormatError::unsupported, "the arrays together exceed the maximum size of a file");
     placements_.push_back({array, file_size_, length});
     file_size_ += length;
   }
@@ -115,7 +115,7 @@ void Layout::move_behind_header() {
     data_offset_ = needed;
   }
   if (data_offset_ - safetensors::length_bytes > safetensors::largest_header) refuse_header();
-  if (file_size_ > largest_file) reject(FormatError::unsupported, "the file would be larger than a file can be");
+  if (file_size_ > largest_file) reject(FormatError::unsupported, "the file would exceed the maximum size of a file");
 }
 
 void Layout::fill_to(std::uint64_t boundary) {

@@ -109,8 +109,8 @@ std::optional<Facts> parse(std::string_view text) {
   }
   if (found_version == 0 || kind.empty()) return std::nullopt;
   if (found_version > version)
-    reject(FormatError::unsupported, "the file was written by format version ", found_version,
-           ", this version of onecopy reads up to ", version);
+    reject(FormatError::unsupported, "the file has format version ", found_version,
+           ", but this version of onecopy only reads versions up to ", version);
   facts.kind = parse_kind(kind);
   return facts;
 }
@@ -120,13 +120,13 @@ BlockChecksums parse_blocks(const Facts& facts, ByteRange data) {
   const std::uint64_t block = *facts.block;
   constexpr std::uint64_t smallest = 4096;
   if (!std::has_single_bit(block) || block < smallest || block > Layout::checksum_block)
-    reject(FormatError::unsupported, "checksums of blocks of ", block,
-           " bytes; a power of two from 4096 to 2097152 was expected");
+    reject(FormatError::unsupported, "the size of checksum blocks must be a power of two from 4096 to 2097152, not ",
+           block);
   const std::uint64_t count = BlockChecksums::count(data, block);
   auto checksums = parse_base64(facts.blocks, count);
   if (!checksums)
-    reject(FormatError::inconsistent, "the checksums are not the base64 text of the ", count,
-           " that the data section needs");
+    reject(FormatError::inconsistent, "the checksums are not the base64 text of ", count,
+           ", the number that the data section needs");
   return {data, block, std::move(*checksums)};
 }
 

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 16> kind_names{"null", "boolean", "intege
                                                       "map",  "array",   "extension", "choice"};
 
 [[noreturn]] void refuse(const Type& type, const std::string& what) {
-  reject(FormatError::malformed, "the schema has a '", to_string(type.kind), "' ", what);
+  reject(FormatError::malformed, "the schema is invalid: a '", to_string(type.kind), "' ", what);
 }
 
 TypeKind read_kind(json::Reader& reader) {
@@ -32,7 +32,7 @@ TypeKind read_kind(json::Reader& reader) {
 
 std::uint32_t read_small(json::Reader& reader, std::uint64_t most) {
   const std::uint64_t value = reader.integer();
-  if (value > most) reader.fail(FormatError::malformed, "a number over ", most);
+  if (value > most) reader.fail(FormatError::malformed, "the number exceeds the maximum of ", most);
   return static_cast<std::uint32_t>(value);
 }
 
@@ -91,7 +91,7 @@ std::size_t expected_children(const Type& type, std::size_t found) {
 
 void check_record(Type& type) {
   const std::unordered_set<std::string_view, SeededHash> names(type.fields.begin(), type.fields.end());
-  if (names.size() != type.fields.size()) refuse(type, "with a field twice");
+  if (names.size() != type.fields.size()) refuse(type, "has the same field twice");
   if (type.shapes.empty()) {
     auto& shape = type.shapes.emplace_back(type.fields.size());
     std::iota(shape.begin(), shape.end(), 0U);
@@ -99,31 +99,32 @@ void check_record(Type& type) {
   std::vector<std::size_t> seen(type.fields.size(), 0);
   for (std::size_t number = 0; number < type.shapes.size(); ++number)
     for (const std::uint32_t field : type.shapes[number]) {
-      if (field >= seen.size() || seen[field] == number + 1) refuse(type, "with a shape that does not fit its fields");
+      if (field >= seen.size() || seen[field] == number + 1) refuse(type, "has a shape that does not match its fields");
       seen[field] = number + 1;
     }
 }
 
 void check(Type& type) {
   if (type.children.size() != expected_children(type, type.children.size()))
-    refuse(type, concat("with ", type.children.size(), " children"));
-  if (type.length > std::uint64_t{1} << 62U) refuse(type, "of impossible length");
-  if (type.nullable && (type.kind == TypeKind::choice || type.kind == TypeKind::null)) refuse(type, "that is nullable");
+    refuse(type, concat("has ", type.children.size(), " children"));
+  if (type.length > std::uint64_t{1} << 62U) refuse(type, "has an impossible length");
+  if (type.nullable && (type.kind == TypeKind::choice || type.kind == TypeKind::null))
+    refuse(type, "must not be nullable");
   if (type.kind == TypeKind::record) check_record(type);
-  if (type.kind == TypeKind::array && (type.item_size == 0 || type.name.empty())) refuse(type, "without a dtype");
+  if (type.kind == TypeKind::array && (type.item_size == 0 || type.name.empty())) refuse(type, "has no dtype");
   const bool alike = type.kind == TypeKind::record || type.kind == TypeKind::fixed || type.kind == TypeKind::extension;
   for (const Type& child : type.children)
     if (alike && child.length != type.length)
-      refuse(type, concat("of ", type.length, " values with a child of ", child.length));
+      refuse(type, concat("has ", type.length, " values, but a child has ", child.length));
   if (type.kind == TypeKind::map && type.children[0].length != type.children[1].length)
-    refuse(type, "with more keys than values or the other way round");
+    refuse(type, "has different numbers of keys and values");
 }
 
 // Removes a node and its children from the list.
 Type build(std::span<SchemaNode>& nodes, std::size_t depth) {
   if (nodes.empty()) reject(FormatError::malformed, "the schema ends too early");
   if (depth > RecordSchema::deepest)
-    reject(FormatError::too_costly, "the schema is deeper than " + std::to_string(RecordSchema::deepest));
+    reject(FormatError::too_costly, concat("the schema is nested more than ", RecordSchema::deepest, " deep"));
   SchemaNode& node = nodes.front();
   nodes = nodes.subspan(1);
   if (node.children > nodes.size()) reject(FormatError::malformed, "the schema ends too early");
@@ -154,12 +155,12 @@ RecordSchema read_schema(json::Reader& reader) {
       reader.skip();
   });
   if (schema.container != "list" && schema.container != "dict")
-    reject(FormatError::unsupported, "a container of the unknown kind " + json::describe(schema.container));
+    reject(FormatError::unsupported, "the schema has the unknown container " + json::describe(schema.container));
   std::span<SchemaNode> rest(nodes);
   schema.rows = build(rest, 1);
-  if (!rest.empty()) reject(FormatError::malformed, "the schema has nodes that belong to nothing");
+  if (!rest.empty()) reject(FormatError::malformed, "the schema has nodes without a parent");
   if (schema.container == "dict" && (schema.rows.kind != TypeKind::fixed || schema.rows.children.size() != 2))
-    reject(FormatError::malformed, "the rows of a dict are not pairs");
+    reject(FormatError::malformed, "the rows of a dict must be pairs");
   return schema;
 }
 
@@ -231,7 +232,7 @@ RecordSchema parse_record_schema(std::string_view metadata) {
       reader.skip();
   });
   reader.end();
-  if (schema.container.empty()) reject(FormatError::malformed, "the schema has no container of rows");
+  if (schema.container.empty()) reject(FormatError::malformed, "the schema does not name the container of the rows");
   return schema;
 }
 

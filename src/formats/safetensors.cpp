@@ -117,14 +117,14 @@ class Parser {
     };
     if (begin > end) reject(FormatError::malformed, range() + " end before they begin");
     if (!in_bounds(data_size(), begin, end - begin))
-      throw FormatError(
-          FormatError::truncated,
-          concat(range(), " but the data section has ", data_size(), ": the file is cut off, or its header is wrong"),
-          file_size_);
+      throw FormatError(FormatError::truncated,
+                        concat(range(), ", but the data section has ", data_size(),
+                               ": the file is truncated, or its header is wrong"),
+                        file_size_);
     const auto shape = std::span(parts_.dimensions).subspan(shape_starts_.back());
     const auto bits = checked_size(shape, onecopy::bits(entry.dtype));
     if (!bits || *bits % 8 != 0 || *bits / 8 != end - begin)
-      reject(FormatError::inconsistent, range(), " do not agree with its dtype ", to_string(entry.dtype), " and shape");
+      reject(FormatError::inconsistent, range(), " do not match its dtype ", to_string(entry.dtype), " and shape");
     entry.offset = parts_.data_offset + begin;
     entry.length = end - begin;
   }
@@ -148,8 +148,8 @@ class Parser {
       if (entry->offset != end)
         throw FormatError(FormatError::inconsistent,
                           concat(describe(entry->name), " begins at byte ", entry->offset, " of the file, ",
-                                 (entry->offset < end ? "inside the array before it" : "after a hole"),
-                                 " that ends at ", entry->offset < end ? end : entry->offset),
+                                 (entry->offset < end ? "inside the previous array" : "after a gap"), " that ends at ",
+                                 entry->offset < end ? end : entry->offset),
                           entry->offset);
       end += entry->length;
     }
@@ -171,9 +171,10 @@ class Parser {
     if (parts_.header_check != HeaderCheck::mismatch) return;
     if (facts->kind != Kind::arrays)
       reject(FormatError::inconsistent,
-             "the header's checksum does not match: damaged, or re-saved by another tool, which cannot keep a file of "
+             "the checksum of the header does not match: the file is damaged, or was rewritten by another tool, which "
+             "does not preserve files of "
              "kind '",
-             to_string(facts->kind), "' whole");
+             to_string(facts->kind), "'");
     parts_.kind = Kind::foreign;
     parts_.has_fillers = false;
   }
@@ -212,13 +213,13 @@ std::uint64_t header_length(Bytes first, std::uint64_t file_size) {
   const std::uint64_t length = little_endian(first.first(length_bytes));
   if (length > largest_header)
     throw FormatError(FormatError::not_this_format,
-                      concat("the header would have ", length, " bytes, more than the ", largest_header,
-                             " that are allowed (is this a safetensors file?)"),
+                      concat("the header has ", length, " bytes, more than the maximum of ", largest_header,
+                             " (is this a safetensors file?)"),
                       0);
   if (!in_bounds(file_size, length_bytes, length))
     throw FormatError(
         FormatError::truncated,
-        concat("the header would have ", length, " bytes, but the file has ", file_size, " (is the file cut off?)"),
+        concat("the header declares ", length, " bytes, but the file has ", file_size, " (is the file truncated?)"),
         file_size);
   return length;
 }

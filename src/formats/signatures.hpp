@@ -41,7 +41,7 @@ struct OtherFormat {
   std::string_view advice = {};
 };
 
-inline constexpr std::string_view never_read = "it is never read, because it could execute code";
+inline constexpr std::string_view never_read = "onecopy never reads pickles, because they can execute code";
 inline constexpr std::string_view failed_download = "a failed download often leaves such a file";
 
 inline constexpr std::array other_formats{
@@ -62,7 +62,7 @@ inline constexpr std::array other_formats{
     OtherFormat{
         {"PK\3\4"},
         "a zip archive",
-        "neither torch.save nor numpy.savez wrote it; of a program of torch.export (.pt2), save the state_dict"},
+        "neither torch.save nor numpy.savez wrote it; for a program of torch.export (.pt2), save the state_dict"},
     OtherFormat{{"SQLite format 3"}, "an SQLite database"},
     OtherFormat{{"\x7F"
                  "ELF"},

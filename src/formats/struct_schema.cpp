@@ -29,7 +29,7 @@ bool read_schema(json::Reader& reader, StructSchema& schema) {
   reader.object([&](std::string_view key) {
     if (key == "version") {
       const std::uint64_t version = reader.integer();
-      if (version > UINT32_MAX) reject(FormatError::unsupported, "the schema's version does not fit into 32 bits");
+      if (version > UINT32_MAX) reject(FormatError::unsupported, "the version of the schema does not fit into 32 bits");
       schema.version = static_cast<std::uint32_t>(version);
     } else if (key == "fields") {
       read_fields(reader, schema);

@@ -46,7 +46,7 @@ struct Driver {
   template <class Function>
   void find(Function*& function, const char* name) {
     function = reinterpret_cast<Function*>(::dlsym(library, name));  // NOLINT(*-reinterpret-cast): what dlsym is for
-    if (function == nullptr) why_not = std::string("libcuda.so.1 has no ") + name;
+    if (function == nullptr) why_not = std::string("libcuda.so.1 lacks the function ") + name;
   }
 
   std::string text_of(int error) const {
@@ -80,7 +80,7 @@ const Driver& driver() {
 
 struct CudaPages::State {
   explicit State(std::string name) : path(std::move(name)), process(os::process_id()) {
-    if (!cuda.why_not.empty()) fail(ENODEV, "pinned memory needs an NVIDIA GPU and its driver: " + cuda.why_not);
+    if (!cuda.why_not.empty()) fail(ENODEV, "pinned memory requires an NVIDIA GPU and its driver: " + cuda.why_not);
     // A process that uses another device than the first has a context before it opens files.
     (void)cuda.current(&context);
     if (context != nullptr) return;
@@ -133,7 +133,7 @@ struct CudaPages::State {
     (void)cuda.attribute(&supported, read_only_host_register_supported, device);
     if (supported == 0)
       fail(EOPNOTSUPP,
-           "this GPU or its driver cannot register read-only memory, as the pages of a file are "
+           "this GPU or its driver cannot register read-only memory, such as mapped pages of a file "
            "(hostRegisterReadOnlySupported is 0)");
   }
 

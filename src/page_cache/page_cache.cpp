@@ -76,10 +76,10 @@ int drop(const Mapping& mapping, std::span<const ByteRange> ranges) noexcept {
 
 std::string evict_reason(const EvictReport& report, const Mapping& mapping, int refusal) {
   if (refusal != 0) return "the kernel refused (errno " + std::to_string(refusal) + ")";
-  if (!report.cached_after) return "the kernel does not report what is cached";
-  if (*report.cached_after == 0) return "nothing of it is cached any more";
+  if (!report.cached_after) return "the kernel does not report how much is cached";
+  if (*report.cached_after == 0) return "nothing is cached any more";
   if (mapping.private_pages()) return "pages mapped as private stay until the mapping is closed";
-  return "what stays is mapped by another process, locked, or not yet on the disk";
+  return "the remaining pages are mapped by another process, locked, or not yet on disk";
 }
 
 // The whole 2 MiB of the file that lie inside these ranges.
@@ -109,11 +109,11 @@ int collapse_pages(Bytes memory) noexcept {
 }
 
 std::string collapse_reason(const CollapseReport& report, int refusal) {
-  if (report.bytes == 0) return "there are no whole 2 MiB in it";
+  if (report.bytes == 0) return "it contains no complete 2 MiB page";
   if (report.outcome == Outcome::unsupported)
-    return "this kernel has no MADV_COLLAPSE (Linux 6.1), or no pages of 2 MiB";
+    return "this kernel does not support MADV_COLLAPSE (Linux 6.1), or pages of 2 MiB";
   if (report.outcome == Outcome::applied) return "in 2 MiB pages";
-  return "the kernel refused at least part of it (errno " + std::to_string(refusal) + ")";
+  return "the kernel refused at least a part (errno " + std::to_string(refusal) + ")";
 }
 
 // The locked bytes, which are no longer available; 0 for a part of a locked mapping, where they are unknown.
@@ -203,7 +203,7 @@ PageCache cachestat(int descriptor, std::optional<ByteRange> range) {
   if (!answer)
     throw OsError(
         "count the cached pages of", "descriptor " + std::to_string(descriptor), answer.error,
-        answer.error == EOPNOTSUPP ? "its pages may belong to a file of another file system (overlayfs)" : "");
+        answer.error == EOPNOTSUPP ? "its pages may belong to a file on another file system (overlayfs)" : "");
   return {answer.value.cached, answer.value.dirty, answer.value.evicted, answer.value.recently_evicted};
 }
 
@@ -222,7 +222,7 @@ EvictReport evict(const Mapping& mapping, Ranges asked) {
   if (is_in_memory(mapping.descriptor())) {
     report.cached_after = report.cached_before;
     report.seconds = seconds_since(start);
-    report.reason = "refused: the file is in memory only, there is no disk to read it from again";
+    report.reason = "refused, because the file is only in memory, and could not be read again from a disk";
     return report;
   }
   // Dirty pages cannot be dropped. On overlayfs fsync leaves those of a lower layer as they are.
@@ -275,7 +275,7 @@ PinReport pin(const Mapping& mapping, Ranges asked) {
   report.bytes = total_length(ranges);
   if (mapping.private_pages() && mapping.mode() == Mode::map) {
     report.outcome = Outcome::refused;
-    report.reason = "locking the pages of a private mapping would copy every one of them";
+    report.reason = "locking the pages of a private mapping would copy all of them";
     return report;
   }
   // Locked pages cannot be dropped: the kernel would end processes for more than a control group may have.
@@ -295,7 +295,7 @@ PinReport pin(const Mapping& mapping, Ranges asked) {
     }
     report.outcome = outcome_of(error);
     report.reason = error == ENOMEM || error == EPERM || error == EAGAIN
-                        ? "over the limit on locked memory (ulimit -l, RLIMIT_MEMLOCK)"
+                        ? "the limit on locked memory is exceeded (ulimit -l, RLIMIT_MEMLOCK)"
                         : "the kernel refused (errno " + std::to_string(error) + ")";
     break;
   }
@@ -315,7 +315,7 @@ void register_with_cuda(const Mapping& mapping, Ranges asked, bool only_tried) {
   if (only_tried && mapping.mode() == Mode::map && !is_tried)
     throw OsError("register", mapping.path(), EOPNOTSUPP, "not tried on this file system");
   if (mapping.private_pages() && mapping.mode() == Mode::map)
-    throw OsError("register", mapping.path(), EINVAL, "to register copy-on-write pages would copy every one of them");
+    throw OsError("register", mapping.path(), EINVAL, "registering copy-on-write pages would copy all of them");
   std::vector<Bytes> pages;
   for (const auto& range : ranges) {
     const PageSpan span = file_pages(mapping, range);

@@ -245,9 +245,8 @@ constexpr std::chrono::milliseconds between_bytes{500};
 void report_lost(WarmReport& report, std::uint64_t left) {
   if (left >= report.bytes) return;
   report.complete = false;
-  report.reason +=
-      "; " + readable(report.bytes - left) +
-      " were dropped again before the end: memory is short, or the kernel reclaims pages that are not used";
+  report.reason += "; " + readable(report.bytes - left) +
+                   " were dropped again before the end: memory is short, or the kernel reclaims unused pages";
 }
 
 // A warming: files cut into pieces, which threads take in turn, with counters that other threads may read.
@@ -502,7 +501,7 @@ class Warmer {  // on the heap: see fork_mutex.hpp
     report.threads = threads_ran_;
     report.complete = report.complete && whole;
     if (isolated != 0)
-      report.reason += "; " + readable(isolated) + " in isolated ranges, read without what lies around";
+      report.reason += "; " + readable(isolated) + " in isolated ranges, read without surrounding pages";
     if (!within_budget_)
       report.reason += "; stopped at " + (options_.budget ? "the budget of " + readable(most_)
                                                           : readable(most_) +
@@ -510,9 +509,10 @@ class Warmer {  // on the heap: see fork_mutex.hpp
                                                                 "ahead");
     if (cannot_populate_.load()) {
       report.mechanism = Mechanism::read;
-      report.reason += "; read, because this kernel cannot populate";
+      report.reason += "; pages were read, because this kernel cannot populate";
     }
-    if (reads_first_) report.reason += "; its requests are small: read, and then mapped";
+    if (reads_first_)
+      report.reason += "; pages were read before they were mapped, because requests of the file system are small";
     if (cancelled_.load()) report.reason += "; cancelled";
     return report;
   }
@@ -642,7 +642,8 @@ WarmJob WarmJob::start(std::shared_ptr<const Mapping> mapping, std::optional<std
 
 WarmJob WarmJob::start(std::vector<WarmPart> parts, const WarmOptions& options) {
   if (options.inspector)
-    throw std::invalid_argument("an inspector knows one file: set it in each WarmPart, not in the options of the job");
+    throw std::invalid_argument(
+        "an inspector belongs to one file: set it in each WarmPart instead of the options of the job");
   return WarmJob(State::start(std::move(parts), options));
 }
 
@@ -655,7 +656,7 @@ void WarmJob::cancel() noexcept { state_->warmer.cancel(); }
 bool WarmJob::wait_for(std::chrono::milliseconds time) const {
   if (state_->forked())
     throw OsError("wait for the warming of", state_->parts.empty() ? "no files" : state_->parts[0].mapping->path(),
-                  ECHILD, "this process was forked while it ran; the job belongs to the parent");
+                  ECHILD, "this process was forked while the job was running; the job belongs to the parent");
   std::unique_lock lock(state_->mutex);
   const bool finished = state_->changed.wait_for(lock, time, [&] { return state_->finished; });
   if (!finished) state_->expect_progress();

@@ -54,7 +54,7 @@ bool choose_huge(const Conditions& conditions, Huge asked, std::string& reason) 
   // small pages.
   if (!is_too_large(conditions)) return true;
   reason += "small pages, because " + readable(conditions.file_size) + " is more than half of the " +
-            readable(conditions.available.value_or(0)) + " of memory that may be used";
+            readable(conditions.available.value_or(0)) + " of available memory";
   return false;
 }
 
@@ -93,7 +93,7 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
     return {.mechanism = Mechanism::none,
             .threads = threads,
             .too_large = is_too_large(conditions),
-            .reason = "nothing done, as requested"};
+            .reason = "nothing was done, as requested"};
   Plan plan;
   const std::uint64_t in_flight =
       std::max(conditions.read_ahead.value_or(0), std::uint64_t{os::huge_page});  // a thread's
@@ -125,7 +125,7 @@ Plan choose(const Conditions& conditions, const WarmOptions& options) {
   const bool reads_ahead = conditions.read_ahead && *conditions.read_ahead >= large_read_ahead;
   if (options.in_order && reads_ahead) {
     plan.mechanism = plan.huge ? Mechanism::advise : Mechanism::none;
-    plan.reason += "; touching in file order is as fast as reading now, because the device reads " +
+    plan.reason += "; accessing pages in file order is as fast as reading now, because the device reads " +
                    readable(*conditions.read_ahead) + " ahead";
   }
   return plan;

@@ -79,7 +79,7 @@ class Binder {
   void array(Node& node) const {
     const Buffer data = buffer(node, "data", raw);
     node.items = data.bytes.size() / node.type->item_size;
-    if (data.bytes.size() % node.type->item_size != 0) wrong(node, "data", "does not end with an item");
+    if (data.bytes.size() % node.type->item_size != 0) wrong(node, "data", "does not consist of whole items");
     node.data = {data.bytes.data(), 1};
     node.offsets = numbers(node, "offsets", node.length + 1, offset_widths);
     if (node.type->ndim != 1) node.shape = numbers(node, "shape", node.length * node.type->ndim, extents);
@@ -97,17 +97,17 @@ class Binder {
     const Buffer found = this->buffer(node, buffer, allowed);
     const unsigned width = bits_of(found.dtype) / 8;
     if (found.bytes.size() % width != 0 || found.bytes.size() / width != count)
-      wrong(node, buffer, concat("has ", found.bytes.size() / width, " values, not ", count));
+      wrong(node, buffer, concat("has ", found.bytes.size() / width, " values instead of ", count));
     return {found.bytes.data(), width};
   }
 
   template <std::size_t N>
   Buffer buffer(const Node& node, std::string_view buffer, const std::array<DType, N>& allowed) const {
     const auto found = find_(buffer_name(path_, buffer));
-    if (!found) wrong(node, buffer, "is not in the file");
+    if (!found) wrong(node, buffer, "is missing in the file");
     for (const DType dtype : allowed)
       if (found->dtype == dtype) return *found;
-    wrong(node, buffer, "has the type " + std::string(to_string(found->dtype)));
+    wrong(node, buffer, "has the unexpected type " + std::string(to_string(found->dtype)));
   }
 
   static unsigned bits_of(DType dtype) noexcept { return onecopy::bits(dtype); }
@@ -138,7 +138,8 @@ std::string NodePlace::path() const {
 }
 
 void Node::damaged(std::uint64_t i) const {
-  reject(FormatError::out_of_bounds, "'", path(), "': value ", i, " points outside its buffers: the file is damaged");
+  reject(FormatError::out_of_bounds, "'", path(), "': value ", i,
+         " refers to data outside of its buffers: the file is damaged");
 }
 
 }  // namespace onecopy::records

@@ -72,8 +72,8 @@ bool Budget::covers(const Cost& cost, std::uint64_t count) const noexcept {
 
 void Budget::charge(const Cost& cost, std::uint64_t count, const Node& node) {
   if (!covers(cost, count))
-    reject(FormatError::too_costly, "'", node.path(), "': more values than a file of ", file_bytes_,
-           " bytes can hold: the file is damaged, or was made to exhaust memory");
+    reject(FormatError::too_costly, "'", node.path(), "': there are more values than a file of ", file_bytes_,
+           " bytes can contain: the file is damaged, or was made to exhaust memory");
   if (cost.bits != 0)
     bits_left_ -= cost.bits * count;
   else

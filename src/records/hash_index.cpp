@@ -92,7 +92,7 @@ HashIndex HashIndex::of(RecordFile file) {
   if (seeded) entry = file.arrays().index().find(seeded_tensor);
   if (entry == nullptr || entry->dtype != DType::u64 || entry->length == 0 || entry->length % line != 0 ||
       entry->length / line > most_lines + (seeded ? 1 : 0) || (seeded && entry->length == line))
-    throw FormatError(FormatError::malformed, concat("the dict has no index '", tensor, "' of whole lines"))
+    throw FormatError(FormatError::malformed, concat("the index '", tensor, "' of the dict is missing or incomplete"))
         .with_path(path);
   const std::byte* words = file.arrays().bytes(*entry).data();
   const std::uint64_t lines = entry->length / line;
@@ -113,7 +113,7 @@ std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
     if (!may_be(word, hash)) return false;
     const std::uint64_t row = (word & row_mask) - 1;
     if (row >= keys.length)
-      reject(FormatError::out_of_bounds, "'", tensor, "' points outside the rows: the file is damaged");
+      reject(FormatError::out_of_bounds, "'", tensor, "' refers to rows that do not exist: the file is damaged");
     prefetch(values, row);  // loads while the key is compared
     if (is_key(keys, row, key)) found = row;
     return found.has_value();
@@ -123,7 +123,7 @@ std::optional<std::uint64_t> HashIndex::find(const Key& key) const {
 
 HashIndex::Built HashIndex::build(const Node& keys) {
   const std::uint64_t lines = keys.length / rows_in_line + 1;
-  if (lines > most_lines) reject(FormatError::too_costly, "a dict of ", keys.length, " keys is too big");
+  if (lines > most_lines) reject(FormatError::too_costly, "a dict with ", keys.length, " keys is too large");
   std::vector<std::uint64_t> words(lines * words_in_line);
   if (fill(words, keys, std::nullopt)) return {tensor, std::move(words)};
   const HashSeed seed = new_seed();

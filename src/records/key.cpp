@@ -148,8 +148,8 @@ Key key_of(const Node& node, std::uint64_t i, std::uint64_t pair) {
     default: break;
   }
   const std::string name = node.type->name.empty() ? "" : " (" + node.type->name + ")";
-  reject(FormatError::unsupported, "the key of pair ", pair, " is of the kind ", to_string(node.kind), name,
-         ": keys are text, bytes, numbers, booleans, None, and tuples of those");
+  reject(FormatError::unsupported, "the key of pair ", pair, " is of kind ", to_string(node.kind), name,
+         ": keys must be text, bytes, numbers, booleans, None, or tuples of these");
 }
 
 }  // namespace

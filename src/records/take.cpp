@@ -53,7 +53,7 @@ Node::Range range_of(const Node& node, std::uint64_t i) { return node.null(i) ? 
 
 // Offsets were summed before: a write into the mapped file meanwhile must not cause a write outside of this memory.
 FormatError changed(const Node& node) {
-  return {FormatError::inconsistent, "'" + node.path() + "': the file was written to while it was read"};
+  return {FormatError::inconsistent, "'" + node.path() + "': the file was modified while it was read"};
 }
 
 // Calls `copy(k, place)` for every place, with the element of `numbers` that it will read prefetched.

@@ -23,8 +23,8 @@ std::optional<os::FileSystem> system_of(const std::string& folder) {
 }
 
 std::string no_space(std::uint64_t size, const os::Result<std::uint64_t>& free) {
-  std::string text = "no space: it needs " + std::to_string(size) + " bytes";
-  if (free) text += ", and " + std::to_string(free.value) + " are free";
+  std::string text = "no space: " + std::to_string(size) + " bytes are needed";
+  if (free) text += ", but only " + std::to_string(free.value) + " are free";
   return text;
 }
 
@@ -37,7 +37,7 @@ void reserve_in(const PlacedFile& file, std::uint64_t size) {
   if (error == EOPNOTSUPP)
     throw OsError(
         making, folder, error,
-        "its file system cannot reserve space: choose another folder, or do not reserve; then writing to a full "
+        "its file system cannot reserve space: choose another folder, or do not reserve space; then writing to a full "
         "disk ends the process (SIGBUS)");
   throw OsError(making, folder, error, error == ENOSPC || error == EDQUOT ? no_space(size, free) : std::string());
 }
@@ -47,7 +47,7 @@ void refuse_obstacles(const std::string& folder, const std::optional<os::FileSys
   if (obstacle.empty()) return;
   throw OsError(making, folder, EOPNOTSUPP,
                 obstacle +
-                    ": choose a folder on a local disk (by the option or by $ONECOPY_SCRATCH), or allow any file "
+                    ": choose a folder on a local disk (with the option `dir` or $ONECOPY_SCRATCH), or allow any file "
                     "system (the option 'anywhere')");
 }
 
@@ -56,8 +56,8 @@ void refuse_obstacles(const std::string& folder, const std::optional<os::FileSys
 std::string obstacle_of(const os::FileSystem& system) {
   const std::string name = system.name;
   switch (system.storage) {
-    case os::Storage::memory: return "it is on " + name + ", which is memory and no disk";
-    case os::Storage::remote: return "it is on " + name + ", where a server or another program answers every page";
+    case os::Storage::memory: return "it is on " + name + ", which is in memory instead of on disk";
+    case os::Storage::remote: return "it is on " + name + ", where a server or another program handles every page";
     case os::Storage::local: break;
   }
   return {};

@@ -92,10 +92,10 @@ void publish(ScratchFile& scratch, const std::filesystem::path& path, const Arra
   const auto layout = Layout::plan({spec}, std::move(options));
   if (layout.data_offset() != scratch.head())
     throw OsError("save", path.string(), EOVERFLOW,
-                  concat("the header needs ", layout.data_offset(), " bytes, and the scratch file has ", scratch.head(),
-                         " before its data"));
+                  concat("the header needs ", layout.data_offset(), " bytes, but the scratch file has only ",
+                         scratch.head(), " before its data"));
   if (layout.placements().front().length != std::as_const(scratch).bytes().size())
-    reject(FormatError::inconsistent, "'" + spec.name + "' is not of the size of the scratch file");
+    reject(FormatError::inconsistent, "'" + spec.name + "' does not have the size of the scratch file");
   std::vector<std::uint32_t> blocks;
   if (layout.checksum()) blocks = Checksums(scratch, layout).take();
   const std::string header = layout.header(blocks);

@@ -31,7 +31,7 @@ std::uint64_t checked_size(std::uint64_t size, const ScratchOptions& options) {
     throw OsError("make a scratch file", options.name, error, std::move(detail));
   };
   if (options.head % os::page_size() != 0) refuse(EINVAL, "the head must be a multiple of the page size");
-  if (!in_bounds(largest_file, options.head, size)) refuse(EFBIG, "larger than a file can be");
+  if (!in_bounds(largest_file, options.head, size)) refuse(EFBIG, "it would exceed the maximum size of a file");
   if (options.max_resident && *options.max_resident < ScratchFile::least_resident)
     refuse(EINVAL, concat("max_resident must be at least ", ScratchFile::least_resident, " bytes"));
   return size;
@@ -61,7 +61,9 @@ struct ScratchFile::State {
 
   void check_range(const char* operation, ByteRange range) const {
     if (!in_bounds(size, range.offset, range.length))
-      fail(operation, EINVAL, concat("bytes [", range.offset, ", +", range.length, ") of ", size));
+      fail(
+          operation, EINVAL,
+          concat(range.length, " bytes at offset ", range.offset, " are out of range: the array has ", size, " bytes"));
   }
 
   // Whole pages, sorted and merged.
@@ -84,11 +86,12 @@ struct ScratchFile::State {
 
   std::string reason_of_release(int error, std::optional<std::uint64_t> stayed) const {
     if (error != 0)
-      return "it could not be written to the disk, and stays: " + OsError("write out", {}, error).reason();
-    if (file.in_memory) return "out of this process; its file system has no disk to put it on";
-    if (!stayed) return "on the disk; the kernel does not report what stayed in memory";
-    if (*stayed == 0) return "on the disk, and out of memory";
-    return "on the disk; what stays is written by others meanwhile, mapped elsewhere, or shares a large page";
+      return "it stays in memory, because it could not be written to the disk: " +
+             OsError("write out", {}, error).reason();
+    if (file.in_memory) return "unmapped from this process, but still in memory, because its file system has no disk";
+    if (!stayed) return "on the disk; the kernel does not report how much stayed in memory";
+    if (*stayed == 0) return "on the disk, and no longer in memory";
+    return "on the disk; the remaining pages are being written by others, mapped elsewhere, or part of a larger page";
   }
 
   void expect_writable(const char* operation) const {
@@ -97,7 +100,8 @@ struct ScratchFile::State {
   }
 
   void expect_nothing_lost(const char* operation) const {
-    if (const int error = lost; error != 0) fail(operation, error, "bytes could not be written to the disk before");
+    if (const int error = lost; error != 0)
+      fail(operation, error, "an earlier write of the kernel to the disk failed, and bytes were lost");
   }
 
   // The kernel reports a failed write-out once; it is recorded here.
@@ -181,10 +185,10 @@ void ScratchFile::copy_in(std::uint64_t offset, Bytes from) {
 void ScratchFile::copy_in(std::uint64_t offset, std::uint64_t stride, std::uint64_t count, Bytes from) {
   if (count == 0) return;
   const std::uint64_t each = from.size() / count;
-  if (from.size() % count != 0) state_->fail("write", EINVAL, "the bytes do not divide into rows");
+  if (from.size() % count != 0) state_->fail("write", EINVAL, "the bytes cannot be divided into rows");
   state_->check_range("write", {offset, each});
   if (stride != 0 && count - 1 > (state_->size - offset) / stride)
-    state_->fail("write", EINVAL, "the last rows lie behind the end");
+    state_->fail("write", EINVAL, "the last rows are beyond the end of the array");
   for (std::uint64_t i = 0; i < count; ++i) copy_in(offset + i * stride, from.subspan(i * each, each));
 }
 
@@ -306,9 +310,9 @@ bool ScratchFile::sealed() const noexcept { return state_->sealed; }
 void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::uint64_t size, WriteOptions options) {
   const Target target(path);
   if (!state_->sealed) target.fail("save", EBUSY, "the scratch file is not sealed");
-  if (state_->published) target.fail("save", EEXIST, "the scratch file has a name already");
+  if (state_->published) target.fail("save", EEXIST, "the scratch file already has a name");
   if (first.size() != head() || !in_bounds(size, head(), state_->size))
-    target.fail("save", EINVAL, "the bytes before the data, or the size, do not fit the scratch file");
+    target.fail("save", EINVAL, "the header or the size does not match the scratch file");
   const auto here = os::facts_of(descriptor());
   const auto there = os::facts_of(target.folder());
   if (!there) target.fail("save", there.error);

@@ -50,7 +50,7 @@ void read(std::string_view text, Number& into) {
 
 // Takes "name length value\n" off the front and returns the value.
 std::string_view take_field(std::string_view& text, std::string_view name) {
-  const auto fail = [&] { reject(FormatError::malformed, "no line '", name, " LENGTH VALUE' where one belongs"); };
+  const auto fail = [&] { reject(FormatError::malformed, "the line '", name, " LENGTH VALUE' is missing"); };
   if (!text.starts_with(name) || !text.substr(name.size()).starts_with(' ')) fail();
   text.remove_prefix(name.size() + 1);
   std::uint64_t length = 0;
@@ -67,7 +67,8 @@ std::string read_whole(const os::Fd& fd, const File& file) {
   const auto facts = os::facts_of(fd.get());
   if (!facts) fail(file, "get the attributes of", facts.error);
   if (facts.value.size > longest)
-    reject(FormatError::too_costly, "store description too long: ", facts.value.size, " bytes, at most ", longest);
+    reject(FormatError::too_costly, "the description has ", facts.value.size, " bytes, more than the maximum of ",
+           longest);
   std::string text(facts.value.size, '\0');
   const auto got = os::read_at(fd.get(), std::as_writable_bytes(std::span(text)), 0);
   if (!got) fail(file, "read", got.error);
@@ -101,7 +102,7 @@ About parse_about(std::string_view text) {
   if (of_boot) about.boot = take_field(text, "boot");
   if (of_boot && about.boot.empty()) reject(FormatError::malformed, "the boot identifier is empty");
   for_each_field(about, [&](std::string_view name, auto& value) { read(take_field(text, name), value); });
-  if (!text.empty()) reject(FormatError::malformed, "text after the last line");
+  if (!text.empty()) reject(FormatError::malformed, "unexpected text after the last line");
   return about;
 }
 
@@ -123,8 +124,9 @@ std::optional<About> read_about(const File& file) {
 std::optional<About> read_about_of(const File& file, const std::string& key) {
   auto about = read_about(file);
   if (about && about->key != key)
-    throw FormatError(FormatError::inconsistent, "this is of the key '" + about->key + "', which has the digest of '" +
-                                                     key + "'; choose another key")
+    throw FormatError(FormatError::inconsistent, "the file belongs to the key '" + about->key +
+                                                     "', which has the same digest as '" + key +
+                                                     "'; choose another key")
         .with_path(file.path().string());
   return about;
 }

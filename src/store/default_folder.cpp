@@ -47,7 +47,7 @@ DefaultFolder wished_for(const Environment& environment) {
   if (!home.is_absolute()) return on_this_machine("there is no home folder");
   auto folder = home / ".cache" / "onecopy";
   if (!can_be_written(folder)) return on_this_machine(folder.string() + " cannot be written");
-  return {std::move(folder), "the user's folder for caches", {}};
+  return {std::move(folder), "the user's cache folder", {}};
 }
 
 }  // namespace

@@ -36,11 +36,11 @@ struct Refusal {
 // Why a folder is refused; code 0: it is not.
 Refusal refusal_of(const os::FileFacts& facts, const StoreUsers& users) {
   const auto owner = owner_in(users);
-  if (facts.kind == os::FileKind::link) return {ELOOP, "it is a symbolic link; give the folder itself"};
+  if (facts.kind == os::FileKind::link) return {ELOOP, "it is a symbolic link; pass the path of the folder itself"};
   if (facts.kind != os::FileKind::folder) return {ENOTDIR, "it is not a folder"};
   if (facts.owner != owner) return {EACCES, belongs_to_another(facts, owner)};
   if (users.shared && (facts.permissions & written_by_others) != 0)
-    return {EACCES, "other users may write it (mode " + octal(facts.permissions) + "); chmod go-w forbids that"};
+    return {EACCES, "other users may write to it (mode " + octal(facts.permissions) + "); chmod go-w prevents that"};
   if (!users.shared && (facts.permissions & of_others) != 0)
     return {EACCES,
             "other users have access to it (mode " + octal(facts.permissions) + "); chmod 700 makes it private"};
@@ -53,7 +53,7 @@ Refusal refusal_of(const os::FileFacts& facts, const StoreUsers& users) {
 
 [[noreturn]] void refuse_folder(const fs::path& folder, int error) {
   auto why = std::generic_category().message(error);
-  refuse_folder(folder, {error, std::move(why) + "; set ONECOPY_CACHE to a folder that this user may write"});
+  refuse_folder(folder, {error, std::move(why) + "; set ONECOPY_CACHE to a folder to which this user may write"});
 }
 
 // And those above it, whatever the umask: a cache folder that others may write can be exchanged by them.

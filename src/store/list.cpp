@@ -46,7 +46,7 @@ Artefact claimed(const File& file, const store::ClaimFacts& claim) {
 
 // What was fetched of a file; the first line beside it is the key.
 Artefact partly_fetched(const Files& files) {
-  auto artefact = entry(files.partial, ArtefactState::partial, "fetched in part; the next fetch continues it");
+  auto artefact = entry(files.partial, ArtefactState::partial, "partly fetched; the next fetch continues it");
   if (const auto facts = os::facts_of_entry(files.partial.at())) artefact.bytes = facts.value.allocated;
   if (const auto opened = os::open_no_link(files.pieces.at())) {
     std::string text(longest_key, '\0');
@@ -76,13 +76,14 @@ void add_key(std::vector<Artefact>& all, const Files& files, const std::set<std:
 
 // A file that a writer has not finished; it holds a lock on it as long as it lives.
 Artefact unfinished(const File& file) {
-  if (lock_abandoned(file.at())) return entry(file, ArtefactState::leftover, "its writer ended before it was whole");
+  if (lock_abandoned(file.at())) return entry(file, ArtefactState::leftover, "its writer ended before it was complete");
   return entry(file, ArtefactState::building, "it is being written");
 }
 
 const char* why_not_described(const File& about) {
-  return os::facts_of_entry(about.at()) ? "others could have changed its description, or a power cut has emptied it"
-                                        : "its builder ended before it was described";
+  return os::facts_of_entry(about.at())
+             ? "other users could have changed its description, or a power failure has emptied it"
+             : "its builder ended before the description was written";
 }
 
 }  // namespace
@@ -97,15 +98,16 @@ Artefact settled(const Files& files) {
     if (is_as_built(*about, files.artefact)) {
       auto artefact = described(*about, files);
       artefact.reason =
-          about->boot.empty() ? "ready" : "ready, and not flushed: it counts until the machine starts again";
+          about->boot.empty() ? "ready" : "ready, but not flushed: it is valid until the machine restarts";
       return artefact;
     }
     const bool there = static_cast<bool>(os::facts_of_entry(files.artefact.at()));
     const bool lost = !counts_in_this_boot(*about);
-    const char* changed = lost ? "the machine started again before it was flushed"
-                               : "it was changed since it was built, or others may change it";
-    auto artefact = there ? entry(files.artefact, ArtefactState::leftover, changed)
-                          : entry(files.about, ArtefactState::leftover, "the description of a file that is gone");
+    const char* changed = lost ? "the machine restarted before it was flushed"
+                               : "it has changed since it was built, or other users may change it";
+    auto artefact =
+        there ? entry(files.artefact, ArtefactState::leftover, changed)
+              : entry(files.about, ArtefactState::leftover, "the description of a file that no longer exists");
     artefact.key = about->key;
     return artefact;
   } catch (const FormatError& error) {

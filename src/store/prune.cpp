@@ -26,7 +26,7 @@ std::string reason_to_remove(const Artefact& artefact, const PruneOptions& optio
   if (std::ranges::find(options.keys, artefact.key) != options.keys.end()) return "its key was selected";
   if (options.max_age && now - artefact.last_used_ns > options.max_age->count()) return "not used for too long";
   if (options.missing_source && !artefact.source.empty() && !artefact.source_present)
-    return "its source is gone, or has changed";
+    return "its source is missing or has changed";
   return {};
 }
 
@@ -64,8 +64,8 @@ void shrink(const store::Folder& folder, std::vector<Artefact>& stay, std::uint6
     if (total <= limit) return;
     const bool used = is_in_use(folder, artefact);
     if (!used) total -= artefact.bytes;
-    artefact.reason =
-        used ? "a process has it open" : "the store was larger than it may be, and this was used longest ago";
+    artefact.reason = used ? "a process has it open"
+                           : "the store exceeded its maximum size, and this was the least recently used artefact";
     (used ? kept : go).push_back(std::move(artefact));
   }
 }
@@ -100,13 +100,13 @@ std::string_view remove(const Folder& folder, const Artefact& shown) {
   if (shown.state == ArtefactState::stale_claim) return {};  // the claim that we took goes with us
   if (shown.state == ArtefactState::partial) {
     const auto facts = os::facts_of_entry(files.partial.at());
-    if (facts && facts.value.mtime_ns != shown.last_used_ns) return "it was used or built meanwhile";
+    if (facts && facts.value.mtime_ns != shown.last_used_ns) return "it was used or built in the meantime";
     remove_if_there(files.pieces);  // first: without it, the other counts as nothing
     remove_if_there(files.partial);
     return {};
   }
   const auto now = settled(files);
-  if (now.state != shown.state || now.last_used_ns != shown.last_used_ns) return "it was used or built meanwhile";
+  if (now.state != shown.state || now.last_used_ns != shown.last_used_ns) return "it was used or built in the meantime";
   remove_if_there(files.about);  // first: without it, the other counts as nothing
   remove_if_there(files.artefact);
   return {};

@@ -66,7 +66,8 @@ class Patience {
     store::tell_wait(store::parts_of(files.claim.name).digest);
     if (store::waits_for_us(files.claim.folder, claim->holder))
       store::fail(files.artefact, "wait for", EDEADLK,
-                  concat("process ", claim->holder.process, ", which builds it, waits for what is being built here"));
+                  concat("process ", claim->holder.process,
+                         ", which builds it, waits for an artefact that this process is building"));
     if (claim->holder.process != 0) builder_ = claim->holder.process;
     const Waiting waiting{builder_, claim->holder.since_ns, claim->holder.bytes, seconds_since(start_)};
     if (options_.on_wait) options_.on_wait(waiting);
@@ -100,13 +101,13 @@ class Patience {
 
 void expect_unchanged(const BuildOptions& options, const FileIdentity& before) {
   if (options.source.empty() || store::identity_at(options.source) == before) return;
-  throw FileChanged("build from", options.source.string(), ESTALE, "the source was changed during the build");
+  throw FileChanged("build from", options.source.string(), ESTALE, "the source changed during the build");
 }
 
 // The built file, opened; only its owner may write it, and it is on the disk if that was asked for.
 os::Fd open_built(const Files& files, const std::string& boot) {
   if (!store::facts_of_ours(files.artefact))
-    store::fail(files.artefact, "build", ENOENT, "the build function returned without this file");
+    store::fail(files.artefact, "build", ENOENT, "the build function returned without creating this file");
   auto fd = os::open_no_link(files.artefact.at());
   if (!fd) store::fail(files.artefact, "open", fd.error);
   const auto facts = os::facts_of(fd.value.get());
@@ -145,7 +146,7 @@ Artefact publish(const Files& files, const std::string& key, const BuildOptions&
     store::record_use(files);
     return opened(store::described(about, files), std::move(fd));
   }
-  store::fail(files.artefact, "build", ESTALE, "the file was changed repeatedly during publication");
+  store::fail(files.artefact, "build", ESTALE, "the file changed repeatedly while it was published");
 }
 
 // Under the claim. Whatever happens, what is left is whole or nothing.
@@ -157,7 +158,7 @@ Artefact build_and_publish(const Claim& claim, const Files& files, const std::st
   try {
     build(files.artefact.path());
     if (claim.is_inherited())
-      store::fail(files.artefact, "build", ECHILD, "this process was forked during the build of its parent");
+      store::fail(files.artefact, "build", ECHILD, "this process was forked while its parent was building");
     return publish(files, key, options, source);
   } catch (...) {
     if (claim.is_inherited()) throw;
@@ -177,7 +178,7 @@ Artefact attached(Artefact artefact, const Patience& patience) {
   artefact.waited = patience.waited() ? artefact.seconds : 0;
   artefact.reason = patience.waited()
                         ? "waited " + in_seconds(artefact.waited) + " for " + patience.builder() + ", which built it"
-                        : "attached to an earlier build";
+                        : "found from an earlier build";
   return artefact;
 }
 
@@ -188,7 +189,7 @@ Artefact built(Artefact artefact, const Patience& patience, double waited) {
   artefact.reason = "built here in " + in_seconds(artefact.seconds - waited);
   if (patience.waited())
     artefact.reason +=
-        ", after waiting " + in_seconds(waited) + " for " + patience.builder() + ", which ended without it";
+        ", after waiting " + in_seconds(waited) + " for " + patience.builder() + ", which ended without building it";
   return artefact;
 }
 
@@ -228,7 +229,7 @@ std::optional<Artefact> Store::find(const std::string& key) const {
   auto artefact = attach(store::files_of(Folder::open(folder_, users_), store::digest_of(key)), key);
   if (!artefact) return std::nullopt;
   artefact->seconds = seconds_since(start);
-  artefact->reason = "attached to an earlier build";
+  artefact->reason = "found from an earlier build";
   return artefact;
 }
 

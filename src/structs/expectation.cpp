@@ -24,7 +24,7 @@ std::string describe(const Entry& entry) {
 
 StructSchema expect_version(StructSchema schema, Versions versions) {
   if (schema.version > versions.current || schema.version < versions.oldest)
-    reject(FormatError::unsupported, "the file has version ", schema.version, " of this structure, the program ",
+    reject(FormatError::unsupported, "the file has version ", schema.version, " of this structure, but the program ",
            (versions.oldest == versions.current
                 ? "expects " + std::to_string(versions.current)
                 : "opens " + std::to_string(versions.oldest) + " to " + std::to_string(versions.current)));
@@ -35,9 +35,9 @@ StructSchema schema_in(const Index& index) {
   if (index.kind() != Kind::structure)
     reject(FormatError::not_this_format,
            index.kind() == Kind::foreign
-               ? "the file holds arrays that another tool wrote, not a structure that onecopy::save wrote"
+               ? "the file contains arrays of another tool instead of a structure that onecopy::save wrote"
                : "the file is of kind '" + std::string(to_string(index.kind())) +
-                     "', not a structure that onecopy::save(path, value) wrote");
+                     "' instead of a structure that onecopy::save(path, value) wrote");
   const auto text = index.metadata().find("onecopy");
   return parse_struct_schema(text == index.metadata().end() ? std::string_view() : text->second);
 }
@@ -86,7 +86,7 @@ void Expectation::expect_leaf(const Type& type, const std::string& path, Rows ro
   const std::string* in_file = schema_.find(name);
   const bool there = file_.index().find(name) != nullptr;
   if (in_file == nullptr || !there || *in_file != text)
-    reject(FormatError::not_this_format, "'" + name + "': " + found(name) + ", the program expects " + text);
+    reject(FormatError::not_this_format, "'" + name + "': " + found(name) + ", but the program expects " + text);
   const bool sequence = type.form == Form::sequence;
   const Type& value = sequence ? *type.element : type;
   auto shape = extents_of(value);
@@ -96,7 +96,7 @@ void Expectation::expect_leaf(const Type& type, const std::string& path, Rows ro
     const std::uint64_t count = rows.column ? expect_offsets(path, rows) : extents.empty() ? 0 : extents.front();
     if (type.at_most_one && !rows.column && count > 1)
       reject(FormatError::not_this_format, "'", name, "': the file has ", count,
-             " values, the program expects one or none");
+             " values, but the program expects at most one");
     shape.insert(shape.begin(), count);
   } else if (rows.column) {
     shape.insert(shape.begin(), rows.count);
@@ -123,12 +123,12 @@ void Expectation::expect_elements(const Type& type, const std::string& path, Row
       const std::string name = named(path, ".count");
       if (file_.index().find(name) == nullptr)
         reject(FormatError::not_this_format,
-               "'" + elements + "': " + found(elements) + ", the program expects a sequence");
+               "'" + elements + "': " + found(elements) + ", but the program expects a sequence");
       expect_array(name, elements, "a count", DType::u64, {}, alignof(std::uint64_t));
       count = read_number(name, 0);
       if (type.at_most_one && count > 1)
         reject(FormatError::not_this_format, "'", elements, "': the file has ", count,
-               " values, the program expects one or none");
+               " values, but the program expects at most one");
     }
   }
   expect(*type.element, nullptr, elements, {true, count}, depth + 1);
@@ -153,8 +153,8 @@ void Expectation::expect_array(const std::string& name, const std::string& field
     std::string wanted(to_string(dtype));
     for (const std::uint64_t extent : shape) wanted += "[" + std::to_string(extent) + "]";
     reject(FormatError::not_this_format, "'" + field + "': the file has " + describe(array) +
-                                             (name == field ? "" : " under '" + name + "'") + ", the program expects " +
-                                             wanted + " for " + type);
+                                             (name == field ? "" : " under '" + name + "'") +
+                                             ", but the program expects " + wanted + " for " + type);
   }
   if (alignment > 1 && array.length != 0 && array.offset % alignment != 0)
     reject(FormatError::unsupported, "'", name, "' begins at byte ", array.offset,
@@ -170,7 +170,7 @@ void Expectation::expect_nothing_else(const std::string& path) const {
   });
   if (other != schema_.fields.end())
     reject(FormatError::not_this_format,
-           "'" + other->first + "': the file has " + other->second + ", the program has no such field");
+           "'" + other->first + "': the file has " + other->second + ", but the program has no such field");
 }
 
 // A field that a later version added.
@@ -188,9 +188,10 @@ std::string Expectation::found(const std::string& path) const {
   if (extent != std::string::npos && array != nullptr && !array->shape.empty())
     return "the file has " + std::string(*type).replace(extent, 2, "[" + std::to_string(array->shape.front()) + "]");
   if (type != nullptr) return "the file has " + *type + (array == nullptr ? ", but no array for it" : "");
-  if (array != nullptr) return "the file has " + describe(*array) + ", which its schema does not name";
+  if (array != nullptr) return "the file has " + describe(*array) + ", which its schema does not list";
   for (const auto& field : schema_.fields)
-    if (is_within(field.first, path)) return "the file has fields in it ('" + field.first + "': " + field.second + ")";
+    if (is_within(field.first, path))
+      return "the file has fields inside it ('" + field.first + "': " + field.second + ")";
   return "the file has no such field" + unexpected();
 }
 

@@ -128,23 +128,24 @@ class Builder {
     std::vector<std::uint64_t> offsets(count + 1);
     std::memcpy(offsets.data(), bytes_of(name).data(), offsets.size() * sizeof(std::uint64_t));
     if (offsets.front() != 0 || !std::ranges::is_sorted(offsets))
-      reject(FormatError::inconsistent, "'" + name + "': the offsets do not rise from 0");
+      reject(FormatError::inconsistent, "'" + name + "': the offsets do not increase from 0");
     if (offsets.back() != expectation_.number(name))
-      reject(FormatError::inconsistent, "'" + name + "': the file was written to while it was opened");
+      reject(FormatError::inconsistent, "'" + name + "': the file was modified while it was opened");
     return offsets;
   }
 
   static void expect_at_most_one(const std::uint64_t* offsets, std::uint64_t count, const std::string& path) {
     for (std::uint64_t i = 0; i < count; ++i)
       if (offsets[i + 1] - offsets[i] > 1)
-        reject(FormatError::inconsistent, "'" + path + "': more than one value where the program has a std::optional");
+        reject(FormatError::inconsistent,
+               "'" + path + "': the file has more than one value, but the program has a std::optional");
   }
 
   static void expect_bools(const Type& type, Bytes bytes, const std::string& name) {
     if (dtype_of(type) != DType::boolean) return;
     for (const std::byte byte : bytes)
       if (std::to_integer<unsigned>(byte) > 1)
-        reject(FormatError::inconsistent, "'" + name + "': a bool that is neither 0 nor 1");
+        reject(FormatError::inconsistent, "'" + name + "': a bool is neither 0 nor 1");
   }
 
   Bytes bytes_of(const std::string& name) const { return file_.bytes(expectation_.entry(name)); }
@@ -219,7 +220,8 @@ std::optional<std::vector<std::string>> names_of(const ArrayFile& file, const st
   std::vector<std::string> names;
   for (const auto& entry : file.index().entries())
     if (!file.index().is_filler(entry) && is_within(entry.name, part)) names.emplace_back(entry.name);
-  if (names.empty()) throw std::out_of_range(file.mapping()->path() + ": no field of the path '" + part + "'");
+  if (names.empty())
+    throw std::out_of_range(file.mapping()->path() + ": there is no field with the path '" + part + "'");
   return names;
 }
 
@@ -243,12 +245,12 @@ std::string to_string(const OpenReport& report) {
   std::string text = std::string(report.mode == Mode::map ? "mapped " : "copied ") + megabytes(report.bytes) + " in " +
                      std::to_string(static_cast<std::uint64_t>(report.seconds * 1e6)) + " us; " +
                      megabytes(report.viewed_bytes) + " are mapped in place, " + megabytes(report.private_bytes) +
-                     " were made anew";
+                     " were copied";
   if (report.objects != 0) text += " (" + std::to_string(report.objects) + " objects)";
   for (const auto& field : report.defaulted) text += "; '" + field + "' is not in the file and keeps its initialiser";
   if (report.warmed) text += "; warmed: " + report.warmed->reason;
   if (report.collapsed) text += "; 2 MiB pages: " + report.collapsed->reason;
-  if (report.verified || (report.warmed && report.warmed->verified)) text += "; checksums agree";
+  if (report.verified || (report.warmed && report.warmed->verified)) text += "; checksums match";
   return text;
 }
 

@@ -27,7 +27,7 @@ class Collector final : public FieldSink {
     if (!in_bounds(size_, offset, type.size))
       reject(FormatError::unsupported,
              "visit() lists '" + text +
-                 "', which is not a member of the object: a local variable, or something behind a pointer");
+                 "', which is not a member of the object, but a local variable or behind a pointer");
     if (text.find_first_of(".[]?#") != std::string::npos)
       reject(FormatError::unsupported,
              "visit() names a field '" + text + "'; '.', '[', ']', '?' and '#' have a meaning in paths");
@@ -72,7 +72,7 @@ void collect_parts(const Type& type, std::size_t at, std::vector<Part>& parts) {
     for (const auto& field : fields_in(type, nullptr)) {
       expected = round_up(expected, field.type->alignment);
       if (field.offset != expected)
-        reject(FormatError::unsupported, "'", field.name, "' lies at byte ", field.offset, " of its struct, not ",
+        reject(FormatError::unsupported, "'", field.name, "' is at byte ", field.offset, " of its struct, not ",
                expected, ": alignas of members cannot be stored");
       expected += field.type->size;
       collect_parts(*field.type, at + field.offset, parts);
@@ -105,7 +105,8 @@ void expect_same_fields(const Type& record, const void* object, const std::vecto
   Comparer comparer(object, expected);
   record.visit(object, comparer);
   if (!comparer.same())
-    reject(FormatError::unsupported, "'" + path + "': visit() lists other fields for one element than for the first");
+    reject(FormatError::unsupported,
+           "'" + path + "': visit() lists different fields for one element than for the first");
 }
 
 std::string join(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }

@@ -80,7 +80,7 @@ COPIED = {
     "changed by torch": ("[t.mul_(2) for t in given.values()]", "changed after it was loaded"),
     "address": (
         "kept = [p.data_ptr() for p in other.parameters()]",
-        "the program has asked for the address of the weight",
+        "the program has read the address of the weight",
     ),
     "alias": ("held = [p.detach() for p in other.parameters()]", "other tensors share the memory of the weight"),
     "shared memory": ("other.share_memory()", "in memory that is shared with other processes"),
@@ -270,7 +270,7 @@ for module in (other, plain):
         module[0].weight[4] += 1
 equal(other.state_dict(), plain.state_dict())
 assert len(on_files(other)) == 1
-assert reasons() == {"another weight has the same bytes of the file"}, reasons()
+assert reasons() == {"another weight uses the same bytes of the file"}, reasons()
 
 tied = torch.nn.ModuleList([torch.nn.Linear(512, 512, bias=False), Second(), torch.nn.Linear(512, 512, bias=False)])
 tied[2].weight = tied[0].weight

@@ -105,7 +105,7 @@ def test_a_name_of_the_hub_is_no_folder(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_weights_and_a_damaged_file_are_refused(load, folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no \*\.safetensors files, nor pytorch_model\.bin"):
+    with pytest.raises(FileNotFoundError, match=r"contains neither \*\.safetensors files nor pytorch_model\.bin"):
         from_pretrained(AutoModel, tmp_path)
     file = min(folder.glob("*.safetensors"))
     os.truncate(file, 1000)
@@ -194,7 +194,7 @@ def test_what_was_loaded_may_be_requested(load):
 
 
 def test_what_shares_nothing_is_reported(load):
-    with pytest.warns(UserWarning, match=r"all \d\.\d+ MB of the weights are private.*explain"):
+    with pytest.warns(UserWarning, match=r"all \d\.\d+ MB of weights are in private memory.*explain"):
         load(disable_mmap=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

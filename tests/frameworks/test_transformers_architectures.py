@@ -67,7 +67,7 @@ def bits(tensor: Any) -> bytes:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
-@pytest.mark.filterwarnings("ignore:all .* of the weights are private")
+@pytest.mark.filterwarnings("ignore:all .* of weights are in private")
 @pytest.mark.parametrize("sharded", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["single", "sharded"])
 @pytest.mark.parametrize("name", rows(ARCHITECTURES, EACH_TIME))
 def test_an_architecture_is_as_transformers_loads_it(name, sharded, tmp_path):

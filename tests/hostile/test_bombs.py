@@ -261,7 +261,7 @@ def test_what_is_not_in_the_file_is_found_to_be_equal_without_a_look_at_each_row
     assert rows.index(None, 7) == 7
     assert rows.count(None) == MANY
     assert rows[5:9] == [None] * 4
-    with pytest.raises(oc.FormatError, match="more values than a file of"):
+    with pytest.raises(oc.FormatError, match="there are more values than a file of"):
         list(iter(rows))
 
 

@@ -155,7 +155,7 @@ def test_the_limit_of_a_safetensors_header_is_exact(tmp_path, in_child, mode):
     os.truncate(path, path.stat().st_size + 1)
     with pytest.raises(oc.FormatError) as raised:
         oc.open(path, mode)
-    assert str(raised.value).startswith(f"{path}: the header would have {LIMIT + 1} bytes, more than the {LIMIT}")
+    assert str(raised.value).startswith(f"{path}: the header has {LIMIT + 1} bytes, more than the maximum of {LIMIT}")
 
 
 def test_the_limit_of_an_npy_header_is_exact(tmp_path):
@@ -167,7 +167,7 @@ def test_the_limit_of_an_npy_header_is_exact(tmp_path):
             assert [array.tolist() for array in oc.open(path).values()] == [[7]]
     with pytest.raises(oc.FormatError) as raised:
         oc.open(path)
-    assert str(raised.value).startswith(f"{path}: npy: the header would have {NPY_LIMIT + 1} bytes, more than the")
+    assert str(raised.value).startswith(f"{path}: npy: the header has {NPY_LIMIT + 1} bytes, more than the")
 
 
 def test_save_writes_a_header_up_to_the_limit_and_refuses_a_longer_one(tmp_path, in_child):

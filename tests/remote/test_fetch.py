@@ -54,7 +54,7 @@ def test_signed_urls_of_one_object_are_one_file_and_their_query_is_never_kept(ob
     kept = "".join(artefact.key for artefact in store.ls()) + "".join(map(str, store.folder.rglob("*")))
     with pytest.raises(FileNotFoundError) as raised:
         fetch(f"http://me:s3cret@{objects.url[7:]}/missing?sig=s3cret", store=store)
-    assert str(raised.value) == f"[Errno 2] the server answers 404 Not Found: '{objects.url}/missing'"
+    assert str(raised.value) == f"[Errno 2] the server answered 404 Not Found: '{objects.url}/missing'"
     assert "s3cret" not in kept + caplog.text
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__

@@ -165,5 +165,5 @@ def test_the_verb_prints_the_path_and_no_secret(objects, onecopy_command):
     assert facts[0]["path"] == done.stdout.strip()
     failed = onecopy_command("fetch", f"{objects.url}/missing?sig=s3cret")
     assert failed.returncode == 1
-    assert failed.stderr == f"onecopy: {objects.url}/missing: the server answers 404 Not Found\n"
+    assert failed.stderr == f"onecopy: {objects.url}/missing: the server answered 404 Not Found\n"
     assert onecopy_command("fetch", "/etc/passwd").returncode == 2

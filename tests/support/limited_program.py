@@ -21,7 +21,9 @@ from onecopy_images import mosaic
 
 MIB, WIDTH = 1 << 20, 8192
 OPERATIONS_OF_A_RUN = 5
-NUMBERS = re.compile(r"needs \d+ bytes of memory and \d+ to work with, but \d+ may be used \(limited by .+\)")
+NUMBERS = re.compile(
+    r"\d+ bytes of memory and \d+ bytes of working memory are needed, but only \d+ may be used \(limited by .+\)"
+)
 IN_MEMORY = Path("/dev/shm")
 
 

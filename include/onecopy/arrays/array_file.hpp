@@ -28,12 +28,12 @@ enum class ShardIndex : std::uint8_t { refuse, accept };
 
 class ArrayFile {
  public:
-  // Throws OsError, or FormatError with the path; EINVAL where `options` name a part of the file.
+  // Throws OsError (EINVAL if `options` select a part of the file), or FormatError with the path.
   static ArrayFile open(const std::filesystem::path& path, const MappingOptions& options = {},
                         ShardIndex index = ShardIndex::refuse);
 
-  // The same of an open descriptor, such as a memory file's; it is duplicated, the caller keeps its own. `name` stands
-  // for the path in errors.
+  // The same for an open descriptor, such as that of a memory file. It is duplicated; the caller keeps its own. `name`
+  // stands for the path in errors.
   static ArrayFile from_descriptor(int fd, std::string name, const MappingOptions& options = {},
                                    ShardIndex index = ShardIndex::refuse);
 
@@ -47,9 +47,8 @@ class ArrayFile {
   Bytes bytes(std::string_view name) const& ONECOPY_LIFETIMEBOUND;
   Bytes bytes(std::string_view name) const&& = delete;
 
-  // Rows [begin, end) along the first axis: contiguous, so only their pages are ever read. What a rank of a
-  // tensor-parallel group takes. Throws std::out_of_range beyond the extent, or where rows do not begin on bytes (F4,
-  // F6).
+  // Rows [begin, end) along the first axis: contiguous, so only their pages are ever read. For a rank of a
+  // tensor-parallel group. Throws std::out_of_range beyond the extent, or if rows do not begin at a byte (F4, F6).
   Bytes rows(std::string_view name, std::uint64_t begin, std::uint64_t end) const& ONECOPY_LIFETIMEBOUND;
   Bytes rows(std::string_view name, std::uint64_t begin, std::uint64_t end) const&& = delete;
 

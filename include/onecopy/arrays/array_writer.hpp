@@ -57,7 +57,7 @@ struct NamedArray {
   Bytes bytes;
 };
 
-// All at once, for arrays that are in memory. Throws OsError and FormatError.
+// Writes arrays that are in memory, all at once. Throws OsError and FormatError.
 void save(const std::filesystem::path& path, std::span<const NamedArray> arrays, const LayoutOptions& options = {});
 
 // The same into a memory file (see MemoryFileWriter): sealed, and opened. Other processes are given the descriptor,

@@ -64,7 +64,7 @@ class FormatError : public std::runtime_error {
     not_this_format,  // a file of another format, or of other contents than the caller asked for
     unsupported,      // a version, encoding or type that this library does not read, or that the format cannot hold
     truncated,        // the data ends before what it declares
-    out_of_bounds,    // an offset, a size or a number refers to what is not there
+    out_of_bounds,    // an offset, a size or a number points outside the data
     malformed,        // the bytes break a rule of the format, such as its grammar
     inconsistent,     // two parts contradict each other: a name that occurs twice, overlaps, a checksum
     too_costly,       // beyond a limit that keeps a small file from taking much memory or time
@@ -75,9 +75,9 @@ class FormatError : public std::runtime_error {
   FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset = {});
   FormatError(Kind kind, const std::string& message, std::optional<std::uint64_t> offset, std::string found);
 
-  // The same error of a file; the path is put before the message.
+  // The same error for a file; the path is put before the message.
   FormatError with_path(std::string path) const;
-  // The same error of what begins at byte `begin` of the file.
+  // The same error for data that begins at byte `begin` of the file.
   FormatError moved_by(std::uint64_t begin) const;
 
   Kind kind() const noexcept { return kind_; }

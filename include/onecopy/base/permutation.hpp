@@ -51,7 +51,7 @@ class Permutation {
   // Writes the values at positions first, first + step, ...; throws std::out_of_range if any of these is not a
   // position.
   constexpr void fill(std::uint64_t first, std::int64_t step, std::span<std::uint64_t> values) const {
-    if (!reaches(first, step, values.size())) throw std::out_of_range("a position is outside the permutation");
+    if (!reaches(first, step, values.size())) throw std::out_of_range("a position is outside of the permutation");
     for (std::uint64_t& value : values) {
       value = (*this)[first];
       first += static_cast<std::uint64_t>(step);  // modulo 2^64, so that a negative step goes down

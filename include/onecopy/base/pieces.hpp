@@ -19,8 +19,9 @@
 namespace onecopy {
 
 // Calls work(0) ... work(count - 1), each once, on up to `threads` threads including the caller's; in ascending order
-// on each thread. `work` must not throw; it returns false to stop all threads early. Fewer threads run where the system
-// permits fewer. Returns the number of threads. Rethrows what poll_interrupt throws, after all threads have stopped.
+// on each thread. `work` must not throw; it returns false to stop all threads early. Fewer threads run if the system
+// permits only fewer. Returns the number of threads. Rethrows what poll_interrupt throws, after all threads have
+// stopped.
 template <class Work>
 unsigned for_each_piece(std::uint64_t count, unsigned threads, const Work& work) {
   std::atomic<std::uint64_t> next{0};
@@ -63,9 +64,9 @@ struct Watched {
   std::exception_ptr interrupted;  // what poll_interrupt has thrown
 };
 
-// As for_each_piece, for pieces that may wait for ever, on a server that does not answer: the caller works on none, but
-// waits, polls for interrupts, and leaves the threads alone when no piece has ended for `patience`, or when one does
-// not end within a second of an interrupt. `work` belongs to the threads as well.
+// Like for_each_piece, for pieces that may wait for ever, on a server that does not answer: the caller processes no
+// piece, but waits, polls for interrupts, and leaves the threads alone when no piece has ended for `patience`, or when
+// one does not end within a second of an interrupt. `work` belongs to the threads as well.
 template <class Work>
 Watched watch_pieces(std::uint64_t count, unsigned threads, std::shared_ptr<Work> work,
                      std::chrono::duration<double> patience) {

@@ -1,7 +1,7 @@
 // The guard: a page that fails under a view becomes zeros and a recorded loss; the process continues.
 //
 //     guard();                            // once, early; for the whole process
-//     ... views are read as ever ...
+//     ... views are read as usual ...
 //     check();                            // throws DataLost if anything that was read might have been zeros
 //
 // Another process truncates a mapped file, a disk fails, a network file system goes away: touching such a page raises
@@ -20,7 +20,7 @@
 
 namespace onecopy {
 
-// What a mapping has lost.
+// The bytes that a mapping has lost.
 struct Loss {
   std::uint64_t offset = 0;  // in the file, of the first byte that is known to be lost
   bool truncated = false;    // the file was truncated to this offset; false: the page could not be read

@@ -42,7 +42,7 @@ struct MappingOptions {
   unsigned threads = 0;        // of Mode::copy; 0: 8
 };
 
-// What uses the pages of a mapping by their addresses, and must be gone before they are unmapped.
+// A user of a mapping's pages by their addresses; it must be destroyed before they are unmapped.
 class PagesUser {
  public:
   PagesUser() = default;
@@ -95,10 +95,10 @@ class Mapping {
   // Keeps `user` until the pages are about to be unmapped, and destroys it then; the last one first.
   void keep(std::unique_ptr<PagesUser> user) const noexcept;
 
-  // What was lost under views since guard() was called. Empty: no touched page was lost.
+  // The bytes that were lost under views since guard() was called. Empty: no touched page was lost.
   std::optional<Loss> loss() const noexcept;
 
-  // True when the path now leads to a different file, or to none, or when this file was written or truncated since.
+  // True if the path now leads to a different file or to no file, or if this file was written or truncated since.
   bool changed() const;
 
  private:
@@ -111,7 +111,7 @@ class Mapping {
 // Throws DataLost if the mapping has lost bytes; every call that returns or reads its bytes checks this first.
 void expect_whole(const Mapping& mapping);
 
-// Throws FileChanged unless `mapping` is of the file described by `expected`.
+// Throws FileChanged unless `mapping` maps the file described by `expected`.
 void expect_identity(const Mapping& mapping, const FileIdentity& expected);
 
 }  // namespace onecopy

@@ -33,7 +33,7 @@ struct Entry {
   ByteRange range() const noexcept { return {offset, length}; }
 };
 
-// What a file holds. `foreign`: another tool wrote it.
+// The contents of a file. `foreign`: another tool wrote it.
 enum class Kind : std::uint8_t { foreign, arrays, structure, records, image };
 
 std::string_view to_string(Kind kind) noexcept;

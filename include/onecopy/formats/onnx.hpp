@@ -56,8 +56,8 @@ struct Model {
 // graphs too deep. The names of the main graph's initialisers are distinct.
 Model parse(Bytes file);
 
-// The tensors that can be viewed in place, as arrays; `metadata` has the rest: producer, opset, the model's own texts,
-// under "elsewhere" the files of external tensors, and under "left out" what is neither here nor there (left_out.hpp).
+// The tensors that can be viewed in place, as arrays; `metadata` contains the rest: producer, opset, the model's own
+// texts, the files of external tensors under "elsewhere", and tensors in neither place under "left out" (left_out.hpp).
 Index index(Bytes file);
 
 // True if the bytes begin like a ModelProto of a supported version.

@@ -53,7 +53,7 @@ struct Type {
   friend bool operator==(const Type&, const Type&) = default;
 };
 
-// What a records file holds as a whole.
+// The schema of a whole records file.
 struct RecordSchema {
   static constexpr std::size_t deepest = 128;  // nodes above each other: values 60 deep, each of them of a choice
   static constexpr std::size_t most_nodes = 100000;
@@ -72,7 +72,8 @@ std::string write_schema(const RecordSchema& schema);
 // with buffers.
 RecordSchema parse_record_schema(std::string_view metadata);
 
-// The tensor with this buffer of the node at `path`: "records.0.bbox.item.data". `path` is "records.0" for the rows.
+// The name of the tensor with this buffer of the node at `path`: "records.0.bbox.item.data". The path of the rows is
+// "records.0".
 std::string buffer_name(std::string_view path, std::string_view buffer);
 
 // The path of a child: fields by their names, with '%', '.', '#' and control characters as %XX; else "item", "key",

@@ -22,7 +22,8 @@ struct ModeChoice {
   std::string reason;  // a sentence
 };
 
-// Throws OsError if the file cannot be opened. `whole`: bytes of all the files that are opened as one with it.
+// Throws OsError if the file cannot be opened. `whole`: the size in bytes of all files that are opened together with
+// it.
 ModeChoice choose_mode(const std::filesystem::path& path, std::uint64_t whole = 0);
 
 }  // namespace onecopy

@@ -19,7 +19,7 @@ namespace onecopy {
 Residency residency(const Mapping& mapping, Ranges ranges = everything);
 
 // The page cache of `range` of a file that is open but not mapped; `everything`: of the whole file. 0.1 ms per GiB.
-// Throws OsError where the kernel does not report it: EPERM for a file that this process neither owns nor may write,
+// Throws OsError if the kernel does not report it: EPERM for a file that this process neither owns nor may write,
 // ENOSYS before Linux 6.5, EOPNOTSUPP for hugetlbfs. Never uses mincore, which reports all pages of another user's file
 // as resident.
 PageCache cachestat(int descriptor, std::optional<ByteRange> range = everything);
@@ -28,8 +28,8 @@ PageCache cachestat(int descriptor, std::optional<ByteRange> range = everything)
 // ENOENT) if the process has ended, EACCES if it belongs to another user, ENOTTY before Linux 6.7.
 MappedPages mapped_in(std::uint64_t process, ByteRange addresses);
 
-// Removes pages from this process and, if no other process maps them, from the page cache. Private pages stay, and so
-// do memory files, which have no backing store.
+// Removes pages from this process and, if no other process maps them, from the page cache. Private pages and memory
+// files stay, because they have no backing store.
 EvictReport evict(const Mapping& mapping, Ranges ranges = everything);
 
 // Moves resident pages into 2 MiB pages, for every process that maps the file (MADV_COLLAPSE, Linux 6.1): memory files,
@@ -48,8 +48,8 @@ PinReport pin(const Mapping& mapping, Ranges ranges = everything);
 void unpin(const Mapping& mapping, Ranges ranges = everything);
 
 // Registers pages with the NVIDIA driver, as CUDA's pinned host memory: until the mapping's end they stay in memory,
-// still one copy for all processes, and a GPU reads them by itself, at the speed of its link. Pages that are not in
-// memory are read one by one: call `warm` before. Uses the CUDA context of this thread, else that of the first device.
+// still one copy for all processes, and a GPU reads them directly, at the speed of its link. Pages that are not in
+// memory are read one by one: call `warm` first. Uses the CUDA context of this thread, else that of the first device.
 // Throws OsError: ENODEV without GPU or driver, EOPNOTSUPP if they cannot register read-only memory, EINVAL for private
 // pages, EBUSY if pages are registered already. `only_tried`: EOPNOTSUPP too for files of file systems with which it
 // was not tried; some drivers reportedly hang on pages of xfs.

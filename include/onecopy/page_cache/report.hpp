@@ -1,7 +1,7 @@
 // Reports of what the kernel did. Every number that the kernel does not report is empty, never zero.
 //
-// A zero always means a measured zero: a report of 0 huge pages has counted them. A sum of reports is empty where one
-// part is empty, and its outcome is the worst of the parts.
+// A zero always means a measured zero: a report of 0 huge pages has counted them. A sum of reports is empty if one part
+// is empty, and its outcome is the worst of the parts.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Residency {
   Source source = Source::unknown;
 };
 
-// What the page cache holds of a file, for all processes: cachestat (Linux 6.5). In bytes, in whole pages.
+// The pages of a file in the page cache, for all processes: cachestat (Linux 6.5). In bytes, in whole pages.
 struct PageCache {
   std::uint64_t cached = 0;
   std::uint64_t dirty = 0;             // cached, and not yet written to the disk
@@ -44,7 +44,7 @@ struct PageCache {
   std::uint64_t recently_evicted = 0;  // evicted so recently that reading it again indicates a shortage of memory
 };
 
-// What a process has in its page tables, in bytes.
+// The pages in the page tables of a process, in bytes.
 struct MappedPages {
   std::uint64_t mapped = 0;
   std::uint64_t huge = 0;  // mapped in 2 MiB entries
@@ -81,7 +81,7 @@ struct WarmReport {
   Mechanism mechanism = Mechanism::none;
   std::optional<Outcome> huge;    // result of the request for 2 MiB pages; empty: not requested
   unsigned threads = 0;           // each has one piece in flight
-  std::uint64_t piece = 0;        // bytes that a thread asked for at a time; 0: nothing was read
+  std::uint64_t piece = 0;        // bytes that a thread requested at a time; 0: nothing was read
   std::string file_system;        // "nfs"; empty: not known
   std::optional<double> latency;  // seconds until the file system answered one small read; empty: not measured
   bool complete = false;          // all bytes were in memory, or were read

@@ -88,7 +88,7 @@ class Column {
   template <class T, class Takes, class... Arguments>
   T& alternative(TypeKind kind, const Takes& takes, const Arguments&... arguments);
   void add(std::unique_ptr<Alternative> alternative);
-  // What the header has of it, in bytes: throws FormatError where that is too much.
+  // Its share of the header, in bytes; throws FormatError if that is too large.
   void charge(std::uint64_t bytes);
   std::uint64_t bytes_of_first_null() const noexcept;
   void add_choice_tensors(const std::string& path, std::vector<Tensor>& tensors) const;

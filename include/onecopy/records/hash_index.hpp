@@ -3,11 +3,11 @@
 //     const auto index = HashIndex::of(file);
 //     if (const auto row = index.find(Key::of(std::string_view("a.jpg")))) use(file.rows().children[1], *row);
 //
-// Two keys are equal where Python compares them equal: 1, 1.0 and True are, "a" and b"a" are not, and NaN equals no
-// key. The index is one tensor of lines of 64 bytes, eight words each: 16 bits of the key's hash beside 48 of 1 + its
-// row; 0 is a free word. A key is in the line that its hash selects, or in the next line that is not full; three
-// quarters are full. Keys that collide too often (chosen by an attacker) are hashed with a seed, which precedes the
-// words. docs/formats/records.md has the hashes. Threads: any.
+// Two keys are equal if Python compares them equal: 1, 1.0 and True are, "a" and b"a" are not, and NaN equals no key.
+// The index is one tensor of lines of 64 bytes, eight words each: 16 bits of the key's hash beside 48 of 1 + its row; 0
+// is a free word. A key is in the line that its hash selects, or in the next line that is not full; three quarters are
+// full. Keys that collide too often (chosen by an attacker) are hashed with a seed, which precedes the words.
+// docs/formats/records.md specifies the hashes. Threads: any.
 #pragma once
 
 #include <array>

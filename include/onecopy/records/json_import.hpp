@@ -7,8 +7,8 @@
 // value in the largest object of a row. Strict (RFC 8259 in UTF-8; NaN, Infinity and -Infinity as in json.loads), to
 // the end of the text, also inside skipped members. If an object repeats a key, the last value is used.
 //
-// Refused, unlike json.loads: half a surrogate pair, which UTF-8 cannot express; nesting deeper than 60. Refused as by
-// json.loads of a str: a byte order mark. The text is not referred to afterwards. Threads: one at a time, as for
+// Unlike json.loads, it refuses half a surrogate pair, which UTF-8 cannot express, and nesting deeper than 60; like
+// json.loads of a str, it refuses a byte order mark. The text is not needed afterwards. Threads: one at a time, as for
 // Column.
 #pragma once
 
@@ -27,12 +27,12 @@ struct JsonOptions {
   bool lines = false;             // every line is a row, except empty ones; requires an empty path
   bool pairs = false;             // the value is an object, and its members are the rows: `fixed`, key and value
 
-  // Called about 20 times a second, with what is done: rows, and bytes of the text. May throw.
+  // Called about 20 times a second with the progress: rows, and bytes of the text. May throw.
   std::function<void(std::uint64_t rows, std::uint64_t bytes)> progress;
 };
 
-// Appends the rows and says how many. Throws FormatError with byte, line and column, and the path of the value; and
-// what the columns throw. After an exception `rows` hold a part of a value: throw them away.
+// Appends the rows and returns their number. Throws FormatError with byte, line and column, and the path of the value,
+// and the errors of the columns. After an exception `rows` hold a part of a value: discard them.
 std::uint64_t import_json(Bytes text, Column& rows, const JsonOptions& options = {});
 
 }  // namespace onecopy::records

@@ -1,4 +1,4 @@
-// A node of the tree of types with its buffers: where the values of one place in the data are, and how to read them.
+// A node of the tree of types with its buffers: it locates and reads the values of one place in the data.
 //
 // The lengths of all buffers were compared with the schema when the file was opened, so a reader must only keep `i <
 // length`. The contents of buffers are not trusted: offsets, tags and shapes are checked with every read (FormatError),

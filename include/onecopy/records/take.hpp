@@ -35,10 +35,10 @@ void take_numbers(const Node& node, Places places, std::span<std::byte> into);
 void take_offsets(const Node& node, Places places, std::span<std::int64_t> into);
 
 // The positions of those items in the child of a list, a tuple, a map. `total`: the last of the offsets; throws
-// FormatError where there are more or fewer, because the file was written to since.
+// FormatError if there are more or fewer, because the file was written to since.
 std::vector<std::uint64_t> item_places(const Node& node, Places places, std::uint64_t total);
 
-// The items themselves, of text, bytes and array: `into` has the last of the offsets, times the item's size, in bytes.
+// The items themselves, of text, bytes and array. The size of `into` in bytes is the last offset times the item's size.
 void take_items(const Node& node, Places places, std::span<std::byte> into);
 
 // The items of a list or a tuple whose items have a number_type.

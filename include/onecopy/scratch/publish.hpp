@@ -1,4 +1,4 @@
-// A scratch file that holds one array becomes a file of arrays in place: what was computed there is not copied.
+// A scratch file that holds one array becomes an array file in place, without a copy of its data.
 //
 //     const ArraySpec spec{"data", DType::u16, {40'000, 40'000}};
 //     auto scratch = ScratchFile::create(bytes, {.head = head_for(spec)});
@@ -18,12 +18,12 @@
 namespace onecopy {
 
 // Bytes to reserve before the data, which the header and `spare` bytes of metadata will fill: whole pages of this
-// machine. Throws FormatError for what no file can hold.
+// machine. Throws FormatError for an array that no file can hold.
 std::uint64_t head_for(const ArraySpec& spec, const LayoutOptions& options = {}, std::uint64_t spare = 4096);
 
-// Reads the data once for its checksums, where these are wanted, and keeps to max_resident. Throws OsError, as
-// ScratchFile::publish, and EOVERFLOW where the header needs more than the scratch file's head; FormatError where the
-// array is not what the scratch file holds.
+// Reads the data once if checksums are requested, and observes max_resident. Throws OsError as ScratchFile::publish
+// does, and with EOVERFLOW if the header is larger than the scratch file's head; FormatError if the scratch file holds
+// a different array.
 void publish(ScratchFile& scratch, const std::filesystem::path& path, const ArraySpec& spec, LayoutOptions options = {},
              WriteOptions writing = {});
 

@@ -1,4 +1,4 @@
-// Rows of values in a scratch file: what images and matrices are written into.
+// Rows of values in a scratch file, for writing images and matrices.
 //
 //     Scratch<std::uint16_t> canvas({40'000, 40'000}, {.max_resident = std::uint64_t{512} << 20U});
 //     for (std::size_t y = 0; y < canvas.rows(); ++y) paint(canvas.row(y));
@@ -25,7 +25,7 @@ struct RowShape {
   std::size_t columns = 0;  // values in a row
 };
 
-// Threads and lifetimes as ScratchFile. The rows are contiguous.
+// Threads and lifetimes: see ScratchFile. The rows are contiguous.
 template <class T>
   requires std::is_trivially_copyable_v<T>
 class Scratch {

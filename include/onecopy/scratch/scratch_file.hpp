@@ -4,7 +4,7 @@
 //     canvas.copy_in(offset, pixels);                 // never more than 512 MiB of it in memory
 //     const Mapping image = canvas.seal();            // read-only from here on; others open its descriptor
 //
-// The file has no name, so it is freed when the process ends, in whatever way. Its space is reserved when it is
+// The file has no name, so it is freed when the process ends, even if it is killed. Its space is reserved when it is
 // created: a full disk is an error then, not a SIGBUS later. Written data is dirty page cache: the kernel writes it to
 // the disk and frees it without swap, which it cannot do with heap memory.
 //
@@ -79,7 +79,7 @@ class ScratchFile {
   void fill(ByteRange range, std::byte value);
   void wrote(ByteRange range);  // written through bytes() or by another process: counts for the cap from now on
 
-  // Reads past the page tables, and keeps no more than the kernel's read-ahead in memory; for sequential passes.
+  // Reads without the page tables, and keeps only the kernel's read-ahead in memory; for sequential passes.
   void read(std::uint64_t offset, std::span<std::byte> into) const;
 
   // Writes these bytes, or all, to the disk, then removes them from this process and the page cache. Ranges are rounded
@@ -102,11 +102,11 @@ class ScratchFile {
   Mapping seal();
   bool sealed() const noexcept;
 
-  // Names the sealed file, in place: `first` becomes the bytes before the data, `size` the size of the file, everything
-  // is flushed, and it appears at `path` complete or not at all, as with AtomicWriter. Once. Throws OsError: EXDEV for
-  // another file system, EOPNOTSUPP where it cannot get a name (copy it then); EBUSY when it is not sealed. Not
-  // durable: it is not flushed (even starting the flush costs half a millisecond per MB), and a power cut may leave any
-  // contents.
+  // Gives the sealed file a name, in place: `first` becomes the bytes before the data, `size` the size of the file,
+  // everything is flushed, and it appears at `path` complete or not at all, as with AtomicWriter. May be called once.
+  // Throws OsError: EXDEV for another file system, EOPNOTSUPP if it cannot get a name (copy it then), EBUSY if it is
+  // not sealed. Not durable: it is not flushed (even starting the flush costs half a millisecond per MB), and a power
+  // cut may leave any contents.
   void publish(const std::filesystem::path& path, Bytes first, std::uint64_t size, WriteOptions options = {});
 
   std::uint64_t head() const noexcept;

@@ -1,4 +1,4 @@
-// An entry of a store: a built file, or what a builder left that ended before it was complete.
+// An entry of a store: a built file, or the rest of a build that ended before it was complete.
 //
 // An Artefact is a value; copies share the ownership of `file`.
 #pragma once
@@ -26,7 +26,7 @@ enum class ArtefactState : std::uint8_t {
 std::string_view to_string(ArtefactState state) noexcept;
 
 struct Artefact {
-  std::string key;  // empty where it is unknown
+  std::string key;  // empty if it is unknown
   std::filesystem::path path;
   std::uint64_t bytes = 0;
   std::int64_t created_ns = 0;    // since 1970

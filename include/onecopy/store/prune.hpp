@@ -20,7 +20,7 @@ struct PruneOptions {
   // Artefact or mark_if_artefact. On overlayfs a mapping counts only while its file is open; without open file
   // description locks (other systems than Linux) nothing counts.
   std::optional<std::uint64_t> max_bytes;
-  bool missing_source = false;  // those whose source is missing or has changed
+  bool missing_source = false;  // removes artefacts whose source is missing or has changed
   std::vector<std::string> keys;
   bool everything = false;
   bool dry_run = false;  // reports what it would remove, and removes nothing

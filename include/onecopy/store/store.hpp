@@ -66,9 +66,9 @@ using Build = std::function<void(const std::filesystem::path&)>;
 
 class Store {
  public:
-  // Creates the folder and its parents where they are missing. Throws OsError (the folder belongs to another user,
-  // others have access to it, it is a symbolic link). Of a folder of another user, only `find` may be called, and the
-  // folder is not created.
+  // Creates the folder and its parents if they are missing. Throws OsError (the folder belongs to another user, others
+  // have access to it, it is a symbolic link). Of a folder of another user, only `find` may be called, and the folder
+  // is not created.
   static Store open(const std::filesystem::path& folder, const StoreUsers& users = {});
 
   const std::filesystem::path& folder() const& noexcept ONECOPY_LIFETIMEBOUND { return folder_; }

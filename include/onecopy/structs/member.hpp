@@ -8,7 +8,7 @@
 
 namespace onecopy::structs {
 
-// The name of a record's field, by its address. Throws std::out_of_range for what visit() does not list.
+// The name of a record's field, by its address. Throws std::out_of_range for a member that visit() does not list.
 std::string path_of(const Type& record, const void* object, const void* field, const Type& type);
 
 template <class Member>

@@ -20,7 +20,7 @@
 
 namespace onecopy {
 
-// Which versions of a structure there are. A program that says
+// The versions of a structure. A program that declares
 //     template <> inline constexpr onecopy::Versions onecopy::versions_of<Index> = {.current = 3, .oldest = 1};
 // writes 3 and opens 1 to 3; fields that an older file lacks keep their initialisers.
 struct Versions {

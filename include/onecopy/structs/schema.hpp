@@ -128,7 +128,7 @@ constexpr void write_path(Sink& sink, const PathPart& part) {
   }
 }
 
-// True for what is one leaf, with one type.
+// True for a type that is one leaf.
 constexpr bool is_leaf(const Type& type) noexcept {
   if (type.form == Form::record) return false;
   return type.fixed || (type.form == Form::sequence && type.element->fixed);

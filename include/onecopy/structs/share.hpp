@@ -30,7 +30,7 @@ ArrayFile share_value(const Type& type, const void* value, std::uint32_t version
 
 }  // namespace structs
 
-// Throws OsError where there is no memory for it (before a byte is written), and what save() throws.
+// Throws OsError if memory is insufficient (before a byte is written), and the errors of save().
 template <class T>
 StructFile<T> share(const T& value, const ShareOptions& options = {}) {
   auto file = structs::share_value(structs::type_of<T>, &value, versions_of<T>.current, options);
@@ -40,7 +40,7 @@ StructFile<T> share(const T& value, const ShareOptions& options = {}) {
 }
 
 // The value in an open file, which may be a memory file of another process. The descriptor is duplicated, and stays the
-// caller's. `name` stands for the path in errors. Throws what open<T>(path) throws.
+// caller's. `name` stands for the path in errors. Throws the errors of open<T>(path).
 template <std::default_initializable T>
 StructFile<T> open(int descriptor, std::string name = {}, const OpenOptions& options = {}) {
   if (name.empty()) name = "descriptor " + std::to_string(descriptor);

@@ -73,7 +73,7 @@ struct Request {
 // An open file, and the start of the opening, whose duration the report includes.
 struct OpenedFile {
   OpenedFile(ArrayFile opened, std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now())
-      : file(std::move(opened)), since(begin) {}  // implicit: who has a file open begins now
+      : file(std::move(opened)), since(begin) {}  // implicit: with an open file the opening begins now
   ArrayFile file;
   std::chrono::steady_clock::time_point since;
 };
@@ -167,7 +167,7 @@ class StructFile {
     return residency(path<members...>());
   }
 
-  // Compares checksums. Throws ChecksumError, naming block and fields; NoChecksum; DataLost.
+  // Compares checksums. Throws ChecksumError, which names block and fields; NoChecksum; DataLost.
   VerifyReport verify(std::string_view path = {}, unsigned threads = 0) const {
     return onecopy::verify(state_->file, structs::names_of(state_->file, state_->path, path), threads);
   }
@@ -208,8 +208,8 @@ class StructFile {
   std::shared_ptr<const State> state_;
 };
 
-// Throws OsError; FormatError where the file is damaged, is no structure, or not this one: the message names the first
-// field that differs and both sides; ChecksumError and NoChecksum (`verify`); DataLost.
+// Throws OsError; FormatError if the file is damaged, is not a structure, or is a different one (the message shows both
+// sides of the first field that differs); ChecksumError and NoChecksum (`verify`); DataLost.
 template <std::default_initializable T>
 StructFile<T> open(const std::filesystem::path& path, const OpenOptions& options = {}) {
   return StructFile<T>::open(structs::open_arrays(path, options), {}, versions_of<T>, options);

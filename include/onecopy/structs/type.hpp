@@ -1,5 +1,5 @@
-// How a C++ type is stored, as data. Every algorithm of the module (schema, save, open, byte_size) reads these tables,
-// so that only the creation of a table is a template: type_of.hpp.
+// A table that describes how a C++ type is stored. Every algorithm of the module (schema, save, open, byte_size) reads
+// these tables, so that only the creation of a table is a template: type_of.hpp.
 #pragma once
 
 #include <cstddef>

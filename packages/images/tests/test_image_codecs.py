@@ -210,7 +210,7 @@ def test_more_segments_than_the_file_lists_are_refused_before_one_is_decoded(tmp
         codecs.read_facts(claim(tmp_path / "a.tif", **{tag: 1 << 22}))
 
 
-UNREADABLE = "no installed library can read it"
+UNREADABLE = "no installed library can read the image"
 
 
 def kind_of_refusal(path: Path, error: CodecError) -> str:

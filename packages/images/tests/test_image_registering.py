@@ -112,8 +112,8 @@ def test_tiles_without_a_common_pixel_are_an_error_that_names_what_to_check():
 @pytest.mark.parametrize(
     ("widths", "grid", "overlap", "words"),
     [
-        ((20, 20, 20), (2, 2), 0.1, "2 rows and 2 columns needs 4 tiles, not 3"),
-        ((20, 20, 20), (0, 3), 0.1, "0 rows and 3 columns needs 0 tiles, not 3"),
+        ((20, 20, 20), (2, 2), 0.1, "2 rows and 2 columns has 4 tiles, not 3"),
+        ((20, 20, 20), (0, 3), 0.1, "0 rows and 3 columns has 0 tiles, not 3"),
         ((20, 20, 20), (1, 3), 0.0, "overlap must be"),
         ((20, 20, 20), (1, 3), (0.1, 0.6), "overlap must be"),
         ((20, 21), (1, 2), 0.2, r"tile 1 has \(20, 21\), tile 0 has \(20, 20\)"),

@@ -152,7 +152,7 @@ def test_values_of_16_bits_are_kept_and_never_cut_to_8(tmp_path):
     images = oc.images.share(paths, color=None)
     assert images.dtype == np.uint16
     assert np.array_equal(images.array, np.stack(values))
-    with pytest.raises(CodecError, match="cannot be converted to 'RGB' without loss: give color=None"):
+    with pytest.raises(CodecError, match="cannot be converted to 'RGB' without loss: pass color=None"):
         oc.images.share(paths)
 
 
@@ -279,8 +279,8 @@ DATASET = {
     ("arrays", "words"),
     [
         ({"data": np.zeros(3)}, "not a dataset of images"),
-        (DATASET | {"offsets": DATASET["offsets"] + 1}, "do not agree"),
-        (DATASET | {"shapes": DATASET["shapes"] + 1}, "do not agree"),
+        (DATASET | {"offsets": DATASET["offsets"] + 1}, "do not match the pixels"),
+        (DATASET | {"shapes": DATASET["shapes"] + 1}, "do not match the pixels"),
         (DATASET | {"errors": np.frombuffer(b"{", np.uint8)}, "list of damaged images"),
     ],
 )

@@ -44,7 +44,7 @@ def assert_decoded(images: Images, paths: list[Path]) -> None:
 @pytest.mark.parametrize(
     ("names", "error", "number", "words"),
     [
-        ([], ValueError, None, "needs 1 image or more"),
+        ([], ValueError, None, "must contain at least 1 image"),
         ("*.jpg", ValueError, None, "no file matches this pattern"),
         ("folder", ValueError, None, r"a folder: .*/\*\*/\*\.jpg"),
         (["missing.jpg"], FileNotFoundError, errno.ENOENT, "missing"),
@@ -168,7 +168,7 @@ def test_a_header_that_claims_too_much_is_an_error_before_anything_is_decoded(tm
 
 def test_without_pillow_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(codecs, "installed", lambda _: None)
-    with pytest.raises(CodecError, match=r"Pillow is not installed: pip install 'onecopy\[images\]'"):
+    with pytest.raises(CodecError, match=r"cannot convert the image without Pillow: pip install 'onecopy\[images\]'"):
         oc.images.share(save_photos(tmp_path, [(4, 6)]))
 
 

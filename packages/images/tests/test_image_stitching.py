@@ -204,12 +204,12 @@ ONE = [np.ones((3, 3), np.uint16)]
 @pytest.mark.parametrize(
     ("tiles", "positions", "options", "words"),
     [
-        ([], [], {}, "1 tile or more, not 0"),
+        ([], [], {}, "at least 1 tile, not 0"),
         (ONE, [(0, 0), (1, 1)], {}, r"must have shape \(1, 2\)"),
         (ONE, [(0, -1)], {}, r"tile 0 has a negative position: \(0, -1\)"),
         (ONE, [(0.5, 1)], {}, "whole pixels"),
         (ONE, [(2, 2)], {"shape": (4, 9)}, r"row 5 and column 5, .*\(4, 9\)"),
-        (ONE, [(0, 0)], {"order": [1]}, "numbers 0 to 0 once"),
+        (ONE, [(0, 0)], {"order": [1]}, "numbers from 0 to 0 once"),
         (ONE, [(0, 0)], {"order": "taken"}, "'given' or the numbers"),
         (ONE, [(0, 0)], {"part": (2, 2)}, r"\(index, count\)"),
         (ONE, [(0, 0)], {"part": (0, 2)}, "an array or a scratch"),
@@ -218,8 +218,8 @@ ONE = [np.ones((3, 3), np.uint16)]
         ([lambda: ONE[0], lambda: np.ones((2, 3), np.uint16)], [(0, 0), (3, 0)], {}, r"tile 1 .*\(3, 3\) .*uint16"),
         (ONE, [(0, 0)], {"out": np.zeros((2, 3), np.uint16)}, "out does not fit"),
         (ONE, [(0, 0)], {"out": np.zeros((3, 3), np.uint8)}, "out does not fit"),
-        ([ONE[0], np.ones((3, 3), np.uint8)], [(0, 0)] * 2, {}, "one dtype and number of samples"),
-        ([ONE[0], np.ones((3, 3, 3), np.uint16)], [(0, 0)] * 2, {}, "one dtype and number of samples"),
+        ([ONE[0], np.ones((3, 3), np.uint8)], [(0, 0)] * 2, {}, "dtypes or numbers of samples differ"),
+        ([ONE[0], np.ones((3, 3, 3), np.uint16)], [(0, 0)] * 2, {}, "dtypes or numbers of samples differ"),
         ([np.ones(3)], [(0, 0)], {}, r"must have shape \(y, x\)"),
     ],
 )

@@ -46,7 +46,7 @@ def test_a_picture_shows_any_image(image, options, pixels):
 @pytest.mark.parametrize(
     ("shape", "side", "words"),
     [
-        *((shape, 256, "an image must have shape") for shape in ((), (3,), (0, 3), (2, 2, 2, 2))),
+        *((shape, 256, "an image must have the shape") for shape in ((), (3,), (0, 3), (2, 2, 2, 2))),
         ((2, 2), 0, "max_side must be at least 1"),
     ],
 )

@@ -79,7 +79,7 @@ def test_the_rate_counts_all_channels():
         (["--grid", "2x3", "--positions", "x"], 2, "either --positions FILE or --grid RxC"),
         (["--grid", "3"], 2, "'3' is not two numbers such as 5x4"),
         (["--grid", "2x3", "--overlap", "80%"], 2, "not an overlap above 0 % and at most 50 %"),
-        (["--grid", "2x4"], 1, "2 rows and 4 columns needs 8 tiles, not 6"),
+        (["--grid", "2x4"], 1, "2 rows and 4 columns has 8 tiles, not 6"),
         (["--grid", "2x3", "--first", "t1.tif"], 1, "--first 't1.tif'"),
         (["--grid", "2x3", "--names", "*.png"], 1, "'*.png'"),
         (["--grid", "2x3", "--size", "100x100"], 1, "(100, 100)"),
@@ -163,7 +163,7 @@ def test_an_image_that_is_none_is_one_line(onecopy_command, tmp_path):
     done = onecopy_command("images", "open", tmp_path / "a.tif", "--max-bytes", "1MB")
     assert (done.returncode, done.stdout) == (1, "")
     lines = done.stderr.splitlines()
-    assert lines[-1].startswith(f"onecopy: {tmp_path / 'a.tif'}: no installed library can read it: ")
+    assert lines[-1].startswith(f"onecopy: {tmp_path / 'a.tif'}: no installed library can read the image: ")
     assert all(line.startswith("onecopy: ") for line in lines)  # what libraries warn of, above it
 
 

@@ -43,7 +43,7 @@ def test_what_is_cached_is_right_or_unknown(part, cold_file, cached, cached_now,
     assert cached(path) == pytest.approx(size * part // 100, abs=PAGES)
     cached_there, unknown = in_child(look, uid=nobody)
     assert cached_there is None
-    assert unknown in {"this user neither owns the file nor may write it", "no permission to open it"}
+    assert unknown in {"this user neither owns the file nor may write to it", "this user may not open it"}
 
 
 LOOK = """
@@ -70,7 +70,7 @@ LOOK = """
 """
 
 
-NOT_OURS = "this user neither owns the file nor may write it"
+NOT_OURS = "this user neither owns the file nor may write to it"
 
 
 @pytest.mark.parametrize("removed", [False, True])
@@ -79,8 +79,8 @@ NOT_OURS = "this user neither owns the file nor may write it"
     [
         (0, "", NOT_OURS),
         (errno.EPERM, "", NOT_OURS),
-        (errno.ENOSYS, "", "this kernel has no cachestat (Linux 6.5)"),
-        (errno.EIO, "the kernel refused: Input/output error", "the kernel refused: Input/output error"),
+        (errno.ENOSYS, "", "the kernel does not support cachestat (Linux 6.5)"),
+        (errno.EIO, "cachestat failed: Input/output error", "cachestat failed: Input/output error"),
     ],
 )
 @pytest.mark.parametrize("is_owner", [True, False])
@@ -91,7 +91,7 @@ def test_what_is_cached_is_asked_in_several_ways(
     path = cold_file(16 * MIB)
     path.chmod(0o644)
     path.read_bytes()
-    reason = answer if is_owner else answer_to_other_user if removed else "no permission to open it"
+    reason = answer if is_owner else answer_to_other_user if removed else "this user may not open it"
     told = python(LOOK, ROOT, path.name, int(removed), error, 0 if is_owner else nobody)
     cached, _, why = told.strip().partition(" ")
     assert why == reason

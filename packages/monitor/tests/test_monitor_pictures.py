@@ -77,7 +77,7 @@ def test_everything_is_inside_the_picture():
             for x, y in re.findall(r"[ML] (-?[\d.]+) (-?[\d.]+)", one.get("d")):
                 assert -width <= float(x) <= width
                 assert -height <= float(y) <= height
-    assert "and 3 more processes, which held less" in texts(tree)
+    assert "and 3 more processes, which used less memory" in texts(tree)
 
 
 @pytest.mark.parametrize("looks", [1, 2, 5000])
@@ -162,7 +162,7 @@ def test_a_theme_follows_the_system_or_is_light_or_dark(theme, follows, dark):
         ("x.jpg", series_of(), "auto", r"\.svg, \.html or \.png, not '\.jpg'"),
         ("x", series_of(), "auto", "not ''"),
         ("x.svg", series_of(), "blue", "theme must be .* 'blue'"),
-        ("x.svg", Series(), "auto", "has no samples"),
+        ("x.svg", Series(), "auto", "cannot draw a run without samples"),
     ],
 )
 def test_what_cannot_be_drawn_is_an_error(tmp_path, name, series, theme, message):
@@ -252,7 +252,7 @@ def test_a_comparison_has_both_and_their_ratio(recorded):
     table = cells(text)
     assert table["anonymous, peak"] == ["200 MB", "50.0 MB", "0.250"]
     assert table["files, clean, peak"] == ["0 B", "100 MB", ""]
-    assert table["largest process, peak of RSS"] == ["300 MB", "50.0 MB", "0.167"]
+    assert table["largest process, peak RSS"] == ["300 MB", "50.0 MB", "0.167"]
     assert table["page faults"] == ["100", "14", "0.140"]
     assert table["CPU seconds"] == ["1.50", "0.500", "0.333"]
     assert text.splitlines()[1] == r"* after: `x'|<b>\x1b y` (signal 9)"
@@ -279,7 +279,9 @@ def test_plot_draws_by_the_ending_and_reports_a_cut_recording(recorded, tmp_path
         (tmp_path / "a").write_text((tmp_path / "a").read_text()[:-20])
     done = onecopy_command("plot", run, "-o", str(picture))
     assert done.returncode == 0
-    assert (f"warning: {run}: the last line is cut" in done.stderr) == (done.stderr != "") == is_cut
+    assert (
+        (f"warning: {run}: ignored the last line, which is incomplete" in done.stderr) == (done.stderr != "") == is_cut
+    )
     assert "python x.py" in picture.read_text()
 
 
@@ -287,7 +289,7 @@ def test_plot_draws_by_the_ending_and_reports_a_cut_recording(recorded, tmp_path
     ("words", "status", "message"),
     [
         (["plot", "a", "-o", "x.gif"], 2, "must end in .svg, .html, .png"),
-        (["plot", "a", "-o", "no/x.svg"], 2, "no folder for"),
+        (["plot", "a", "-o", "no/x.svg"], 2, "the folder of 'no/x.svg' does not exist"),
         (["plot", "empty", "-o", "x.svg"], 1, "empty: the recording has no samples"),
         (["plot", "missing", "-o", "x.svg"], 1, "missing: No such file or directory"),
         (["diff", "a", "foreign"], 1, "foreign: line 1: not a recording of onecopy"),

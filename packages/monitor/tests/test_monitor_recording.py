@@ -98,7 +98,7 @@ def test_a_recording_cut_anywhere_is_reported_or_refused_and_keeps_whole_samples
     for length in range(len(whole)):
         written.write_bytes(whole[:length])
         if length < header - 1:
-            with pytest.raises(oc.FormatError, match=r"run\.jsonl: (line 1: not a line of JSON|the file is empty)"):
+            with pytest.raises(oc.FormatError, match=r"run\.jsonl: (line 1: the line is not JSON|the file is empty)"):
                 read_recording(written)
             continue
         recording = read_recording(written)
@@ -115,28 +115,28 @@ def last(text: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("number", "line", "message"),
     [
-        (0, "[]", "line 1: an object was expected, not list"),
+        (0, "[]", "line 1: expected an object, found a list"),
         (0, '{"hello": 1}', "line 1: not a recording of onecopy: 'format' is None"),
         (0, '{"format": "onecopy memory", "version": 2}', "version 2 is newer than 1"),
         (0, '{"format": "onecopy memory", "version": true}', "'version' must be a whole number"),
         (0, '{"format": "onecopy memory", "version": 1, "columns": ["rss"]}', "'columns' is"),
         (1, '{"process": 0, "pid": -1, "parent": 1, "name": "x", "started": 1}', "'pid' must be a whole number"),
-        (1, '{"process": 0, "pid": 1, "parent": 1, "name": 5, "started": 1}', "'name' must be a text"),
-        (2, '{"file": 0, "path": "x", "kind": "odd", "size": 1}', "'kind' is 'odd'"),
+        (1, '{"process": 0, "pid": 1, "parent": 1, "name": 5, "started": 1}', "'name' must be text"),
+        (2, '{"file": 0, "path": "x", "kind": "odd", "size": 1}', "'kind' must be 'file' or 'shmem', not 'odd'"),
         (3, '{"at": NaN}', "NaN is not a number"),
         (3, '{"at": 1e999}', "'at' must be a number of seconds, not inf"),
         (3, '{"at": -1}', "'at' must be a number of seconds, not -1"),
-        (3, '{"at": 2, "total": [1], "processes": []}', "a list of 8 numbers was expected"),
+        (3, '{"at": 2, "total": [1], "processes": []}', "expected a list of 8 numbers"),
         (3, '{"at": 2, "total": [1,2,3,4,5,6,7,8.5], "processes": []}', "sum_of_rss must be a whole number"),
         (3, f'{{"at": 2, "total": [{2**63},2,3,4,5,6,7,8], "processes": []}}', "a number of 64 bits"),
-        (3, '{"at": 2, "total": [' + "9" * 5000 + "]}", "not a line of JSON"),
+        (3, '{"at": 2, "total": [' + "9" * 5000 + "]}", "the line is not JSON"),
         (3, '{"at": 2, "total": [1,2,3,4,5,6,7,8], "processes": [[9]]}', "a process in a sample must be a list of 6"),
         (3, '{"at": 2, "total": [1,2,3,4,5,6,7,8], "processes": [[[], 1, 1, 1, 1, 1]]}', "there is no process []"),
         (3, '{"at": 2, "total": [1,2,3,4,5,6,7,8], "processes": [], "files": [[5,1,1,1,1]]}', "there is no file 5"),
-        (4, '{"at": 0.0', "line 5: not a line of JSON"),
+        (4, '{"at": 0.0', "line 5: the line is not JSON"),
         (5, '{"end": 1, "exit": "0"}', "exit must be a whole number"),
-        (5, "[" * 100_000, "line 6: not a line of JSON"),
-        (5, '{"end":' + '{"a":' * 100_000, "line 6: not a line of JSON"),
+        (5, "[" * 100_000, "line 6: the line is not JSON"),
+        (5, '{"end":' + '{"a":' * 100_000, "line 6: the line is not JSON"),
     ],
 )  # fmt: skip
 def test_a_line_that_makes_no_sense_is_named(written, number, line, message):
@@ -153,7 +153,10 @@ def test_time_does_not_go_back_and_a_process_is_there_once(written):
     lines = lines_of(written)
     look = json.loads(lines[4])
     twice = {"processes": look["processes"] * 2}
-    for kept, change, message in ((4, twice, "duplicate process"), (5, {"at": 0.5}, r"0\.5, which is before 1\.0")):
+    for kept, change, message in (
+        (4, twice, "duplicate process"),
+        (5, {"at": 0.5}, r"0\.5, which is before the previous sample at 1\.0"),
+    ):
         written.write_text("".join([*lines[:kept], json.dumps({**look, **change}) + "\n"]))
         with pytest.raises(oc.FormatError, match=message):
             read_recording(written)

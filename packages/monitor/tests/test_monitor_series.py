@@ -113,7 +113,7 @@ def test_faults_count_from_the_first_look_and_of_later_processes_from_their_begi
 
 
 def test_nothing_seen_is_an_error_and_no_zero():
-    with pytest.raises(ValueError, match="no sample was taken"):
+    with pytest.raises(ValueError, match="no sample has been taken"):
         _ = Series().peak
     assert Series().seconds == 0.0
 

@@ -158,7 +158,7 @@ def test_records_give_their_file_even_without_a_name(rows):
 
 
 def test_what_is_no_file_and_what_is_no_process_are_errors(model):
-    with pytest.raises(TypeError, match="cannot find shared files of this list"):
+    with pytest.raises(TypeError, match="this list has no shared files"):
         assert_shared(["a"], os.getpid())
     with pytest.raises(ValueError, match="no processes"):
         assert_shared(model, [])

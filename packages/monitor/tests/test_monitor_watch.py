@@ -124,7 +124,11 @@ def test_a_watch_draws_what_it_saw_so_far_and_at_the_end(tmp_path):
 
 @pytest.mark.parametrize(
     ("limits", "message"),
-    [({}, "needs a limit"), ({"anonymous": "much"}, "anonymous: 'much' is not a size"), ({"real": -1}, "negative")],
+    [
+        ({}, "requires at least one limit"),
+        ({"anonymous": "much"}, "anonymous: 'much' is not a size"),
+        ({"real": -1}, "negative"),
+    ],
 )
 def test_a_limit_that_is_none_is_an_error(limits, message):
     with onecopy_monitor.watch() as watched:
@@ -142,7 +146,7 @@ def test_what_the_block_raises_comes_out_and_the_thread_ends():
 
 def test_a_watch_begins_once():
     watched = onecopy_monitor.watch()
-    with pytest.raises(ValueError, match="no sample was taken"):
+    with pytest.raises(ValueError, match="no sample has been taken"):
         _ = watched.last
     with watched, pytest.raises(RuntimeError, match="only once"):
         watched.__enter__()

@@ -155,7 +155,7 @@ def test_a_folder_that_is_not_there_is_named_before_the_command_runs(tmp_path):
 def test_either_a_command_or_processes(onecopy_command, tmp_path, words):
     done = onecopy_command("record", "-o", tmp_path / "x", *words)
     assert done.returncode == 2
-    assert "either a command to run, or --pid" in done.stderr
+    assert "either a command to run or --pid" in done.stderr
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])

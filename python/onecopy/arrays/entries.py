@@ -69,7 +69,7 @@ def range_of(entry: Entry, part: Part) -> Range:
 
 
 def array_of(memory: Memory) -> NDArray[Any]:
-    """Return the bytes of an array as a numpy array without a copy; ValueError if numpy cannot represent its shape."""
+    """Return the bytes of an array as a numpy array without a copy. Raise ValueError if numpy cannot hold the shape."""
     import numpy as np
 
     view, dtype_name, shape, strides = memory
@@ -102,9 +102,9 @@ TYPES: dict[str, tuple[str | None, str | None, tuple[int, int]]] = {
     "I64": ("<i8", None, (0, 64)),
     "U64": ("<u8", None, (1, 64)),
 }
-"""Types by their names in safetensors files: little-endian numpy dtype, or name in ml_dtypes; DLPack (code, bits)."""
+"""For each safetensors type, its little-endian numpy dtype or name in ml_dtypes, and its DLPack code and bits."""
 PACKED = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
-"""Types whose elements are smaller than a byte, with their bits; their arrays are given as raw bytes."""
+"""Bits per element of types that are smaller than a byte; their arrays are returned as raw bytes."""
 
 _NUMPY_ORDERS = tuple("<>|=")  # a type string of numpy begins with a byte order
 
@@ -113,13 +113,13 @@ BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
 
 
 def is_raw(name: str) -> bool:
-    """Return whether arrays of a type are given as raw bytes: packed types, and types of a single format."""
+    """Return whether arrays of a type are returned as raw bytes: packed types, and types of a single file format."""
     return name not in TYPES and name[:1] not in _NUMPY_ORDERS
 
 
 @functools.cache
 def to_numpy(name: str) -> np.dtype[Any]:
-    """Return the dtype of an element type, of ml_dtypes if numpy lacks it; raw types are uint8 with metadata."""
+    """Return the numpy dtype of a type: that of ml_dtypes if numpy lacks it, or uint8 with metadata for raw types."""
     import numpy as np
 
     if name[:1] in _NUMPY_ORDERS:
@@ -136,7 +136,7 @@ def to_numpy(name: str) -> np.dtype[Any]:
 
 
 def of_numpy(dtype: np.dtype[Any]) -> str | None:
-    """Return the safetensors name of a numpy dtype of any byte order; None if safetensors lacks the type."""
+    """Return the safetensors name of a numpy dtype of any byte order, or None if safetensors lacks the type."""
     marked: Any = dtype.metadata
     if marked and "onecopy" in marked:
         return str(marked["onecopy"])
@@ -150,7 +150,7 @@ def in_safetensors(name: str) -> bool:
 
 @functools.cache
 def of_torch(dtype: Any) -> str | None:
-    """Return the safetensors name of a torch dtype, F4 for pairs of F4; None if safetensors lacks the type."""
+    """Return the safetensors name of a torch dtype ("F4" for pairs of F4), or None if safetensors lacks the type."""
     import numpy as np
 
     name = str(dtype).removeprefix("torch.")
@@ -161,5 +161,5 @@ def of_torch(dtype: Any) -> str | None:
 
 
 def nbytes_of(name: str, shape: tuple[int, ...]) -> int:
-    """Return the size in bytes of elements of a safetensors type; KeyError for other types."""
+    """Return the size in bytes of an array of a safetensors type. Raise KeyError for other types."""
     return prod(shape) * (PACKED.get(name) or TYPES[name][2][1]) // 8

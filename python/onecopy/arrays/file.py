@@ -35,22 +35,22 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     `onecopy.open` creates it for one file, for the shards that an index names, or for a model and its external data;
     `files` lists them. Getting an array by name takes about a microsecond and reads no data. A pickle contains the path
-    and the identity of each file, so another process (fork, spawn or forkserver) maps the same pages; unpickling raises
-    `FileChanged` if a file has been modified or replaced.
+    and the identity of each file, so any other process maps the same pages; unpickling raises `FileChanged` if a file
+    has been modified or replaced.
 
     Arrays are read-only views that keep the memory mapped after `close`. Element types that numpy lacks (BF16, F8) are
-    dtypes of `ml_dtypes`. Elements smaller than a byte (F4, F6) are given as uint8 bytes, with the name of the type in
-    ``dtype.metadata["onecopy"]``.
+    dtypes of `ml_dtypes`. Elements smaller than a byte (F4, F6) are returned as uint8 bytes, with the name of the type
+    in ``dtype.metadata["onecopy"]``.
     """
 
     mode: ArraysMode
     """The mode in which the files were opened: "map", "copy" or "snapshot"."""
     mode_reason: str
-    """The reason for `mode`: "as requested", or a sentence for ``mode="auto"``; then the result of ``align``."""
+    """Why `mode` was used: "as requested", or a sentence for ``mode="auto"``, followed by the result of ``align``."""
     container: str
     """The format: "safetensors", "onnx", ..., or "safetensors set" for shards."""
     kind: str
-    """The kind of contents: "arrays", "struct", "records" or "image" of onecopy; "foreign" of other tools."""
+    """The kind of contents: "arrays", "struct", "records" or "image" if onecopy wrote the file, otherwise "foreign"."""
 
     _files: Sequence[Member]
     _metadata: dict[str, str]
@@ -96,19 +96,19 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         return tuple(map(self.entry, self))
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of one array; KeyError if there is no array of that name."""
+        """Return the entry of one array. Raise KeyError if there is no array of that name."""
         found = self._found(name) if is_text(name) else None
         if found is None:
             raise _no_array(name, self)
         return found
 
     def path_of(self, name: str) -> str:
-        """Return the path of the file that contains an array; KeyError if there is no array of that name."""
+        """Return the path of the file that contains an array. Raise KeyError if there is no array of that name."""
         self.entry(name)
         return self._file_of(name).path
 
     def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape; KeyError if there is no array of that name."""
+        """Return the bytes of one array with type and shape. Raise KeyError if there is no array of that name."""
         found = self._memory(name) if is_text(name) else None
         if found is None:
             raise _no_array(name, self)
@@ -129,10 +129,11 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     def portions(self, names: Iterable[Part] | None = None, *, verify: bool = False) -> list[Portion]:
         """Return the mappings of all or some arrays with their ranges, as targets of `onecopy.files.page_cache`.
 
-        With `verify`, the ranges are whole blocks, whose checksums inspectors compare; NoChecksum if there are none.
+        With `verify`, ranges are whole blocks, and inspectors compare their checksums. Raise NoChecksum if there are
+        none.
         """
         if isinstance(names, str):
-            raise TypeError(f"names must be a list of names: [{names!r}]")
+            raise TypeError(f"names must be a list, not one name: pass [{names!r}]")
         return self._portions(None if names is None else list(names), verify)
 
     @abc.abstractmethod
@@ -140,7 +141,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Metadata of the file, the index or the model, without the entry of onecopy; other values as JSON."""
+        """Metadata of the file, index or model, without the entry of onecopy; values other than text appear as JSON."""
         return dict(self._metadata)
 
     # --- parts of arrays ------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         """
         array = self[name]
         if is_raw(self.entry(name).dtype):
-            raise ValueError(f"{name!r}: cannot split packed elements along an axis, because they are given as bytes")
+            raise ValueError(f"{name!r}: cannot split packed elements along an axis, because they are bytes")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to {world_size - 1}, not {rank}")
         extent = array.shape[axis]
@@ -266,20 +267,20 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     ) -> VerifyReport:
         """Compare the bytes with the checksums that `save` stored: CRC-32C of every 2 MiB, and of the header.
 
-        A mapped file is read with pread, so truncation by another program raises an error and does not end the process;
-        with ``mode="copy"`` the copy itself is checked. Checksums detect accidental damage (disks, memory, transfers,
-        programs that edit in place), but not attacks: a program that can write the file can replace them.
+        A mapped file is read with pread, so if another program truncates it, an error is raised and the process
+        continues. With ``mode="copy"`` the copy itself is checked. Checksums detect accidental damage (disks, memory,
+        transfers, programs that edit in place), but not attacks: a program that can write the file can replace them.
 
         Parameters
         ----------
         names
-            Names of arrays, or (name, slice of rows); None: all arrays. Blocks are compared as a whole, including bytes
+            Names of arrays, or (name, slice of rows); None: all arrays. Whole blocks are compared, including the bytes
             of other arrays in them.
         threads
             Number of threads that read; None: 8.
         progress
-            Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, the work is
-            stopped, and the exception passed on.
+            Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, the work
+            stops and the exception is passed on.
 
         Raises
         ------
@@ -316,7 +317,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         order: Literal["file", "names"] = "file",
         window: int | str = "512 MiB",
     ) -> Iterator[StreamedPart]:
-        """Yield arrays one after another, read ahead and released after use, for files that are larger than memory.
+        """Yield the arrays of a file that is larger than memory, reading ahead and releasing each array after use.
 
         The page cache contains about `window` bytes of the file, so other files stay cached. Parts of the file that
         were cached before stay cached, too.
@@ -330,8 +331,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         window
             Maximum bytes of the file in memory, as a number or text: at least 8 MiB, and limited to a quarter of the
             available memory. A quarter of the window is in use while the rest is being read. Larger arrays are split
-            into parts of whole rows. Rows that are larger, arrays of packed elements, and arrays that are not in C
-            order are not split.
+            into parts of whole rows. Larger rows, arrays of packed elements, and arrays that are not in C order are not
+            split.
 
         Yields
         ------
@@ -391,7 +392,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
 
 def key_of(file: ArrayFile, version: str) -> str:
-    """Return a key for a `Store` that changes with any of the files, like `onecopy.file_key` for one file.
+    """Return a key for a `Store` that changes when any of the files changes, like `onecopy.file_key` for one file.
 
     Raises FileChanged if a file was modified or replaced since it was opened.
     """
@@ -467,7 +468,7 @@ class OneFile(ArrayFile):
             self.warm(mechanism="advise")
 
     def _note_write_limit(self, nbytes: int) -> None:
-        """Note in `mode_reason` how much of a large file can be written, if that is not all of it."""
+        """Add to `mode_reason` how much of a large file can be written, unless all of it can."""
         left = _core.available_memory() if nbytes >= _LARGE else None
         if left is not None and left[0] < nbytes:
             self.mode_reason += (

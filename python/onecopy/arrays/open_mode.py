@@ -1,4 +1,4 @@
-"""`OpenMode`: how a file is opened (mapped, from a snapshot, or copied), and what "auto" chooses."""
+"""`OpenMode`: how a file is opened (mapped, from a snapshot, or copied), and how "auto" chooses."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ AS_REQUESTED = "as requested"
 
 
 class OpenMode(NamedTuple):
-    """How files are opened, and the identities that they must have when they are unpickled."""
+    """How files are opened, and the identities that they must have after unpickling."""
 
     mode: ArraysMode | Literal["auto"] = "map"
     private: bool = False
     threads: int | None = None
     reason: str = AS_REQUESTED
     expected: tuple[Identity, ...] = ()
-    """Identities of the index or model, then of the files with arrays in order; empty: any file is accepted."""
+    """Identities of the index or model, then of the files with arrays, in order. If empty, any file is accepted."""
 
     def decided_for(self, path: str, others: Sequence[str] = ()) -> tuple[OpenMode, bool]:
-        """Return the mode that replaces "auto", by the total size of all files, and whether to request 2 MiB pages."""
+        """Replace "auto" according to the total size of all files; also return whether to request 2 MiB pages."""
         if self.mode in ("map", "copy", "snapshot"):
             return self, False
         if self.mode != "auto":

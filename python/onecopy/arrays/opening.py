@@ -54,23 +54,23 @@ def open(  # noqa: A001 - as `onecopy.open`
     Parameters
     ----------
     path
-        Path of a file, or of the folder of a model: its ``model.safetensors``, index or ``model.onnx`` is opened, else
-        the only such file with another name. Or an `Artefact` of a `Store`, which is opened even if its path has been
+        Path of a file, or of the folder of a model: its ``model.safetensors``, index or ``model.onnx`` is opened, or
+        else the only file of these types. Or an `Artefact` of a `Store`, which is opened even if its path has been
         removed or replaced. Or a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is fetched once per machine
         into the default store, with all files that it names (`onecopy.remote.fetch`; needs ``pip install
         'onecopy[remote]'``); a URL that ends with "/" is a folder. Or "hold:NAME": the newest generation of a file that
         a process of this user holds in memory (``onecopy hold NAME=FILE``); `ArrayFile.changed` reports that there is a
         newer one, or that the process has ended.
     mode
-        "map": arrays are pages of the page cache, shared by all processes and read from disk when first accessed.
-        "snapshot": the current contents of the file, which later writes do not change, copied once per machine into
-        the default store, or under ``onecopy run`` into its memory. Processes that open the same contents share the
-        copy. A file that no user can write (read-only file system, flags immutable or verity) is mapped directly. If no
-        snapshot can be taken (tmpfs; no space; a file that is being written), the mode becomes "copy".
-        "copy": the whole file is read now, into private memory in huge pages, by several threads.
-        "auto": "snapshot" for a file on a network or user-space file system, where access to a mapping may fail or
-        wait, if the file is at most a quarter of the available memory; otherwise "map", with 2 MiB pages if the
-        readahead of the device is at least as large. `ArrayFile.mode_reason` gives the reason.
+        "map": arrays are pages of the page cache, which all processes share and the kernel reads on first access.
+        "snapshot": the current contents of the file, which later writes do not change, copied once per machine into the
+        default store, or under ``onecopy run`` into its memory. Processes that open the same contents share the copy. A
+        file that no user can write (read-only file system, flags immutable or verity) is mapped directly. If no
+        snapshot can be taken (tmpfs; no space; a file that is being written), the mode becomes "copy". "copy": the
+        whole file is read now, into private memory in huge pages, by several threads. "auto": "snapshot" for a file on
+        a network or user-space file system, where access to a mapping may fail or wait, if the file is at most a
+        quarter of the available memory; otherwise "map", with 2 MiB pages if the readahead of the device is at least as
+        large. `ArrayFile.mode_reason` gives the reason.
     warm
         Whether to read the whole file into memory before returning (see `ArrayFile.warm`).
     verify
@@ -86,15 +86,15 @@ def open(  # noqa: A001 - as `onecopy.open`
         memory. They stay in memory until they are unmapped, one copy for all processes, and the GPU copies from them
         directly: ``torch.from_numpy(array).to("cuda", non_blocking=True)``. Uses the CUDA context of this thread, or
         that of the first device: call ``torch.cuda.set_device`` first. The file must not be truncated while it is open:
-        the GPU would read the old bytes. Tested on ext4 and in memory; some drivers reportedly hang with a file on xfs,
-        so use ``mode="copy"`` there. A pickle does not contain this option. Cannot be combined with `private`, because
+        the GPU would read the old bytes. Tested on ext4 and tmpfs; some drivers reportedly hang with a file on xfs, so
+        use ``mode="copy"`` there. A pickle does not contain this option. Cannot be combined with `private`, because
         pinning would copy each page.
     threads
         Number of threads that read for ``mode="copy"``; None: 8.
     align
         Alignment of every array in bytes, a power of two up to 2 MiB. If an array of the file is not aligned, an
-        aligned copy is opened instead. The first process of the machine makes it in the default store
-        (`onecopy.Store`), and other processes use it; it is made again when the file changes. `ArrayFile.mode_reason`
+        aligned copy is opened instead. The first process of the machine makes the copy in the default store
+        (`onecopy.Store`), and other processes use it. It is made again when the file changes. `ArrayFile.mode_reason`
         and `ArrayFile.path` show which file was opened. None: open the file as it is.
     names
         Only these arrays: names, or (name, slice of rows) for an array that consists of these rows. From a URL of a
@@ -169,7 +169,7 @@ def open_arrays(
     private: bool = False,
     threads: int | None = None,
 ) -> ArrayFile:
-    """Open a file like `open`, and also a file of records, as the arrays that it consists of.
+    """Open a file like `open`, but also accept a file of records, whose buffers are returned as arrays.
 
     Examples
     --------
@@ -190,11 +190,11 @@ _ADVICE = {
     "BigTIFF image": "open it with onecopy.images.open",
     "Parquet file": "import it with onecopy.records.import_parquet",
 }
-"""What to do with a file of another format, by `FormatError.found`."""
+"""Advice for files of other formats, by `FormatError.found`."""
 
 
 def _open_local(path: str, handle: FileHandle | None, how: OpenMode) -> ArrayFile:
-    """Open a local file, and the files that it names; a folder stands for the model in it."""
+    """Open a local file and the files that it names; if `path` is a folder, open the model in it."""
     if handle is None and stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - loads pathlib
         path = in_folder(path)
     try:
@@ -217,13 +217,13 @@ def _open_some_arrays(
     if align is not None:
         raise ValueError("`names` and `align` cannot be combined")
     if nodes is not None:
-        raise ValueError("`names` and `nodes` cannot be combined: nodes fetch whole files")
+        raise ValueError("`names` and `nodes` cannot be combined, because nodes fetch whole files")
     if isinstance(names, str):
-        raise TypeError(f"names must be a list of names: [{names!r}]")
+        raise TypeError(f"names must be a list, not one name: pass [{names!r}]")
     parts = tuple(names)
     if url := url_of(path):
         if how.mode == "copy":
-            raise ValueError("mode must be 'map' or 'auto' for some arrays of a URL, not 'copy'")
+            raise ValueError("mode 'copy' cannot be combined with a URL and `names`: use 'map' or 'auto'")
         return arrays.of_url(url, parts, private=how.private, verify=verify)
     file = _open_local(*resolve(path), how)
     try:

@@ -60,9 +60,9 @@ def save(
         Path of the file; an existing file is replaced.
     arrays
         A mapping from names to numpy arrays (also with dtypes of ml_dtypes), CPU tensors of any framework (DLPack), or
-        objects with the buffer protocol. Tensors of torch that a flag conjugates, negates or zeroes are written with
-        these values. Each value is looked up twice: for its type and shape, and for its data. If an `ArrayFile` is
-        larger than half of the available memory, `ArrayFile.stream` reads it, and its pages leave the page cache.
+        objects with the buffer protocol. Tensors of torch that a flag conjugates, negates or zeroes are written as the
+        resulting values. Each value is looked up twice: first for its type and shape, then for its data. If an
+        `ArrayFile` exceeds half of the available memory, `ArrayFile.stream` reads it, and its pages are evicted.
     metadata
         Text keys and values to store. "format" is set to "pt" if it is missing, because some readers require it.
     align
@@ -74,10 +74,10 @@ def save(
     durable
         Whether to wait until the file is on disk. False: all processes see the complete file immediately, but after a
         power failure or a crash of the system within the next minute it may be empty or contain zeros, and the file
-        that it replaced is lost. Use False for data that can be made again; other tools do not wait either.
+        that it replaced is lost. Use False for data that can be rebuilt; most other tools do not wait either.
     progress
         Called after every 16 MiB, and after each array, with (bytes done, bytes in total). If it raises an exception,
-        `save` stops and passes it on; the target does not change.
+        `save` stops and passes it on, and the target does not change.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def save(
 
 
 def _in_order(arrays: Mapping[str, Any], specs: list[Spec], total: int) -> Iterator[tuple[str, Any]]:
-    """Yield the values to write, those of an open file that is larger than memory in parts."""
+    """Yield the values to write. Arrays of an open file that is larger than memory are yielded in parts."""
     if hasattr(arrays, "stream") and is_larger_than_memory(total):
         for name, _, part in arrays.stream([name for name, *_ in specs], order="names"):
             yield name, part
@@ -139,9 +139,9 @@ _OTHER_SUFFIXES = (*READ_SUFFIXES, ".pkl", ".h5", ".hdf5", ".parquet", ".arrow",
 
 
 def _check_target(path: str, arrays: object) -> None:
-    """Raise ValueError for the suffix of another format, TypeError if `arrays` is not a mapping."""
+    """Raise ValueError if `path` has the suffix of another format, TypeError if `arrays` is not a mapping."""
     if path.lower().endswith(_OTHER_SUFFIXES):
-        raise ValueError(f"{path}: wrong suffix: save writes safetensors files, use .safetensors or .oc")
+        raise ValueError(f"{path}: wrong suffix: save writes safetensors files; use .safetensors or .oc")
     if not hasattr(arrays, "keys"):
         raise TypeError(
             f"arrays must be a dict from names to arrays, not a {type(arrays).__name__}: save(path, {{'name': x}})"
@@ -149,7 +149,7 @@ def _check_target(path: str, arrays: object) -> None:
 
 
 def check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
-    """Raise TypeError for a name, or a key or value of the metadata, that is not text."""
+    """Raise TypeError if a name, or a key or value of the metadata, is not text."""
     texts = [text for item in (metadata or {}).items() for text in item]
     for what, found in (("a name", names), ("metadata", texts)):
         for text in found:
@@ -158,12 +158,12 @@ def check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
 
 
 def describe(name: str, value: Any) -> Spec:
-    """Return name, element type and shape of a value; TypeError if safetensors cannot store it."""
+    """Return name, element type and shape of a value. Raise TypeError if safetensors cannot store it."""
     if is_tensor(value):
         return _spec_of_tensor(name, value)
     dtype, array = _as_array(name, value)
     if dtype in PACKED:
-        raise TypeError(f"{name!r}: cannot save packed {dtype} elements that are given as bytes, without their shape")
+        raise TypeError(f"{name!r}: cannot save packed {dtype} elements: they are bytes without the original shape")
     return name, dtype, array.shape
 
 
@@ -254,7 +254,7 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
 
 
 def _why_not_in_place(value: Any) -> object:
-    """Return why the compiled module cannot import a DLPack tensor: its device, or an error of its framework."""
+    """Return why the compiled module cannot import a DLPack tensor: its device, or an error raised by its framework."""
     try:
         device, _ = value.__dlpack_device__()
         value.__dlpack__()

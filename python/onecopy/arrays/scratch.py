@@ -54,7 +54,7 @@ __all__ = ["HeapArray", "ReleaseReport", "Saved", "Scratch", "ScratchMemory", "S
 
 @dataclass(frozen=True)
 class ScratchMemory:
-    """Memory of a scratch array in bytes, in whole pages; None if the kernel does not report a number.
+    """Memory of a scratch array in bytes, in whole pages; a number that the kernel does not report is None.
 
     Examples
     --------
@@ -69,11 +69,11 @@ class ScratchMemory:
     clean: int | None
     """Resident bytes that are on disk; the kernel evicts them when memory is short."""
     shared: int | None
-    """Resident bytes that both this process and another mapping map."""
+    """Resident bytes that another mapping maps too."""
     cap: int | None
-    """``max_resident`` in bytes; None without a cap."""
+    """``max_resident`` in bytes, or None without a cap."""
     over: int | None
-    """Resident bytes above the cap, from writes to `Scratch.array`; 0 without a cap."""
+    """Resident bytes above the cap, from writes to `Scratch.array`, or 0 without a cap."""
 
     def __str__(self) -> str:
         parts = f"{_in_words(self.resident)} in memory: {_in_words(self.dirty)} dirty, {_in_words(self.clean)} clean"
@@ -88,9 +88,9 @@ class Saved:
     path: str
     """Path of the saved file."""
     copied: bool
-    """False if the scratch file itself was linked to the path; True if the array was copied."""
+    """True if the array was copied; False if the scratch file itself was linked to the path."""
     reason: str
-    """The reason why it was copied or not, as a sentence."""
+    """Why the array was or was not copied, as a sentence."""
 
 
 def _in_words(nbytes: int | None) -> str:
@@ -98,7 +98,7 @@ def _in_words(nbytes: int | None) -> str:
 
 
 def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ...], str, int]:
-    """Return shape, element type in files, and bytes of an array; ValueError or TypeError for unsupported ones."""
+    """Return the shape, element type and size in bytes of an array. Raise ValueError or TypeError if unsupported."""
     import numpy as np
 
     extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
@@ -130,7 +130,7 @@ class ArrayProtocol(Closeable):
 
     @property
     def array(self) -> NDArray[Any]:
-        """The array in C order, which keeps the memory alive after `close`; ValueError if closed.
+        """The array in C order. It keeps the memory alive after `close`; accessing it after `close` raises ValueError.
 
         It is writable in a `Scratch` until `seal`, and read-only in a `SealedArray`.
         """
@@ -180,7 +180,7 @@ class ArrayProtocol(Closeable):
 
 
 class SealedArray(ArrayProtocol):
-    """A read-only scratch array. `Scratch.seal` returns it.
+    """A read-only scratch array, returned by `Scratch.seal`.
 
     Its pickle is a handle of about a hundred bytes. Unpickling it in another process of the same user maps the same
     pages without a copy while any process has the array open, and raises FileNotFoundError afterwards. `onecopy.warm`,
@@ -232,13 +232,13 @@ def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[in
         raise
     except OSError as error:
         process = path.split("/")[2]
-        reason = f"cannot attach to the sealed array: process {process} has ended or has closed it"
+        reason = f"cannot map the sealed array: process {process} has ended or has closed it"
         raise FileNotFoundError(errno.ENOENT, reason, path) from error
     return SealedArray(core, shape, name, head)
 
 
 _NEEDS_A_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EOVERFLOW)
-"""Errors of linking: another file system; no links to unnamed files; a header that does not fit before the data."""
+"""Errors of linking: another file system, no support for linking unnamed files, or a header that is too large."""
 
 
 def as_bytes(values: NDArray[Any]) -> NDArray[Any]:
@@ -273,9 +273,9 @@ def scratch(
         A folder on a local disk. None: ``$ONECOPY_SCRATCH``; if it is not set, the folder for temporary files if it is
         on a local disk, otherwise ``/var/tmp``.
     reserve
-        True reserves the disk space now: a full disk raises OSError here, and no later write fails for lack of space.
-        False makes a sparse file: if the disk is full when a new page of `Scratch.array` is touched, the kernel **ends
-        the process** (SIGBUS); `Scratch.write` raises OSError instead.
+        True: reserve the disk space now. If the disk is full, OSError is raised here, and no later write fails for lack
+        of space. False: make a sparse file. If the disk is full when a new page of `Scratch.array` is touched, the
+        kernel **ends the process** (SIGBUS); `Scratch.write` raises OSError instead.
     max_resident
         Maximum bytes that `Scratch.write` leaves in memory, as a number or text such as "512 MiB", at least 1 MiB. The
         oldest pages are written to disk and evicted. Writes to `Scratch.array` are not limited: `Scratch.memory`
@@ -288,8 +288,8 @@ def scratch(
     Raises
     ------
     OSError
-        ENOSPC or EDQUOT: the disk is full; the message has the needed and free bytes. EOPNOTSUPP: the file system is
-        in memory, on a network or in user space, or cannot reserve space. Other errors of the folder. No file remains.
+        ENOSPC or EDQUOT: the disk is full; the message states the needed and free bytes. EOPNOTSUPP: the file system is
+        in memory, on a network or in user space, or cannot reserve space. Otherwise the folder cannot be used.
     TypeError, ValueError
         safetensors lacks the dtype, or the shape, `dir` or `max_resident` is invalid.
 
@@ -318,7 +318,7 @@ def scratch(
 
 
 class Scratch(ArrayProtocol):
-    """A writable array in an unnamed file. `scratch` returns it.
+    """A writable array in an unnamed file, returned by `scratch`.
 
     Any number of threads may write to different regions. A forked child shares the array: both processes see each
     other's writes, and each limits its own to `max_resident`. Fork while no thread is in a call. The array cannot be
@@ -340,8 +340,8 @@ class Scratch(ArrayProtocol):
         index
             Integers and slices without steps on the leading axes; None or ``...`` is the whole array.
         values
-            Values as for ``array[index] = values`` in numpy: with the shape of the part, or broadcast to it. They are
-            converted in blocks of 16 MiB.
+            Values with the shape of the part, or that numpy can broadcast to it. They are converted in blocks of 16
+            MiB.
 
         Raises
         ------
@@ -350,7 +350,7 @@ class Scratch(ArrayProtocol):
         PermissionError
             The array is sealed.
         IndexError, ValueError, TypeError
-            The index is out of range, has a step, or is not an index; or the values have another shape.
+            The index is invalid, out of range or has a step, or the values do not fit its shape.
 
         Examples
         --------
@@ -392,7 +392,7 @@ class Scratch(ArrayProtocol):
             self._core.write_rows(block, offset=offset, stride=strides[axis], count=rows)
 
     def write_direct(self, offset: int, values: NDArray[Any]) -> None:
-        """Write values to disk without leaving pages in memory, for arrays larger than memory written in order.
+        """Write values to disk without leaving pages in memory, for large arrays that are written from start to end.
 
         Whole pages bypass the page cache (``O_DIRECT``) if the file system supports it, and if the address of `values`
         and `offset` are equal modulo 4096. Otherwise they are written through the page cache and evicted, which takes
@@ -427,8 +427,8 @@ class Scratch(ArrayProtocol):
     def release(self, region: Region = None) -> ReleaseReport:
         """Write a part to disk and evict its pages, rounded outwards to whole pages.
 
-        If a region has more than 16384 separate ranges, the bytes between them are included. Pages that the kernel does
-        not evict raise no error: the report has their bytes and the reason. `flush` raises write errors of the disk.
+        If a region has more than 16384 separate ranges, the bytes between them are included. If the kernel does not
+        evict some pages, the report states their bytes and the reason. `flush` raises write errors.
 
         Examples
         --------
@@ -448,11 +448,11 @@ class Scratch(ArrayProtocol):
         return self._core.prefetch(ranges_of(region, self.shape, self.dtype.itemsize))
 
     def flush(self) -> None:
-        """Write all dirty pages to disk; OSError (EIO, ENOSPC) if this or an earlier write-back lost bytes."""
+        """Write all dirty pages to disk. Raise OSError (EIO, ENOSPC) if this or an earlier write-back lost bytes."""
         self._core.flush()
 
     def memory(self) -> ScratchMemory:
-        """Return the memory of the array; None for numbers that the kernel does not report."""
+        """Return the memory of the array; numbers that the kernel does not report are None."""
         found = self._core.memory()
         return ScratchMemory(found.resident, found.dirty, found.clean, found.shared, found.cap, found.over)
 
@@ -488,15 +488,16 @@ class Scratch(ArrayProtocol):
     ) -> Saved:
         """Seal the array and link its file to `path`, as a safetensors file of one array, without a copy.
 
-        The file appears complete or not at all. It is flushed to disk first. With ``durable=False`` it is not, and may
-        have any contents after a power failure, which suits files that can be rebuilt, such as those of a `Store`.
-        Computing the checksums reads the data once. The array is copied if `path` is on another file system, if the
-        file system cannot link unnamed files, or if name and metadata do not fit before the data (4 KiB always fit).
+        The file appears complete or not at all. It is flushed to disk first, unless ``durable=False``: then it may have
+        any contents after a power failure, which is acceptable for files that can be rebuilt, such as those of a
+        `Store`. Computing the checksums reads the data once. The array is copied if `path` is on another file system,
+        if the file system cannot link unnamed files, or if name and metadata exceed the space before the data (4 KiB
+        fit).
 
         Returns
         -------
         Saved
-            Whether the array was copied, with the reason.
+            States whether the array was copied, and why.
 
         Raises
         ------
@@ -550,7 +551,7 @@ class Scratch(ArrayProtocol):
 
     @property
     def memory_cap(self) -> int | None:
-        """``max_resident`` in bytes; None without a limit."""
+        """``max_resident`` in bytes, or None without a limit."""
         return self._core.max_resident
 
     @property
@@ -560,7 +561,7 @@ class Scratch(ArrayProtocol):
 
     @property
     def reason(self) -> str:
-        """The reason for the choice of the folder, as a sentence."""
+        """Why this folder was chosen, as a sentence."""
         return self._core.reason
 
     @property
@@ -595,7 +596,7 @@ def alloc(
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - as `scratch` has it
     max_resident: int | str | None = None,
 ) -> Scratch:
-    """Make a writable array of zeros: a small one on the heap, a large one in a scratch file.
+    """Make a writable array of zeros, on the heap if it is small, or in a scratch file if it is large.
 
     Parameters
     ----------
@@ -633,7 +634,7 @@ def alloc(
     if nbytes < byte_count("heap_below", below):
         import numpy as np
 
-        files.expect_memory(nbytes, "allocate", instead="a lower heap_below makes a file on disk")
+        files.expect_memory(nbytes, "allocate", instead="with a lower heap_below the array is in a file on disk")
         return HeapArray(np.zeros(extents, to_numpy(kind)))  # numpy itself requests huge pages from 4 MiB
     return scratch(extents, dtype, dir, max_resident=max_resident)
 
@@ -668,7 +669,8 @@ class _Heap:
 
         memory, shape = np.frombuffer(self.view(), np.uint8), (count, len(block) // count)
         if offset + stride * (count - 1) > len(memory) - shape[1]:
-            raise OSError(errno.EINVAL, f"bytes [{offset}, +{shape[1]}) of {len(memory)}")
+            where = f"{shape[1]} bytes at offset {offset} are out of range"
+            raise OSError(errno.EINVAL, f"{where}: the array has {len(memory)} bytes")
         np.lib.stride_tricks.as_strided(memory[offset:], shape, (stride, 1))[...] = block.reshape(shape)
 
     def release(self, _ranges: list[Range]) -> ReleaseReport:
@@ -684,7 +686,7 @@ class _Heap:
 
 
 class HeapArray(Scratch):
-    """A writable array on the heap with the methods of `Scratch`. `alloc` returns it.
+    """A writable array on the heap with the methods of `Scratch`, returned by `alloc`.
 
     Before `seal`, the methods `release`, `prefetch` and `flush` do nothing, and reports have a reason instead of
     numbers. `save` always copies and flushes. Unlike a `Scratch`, it can be pickled.

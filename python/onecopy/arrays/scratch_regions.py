@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onecopy.files.page_cache import Range
 
 MAX_RANGES = 1 << 14
-"""Maximum number of ranges of `ranges_of`; if there are more, it joins them across the gaps between them."""
+"""Maximum number of ranges that `ranges_of` returns; beyond it, ranges are joined across the gaps between them."""
 
 Index: TypeAlias = "int | slice | EllipsisType"
 Region: TypeAlias = "Index | tuple[Index, ...] | None"
@@ -22,16 +22,16 @@ Region: TypeAlias = "Index | tuple[Index, ...] | None"
 
 
 class Box(NamedTuple):
-    """A rectangular part of an array: first index and extent on each axis."""
+    """A rectangular part of an array: the first index and the extent on each axis."""
 
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
     kept: tuple[int, ...]
-    """Shape of the part as a numpy view: `lengths` without the axes that have an integer."""
+    """Shape of the part as a numpy view: `lengths` without the axes that are indexed by an integer."""
 
 
 def box_of(region: Region, shape: Sequence[int]) -> Box:
-    """Return the box of a region in an array; IndexError, ValueError (a step) or TypeError for an invalid region."""
+    """Return the box of a region. Raise IndexError, ValueError (for a step) or TypeError if the region is invalid."""
     indices = list(region) if isinstance(region, tuple) else [] if region is None else [region]
     if sum(index is Ellipsis for index in indices) > 1:
         raise TypeError("a region can have only one '...'")
@@ -70,7 +70,7 @@ def strides_of(shape: Sequence[int], item: int) -> tuple[int, ...]:
 
 
 def run_axis(lengths: Sequence[int], shape: Sequence[int]) -> int:
-    """Return the first axis from which a box is contiguous, because it has all later axes as a whole."""
+    """Return the first axis from which a box is contiguous because it covers all later axes."""
     axis = len(shape) - 1
     while axis > 0 and lengths[axis] == shape[axis]:
         axis -= 1
@@ -78,7 +78,7 @@ def run_axis(lengths: Sequence[int], shape: Sequence[int]) -> int:
 
 
 def ranges_of(region: Region, shape: Sequence[int], item: int) -> list[Range]:
-    """Return the contiguous byte ranges of a region of a C-order array, in ascending order, as hints to the kernel."""
+    """Return the contiguous byte ranges of a region of a C-order array, in ascending order, for hints to the kernel."""
     box = box_of(region, shape)
     starts, lengths = list(box.starts), list(box.lengths)
     if prod(lengths) == 0:

@@ -1,4 +1,4 @@
-"""`ArrayFile` for several files (the shards of a model, a model with its external data), or some arrays of a file."""
+"""`ArrayFile` for several files (shards of a model, or a model with external data), or for some arrays of a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DataFile(Mapping):
-    """A file of raw bytes with arrays of a model, at offsets that the model names."""
+    """A file of raw bytes that holds arrays of a model, at offsets that the model names."""
 
     def __init__(self, path: str, how: OpenMode) -> None:
         how, handle = how.with_snapshot(path)
@@ -38,7 +38,7 @@ class DataFile(Mapping):
         self._entries: dict[str, Entry] = {}
 
     def add(self, entry: Entry, model: str) -> None:
-        """Add an array; SetError if the file is too short."""
+        """Add an array. Raise SetError if the file is too short."""
         if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
             raise SetError(
                 f"{entry.name!r}: {model} places it at bytes [{entry.offset}, "
@@ -49,11 +49,11 @@ class DataFile(Mapping):
         self._entries[entry.name] = entry
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of one array; KeyError if there is no array of that name."""
+        """Return the entry of one array. Raise KeyError if there is no array of that name."""
         return self._entries[name]
 
     def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape; KeyError if there is no array of that name."""
+        """Return the bytes of one array with type and shape. Raise KeyError if there is no array of that name."""
         entry = self._entries[name]
         return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
 
@@ -83,7 +83,7 @@ class SeveralFiles(ArrayFile):
         metadata: dict[str, str],
         reopen: Callable[[str, OpenMode], SeveralFiles],
     ) -> None:
-        """Take ownership of the files; `owner` names the others, `places` has the number of the file of each array."""
+        """Take ownership of the files. `owner` names the others; `places` maps each array to the number of its file."""
         self._owner, self._files, self._places = owner, tuple(files), places
         self._path, self.container, self._metadata = owner.path, container, metadata
         self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
@@ -127,7 +127,7 @@ class SeveralFiles(ArrayFile):
 
 
 class SelectedArrays(ArrayFile):
-    """Some arrays of an open file, or rows of them; it owns the file."""
+    """Some arrays of an open file, or some of their rows. It owns the file."""
 
     def __init__(self, file: ArrayFile, parts: Iterable[Part]) -> None:
         self._parts: dict[str, Part] = {}
@@ -190,7 +190,7 @@ class SelectedArrays(ArrayFile):
 
 
 selected = SelectedArrays
-"""The name in pickles of earlier versions."""
+"""The name of the class in pickles of earlier versions."""
 
 
 def _selected(entry: Entry, part: Part) -> Entry:
@@ -210,9 +210,9 @@ def _selected(entry: Entry, part: Part) -> Entry:
 
 
 def of_index(path: str, how: OpenMode) -> SeveralFiles:
-    """Open the shards that an index names; FileChanged for other files than those that were pickled.
+    """Open the shards that an index names. Raise FileChanged if they are not the files that were pickled.
 
-    FormatError or SetError if the index or a shard is invalid, lacks an array, or is outside the folder.
+    Raise FormatError or SetError if the index or a shard is invalid, lacks an array, or is outside the folder.
     """
     with contextlib.ExitStack() as stack:
         index = stack.enter_context(Mapping(path))
@@ -227,9 +227,9 @@ def of_index(path: str, how: OpenMode) -> SeveralFiles:
 
 
 def of_model(model: OneFile, how: OpenMode) -> SeveralFiles:
-    """Open the external data of an ONNX model, which the result owns; an error closes the model.
+    """Open an ONNX model's external data. The result owns the model, which is closed if an error occurs.
 
-    SetError if a file is too short or outside the folder; FileChanged for other files than those that were pickled.
+    Raise SetError if a file is too short or outside the folder, and FileChanged if it is not the one that was pickled.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(model)
@@ -249,7 +249,7 @@ def of_model(model: OneFile, how: OpenMode) -> SeveralFiles:
 
 
 def reopened_model(path: str, how: OpenMode) -> SeveralFiles:
-    """Open an ONNX model that was pickled; FileChanged if a file was modified or replaced since."""
+    """Open an ONNX model that was pickled. Raise FileChanged if a file has been modified or replaced since."""
     return of_model(OneFile(path, how), how)
 
 
@@ -262,7 +262,7 @@ def _open_named(
     first: int,
     beside: Sequence[Member] = (),
 ) -> tuple[list[T], OpenMode]:
-    """Open the files that `owner` names, in the mode that suits their size and that of the open files `beside`.
+    """Open the files that `owner` names, in the mode that suits their size and the size of the open files in `beside`.
 
     `first` is the number of the first file in `how.expected`. An OSError names `owner`.
     """
@@ -291,7 +291,7 @@ def _expect(file: OpenFile, how: OpenMode, number: int) -> None:
 def _of_shards(
     index: Mapping, shards: list[OneFile], places: dict[str, int], metadata: dict[str, str], how: OpenMode
 ) -> SeveralFiles:
-    """Return open shards as one file; SetError if a shard lacks an array, or two shards have different formats."""
+    """Return open shards as one file. Raise SetError if a shard lacks an array, or the formats of shards differ."""
     for name, at in places.items():
         if name not in shards[at]:
             reason = f"{name!r} is missing in {shards[at].path}, where the index places it"
@@ -327,7 +327,7 @@ def _outside(model: OneFile) -> list[tuple[str, Entry]]:
 
 
 class _Source(NamedTuple):
-    """A file or index behind a URL, and how its arrays are opened; the arguments of `of_url`."""
+    """The arguments of `of_url`: a file or index behind a URL, and how to open its arrays."""
 
     url: str
     parts: tuple[Part, ...]
@@ -338,19 +338,19 @@ class _Source(NamedTuple):
 
 
 class _FetchedArrays(SelectedArrays):
-    """Arrays behind a URL, of which only their bytes were fetched."""
+    """Some arrays of a file behind a URL; only their bytes were fetched."""
 
     def __init__(self, file: ArrayFile, source: _Source) -> None:
         super().__init__(file, source.parts)
         self._source = source
 
     def changed(self) -> bool:
-        """Return False: the arrays are those of a version of the URL."""
+        """Return False: the arrays belong to one version of the file, which does not change."""
         return False
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
         if verify and not self._source.verify:
-            raise NoChecksum(f"{self.path}: cannot verify, because blocks are incomplete: open it with verify=True")
+            raise NoChecksum(f"{self.path}: cannot verify blocks that were fetched in part: open it with verify=True")
         return super()._portions(parts, verify)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -364,9 +364,9 @@ def of_url(
     verify: bool = False,
     versions: dict[str, remote.Version] | None = None,
 ) -> ArrayFile:
-    """Open some arrays of a safetensors file or index behind a URL, of which only their bytes are fetched.
+    """Open some arrays of a safetensors file or index behind a URL; only their bytes are fetched.
 
-    `versions` has the versions of the index and its shards by name; None: the current ones.
+    `versions` maps the names of the index and its shards to versions; None: the current ones.
     """
     source = _Source(url, tuple(parts), private, verify, dict(versions or {}))
     origin = remote.Origin(url)

@@ -1,4 +1,4 @@
-"""Arrays one after another through a window of memory: read ahead of the caller, and evicted after use.
+"""Stream arrays through a window of memory: each is read ahead of the caller, and evicted after use.
 
 A file that is larger than memory is read at the speed of the device while the page cache contains no more of it than
 the window, so other files stay cached. The arrays are grouped into chunks of a quarter of the window: the caller uses
@@ -33,7 +33,7 @@ class StreamedPart(NamedTuple):
 
     name: str
     rows: slice
-    """The rows, ``slice(0, number of rows)``; of an array without axes ``slice(0, 1)``."""
+    """The rows as a slice: ``slice(0, 1)`` for an array without axes."""
     array: NDArray[Any]
     """A read-only view of these rows. It stays valid, but its pages may be read again after the next part."""
 
@@ -50,7 +50,7 @@ class _Chunk(NamedTuple):
     portions: list[Portion]
     nbytes: int
     was_cached: bool
-    """Before the first chunk was read, because the kernel reads ahead into the next chunk."""
+    """Whether the chunk was cached before the first chunk was read; later, the kernel may have read it ahead."""
     huge: bool | None
     """Whether to read in 2 MiB pages even if the file is large: almost all bytes in them are needed."""
 
@@ -74,7 +74,7 @@ def stream(file: ArrayFile, names: Iterable[Part] | None, order: str, window: in
 
 
 def is_larger_than_memory(nbytes: int) -> bool:
-    """Return whether so many bytes should pass through a window: they exceed half of the available memory."""
+    """Return whether `nbytes` exceeds half of the available memory, so that the data should pass through a window."""
     available = page_cache.available_memory()
     return available is not None and nbytes > available // 2
 
@@ -85,7 +85,7 @@ def _pieces(file: ArrayFile, name: str, rows: slice | None, limit: int) -> Itera
     count = entry.shape[0] if entry.shape else 1
     begin, end, step = (rows or slice(None)).indices(count)
     if step != 1:
-        raise ValueError(f"{name!r}: rows must be without a step, not {rows}")
+        raise ValueError(f"{name!r}: slices of rows must have step 1, not {rows}")
     row = entry.nbytes // count if count else 0
     # Packed elements are given as bytes, and the rows of an array that is not in C order are not contiguous.
     if entry.nbytes <= limit or not entry.shape or is_raw(entry.dtype) or file.memory_of(name).strides:

@@ -16,12 +16,12 @@ SCHEMES = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "
 
 
 def is_url(path: object) -> TypeGuard[str]:
-    """Return whether `path` is text that begins with one of the `SCHEMES`."""
+    """Return whether `path` is a string that begins with one of the `SCHEMES`."""
     return isinstance(path, str) and "://" in path and path.split("://", 1)[0].lower() in SCHEMES
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """Return a path as text; ValueError for a NUL byte, and for a URL with a password, which no message may show."""
+    """Return a path as text. Raise ValueError for a NUL byte, or for a URL, without showing its password."""
     try:
         text = path if type(path) is str else os.fsdecode(path)
     except TypeError:
@@ -47,26 +47,26 @@ def is_text(name: object) -> TypeGuard[str]:
 
 
 def non_negative(name: str, number: int | None) -> int:
-    """Return `number`, limited to 2**64 - 1, or 0 for None; ValueError, which names the argument, if it is negative."""
+    """Return `number`, limited to 2**64 - 1, or 0 for None. Raise ValueError if it is negative."""
     if number is not None and number < 0:
-        raise ValueError(f"{name} must not be negative, but is {number}")
+        raise ValueError(f"{name} must not be negative: {number}")
     return min(number or 0, 2**64 - 1)
 
 
 def byte_count(name: str, size: int | str) -> int:
-    """Return a size in bytes from an integer or from text such as "512 MiB"; ValueError if the text is not a size."""
+    """Return the bytes of a size, an integer or text such as "512 MiB". Raise ValueError if the text is not a size."""
     if not isinstance(size, str):
         return non_negative(name, operator.index(size))
     return parse_size(size)
 
 
 def thread_count(number: int | None) -> int:
-    """Return a number of threads, at most 1024; 0, the default of the core, for None."""
+    """Return a number of threads, at most 1024. None becomes 0, which means the default of the core."""
     return min(non_negative("threads", number), 1024)
 
 
 def decoder_threads() -> int:
-    """Return the default number of threads that decode: one per CPU, at most 4, because each holds buffers."""
+    """Return the default number of decoding threads: one per CPU, but at most 4, because each holds buffers."""
     return min(4, cpu_count())
 
 

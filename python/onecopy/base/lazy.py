@@ -1,4 +1,4 @@
-"""Names that are loaded on first use, and modules that earlier versions had under other names."""
+"""Names that are loaded on first use, and the former names of modules."""
 
 import sys
 from importlib import import_module
@@ -22,13 +22,13 @@ OTHER_NAMES = {
     "onecopy.shuffle": "onecopy.data.shuffle",
     "onecopy.sources": "onecopy.arrays.open_mode",
 }
-"""Modules that pickles of earlier versions name, with their names of today."""
+"""Current names of modules, by the names in pickles of earlier versions."""
 
 
 def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[str], object]":
     """Return a ``__getattr__`` that imports the module of a name on first use.
 
-    `homes` has the names by module: its name in the package, or its full name, which begins with "onecopy.".
+    `homes` maps modules to their names. A module is given relative to the package, or by its full name "onecopy....".
     """
     modules = {
         name: module if module.startswith("onecopy.") else f"{package}.{module}"
@@ -47,7 +47,7 @@ def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[
 
 
 class _OtherNames:
-    """Finds modules by their old names, before the finder of files, which would load some of them a second time."""
+    """Finds modules by their old names, ahead of the finder of files, which would load some of them a second time."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":  # noqa: ARG002
         if not name.startswith("onecopy.") or not _module_of(name):
@@ -57,14 +57,14 @@ class _OtherNames:
         return ModuleSpec(name, self)  # type: ignore[arg-type] # importlib.abc.Loader takes 20 ms to import
 
     def create_module(self, spec: "ModuleSpec") -> None:
-        """Let the import system create a module, which `exec_module` replaces."""
+        """Let the import system create a module; `exec_module` replaces it."""
 
     def exec_module(self, module: "ModuleType") -> None:
         sys.modules[module.__name__] = import_module(_module_of(module.__name__))
 
 
 def _module_of(name: str) -> str:
-    """Return the current name of a module that has been renamed; "" for other modules."""
+    """Return the current name of a module that has been renamed, or "" for other modules."""
     if name.startswith("onecopy.images."):
         return name.replace("onecopy.images", "onecopy_images", 1)
     return OTHER_NAMES.get(name, "")

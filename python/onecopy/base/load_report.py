@@ -1,4 +1,4 @@
-"""`LoadReport`: how much of the loaded data is pages of the file, and what was copied into private memory."""
+"""`LoadReport`: how much of the loaded data consists of pages of the file, and which parts were copied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Copied(NamedTuple):
     bytes: int
     """Size of the copy in bytes."""
     reason: str
-    """Reason of the copy."""
+    """Why it was copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,23 @@ class LoadReport:
     path: str
     """Path of the mapped file; with ``cast="store"`` and a cast, the file in the store."""
     mapped: int
-    """Bytes that are used in the mapping: pages of the file, one copy per machine."""
+    """Bytes that are used in place: pages of the file, one copy per machine."""
     copied: tuple[Copied, ...]
     """Data that was copied into private memory of this process."""
     tied: tuple[tuple[str, ...], ...] = ()
     """Groups of names that share one weight in the module."""
     missing: tuple[str, ...] = ()
-    """Names in the module that the file does not have; their weights are unchanged."""
+    """Names in the module that the file does not contain; their weights are unchanged."""
     unexpected: tuple[str, ...] = ()
-    """Names in the file that the module does not have; they were not read."""
+    """Names in the file that the module does not contain; they were not read."""
     unused: tuple[str, ...] = ()
-    """Names in both whose bytes are not used: the module ties them to another weight, or computes them."""
+    """Names in both whose bytes are not used, because the module ties them to another weight or computes them."""
     on_meta: tuple[str, ...] = ()
     """Names of parameters and buffers that are still on the meta device, without data."""
     warming: WarmJob | None = None
-    """The job that reads the weights into memory, with ``warm=True`` or a device; else None."""
+    """The job that reads the weights into memory; None without ``warm=True`` or a device."""
     sent: int = 0
-    """Bytes of weights that were copied to a device; 0 without a device."""
+    """Bytes of weights that were copied to a device, or 0 without a device."""
 
     def __str__(self) -> str:
         first = f"{size(self.sent)} sent to a device" if self.sent else f"{size(self.mapped)} mapped"
@@ -67,6 +67,6 @@ class LoadReport:
 
 
 def lines_of(copied: tuple[Copied, ...]) -> list[str]:
-    """Return the first copies as indented lines, and the number of the others."""
+    """Return indented lines with the first copies, and a line with the number of the others."""
     lines = [f"  {one.name}, {size(one.bytes)}: {one.reason}" for one in copied[:_SHOWN]]
     return [*lines, f"  and {len(copied) - _SHOWN} more"] if len(copied) > _SHOWN else lines

@@ -3,9 +3,9 @@
 import os
 
 RUN = "ONECOPY_RUN"
-"""Environment variable with the address of `onecopy run` (`onecopy.store.protocol`), which collects reports."""
+"""Environment variable with the address of `onecopy run`, which collects reports (`onecopy.store.protocol`)."""
 KEEPER = "ONECOPY_SNAPSHOTS"
-"""Environment variable with the address of the process that keeps snapshots in memory; unset: the store has them."""
+"""Environment variable with the address of the process that keeps snapshots in memory; if unset, the store does."""
 MAP = "ONECOPY_MAP"
 """Environment variable with folders, separated by ":", whose files nobody changes, so that they may be mapped."""
 
@@ -15,14 +15,14 @@ MIN_BYTES = 1 << 20
 """Smaller files are read without onecopy, and not reported: copying them costs less than mapping them."""
 NOTHING_LOADED = (
     "no Python process loaded a file of 1 MB or more with a function that onecopy shares; "
-    "files that safetensors maps itself (safetensors.torch.load_file) are in memory once without it"
+    "files that safetensors itself maps (safetensors.torch.load_file) are already shared"
 )
-"""The report of a run without reported calls."""
+"""The report of a run in which no call was reported."""
 _NOEXEC_SEAL = 0x8  # MFD_NOEXEC_SEAL, which Python has from 3.14 on
 
 
 def memory_file(name: str) -> int:
-    """Create a memory file that can be sealed; OSError or AttributeError if the system does not support it.
+    """Create a memory file that can be sealed. Raise OSError or AttributeError if the system does not support it.
 
     It is not executable, because kernels with ``vm.memfd_noexec=2`` refuse other memory files.
     """

@@ -1,4 +1,4 @@
-"""Tensors of torch as memory: whether the bytes of a tensor are its values.
+"""Checks whether the bytes of a torch tensor are its values.
 
 A flag can conjugate, negate or zero a tensor without changing its bytes. Sparse, quantised and nested tensors consist
 of several parts. Tensors on the meta device, and those that wrap other tensors, have no bytes. Modules that use the
@@ -18,7 +18,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def why_not_dense(tensor: Any) -> str:
-    """Describe a tensor that is not one block of elements, with what to use instead; "" for other tensors."""
+    """Describe a tensor that is not one block of elements, and what to use instead. Return "" for other tensors."""
     if tensor.is_nested:
         return "a nested tensor: use the tensors of its unbind()"
     if tensor.layout is not sys.modules["torch"].strided:
@@ -26,7 +26,7 @@ def why_not_dense(tensor: Any) -> str:
     if tensor.is_quantized:
         return "a quantised tensor, with scales beside its elements: use its dequantize(), or int_repr() and the scales"
     if tensor.numel() and not (tensor.is_meta or tensor._is_zerotensor() or has_memory(tensor)):
-        return f"a {type(tensor).__name__} without memory of its own: use the tensors that it wraps"
+        return f"a {type(tensor).__name__}, which has no memory of its own: use the tensors that it wraps"
     return ""
 
 
@@ -39,12 +39,12 @@ def has_memory(tensor: Any) -> bool:
 
 
 def is_lazy(tensor: Any) -> bool:
-    """Return whether the values of a dense tensor differ from its bytes: conjugated, negated or zero by a flag."""
+    """Return whether a flag conjugates, negates or zeroes a dense tensor, so that its values differ from its bytes."""
     return bool(tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
 
 
 def expect_memory(tensor: Any) -> None:
-    """Raise TypeError with the reason for a tensor whose values are not one block of elements on the CPU."""
+    """Raise TypeError, with the reason, unless the values of a tensor are one block of elements on the CPU."""
     reason = why_not_dense(tensor)
     if not reason and tensor.device.type != "cpu":
         reason = "a tensor on the meta device, which has no data"
@@ -55,7 +55,7 @@ def expect_memory(tensor: Any) -> None:
 
 
 def resolved(tensor: Any) -> Any:
-    """Return a detached tensor whose bytes are its values, a copy if `is_lazy`; errors are those of `expect_memory`."""
+    """Return a detached tensor whose bytes are its values, copying a lazy one. Errors are those of `expect_memory`."""
     expect_memory(tensor)
     if tensor._is_zerotensor():
         return sys.modules["torch"].zeros_like(tensor)

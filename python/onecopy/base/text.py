@@ -21,7 +21,7 @@ _SUFFIXES = {"": 1, "b": 1} | {
 
 
 def significant(value: float) -> str:
-    """Return a number with three significant digits, and with all digits before the decimal point."""
+    """Return a number with three significant digits, but with all digits before the decimal point."""
     if value == 0:
         return "0"
     size = abs(value)
@@ -45,12 +45,12 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a size such as "2GiB", "500 MB" or "4096"; ValueError if the text is not a size."""
+    """Return the bytes of a size such as "2GiB", "500 MB" or "4096". Raise ValueError if the text is not a size."""
     return int(parse_quantity(text, _SUFFIXES, "a size such as 500MB or 2GiB"))
 
 
 def parse_quantity(text: str, units: Mapping[str, float], what: str) -> float:
-    """Return the value of text such as "1.5 h"; the keys of `units` are in lower case, `what` is for the ValueError."""
+    """Return the value of text such as "1.5 h". Keys of `units` are in lower case; the ValueError contains `what`."""
     import re  # here, because opening a file does not need it
 
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status; the default of `arguments` is those of the process."""
+    """Run one command and return its exit status. By default, the arguments are those of the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["run"]:
         from onecopy.cli import runner

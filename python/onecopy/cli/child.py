@@ -26,9 +26,9 @@ FORWARDED = {
     signal.SIGWINCH,
 }
 SENT_BY_KERNEL = 0x80
-"""si_code of a signal from the terminal, which the kernel sends to all processes of the foreground group."""
+"""si_code of a signal from the terminal: the kernel sends it to all processes of the foreground group."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit statuses of a shell."""
+"""Exit statuses that a shell returns for a command that it cannot start."""
 
 
 class blocked_signals:  # noqa: N801 - a context manager
@@ -60,7 +60,7 @@ def refused(command: Sequence[str], error: OSError) -> int:
 
 
 def wait(pid: int, seconds: float | None = None, kept: int | None = None) -> bool:
-    """Wait for a signal and forward it, unless it is `kept`; return whether it was that signal."""
+    """Wait for a signal, and forward it unless it is `kept`; return whether it was `kept`."""
     signals = FORWARDED | {signal.SIGCHLD}
     came = signal.sigwaitinfo(signals) if seconds is None else signal.sigtimedwait(signals, seconds)
     if came is None or came.si_signo == kept:

@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 VERBS = {
     "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
-    "convert": ("convert", "write ONNX, GGUF, npz, torch, shards and others as one safetensors file"),
-    "import": ("import_", "write the rows of a JSON or Parquet file as a file of records"),
+    "convert": ("convert", "convert ONNX, GGUF, npz, torch checkpoints, shards and others to one safetensors file"),
+    "import": ("import_", "convert a JSON or Parquet file to a file of records"),
     "warm": ("warm", "read files into memory"),
     "hold": ("hold", "keep files in memory while the processes that read them restart"),
     "evict": ("evict", "drop files from the page cache"),
     "verify": ("verify", "compare every byte of a file with its stored checksums"),
     "run": ("run", "run an unmodified program whose processes share what they load"),
     "fetch": ("fetch", "fetch files behind URLs into the store of this machine"),
-    "store": ("store", "list and prune the files that were built once for this machine"),
-    "explain": ("explain", "explain what the memory of a process consists of, and what is wrong"),
+    "store": ("store", "list and prune the files that were built once per machine"),
+    "explain": ("explain", "explain how a process uses memory, and which uses are problems"),
     "container": ("container", "show how much memory is left before the OOM killer acts"),
 }
-"""Module and one-line description of each verb, in the order of the help."""
+"""Module and one-line description of each verb, in the order of the help text."""
 
 PACKAGED = {
     "images": ("onecopy-images", "decode images once per machine, view and stitch them"),
-    "top": ("onecopy-monitor", "show which processes and files hold memory, each counted once, live"),
-    "record": ("onecopy-monitor", "run a command and record the memory that it and its children need"),
+    "top": ("onecopy-monitor", "show live which processes and files use memory, counting each page once"),
+    "record": ("onecopy-monitor", "run a command and record the memory of its processes"),
     "plot": ("onecopy-monitor", "draw a recording as SVG, HTML or PNG"),
     "diff": ("onecopy-monitor", "compare two recordings"),
     "serve": ("onecopy-monitor", "serve memory metrics for Prometheus, and a live page"),
-    "bench": ("onecopy-bench", "measure in fresh processes, beside rivals"),
+    "bench": ("onecopy-bench", "measure onecopy and its alternatives in fresh processes"),
 }
-"""Distribution and one-line description of each verb that another distribution of this project adds."""
+"""Distribution and one-line description of each verb that other distributions of this project add."""
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 """Exit statuses."""
@@ -55,7 +55,7 @@ FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 )
 @click.version_option(package_name="onecopy", message="onecopy %(version)s", help="Print the version and exit.")
 def onecopy() -> None:
-    """Open big read-only data in milliseconds, hold it once per machine, and measure the memory it takes."""
+    """Open big read-only data in milliseconds, keep one copy per machine, and measure its memory."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -99,7 +99,7 @@ def _exit_status(error: BrokenPipeError | SystemExit) -> int:
 
 
 def describe(error: Exception) -> str:
-    """Return the message of an error in one line, with the file of an OSError, or with the class of other errors."""
+    """Return the message of an error as one line, with the file of an OSError or the class of another error."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, OSError | ValueError | RuntimeError | ModuleNotFoundError) and str(error):

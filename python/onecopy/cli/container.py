@@ -1,4 +1,4 @@
-"""`onecopy container [PID]`: show how much memory is left in a container, and what other tools report."""
+"""`onecopy container [PID]`: show how much memory a container has left, beside the numbers of other tools."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from onecopy.memory import container
 def command(*, pid: int | None, as_json: bool) -> int:
     """Show the memory of the control group (cgroup v1 or v2) of PID, or of this shell.
 
-    The output shows the limit and the unreclaimable memory; clean and dirty page cache; the number of Kubernetes, and
-    why it differs; refaults and pressure, which show whether memory is short. The exit status is 3 if less than a
+    The output shows the limit, the unreclaimable memory, clean and dirty page cache, why the number that Kubernetes
+    shows differs, and refaults and pressure, which indicate a shortage of memory. The exit status is 3 if less than a
     tenth of the limit is left.
     """
     found = container(os.getppid() if pid is None else pid)
     if found is None:
-        raise click.ClickException("cannot read the memory control group of the process")
+        raise click.ClickException("the memory control group of the process is not visible")
     if as_json:
         options.show_json({**asdict(found), "unreclaimable": found.unreclaimable, "left": found.left})
     else:

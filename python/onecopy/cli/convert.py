@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from onecopy.arrays.streaming import StreamedPart
 
 SHOWN = 10
-"""Maximum number of omitted entries that are printed; the JSON has all."""
+"""Maximum number of omitted entries that are printed; the JSON lists all."""
 UNKNOWN_TYPES = "unknown_types"
 """Key in the metadata of TARGET: the dtypes and shapes, as JSON by name, of arrays that are written as bytes."""
 
 
 class Chosen(Mapping[str, "NDArray[Any]"]):
-    """Some arrays of an open file by name, each as a view that is made on access."""
+    """Some arrays of an open file by name. Each access makes a view."""
 
     def __init__(self, file: ArrayFile, names: Sequence[str], as_bytes: Container[str]) -> None:
         self._file, self._names, self._as_bytes = file, dict.fromkeys(names), as_bytes
@@ -48,7 +48,7 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
         return self._written(name, self._file[name])
 
     def stream(self, names: Sequence[str], *, order: Literal["file", "names"]) -> Iterator[StreamedPart]:
-        """Yield arrays as `ArrayFile.stream` does; `onecopy.save` calls it for files that are larger than memory."""
+        """Yield arrays like `ArrayFile.stream`, which `onecopy.save` uses for files that are larger than memory."""
         for part in self._file.stream(names, order=order):
             yield part._replace(array=self._written(part.name, part.array))
 
@@ -65,9 +65,9 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
 
 
 def choose(file: ArrayFile, pattern: str, *, as_bytes: bool) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """Return the names to write, the names whose types safetensors lacks, and the omitted names with reasons."""
+    """Return the names to write, the names whose types safetensors lacks, and the omitted names with the reasons."""
     if file.kind not in ("foreign", "arrays"):
-        raise ValueError(f"{file.path}: cannot convert a file of {file.kind}: its arrays alone lose its structure")
+        raise ValueError(f"{file.path}: cannot convert a file of kind {file.kind!r}: its structure would be lost")
     matching = names_matching(file, pattern)
     lacking = not_savable(map(file.entry, matching))
     text = file.metadata.get("left out", "{}") if file.container in ("npz", "onnx", "ort", "torch") else "{}"
@@ -78,21 +78,21 @@ def choose(file: ArrayFile, pattern: str, *, as_bytes: bool) -> tuple[list[str],
 
 
 def expect_all(file: ArrayFile, names: Sequence[str], missing: dict[str, str], *, skip: bool) -> None:
-    """Raise ValueError if entries are missing that may not be skipped, or if all of them are."""
+    """Raise ValueError if entries are missing and may not be skipped, or if no entry is left."""
     more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
     first = ", ".join(f"{name!r} ({why})" for name, why in list(missing.items())[:SHOWN])
     which = f"{file.path}: {len(missing)} of {len(names) + len(missing)} entries cannot be written: {first}{more}"
     if missing and not names:
-        raise ValueError(f"{which}: use --unknown bytes to write types that safetensors does not have")
+        raise ValueError(f"{which}: use --unknown bytes to write types that safetensors lacks")
     if missing and not skip:
         raise ValueError(
             f"{which}: use --skip-unsupported to leave them out and list them, --names to choose others, or "
-            "--unknown bytes to write types that safetensors does not have"
+            "--unknown bytes to write types that safetensors lacks"
         )
 
 
 def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
-    """Return each name whose array has the same bytes of the file as an earlier array, with the earlier name."""
+    """Map the name of each array that occupies the same bytes of the file as an earlier array to the earlier name."""
     first: dict[tuple[Any, ...], str] = {}
     again = {}
     for name in names:
@@ -107,7 +107,7 @@ def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
 def convert(
     source: str, target: str, *, pattern: str, unknown: str, skip: bool, drop_tied: bool, align: int | None
 ) -> dict[str, Any]:
-    """Write the target and return a report for JSON; `skip` leaves out what cannot be written."""
+    """Write the target and return a report for JSON. With `skip`, entries that cannot be written are left out."""
     onecopy.files.guard()  # raises DataLost if the source is truncated meanwhile, instead of writing zeros
     start = monotonic()
     with open_arrays(source) as file, screen.progress("convert") as show_progress:
@@ -147,7 +147,7 @@ def convert(
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the report, with notes on stderr about arrays that were omitted, written as bytes or written twice."""
+    """Print the report, and notes on stderr about arrays that were omitted, written as bytes or written twice."""
     missing, as_bytes, tied_names = report["left_out"], report["as_bytes"], report["tied"]
     notes = [f"left out: {name} ({why})" for name, why in list(missing.items())[:SHOWN]]
     if as_bytes:
@@ -184,21 +184,21 @@ def _more(names: Sized) -> str:
     "--align",
     type=options.SIZE,
     help="Align every array to SIZE, from 64 to 2MiB, with fillers that other readers show as #0, #1, ... Default: no "
-    "fillers; most arrays are aligned to 64 bytes, all to their item size.",
+    "fillers; most arrays are aligned to 64 bytes, and all to their item size.",
 )
 @click.option(
     "--unknown",
     type=click.Choice(["error", "bytes"]),
     default="error",
     show_default=True,
-    help="What to do with arrays whose type safetensors does not have (quantised blocks, text, ...): fail, or write "
+    help="What to do with arrays whose type safetensors lacks (quantised blocks, text, ...): fail, or write "
     "their bytes as U8, with dtype and shape in the metadata.",
 )
 @click.option(
     "--skip-unsupported",
     "skip",
     is_flag=True,
-    help="Leave out what cannot be written, and list it with reasons: what onecopy cannot map (compressed or sparse "
+    help="Leave out and list entries that cannot be written: those that onecopy cannot map (compressed or sparse "
     "tensors, numbers that ONNX stores as varints, objects in a checkpoint that are not tensors), and arrays of "
     "unknown types, unless --unknown bytes writes them. By default, each of them is an error.",
 )
@@ -211,10 +211,10 @@ def _more(names: Sized) -> str:
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @options.as_json()
 def command(*, source: str, target: str, force: bool, as_json: bool, **settings: Any) -> None:
-    """Write the arrays of SOURCE to TARGET, a safetensors file laid out for mapping, with checksums.
+    """Write the arrays of SOURCE to TARGET, a safetensors file with checksums that is laid out for mapping.
 
     SOURCE is any file that `onecopy.open` reads: safetensors, ONNX, GGUF, .npy, .npz, a torch checkpoint, ... or the
-    index of a model in shards. TARGET appears complete or not at all; processes that have an older TARGET open keep it.
+    index of a model in shards. TARGET appears complete or not at all. Processes that have a replaced file open keep it.
     """
     if os.path.isdir(target):  # noqa: PTH112 - text
         raise IsADirectoryError(errno.EISDIR, "TARGET must be a file, not a folder", target)

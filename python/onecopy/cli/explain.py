@@ -1,4 +1,4 @@
-"""`onecopy explain PID...`: explain the memory of processes in sentences, with an exit status for scripts."""
+"""`onecopy explain PID...`: explain in sentences how processes use memory, with an exit status for scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onecopy.memory.explaining import Code, explain
 from onecopy.run.report import causes_of_run
 
 WRONG = 3
-"""Exit status if something is wrong."""
+"""Exit status if a cause is a problem."""
 
 
 def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
@@ -32,15 +32,15 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
     "--fail-on",
     callback=codes,
     metavar="CODE,...",
-    help="Codes that set the exit status to 3; default: those of lines marked !.",
+    help="Codes that set the exit status to 3; default: the codes of lines marked with !.",
 )
 @options.as_json("JSON on stdout: a list with one object per process.")
 def command(*, pids: tuple[int, ...], interval: float, fail_on: tuple[str, ...] | None, as_json: bool) -> int:
-    """Explain in sentences what the memory of each PID consists of, and what is wrong.
+    """Explain in sentences how each PID uses memory, and which uses are problems.
 
     Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container,
-    copies, run. The exit status is 3 if something is wrong. Reading PSS walks page tables, which may delay the process
-    by 6 to 22 ms per GiB; the code copies also walks those of other processes of the same program.
+    copies, run. The exit status is 3 if there is a problem. Reading PSS walks page tables, which may delay the process
+    by 6 to 22 ms per GiB. For the code copies, the page tables of other processes of the same program are walked too.
     """
     explained = [(pid, explain(pid, interval=interval)) for pid in pids]
     found = [replace(one, causes=(*one.causes, *causes_of_run(pid))) for pid, one in explained]

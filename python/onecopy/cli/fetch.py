@@ -16,7 +16,7 @@ from onecopy.store import Store
 
 @click.command("fetch")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
-@options.folder("Folder of the store.  [default: that on disk]")
+@options.folder("Folder of the store.  [default: the store on disk]")
 @options.names("Only objects whose names match, for a URL that ends with /. Repeatable.", multiple=True, default=("*",))
 @click.option(
     "--connections",
@@ -36,15 +36,15 @@ def command(
     verify: bool,
     as_json: bool,
 ) -> None:
-    """Fetch each URL into the store of this machine, unless its current version is there, and print its local path.
+    """Fetch each URL into the store of this machine unless the store has its current version, and print the local path.
 
     URL is s3://, gs://, az:// or https://. If it ends with /, all objects directly below it are fetched. The files that
-    an index or an ONNX model names are fetched too. An interrupted fetch is continued. `onecopy.open(URL)` opens the
-    same files.
+    an index or an ONNX model names are fetched too. The next call continues an interrupted fetch. `onecopy.open(URL)`
+    opens the same files.
     """
     for url in urls:
         if not is_url(url):
-            raise click.UsageError(f"{url} is not a URL with s3://, gs://, az:// or https://")
+            raise click.UsageError(f"{url} is not a URL that begins with s3://, gs://, az:// or https://")
     store = Store(folder)
     fetched = []
     for url in urls:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Group(click.Group):
-    """A group whose help shows whole descriptions, and imports no verb to do so.
+    """A group whose help text shows whole descriptions without importing the verbs.
 
-    `modules` maps a verb to the module whose `command` it is, and its description. Distributions add verbs by the
-    entry points named `entry_points`; `packaged` maps the verbs of this project's distributions to the distribution
-    and a description.
+    `modules` maps each verb to the module that defines its `command`, and to a description. Distributions add verbs as
+    entry points in the group `entry_points`; `packaged` maps the verbs of this project's other distributions to the
+    distribution and a description.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Group(click.Group):
         return {one.name: one for one in entry_points(group=self._entry_points)} if self._entry_points else {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the verbs that are installed."""
+        """Return the names of the installed verbs."""
         found = self._installed()
         known = [name for name in self._packaged if name in found]
         return [*self._modules, *super().list_commands(ctx), *known, *(name for name in found if name not in known)]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onecopy.run.holder import Change
 
 _NAMED = re.compile(r"([^/=]+)=(.+)", re.DOTALL)
-"""NAME=FILE; a path that contains "=" needs a "/" before it, as in ./a=b."""
+"""NAME=FILE. A path that contains "=" must have a "/" before it, as in ./a=b."""
 
 
 @click.command("hold")
@@ -41,14 +41,15 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
     """Keep files in memory, while the processes that read them restart, until SIGTERM or Ctrl-C.
 
     FILE is held as pages of the page cache: evicted pages are read back, and if FILE is replaced, the new file is held
-    instead. NAME=FILE holds a copy in memory, which no write to FILE changes; programs of this user open it with
+    instead. NAME=FILE holds a copy in memory, which writes to FILE do not change; programs of this user open it with
     oc.open("hold:NAME"). When two checks in a row find the same new contents of FILE, they become the next generation:
-    processes that open the name from then on get it, and the previous generation leaves memory with its last user. Each
-    NAME has one holder; a second one is refused.
+    processes that open the name from then on get it, and the memory of the previous generation is freed when its last
+    user closes it. Each NAME has one holder; a second one is refused.
 
-    The default of --max-bytes is half of the available memory. Files with a NAME get their share first; while a
-    previous generation is in use, it counts in addition. Each change is printed as a line. Names, copies and locks end
-    with this process, however it ends, but processes keep what they have opened. The exit status is 0 after SIGTERM.
+    The default of --max-bytes is half of the available memory. Files with a NAME are served first. A previous
+    generation that is still in use needs memory in addition. Each change is printed as a line. Names, copies and locks
+    are released when this process ends, even if it is killed, but processes keep opened files. SIGTERM ends it with
+    status 0.
     """
     matches = {file: _NAMED.fullmatch(file) for file in files}
     pairs = [(match[1], match[2]) for match in matches.values() if match]
@@ -77,7 +78,7 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
 
 
 def show(change: Change, *, as_json: bool) -> None:
-    """Print a change as one line, of JSON or of text; each is flushed, for the log of a service."""
+    """Print a change as a line of JSON or text, and flush it for the log of a service."""
     if as_json:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         click.echo(json.dumps({"time": at, **dataclasses.asdict(change)}))

@@ -43,7 +43,7 @@ IMPORTS: dict[str, Callable[..., Any]] = {
 @click.option("--path", metavar="a.b", help="JSON: the member whose items are the rows.")
 @click.option("--dict", "container", flag_value="dict", help="JSON: the members of the object are the rows.")
 def command(*, source: str, target: str, form: str, **given: Any) -> None:
-    """Write the rows of SOURCE to TARGET, a file of records, which `onecopy.open_records` maps."""
+    """Write the rows of SOURCE to TARGET, a file of records that `onecopy.open_records` maps."""
     suffix = Path(source).suffix.lower()
     if form == "auto" and (form := SUFFIXES.get(suffix, "")) == "":
         raise click.UsageError(f"unknown suffix {suffix or source!r}: give the format with --format")

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
 
 MAX_ALIGNMENT = 2 << 20
-"""Maximum alignment that is reported, the size of a huge page; a larger one is a coincidence."""
+"""Maximum alignment that is reported: the size of a huge page. A larger alignment is a coincidence."""
 
 
 def resident(cached: int | None, nbytes: int) -> str:
-    """Return the resident share, or "-" of nothing."""
+    """Return the resident share, or "-" if there are no bytes."""
     return share(cached, nbytes) if nbytes else "-"
 
 
@@ -157,7 +157,7 @@ _BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "exten
 
 
 class Node(NamedTuple):
-    """A node of the tree of types: the rows, a field of a dict or an item of a tuple; sizes include the nodes below."""
+    """A node of the tree of types: the rows, a field of a dict, or an item of a tuple. Sizes include nodes below it."""
 
     depth: int
     name: str
@@ -235,6 +235,6 @@ def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool
         if as_arrays or arrays.kind != "records" or not isinstance(arrays, OneFile):
             show_arrays(arrays, sort or "offset", pattern or "*", as_json)
         elif sort or pattern:
-            raise click.UsageError("--sort and --names are for arrays: add --arrays")
+            raise click.UsageError("--sort and --names apply to arrays only: add --arrays")
         else:
             show_records(arrays, as_json)

@@ -17,7 +17,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as "30d", "100ms" or "90" (seconds); ValueError for other text."""
+    """Return the seconds of a duration such as "30d", "100ms" or "90" (seconds). Raise ValueError for other text."""
     return parse_quantity(text, _SECONDS, "a duration such as 30d, 12h, 90s or 100ms")
 
 
@@ -28,7 +28,7 @@ else:
 
 
 class Quantity(_Number):
-    """A number with a unit. A value that does not fit is a usage error, which names the allowed `values`."""
+    """A number with a unit. Any other value is a usage error; its message contains the allowed `values`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Quantity(_Number):
 
 
 class Pid(click.IntRange):
-    """A process ID; errors call it a PID instead of an integer range."""
+    """A process ID, which errors call a PID instead of an integer range."""
 
     name = "PID"
 
@@ -69,7 +69,7 @@ FILES = click.argument("files", nargs=-1, required=True, type=click.Path(), meta
 HUGE = click.option(
     "--huge/--no-huge",
     default=None,
-    help="Use huge pages; default: if a file takes at most half of the available memory.",
+    help="Use huge pages; default: yes, if the file takes at most half of the available memory.",
 )
 
 

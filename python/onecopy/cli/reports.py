@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def names_matching(file: Any, pattern: str) -> list[str]:
-    """Return the names of the arrays that match a pattern; ValueError if none does."""
+    """Return the names of the arrays that match a pattern. Raise ValueError if none does."""
     names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
     if not names:
         raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
@@ -69,12 +69,12 @@ _SUFFIXES = (".safetensors", *READ_SUFFIXES)
 
 
 def opened(path: str) -> ArrayFile | Mapping:
-    """Open any file, with the files that an index or a model names; other files are mapped as bytes."""
+    """Open a file of arrays, with the files that an index or a model names. Map other files as bytes."""
     try:
         return open_arrays(path)
     except SetError:
         raise
     except FormatError as error:
         if path.endswith(_SUFFIXES):  # perhaps an incomplete download
-            warnings.warn(f"{error}; mapped as bytes", stacklevel=2)
+            warnings.warn(f"{error}; the file is mapped as bytes", stacklevel=2)
         return Mapping(path)

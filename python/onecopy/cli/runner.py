@@ -1,8 +1,7 @@
 """Run a program for `onecopy run`, and report what its processes share.
 
-Every program starts after these imports, so they are few. One thread answers the processes; another one samples them,
-which may take long. Each thread imports its modules when a process first asks for something, or after
-`SAMPLING_SECONDS`.
+Every program waits for these imports, so they are few. One thread answers requests of the processes; another one
+samples them, which may take long. The threads import their modules at the first request, or after `SAMPLING_SECONDS`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ else:
 
 SAMPLING_SECONDS = 0.25
 MAX_WAIT_SECONDS = 10.0
-"""Maximum seconds for which the report waits for a sample in progress."""
+"""Maximum number of seconds for which the report waits for a sample in progress."""
 _FLAGS = {"-q": "quiet", "--quiet": "quiet", "--keep": "keep"}
 
 _blocked_early = set[int]()
@@ -142,11 +141,11 @@ class _Processes:
             self._server.leave()
 
     def have_reported(self) -> bool:
-        """Return whether there may be something to report."""
+        """Return whether any process may have reported a call."""
         return self._sampler is not None or os.fstat(self._run_file).st_size > 0
 
     def report(self, *, living: bool = False) -> RunReport:
-        """Sample, and return the report of all processes, or only of those that are alive."""
+        """Sample the processes, and return the report of all of them, or only of those that are alive."""
         is_locked = self._lock.acquire(timeout=MAX_WAIT_SECONDS)  # a process may hold up the other thread forever
         try:
             sampler = self._sampler_of_run()

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 GAP = 2
 """Spaces between two columns."""
 MIN_FOLDED = 16
-"""Minimum width of a column that folds, if its text is that long."""
+"""Minimum width of a column that folds, unless its text is shorter."""
 SECONDS_BETWEEN_LINES = 30.0
 """Seconds between two lines of progress without a terminal."""
 MAX_CELL, MAX_COLUMN = 500, 20_000_000
-"""Maximum characters of a cell and of a column: a name may be a mebibyte long, and pads all rows to its width."""
+"""Maximum characters of a cell and of a column: a name may be a mebibyte long, and would pad all rows to its width."""
 
 
 def share(part: int | None, whole: int) -> str:
@@ -56,7 +56,7 @@ def share(part: int | None, whole: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the largest unit of which it has at least 2, such as 90 s or 2 min."""
+    """Return a duration in the largest unit in which it is at least 2, such as 90 s or 2 min."""
     for unit, length in (("w", 604_800), ("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)} {unit}"
@@ -76,8 +76,8 @@ def err() -> Console:
 class Grid:
     """A table of plain text, in which a cell may have several lines.
 
-    Titles are a list, or words in which "_" is a space. ">" before a title aligns its column to the right; "~" after
-    it allows the column to fold, which numbers must not.
+    Titles are a list, or words in which "_" stands for a space. ">" before a title aligns its column to the right; "~"
+    after it lets the column fold, which columns of numbers must not do.
     """
 
     def __init__(self, titles: str | Sequence[str], rows: Iterable[tuple[str, ...]] = ()) -> None:
@@ -96,14 +96,14 @@ class Grid:
         return sum(widths) + GAP * (len(widths) - 1)
 
     def show(self, console: Console) -> None:
-        """Print the table as wide as the console, or wider if it must be."""
+        """Print the table as wide as the console, or wider if the numbers need more space."""
         title, body = self._texts(console.width)
         console.print(title, soft_wrap=True)
         if self.rows:
             console.print(Segments([Segment(body), Segment.line()]), soft_wrap=True)  # not a Text: wrapping is slow
 
     def text(self, width: int) -> Text:
-        """Return the table at this width, or wider if it must be."""
+        """Return the table at this width, or wider if the numbers need more space."""
         title, body = self._texts(width)
         return Text.assemble(title, f"\n{body}") if self.rows else title
 
@@ -155,7 +155,7 @@ def show_line(console: Console, text: str, style: str = "") -> None:
 
 
 class RateColumn(ProgressColumn):
-    """Shows the mean rate in GiB/s."""
+    """A column with the mean rate in GiB/s."""
 
     def render(self, task: Task) -> Text:
         """Return the cell."""
@@ -163,7 +163,7 @@ class RateColumn(ProgressColumn):
 
 
 class LogProgress(Progress):
-    """Progress for a log file: one line every 30 s; shorter tasks print none."""
+    """Progress for a log file: one line every 30 s, and none for shorter tasks."""
 
     _next: float | None = None
 
@@ -196,7 +196,7 @@ def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
 
 @contextmanager
 def progress(what: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
-    """Show progress on stderr, by default bytes and rate; yield a function to call with what is done and the total."""
+    """Show progress on stderr, by default bytes and rate. Yield a function that takes the amount done and the total."""
     with progress_bar(err(), *(columns or (DownloadColumn(), RateColumn()))) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

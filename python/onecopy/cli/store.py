@@ -27,9 +27,9 @@ SOURCES = {None: "-", True: "present", False: "gone or changed"}
 
 def store_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that select stores."""
-    place = click.option("--place", type=click.Choice(PLACES), help="Only the default folder on disk, or in memory.")
-    shared = click.option("--shared", is_flag=True, help="FOLDER is shared by users; only what this user built.")
-    return place(options.folder("This folder instead.")(shared(function)))
+    place = click.option("--place", type=click.Choice(PLACES), help="Use only this default folder.")
+    shared = click.option("--shared", is_flag=True, help="FOLDER is shared by users; use only this user's files.")
+    return place(options.folder("Use this folder instead.")(shared(function)))
 
 
 def selected_folders(folder: str | None, place: Place | None) -> list[Path]:
@@ -42,7 +42,7 @@ def selected_folders(folder: str | None, place: Place | None) -> list[Path]:
 
 
 def existing_stores(folders: Sequence[Path], *, shared: bool) -> list[Store]:
-    """Return the stores in those folders that exist."""
+    """Return the stores of those folders that exist."""
     trust = () if shared else None
     return [Store(folder, trust=trust) for folder in folders if folder.is_symlink() or folder.exists()]
 
@@ -83,7 +83,7 @@ def total(artefacts: Sequence[Artefact]) -> str:
 
 @click.group("store", cls=Group)
 def command() -> None:
-    """List, remove and find the files that programs built once for this machine."""
+    """List, remove and find the files that programs built once per machine."""
 
 
 @command.command("ls")
@@ -93,9 +93,9 @@ def command() -> None:
 def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as_json: bool) -> None:
     """List artefacts by last use. An unfinished build has a state: building, partial or stale claim.
 
-    Keys are shown without folders, sizes, times, inodes and entity tags, and with short hashes; --long shows all.
-    The last line has the size above which a build removes the least recently used artefacts. ONECOPY_MAX_BYTES sets
-    it, such as 50GiB, 10% (of the file system) or unlimited; the default is 25%.
+    Keys are shown without folders, sizes, times, inodes and entity tags, and with short hashes; --long shows all. The
+    last line shows the size above which a build removes the least recently used artefacts. ONECOPY_MAX_BYTES sets it,
+    for example to 50GiB, 10% (of the file system) or unlimited; the default is 25%.
     """
     folders = selected_folders(folder, place)
     stores = existing_stores(folders, shared=shared)
@@ -122,26 +122,26 @@ def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as
     is_flag=False,
     flag_value="60d",
     metavar="AGE",
-    help="Remove what was not used for AGE, such as 30d, 12h or 2w; the default of AGE is 60d.",
+    help="Remove artefacts that were not used for AGE, such as 30d, 12h or 2w; the default of AGE is 60d.",
 )
 @click.option(
     "--max-bytes",
     type=options.SIZE,
     help="Remove the least recently used artefacts until each folder has at most SIZE.",
 )
-@click.option("--missing-source", is_flag=True, help="Remove what was built from files that are gone or have changed.")
+@click.option("--missing-source", is_flag=True, help="Remove artefacts whose source files are missing or have changed.")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Remove the artefact of KEY. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="Remove everything.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Remove without a confirmation.")
-@options.as_json("JSON on stdout; needs --yes or --dry-run.")
+@options.as_json("JSON on stdout; requires --yes or --dry-run.")
 def prune(
     *, folder: str | None, place: Place | None, shared: bool, dry_run: bool, yes: bool, as_json: bool, **chosen: Any
 ) -> None:
     """Remove the selected artefacts, and the files of abandoned builds.
 
     Without a selection, only the files of abandoned builds are removed. Running builds are never removed. Processes
-    that have mapped a removed file keep its memory.
+    that have mapped a removed file can still use it.
     """
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json cannot ask for a confirmation: add --yes or --dry-run")

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from onecopy.errors import BadBlock
 
 UNKNOWN = 3
-"""Exit status if no file is damaged, but one has no checksums."""
+"""Exit status if no file is damaged, but at least one has no checksums."""
 SHOWN = 10
-"""Maximum number of damaged blocks that are printed; the JSON has all."""
+"""Maximum number of damaged blocks that are printed; the JSON lists all."""
 
 
 class Result(NamedTuple):
-    """The result for one file: a report if its status is "ok", else a reason."""
+    """The result for one file: a report if its status is "ok", otherwise a reason."""
 
     file: str
     status: Literal["ok", "damaged", "no checksums", "error"]

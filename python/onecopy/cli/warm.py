@@ -12,7 +12,7 @@ from onecopy.cli import options, reports, screen
 
 
 def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any]) -> Any:
-    """Warm a file, or the arrays that match, and return the report."""
+    """Warm a file, or its arrays that match a pattern, and return the report."""
     with screen.progress("warm") as watch:
         if pattern is None and not verify:
             with reports.opened(path) as target:
@@ -33,7 +33,7 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
 def command(*, files: tuple[str, ...], as_json: bool, pattern: str | None, verify: bool, **settings: Any) -> None:
     """Read each FILE into memory, with the files that an index or a model names, and report the result.
 
-    The kernel may evict it again; `onecopy hold` keeps files in memory.
+    The kernel may evict the data again; `onecopy hold` keeps files in memory.
     """
     warmed = []
     left = settings.pop("max_bytes")

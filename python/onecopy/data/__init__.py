@@ -1,4 +1,4 @@
-"""Python data in mapped files: rows, objects, results of functions, orders of examples."""
+"""Python data in mapped files: rows, objects, cached results of functions, and shuffled orders."""
 
 from onecopy.base import lazy
 

@@ -1,4 +1,4 @@
-"""Convert Arrow times from nanoseconds to microseconds, the unit of Python's times, without losing a nanosecond."""
+"""Convert Arrow times from nanoseconds to microseconds, the unit of Python's times, without loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def in_microseconds(path: str, batch: Any) -> Any:
-    """Return a batch whose times are in microseconds, as in Python; FormatError if they have nanoseconds."""
+    """Return a batch with times in microseconds, as in Python. Raise FormatError if that would lose nanoseconds."""
     for number, field in enumerate(batch.schema):
         kind = _microseconds(field.type)
         if kind != field.type:
@@ -26,7 +26,7 @@ def in_microseconds(path: str, batch: Any) -> Any:
 
 
 def _microseconds(kind: Any) -> Any:
-    """Return an Arrow type with microseconds instead of nanoseconds, also in nested types."""
+    """Return an Arrow type with microseconds instead of nanoseconds, including nested types."""
 
     def inner(field: Any) -> Any:
         return field.with_type(_microseconds(field.type))
@@ -46,22 +46,22 @@ def _microseconds(kind: Any) -> Any:
 
 
 def exact(path: str, fine: Any, coarse: Any) -> Any:
-    """Return the batch in microseconds; FormatError if it lost nanoseconds.
+    """Return the batch in microseconds. Raise FormatError if the conversion lost nanoseconds.
 
-    Timestamps of type INT96 have any day. In nanoseconds they wrap outside of the years 1677 to 2262, and so does the
-    difference, which leaves what microseconds lose.
+    Timestamps of type INT96 can represent any day. In nanoseconds they wrap around outside of the years 1677 to 2262,
+    and so does the difference between the two batches, which therefore is the lost part.
     """
     for name, *pair in zip(coarse.schema.names, fine.columns, coarse.columns, strict=True):
         for exact, rounded in zip(*map(_leaves, pair), strict=True):
             if exact.type != rounded.type:
                 rest = compute.subtract(exact.cast("int64"), compute.multiply(rounded.cast("int64"), 1000))
                 if compute.any(compute.not_equal(rest, 0)).as_py():
-                    raise _nanoseconds(path, name, "a timestamp of the type INT96 has nanoseconds")
+                    raise _nanoseconds(path, name, "a timestamp of type INT96 has nanoseconds")
     return coarse
 
 
 def _leaves(array: Any) -> Iterator[Any]:
-    """Yield the arrays of numbers, text and bytes in an Arrow array that may be nested."""
+    """Yield the arrays of numbers, text and bytes in an Arrow array, which may be nested."""
     if not array.type.num_fields:
         yield array
         return

@@ -35,7 +35,7 @@ def _has_union(kind: Any) -> bool:
 
 
 def _field(field: Any, kind: Any) -> Any:
-    """Return a field with another type, nullable, because null marks the types that a value does not have."""
+    """Return a nullable field with another type: null marks the types that a value does not have."""
     return field.with_type(kind).with_nullable(True)
 
 

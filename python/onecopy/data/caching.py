@@ -6,8 +6,8 @@
 
     rows = annotations()     # the first process of the machine calls the function; all others map its result
 
-It is `onecopy.share` (rows of plain values) or `onecopy.share_object` (any object) with a key that is made from the
-input files, the code of the function and its arguments.
+It calls `onecopy.share` (for rows of plain values) or `onecopy.share_object` (for any object) with a key computed from
+the input files, the code of the function and its arguments.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Cached(Generic[P, T]):
         self._codec, self._store, self._progress = codec, store, progress
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
-        """Return the method of an object, which is the first argument; its class and attributes are part of the key."""
+        """Return a bound method. The object is the first argument, so its class and attributes are part of the key."""
         return self if owner is None else types.MethodType(self, owner)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -88,13 +88,13 @@ class Cached(Generic[P, T]):
 
     @functools.cached_property
     def _positional(self) -> int:
-        """Number of parameters, if all of them can be passed by position; otherwise -1."""
+        """Number of parameters, or -1 if some of them cannot be passed by position."""
         kinds = [each.kind for each in self._signature.parameters.values()]
         positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
         return len(kinds) if all(kind in positional for kind in kinds) else -1
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Return the part of the key that the input files and the version make; FileNotFoundError if one is missing."""
+        """Return the key of the input files and the version. Raise FileNotFoundError if a file is missing."""
         return _key_of(self._keys(*args, **kwargs), self._version)
 
     def _keys(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, str]:
@@ -160,39 +160,38 @@ def cached(
     store: Store | Path | None = None,
     progress: Progress = None,
 ) -> Any:
-    """Decorate a function so that its result is built once per machine and shared by all processes and later runs.
+    """Build the result of a function once per machine, and share it with all processes and later runs.
 
-    The result is built again when an input file was written or replaced, when the arguments change, or when anything
-    changed that the function reaches in the program's own code: its code, defaults, closure, annotations, globals, and
-    the functions and classes that it uses (in an installed package too, if the function belongs to that package); the
-    contents of the program's own compiled modules; and the version and the installed files of the packages that it
-    uses. Two functions never share a result. Write ``@oc.cached`` or ``@oc.cached(...)``, also for a method, whose
-    object is an argument.
+    The result is built again when an input file or an argument changes, or when the program changes: the function's
+    code, defaults, closure, annotations and globals; the functions and classes that it uses, directly or indirectly (in
+    an installed package too, if the function belongs to that package); the compiled modules of the program; or the
+    version or installed files of a package that it uses. Two functions never share a result. Write ``@oc.cached`` or
+    ``@oc.cached(...)``. On a method, the object counts as an argument.
 
-    Some changes are **not detected**. Put into `version` or into the arguments what the result depends on of these:
+    Some changes are **not detected**. If the result depends on the following, pass it as an argument or in `version`:
 
-    * environment variables, the current folder, the clock, random numbers, the order of a set of texts
+    * environment variables, the current folder, the clock, random numbers, the order of a set of strings
       (PYTHONHASHSEED), and files that are not among the `inputs`, such as those of `importlib.resources`;
-    * settings of the process: options of pandas, numpy and torch, the precision of `decimal`, the locale, levels of
-      loggers, names that were added to `builtins`, handlers and accessors that were registered in a library;
-    * edits of other packages in place, attributes that the program replaced in installed modules, and other versions
-      of the packages that an installed package uses;
-    * what the program reaches by a computed name: `eval`, `globals()`, `vars(module)`, `sys.modules[name]`, an import
-      or an attribute whose name is not a constant;
-    * what `functools.cache` has already remembered, and whether an array is writeable.
+    * settings of the process: options of pandas, numpy and torch, the precision of `decimal`, the locale, log levels,
+      names added to `builtins`, handlers and accessors registered with a library;
+    * edits of installed packages, attributes that the program replaced in installed modules, and the versions of
+      packages that are used only by other installed packages;
+    * code that the program finds by a computed name: `eval`, `globals()`, `vars(module)`, `sys.modules[name]`, or an
+      import or attribute whose name is not a constant;
+    * values that `functools.cache` has already stored, and whether an array is writeable.
 
     Parameters
     ----------
     inputs
-        Paths of all files (not folders) that the function and those it calls read; or a function that returns these
-        paths, which is called with the same arguments.
+        Paths of all files (not folders) that the function reads, directly or indirectly; or a function that returns
+        these paths when it is called with the same arguments.
     version
-        Any text that is part of the key.
+        Any text; it becomes part of the key.
     codec
-        "records": the function returns (or yields) rows of plain values, or a dict, and a call returns a List, Table or
-        Dict, as `onecopy.share` does; other containers are refused. "object": it returns any object that can be
-        pickled, and a call returns such an object, whose arrays are views of a mapped file, as `onecopy.share_object`
-        does.
+        "records": the function returns (or yields) rows of plain values, or returns a dict; a call returns a List,
+        Table or Dict, like `onecopy.share`. Other containers are refused. "object": the function returns any object
+        that can be pickled; a call returns an equal object whose arrays are views of a mapped file, like
+        `onecopy.share_object`.
     store
         A `onecopy.Store`, or a folder; None: the default store on disk.
     progress
@@ -201,18 +200,18 @@ def cached(
     Returns
     -------
     Callable
-        A decorator. The decorated function can be pickled and called in any process. It keeps nothing in memory: each
-        call computes the key and opens the result again. That takes about a millisecond, plus the time to unpickle an
-        object, plus about a second for each GB of arrays and other values among its arguments and globals, which every
-        call hashes. For big data, pass a path or name a file in `inputs` instead.
+        A decorator. The decorated function can be pickled and called in any process. It keeps no results in memory:
+        each call computes the key and opens the result again. That takes about a millisecond, plus the time to unpickle
+        an object, plus about a second per GB of arguments and globals, because every call hashes them. Instead of big
+        data, pass a path or list a file in `inputs`.
 
     Raises
     ------
     TypeError
-        When called: an argument, or a value that the function reaches, has no stable identity; the message names it.
-        The same holds for an attribute that a class leaves out of its pickles, unless it is a lock.
+        When called: an argument, a value that the function uses, or an attribute that a class leaves out of its pickles
+        (except a lock) has no stable identity. The message names it.
     FileNotFoundError, FileChanged
-        When called: an input is missing, or was changed while the function read it.
+        When called: an input file is missing, or changed while the function read it.
     Exception
         When called: the errors of `onecopy.share` or `onecopy.share_object`.
 
@@ -231,10 +230,10 @@ def cached(
     if codec not in ("records", "object"):
         raise ValueError(f"codec must be 'records' or 'object', not {codec!r}")
     if codec == "object" and progress is not None:
-        raise ValueError("progress is reported with codec='records' only")
+        raise ValueError("progress is available only with codec='records'")
 
     if function is not None and not callable(function):
-        raise TypeError(f"cached decorates a function, not {function!r}: give paths as inputs=[...]")
+        raise TypeError(f"cached decorates a function, not {function!r}: pass paths as inputs=[...]")
     decorate = functools.partial(
         Cached[Any, Any],
         inputs=inputs if callable(inputs) else _paths(inputs),
@@ -253,14 +252,14 @@ def _rows(rows: Iterator[T], before: dict[str, str]) -> Iterator[T]:
 
 def _paths(given: Iterable[Path]) -> tuple[Path, ...]:
     if isinstance(given, (str, bytes, os.PathLike)):
-        raise TypeError(f"inputs must be a list of paths: [{given!r}]")
+        raise TypeError(f"inputs must be a list, not one path: pass [{given!r}]")
     return tuple(given)
 
 
 def _expect_unchanged(before: dict[str, str]) -> None:
     for path, key in before.items():
         if file_key(path) != key:
-            raise FileChanged(errno.ESTALE, "the file was changed while a cached function read it", path)
+            raise FileChanged(errno.ESTALE, "the file changed while a cached function read it", path)
 
 
 def _key_of(inputs: dict[str, str], version: str) -> str:

@@ -8,8 +8,8 @@ The file is a valid safetensors file. The buffers of the object (numpy arrays, C
 buffers of Arrow) are arrays of that file, with names such as "coef_"; `onecopy.open` shows them without running any
 code. The rest, usually a few kilobytes, is a pickle in the array "object.pickle".
 
-**Trust.** A pickle is a program: loading one runs whatever its author wrote. Only two functions do that: `load_object`
-with ``trusted=True``, and `share_object` for files in a store, to which only this user has access.
+**Trust.** A pickle is a program: loading it runs code that its author wrote. Only two functions load pickles:
+`load_object` with ``trusted=True``, and `share_object` for files in a store that only this user can access.
 
 **When not to use it.** For rows of plain Python values: `onecopy.share` keeps them in the file, while a pickle creates
 all of them in each process. For weights alone: `onecopy.save`.
@@ -62,25 +62,25 @@ def load_object(
 ) -> Any:
     """Return the object that `save_object` wrote, with arrays that are views of the mapped file.
 
-    The call does not read the arrays. Processes that load one file share one copy of it, and a view keeps it mapped.
+    The call does not read the arrays. All processes that load the file share one copy, and each view keeps it mapped.
 
-    **This runs code of the file**: unpickling calls whatever functions its author chose. Load only files that you
-    wrote, or that come from a source from which you would install programs; `onecopy.open` shows the arrays of any
-    file.
+    **This runs code from the file**: unpickling calls the functions that its author chose. Load only files that you
+    wrote, or that come from a source whose programs you would install. `onecopy.open` shows the arrays of any file
+    without running code.
 
     Parameters
     ----------
     path
         Path of the file, or an `Artefact` of a `Store`.
     trusted
-        Must be True: the caller states that the file may run code in this process.
+        Must be True, to confirm that the file may run code in this process.
     private
-        Whether arrays are writable, on copy-on-write pages: the file never changes, and written pages become private
-        memory of this process. False: numpy arrays are read-only. Tensors of torch, which cannot be read-only, are
-        always writable.
+        True: arrays are writable, on copy-on-write pages: the file never changes, and written pages become private
+        memory of this process. False: numpy arrays are read-only; tensors of torch are still writable, because torch
+        has no read-only tensors.
     report
         Called with a `LoadReport`. None: the logger "onecopy" warns if the classes of the object copy 1 MiB or more of
-        the arrays while they load, as the trees of scikit-learn do.
+        the arrays during loading, as the trees of scikit-learn do.
 
     Raises
     ------
@@ -91,11 +91,11 @@ def load_object(
     FormatError
         The file was not written by `save_object`, or it is damaged.
     ChecksumError, NoChecksum
-        The pickle does not match its checksum, or has none; nothing was unpickled. Arrays are data, and are not
-        compared (`ArrayFile.verify` does that).
+        The pickle does not match its checksum, or has no checksum; nothing was unpickled. The arrays are not verified,
+        because they are only data; `ArrayFile.verify` verifies them.
     Exception
-        The errors of the object's classes, such as ImportError if they are missing. A note has the path of the file and
-        the versions with which it was written.
+        Errors of the object's classes, such as ImportError if they are missing. A note states the path of the file and
+        the versions of the packages that wrote it.
 
     Examples
     --------
@@ -136,14 +136,14 @@ load_object.__kwdefaults__ = {**(load_object.__kwdefaults__ or {}), "trusted": F
 
 
 def _loaded(path: str, pickled: int, rows: list[Buffer], views: list[ReferenceType[Any]]) -> LoadReport:
-    """Return how many bytes are mapped, by the views that the object refers to; its classes copied the others."""
+    """Return how many bytes are mapped: those of views that the object still uses. Its classes copied the others."""
     mapped, copied = 0, {PICKLE: pickled}
     for row, view in zip(rows, views, strict=True):
         if view() is not None:
             mapped += row.nbytes
         elif row.nbytes:
             copied[row.array] = copied.get(row.array, 0) + row.nbytes
-    reasons = {PICKLE: "everything except arrays is unpickled"}
+    reasons = {PICKLE: "all parts except arrays are unpickled"}
     parts = [Copied(name, n, reasons.get(name, "copied by the classes of the object")) for name, n in copied.items()]
     return LoadReport(path, mapped, tuple(sorted(parts, key=lambda one: -one.bytes)))
 
@@ -158,7 +158,7 @@ def _report(found: LoadReport, report: Callable[[LoadReport], object] | None) ->
 
 
 def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[NDArray[Any]]:
-    """Return the bytes of each buffer as an array of its own, without a copy."""
+    """Return the bytes of each buffer as a separate array, without a copy."""
     import numpy as np
 
     memory = {name: file.memory_of(name).view for name in {row.array for row in rows}}
@@ -187,12 +187,12 @@ METADATA = "onecopy.object"
 PICKLE, BUFFERS, SMALL = "object.pickle", "object.buffers", "object.small"
 VERSION = 1
 MIN_BYTES = 1024
-"""Size of the smallest buffer with an array of its own."""
+"""Size of the smallest buffer that is stored as a separate array."""
 SMALL_ALIGNMENT = 16
 
 
 class Buffer(NamedTuple):
-    """Where a buffer is: a row of "object.buffers"."""
+    """The location of a buffer: a row of "object.buffers"."""
 
     array: str
     offset: int
@@ -206,26 +206,26 @@ class About(NamedTuple):
     type: str
     """Module and name of its class."""
     arrays: list[str]
-    """Names of the arrays that hold one buffer each."""
+    """Names of the arrays that consist of one buffer."""
     python: str
     """Version of Python: "3.11"."""
     packages: dict[str, str]
-    """Versions of the packages whose classes the pickle names."""
+    """Versions of the packages whose classes the pickle uses."""
 
 
 def version_of(package: str) -> str | None:
-    """Return the version of an imported package as it is recorded; None if the version is unknown."""
+    """Return the version of an imported package as it is recorded, or None if the version is unknown."""
     module = sys.modules.get(package)
     version = getattr(module, "__version__", None)
     return version if isinstance(version, str) else store.version_of(getattr(module, "__file__", None))
 
 
 def about_of(file: ArrayFile) -> About:
-    """Return the description of the object in a file; FormatError if it is missing, damaged or too new."""
+    """Return the description of the object in a file. Raise FormatError if it is missing, damaged or too new."""
     text = file.metadata.get(METADATA)
     if text is None:
         raise FormatError(
-            "expected a file of onecopy.save_object, found a file of arrays, which onecopy.open reads",
+            "expected a file of onecopy.save_object, found a file of arrays: use onecopy.open",
             Kind.NOT_THIS_FORMAT,
             path=file.path,
         )
@@ -233,15 +233,15 @@ def about_of(file: ArrayFile) -> About:
         fields: Any = json.loads(text)
         found, version = About(*(fields[name] for name in About._fields)), fields["version"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise _damaged(file, f"the metadata {METADATA!r} has no description of an object") from None
+        raise _damaged(file, f"the metadata {METADATA!r} does not describe an object") from None
     if version != VERSION:
         raise FormatError(
-            f"the layout of objects has version {version!r}, which needs a newer onecopy",
+            f"version {version!r} of the object layout is not supported: use a newer onecopy",
             Kind.UNSUPPORTED,
             path=file.path,
         )
     if not _has_types(*found):
-        raise _damaged(file, f"the metadata {METADATA!r} has values of wrong types")
+        raise _damaged(file, f"the metadata {METADATA!r} contains values of wrong types")
     return found
 
 
@@ -252,7 +252,7 @@ def _has_types(kind: Any, arrays: Any, python: Any, packages: Any) -> bool:
 
 
 def buffers_of(file: ArrayFile, names: list[str]) -> list[Buffer]:
-    """Return where the buffers are; FormatError if one is outside of the arrays."""
+    """Return the locations of the buffers. Raise FormatError if one is outside of the arrays."""
     sizes = {entry.name: entry.nbytes for entry in file.entries}
     missing = [name for name in (PICKLE, BUFFERS, SMALL, *names) if name not in sizes]
     if missing:
@@ -270,7 +270,7 @@ def buffers_of(file: ArrayFile, names: list[str]) -> list[Buffer]:
 
 
 def _damaged(file: ArrayFile, what: str, kind: Kind = Kind.MALFORMED) -> FormatError:
-    return FormatError(f"damaged file of an object: {what}", kind, path=file.path)
+    return FormatError(f"the file is damaged: {what}", kind, path=file.path)
 
 
 def share_object(
@@ -282,7 +282,7 @@ def share_object(
     private: bool = False,
     report: Callable[[LoadReport], object] | None = None,
 ) -> T:
-    """Return the object that a function makes, built once per machine, with arrays that all processes share.
+    """Return the object that a function builds, once per machine, with arrays that all processes share.
 
     The first process of the machine that calls this function calls `factory` and writes the object to the store
     (`save_object`). All processes, in this run and later ones, load it from there (`load_object`) without reading the
@@ -292,28 +292,28 @@ def share_object(
     Parameters
     ----------
     factory
-        A function without arguments that returns the object. It is part of the identity, with everything of the
-        program's own code that it reaches, as for `onecopy.cached`. So are the version of Python, and the versions of
-        the packages whose classes the object has.
+        A function without arguments that returns the object. Like `onecopy.cached`, the call builds the object again
+        when the function, or code of the program that it uses, changes; and when the version of Python, or of a package
+        whose classes the object contains, changes.
     key
-        Text that identifies what the object is made from: see `onecopy.file_key`.
+        Text that identifies the data that the object is built from; see `onecopy.file_key`.
     store
         A `onecopy.Store`, or a folder; None: the default store on disk.
     source
-        The file that the object is made from, for `onecopy store ls` and `prune`; checked for changes after the build.
+        The file that the object is built from: `onecopy store ls` shows it, and a change during the build is an error.
     private, report
         As for `load_object`.
 
     Raises
     ------
     TypeError
-        The key is not text; or the function reaches a value without a stable identity, which the message names.
+        The key is not text, or the function uses a value without a stable identity; the message names the value.
     OSError
-        ENOSPC: there is not enough space. Others: the folder cannot be used.
+        ENOSPC: there is not enough space. Other errors: the folder cannot be used.
     TimeoutError, FileChanged, ChildProcessError
         See `onecopy.Store.get_or_build`.
     Exception
-        The errors of `factory`, and of the object's classes while they are pickled or unpickled.
+        Errors of `factory`, and of the object's classes during pickling or unpickling.
 
     Examples
     --------
@@ -325,7 +325,7 @@ def share_object(
     """
     if not callable(factory):
         raise TypeError(
-            f"share_object needs a function that returns the object, not a {type(factory).__name__}: pass lambda: data"
+            f"share_object expects a function that returns the object, not a {type(factory).__name__}: use lambda: data"
         )
     name = f"{text_of(key)}, object by {name_of(factory)}"
     value: T = stored_object(factory, name, Store.of(store), source, private=private, report=report)
@@ -341,7 +341,7 @@ def stored_object(
     private: bool = False,
     report: Callable[[LoadReport], object] | None = None,
 ) -> Any:
-    """Return the object that `make` returns, under a key that identifies what it is made from."""
+    """Return the object that `make` builds, or load it if the store has it under `key`, which identifies its source."""
 
     def find(name: str) -> Artefact:
         return place.get_or_build(name, lambda path: save_object(path, make(), durable=place.durable), source=source)
@@ -356,7 +356,7 @@ def stored_object(
 
 
 def _other_versions(found: Artefact) -> str:
-    """Return the installed versions of an object's packages if any has changed; else empty text."""
+    """Return the installed versions of an object's packages if any of them has changed, otherwise ""."""
     with arrays.open(found) as file:
         saved = about_of(file).packages
     now = dict[str, str | None]()
@@ -368,19 +368,19 @@ def _other_versions(found: Artefact) -> str:
 
 
 class _Part(NamedTuple):
-    """A buffer outside of the pickle; the memory of tensors is one buffer, however many tensors share it."""
+    """A buffer outside of the pickle. Tensors that share memory have one buffer."""
 
     name: str
-    """Path of its array in the object, or the class that has it; not unique."""
+    """Path of its array in the object, or the class that contains it; not unique."""
     content: Any
-    """What is saved: an array or tensor with the type and shape of the data, or its bytes."""
+    """The value to save: an array or tensor with the type and shape of the data, or its bytes."""
     raw: memoryview
-    """The same bytes."""
+    """The bytes of `content`."""
     is_tensor: bool
 
 
 def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
-    """Return an array as it is saved: as bytes, with an axis more, if safetensors lacks its type."""
+    """Return an array in the form in which it is saved: as bytes, with another axis, if safetensors lacks its type."""
     little = flat.dtype.newbyteorder("<") == flat.dtype
     return flat if little and arrays.of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
 
@@ -391,7 +391,7 @@ def _is_spacy_vectors(value: Any) -> bool:
 
 
 def _arrow_of(value: Any) -> Any:
-    """Return a frame or series of polars as an Arrow table; None if it is neither, or Arrow would change it."""
+    """Return a frame or series of polars as an Arrow table, or None if it is neither, or Arrow would change it."""
     polars = sys.modules.get("polars")
     if polars is None or type(value) not in (polars.DataFrame, polars.Series):
         return None
@@ -406,8 +406,8 @@ def _arrow_of(value: Any) -> Any:
 class _Buffers:
     """The buffers outside of a pickle.
 
-    It must not refer to the pickler: in a cycle with it, the buffers would stay until the garbage collector cleared
-    them, and clearing views of memory that is still exported crashes classes such as trees of scikit-learn.
+    They must not refer to the pickler: in a reference cycle they would exist until the garbage collector clears them,
+    and clearing views of memory that is still exported crashes classes such as the trees of scikit-learn.
     """
 
     def __init__(self) -> None:
@@ -417,7 +417,7 @@ class _Buffers:
         self._waiting: dict[int, tuple[pickle.PickleBuffer, _Part]] = {}  # by `id` of the buffer
 
     def name(self, kind: str) -> str:
-        """Return a name for the next buffer, whose path in the object is unknown."""
+        """Return a name for the next buffer if its path in the object is unknown."""
         return f"{self.owner or kind} {len(self.parts)}"
 
     def add(self, part: _Part) -> pickle.PickleBuffer:
@@ -446,7 +446,7 @@ class _Pickler(pickle.Pickler):
         self._storages: dict[int, _Part] = {}
 
     def reducer_override(self, value: Any) -> Any:
-        """Return a function and its arguments for an array, tensor or storage; NotImplemented for other objects."""
+        """Return a function and its arguments for an array, tensor or storage; otherwise NotImplemented."""
         if isinstance(value, (type, FunctionType)):
             self.modules.add(str(value.__module__).partition(".")[0])
             return NotImplemented
@@ -463,7 +463,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
     def _reduced_of_library(self, value: Any) -> Reduced | None:
-        """Return a function and its arguments for an object that its library would pickle as bytes; else None."""
+        """Return a function and its arguments for an object that its library would pickle as bytes, otherwise None."""
         if (table := _arrow_of(value)) is not None:
             self.buffers.owner, self.modules = type(value).__name__, self.modules | {"polars"}
             return (unpickle.polars_frame if self.buffers.owner == "DataFrame" else unpickle.polars_series), (table,)
@@ -512,7 +512,7 @@ class _Pickler(pickle.Pickler):
 
 
 _MAX_OBJECTS = 100_000
-"""Number of objects that are visited; arrays beyond them are named after the class that has them."""
+"""Number of objects that are visited. Arrays in other objects are named after the class that contains them."""
 _MAX_ITEMS = 1000
 """Number of items of a list or dict that are visited."""
 _MAX_NAME_LENGTH = 200
@@ -522,7 +522,7 @@ _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type)
 
 
 def paths_of(value: Any) -> dict[int, str]:
-    """Return the shortest path of each array and tensor in an object, by `id`; no method of the object is called.
+    """Map the `id` of each array and tensor in an object to its shortest path, without calling methods of the object.
 
     >>> import numpy as np
     >>> inner = np.zeros(3)
@@ -576,7 +576,7 @@ def _joined(path: str, key: Any) -> str:
 
 
 def _unique(wanted: str, taken: set[str]) -> str:
-    """Return the wanted name as valid text, with a number if it is taken, and add it to the taken names."""
+    """Return `wanted` as valid text, with a number if that name is taken, and add the result to `taken`."""
     text = wanted.encode("utf-8", "backslashreplace").decode()[:_MAX_NAME_LENGTH]
     if text.startswith("#") or not text:  # reserved by the file format
         text = f"array {text}"
@@ -597,19 +597,19 @@ def save_object(
 ) -> None:
     """Write an object to a file from which `load_object` maps its arrays.
 
-    The file is a valid safetensors file, written complete or not at all, with checksums, as by `onecopy.save`. It has
-    an array, at a multiple of 64 bytes, for each numpy array, CPU tensor of torch, and buffer that a class passes on
-    with pickle protocol 5 (pandas, SciPy, scikit-learn, Arrow). The arrays are named after their paths in the object,
-    "coef_" or "layers.0.weight"; arrays of Fortran order appear transposed. The array "object.pickle" has everything
-    else as a pickle, including arrays of Python objects, subclasses of arrays other than `numpy.memmap`, and data that
-    other classes pickle as bytes.
+    The result is a valid safetensors file with checksums. Like files of `onecopy.save`, it appears complete or not at
+    all. Each numpy array, each CPU tensor of torch, and each buffer that a class exports with pickle protocol 5
+    (pandas, SciPy, scikit-learn, Arrow) becomes an array of the file, aligned to 64 bytes and named after its path in
+    the object, such as "coef_" or "layers.0.weight". Arrays in Fortran order are stored transposed. All other parts are
+    pickled into the array "object.pickle", including arrays of Python objects, subclasses of arrays other than
+    `numpy.memmap`, and data that other classes pickle as bytes.
 
     Parameters
     ----------
     path
         Path of the file; an existing file is replaced.
     value
-        Any object that can be pickled. Its classes must be importable where it is loaded.
+        Any object that can be pickled. Processes that load it must be able to import its classes.
     durable, progress
         As for `onecopy.save`.
 
@@ -618,7 +618,7 @@ def save_object(
     OSError, ValueError
         As for `onecopy.save`.
     Exception
-        The object cannot be pickled; usually pickle.PicklingError or TypeError, from its class.
+        The object cannot be pickled; its class usually raises pickle.PicklingError or TypeError.
 
     Examples
     --------
@@ -655,12 +655,12 @@ def save_object(
 
 
 def python_version() -> str:
-    """Return the version of Python as it is recorded, such as "3.11"."""
+    """Return the version of Python in the form that files record, such as "3.11"."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _place(parts: list[_Part]) -> tuple[dict[str, Any], list[tuple[int, int, int, int]], bytearray]:
-    """Return the arrays with one buffer each, the rows of "object.buffers", and "object.small"."""
+    """Return the arrays of single buffers, the rows of "object.buffers", and the bytes of "object.small"."""
     arrays: dict[str, Any] = {}
     rows, small, names = [], bytearray(), {PICKLE, BUFFERS, SMALL}
     for part in parts:

@@ -3,9 +3,10 @@
     anns = oc.share(records.json_rows("instances.json", "annotations"), key=oc.file_key("instances.json"))
 
 JSON is parsed by the compiled module without the GIL, and Parquet by pyarrow. The file is opened when the rows are
-read, so a source costs nothing if the artefact of its key exists. An import takes a few MB of memory, whatever the size
-of the file. Iterate a source to see its rows. Rows of Arrow tables of other libraries (`arrow_rows`) are read batch by
-batch, without Python objects. `import_json` and its like write a file of records from a source.
+read, so a source costs nothing if the store already has the artefact. An import takes a few MB of memory, whatever the
+size of the file. Iterate over a source to see its rows. Rows of Arrow tables of other libraries (`arrow_rows`) are read
+batch by batch, without creating Python objects. `import_json`, `import_jsonl` and `import_parquet` write the rows of a
+source to a file of records.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class _Import:
 class RowSource:
     """The rows of a file; created by `json_rows`, `jsonl_rows` and `parquet_rows`.
 
-    Iterating imports the whole file into unnamed records and yields their rows (pairs for a dict), so it raises the
+    Iterating imports the whole file into unnamed records and yields their rows (or pairs, for a dict). It raises the
     errors of an import.
     """
 
@@ -76,7 +77,7 @@ class RowSource:
         self._read, self._options, self._on_progress = read, options, progress
 
     def name(self) -> str:
-        """Return text that changes with the kind of the source, the selected part of the file and the options."""
+        """Return text that identifies the kind of the source, the selected part of the file, and the options."""
         options = {"path": self.path, "container": self.container, **self._options}
         # The names of the functions that read files are part of keys.
         return f"{self._read.__name__} {digest_of(options, 'an option of the source')}"
@@ -103,7 +104,7 @@ def _read_json(file: _Import, *, members: Sequence[str], lines: bool) -> int:
     if not file.nbytes and Path(file.path).is_file():  # an empty file cannot be mapped
         if lines:
             return 0
-        raise FormatError("not JSON: the file is empty", Kind.NOT_THIS_FORMAT, path=file.path)
+        raise FormatError("expected JSON, found an empty file", Kind.NOT_THIS_FORMAT, path=file.path)
     with FileMapping(file.path) as text:
         return file.builder.extend_json(
             text.core, path=list(members), lines=lines, progress=lambda rows, done: file.report(before + rows, done)
@@ -121,7 +122,7 @@ def json_rows(
 
     The values are equal to those of `json.load`: integers of any size, the nearest floats, NaN and Infinity, and the
     last value of a duplicate key. The whole file is validated, including the parts outside the rows. The file is
-    mapped; an import takes a few MB of memory, and 16 bytes per value in the largest object of a row.
+    mapped. An import takes a few MB of memory, plus 16 bytes per value in the largest object of a row.
 
     Parameters
     ----------
@@ -139,9 +140,9 @@ def json_rows(
     Raises
     ------
     FormatError
-        When the rows are read: the text is not valid JSON, has no value at `path`, or the value is not an array; the
-        message has file, byte, line, column and the path of the value. Also for an unpaired surrogate (``"\ud800"``),
-        which UTF-8 cannot represent, and for more than 60 levels of nesting.
+        When the rows are read: the text is not valid JSON, it has no value at `path`, the value is not an array, or the
+        text contains an unpaired surrogate (``"\ud800"``), which UTF-8 cannot represent, or more than 60 levels of
+        nesting. The message states file, byte, line, column and the path of the value.
     OSError
         The file cannot be opened or mapped.
 
@@ -184,7 +185,7 @@ def parquet_rows(
 
     Needs pyarrow, which reads one batch of rows at a time. Numbers, text, bytes, lists and structs are copied from the
     memory of Arrow; a batch with a column of another type (times, decimals, maps) is converted to Python objects first.
-    Timestamps, durations and times in nanoseconds become those of `datetime`, which has microseconds.
+    Timestamps, durations and times in nanoseconds become objects of `datetime`, which have microseconds.
 
     Parameters
     ----------
@@ -200,7 +201,7 @@ def parquet_rows(
     ImportError
         When the rows are read: pyarrow is not installed. Errors of pyarrow are passed on.
     FormatError
-        When the rows are read: a time has nanoseconds that microseconds do not express; the message has the column.
+        When the rows are read: a time has nanoseconds that would be lost; the message names the column.
     """
     return RowSource(source, _read_parquet, {"columns": columns}, progress)
 
@@ -228,7 +229,7 @@ def _read_parquet(file: _Import, *, columns: Sequence[str] | None) -> int:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Return whether the compiled module reads an Arrow type itself, with the same values as `to_pylist`."""
+    """Return whether the compiled module can read an Arrow type with the same values as `to_pylist`."""
     from pyarrow import types
 
     if types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind):
@@ -248,7 +249,7 @@ class ArrowRows(Iterable[dict[str, Any]]):
         return self._table.__arrow_c_stream__()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        raise TypeError("cannot iterate Arrow rows: give them to onecopy.share, onecopy.records.save or Writer.extend")
+        raise TypeError("cannot iterate over Arrow rows: pass them to onecopy.share, records.save or Writer.extend")
 
     def __repr__(self) -> str:
         return f"<onecopy rows from a {type(self._table).__name__}>"
@@ -268,7 +269,7 @@ def arrow_rows(table: Any) -> ArrowRows:
     ArrowRows
         Rows for `onecopy.share`, `onecopy.records.save` and `Writer.extend`. Integers become int and are stored in the
         narrowest type that fits the column; floats of any width become float, strings str, binary bytes, lists list,
-        structs and maps dict, nulls None; dictionary-encoded values and values of unions become the values themselves.
+        structs and maps dict, nulls None; dictionary-encoded values and members of unions become plain values.
 
     Raises
     ------
@@ -286,7 +287,7 @@ def arrow_rows(table: Any) -> ArrowRows:
     {'id': 2, 'box': None}
     """
     if not hasattr(table, "__arrow_c_stream__"):
-        raise TypeError(f"not an Arrow table: {type(table).__name__} has no __arrow_c_stream__")
+        raise TypeError(f"expected an Arrow table, found a {type(table).__name__} without __arrow_c_stream__")
     return ArrowRows(table)
 
 
@@ -341,9 +342,9 @@ def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
 class Writer(Closeable):
     """Writes rows to a records file, which appears complete when the writer is closed, or not at all.
 
-    Rows are first written to an unnamed spool file in the folder of the target (on disk if that is in memory), because
-    the last row can change the width and the type of a column; closing copies them to the target in order. While
-    closing, the data takes twice its space.
+    Rows are first written to an unnamed spool file in the folder of the target (or a folder on disk if that one is in
+    memory), because the last row can change the width and the type of a column; closing copies them to the target in
+    order. During closing, the data occupies twice its size.
 
     Parameters
     ----------
@@ -355,8 +356,8 @@ class Writer(Closeable):
     Raises
     ------
     NotShareable
-        From `append` and `extend`: a value cannot be stored; the message begins with its path. Rows appended before
-        stay.
+        From `append` and `extend`: a value cannot be stored; the message begins with its path. Rows that were appended
+        before remain.
     OSError
         The disk is full (ENOSPC), or the folder is not writable.
 
@@ -384,13 +385,13 @@ class Writer(Closeable):
         return self._core
 
     def append(self, row: Any) -> None:
-        """Append one row; a pair (key, value) for ``container="dict"``."""
+        """Append one row, which is a pair (key, value) for ``container="dict"``."""
         self._builder().append(row, plain_of)
 
     def extend(self, rows: Iterable[Any], *, progress: Callable[[int], object] | None = None) -> int:
         """Append rows and return their number.
 
-        `progress` is called from time to time with the number of rows so far; an exception that it raises is passed on.
+        `progress` is called from time to time with the number of rows so far. An exception that it raises is passed on.
         """
         return fill(self._builder(), rows, plain_of, progress)
 
@@ -433,7 +434,7 @@ def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) 
 def fill(
     builder: _core.RecordBuilder, rows: Iterable[Any], registry: Any, progress: Callable[[int], object] | None
 ) -> int:
-    """Append rows to a builder and return their number; rows of a `RowSource` without creating Python objects."""
+    """Append rows to a builder and return their number. Rows of a `RowSource` do not become Python objects."""
     if isinstance(rows, RowSource):
         return rows.add_to(builder, registry, progress)
     return builder.extend(rows, registry, progress=progress)
@@ -442,7 +443,7 @@ def fill(
 def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
     """Return the container of data and its rows: the pairs of a dict, or the items of a list or an iterator.
 
-    NotShareable for other containers, which would come back as a List or a Dict.
+    Raise Raise NotShareable for other containers, because reading them would return a List or a Dict.
     """
     kind = type(data)
     if kind is dict or isinstance(data, Dict):

@@ -8,14 +8,14 @@
     data.take([5, 3, 900], columns=["bbox", "area"], out="torch")    # of a Table, whose rows are all dicts
     data.column("area").numpy()                                      # the whole column, without a copy
 
-    boxes = oc.share(lambda: {name: box_of(name) for name in names}, key=...)    # a Dict: its index is in the file
+    boxes = oc.share(lambda: {name: box_of(name) for name in names}, key=...)    # a Dict; the file contains its index
     boxes["a.jpg"], boxes.select(train)
 
-Opening builds nothing and reads no data. A pickled List contains the path and the identity of its file, less than 200
-bytes, so passing it to DataLoader workers and other processes is cheap with any start method. Keys of a Dict are str,
-bytes, int, float, bool, None, and tuples of these.
+Opening a file builds nothing and reads no data. A pickled List contains the path and the identity of its file, less
+than 200 bytes, so passing it to DataLoader workers and other processes is cheap with any start method. Keys of a Dict
+are str, bytes, int, float, bool, None, and tuples of these.
 
-Cache misses, one after the other, dominate the time of reading random rows of a mapped file. `take` reads all rows of a
+Reading random rows of a mapped file one by one takes most of its time for cache misses. `take` reads all rows of a
 batch in one call of the compiled module, which prefetches them, creates no Python objects for numbers, and releases the
 GIL.
 
@@ -64,14 +64,14 @@ T = TypeVar("T", covariant=True)  # noqa: PLC0105
 V = TypeVar("V", covariant=True)  # noqa: PLC0105
 
 
-_ADVICE = "shared data is read-only: change it before it is shared, or change a copy, list(data) or dict(data)"
+_ADVICE = "shared data is read-only: change it before sharing, or change a copy made with list(data) or dict(data)"
 
 
 class Origin:
     """The open file of records, shared by all lists and views of it.
 
     `core` is the file in the compiled module, which suffices for reading rows; `onecopy.arrays` is loaded on demand.
-    `trusted` is True for files that this job wrote for itself: their pickled values are unpickled.
+    `trusted` is True for files that this job wrote for itself; only their pickled values are unpickled.
     """
 
     def __init__(self, core: _core.ArrayFile, given: str, source: _core.RecordSource, *, trusted: bool) -> None:
@@ -86,23 +86,23 @@ class Origin:
         return arrays.OneFile.of_compiled(self.core, self.given)
 
     def path(self) -> str:
-        """Return a path with which other processes can open the file while this process has it open."""
+        """Return a path by which other processes can open the file while this process has it open."""
         if not self.given.startswith("/proc/"):
             return absolute(self.given)
         return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
 
     def handle(self, rows: tuple[int, int, int] | bytes | None, fields: tuple[str | int, ...] = ()) -> tuple[Any, ...]:
-        """Return the arguments with which `onecopy.data.rows.attach` opens these rows in another process."""
+        """Return the arguments of `onecopy.data.rows.attach` that open these rows in another process."""
         handle = (self.path(), self.core.mapping.identity, rows)
         return (*handle, fields, self.trusted) if fields or self.trusted else handle
 
 
 class Backed(Closeable):
-    """Base class of lists and dicts of records: access to their file, and advice in errors of writing methods."""
+    """Base class of lists and dicts of records: access to their file, and advice in the errors of mutating methods."""
 
     _origin: Origin
     report: Artefact | None = None
-    """The artefact that `onecopy.share` found or built; None for data without a key."""
+    """The artefact that `onecopy.share` found or built, or None for data without a key."""
 
     if not TYPE_CHECKING:  # a type checker would accept every attribute
 
@@ -119,17 +119,17 @@ class Backed(Closeable):
 
     @property
     def path(self) -> str:
-        """Path of the file; for data without a key a path under /proc, valid while this process has the file open."""
+        """Path of the file. Without a key, it is under /proc, and valid while this process has the file open."""
         return self._origin.path()
 
     @property
     def nbytes(self) -> int:
-        """Size of the values in the whole file, in bytes; the machine holds one copy of them."""
+        """Size of the values in the whole file, in bytes, of which the machine holds one copy."""
         return self._origin.source.payload
 
     @property
     def file(self) -> OneFile:
-        """The file as named arrays, for `warm`, `pin` and `verify` by name, and its identity."""
+        """The file as named arrays, which can be warmed, pinned and verified by name."""
         return self._origin.file
 
     def warm(self, **options: Any) -> WarmReport | WarmJob:
@@ -225,14 +225,14 @@ class List(_core.Rows, Backed, Joined[T]):
         return self._rows_iter(backwards=True)
 
     def _different(self) -> Self:
-        """Return all rows, or only the first if their type makes all of them equal."""
+        """Return all rows, or only the first one if the type of the rows makes all of them equal."""
         return self[:1] if self._rows_alike else self
 
     def __contains__(self, value: object) -> bool:
         return any(row is value or row == value for row in self._different())
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-        """Return the index of the first row that equals `value`; ValueError if there is none."""
+        """Return the index of the first row that equals `value`. Raise ValueError if no row does."""
         first, last, _ = slice(start, stop).indices(len(self))
         for i, row in enumerate(self[first:last]._different()):
             if row == value:
@@ -245,7 +245,7 @@ class List(_core.Rows, Backed, Joined[T]):
         return found * len(self) if self._rows_alike else found
 
     def select(self, indices: Iterable[SupportsIndex]) -> Self:
-        """Return some rows, in any order and with repetitions, as a List that takes 8 bytes per index; copies no row.
+        """Return some rows, in any order and with repetitions, as a List that takes 8 bytes per index, without a copy.
 
         Negative indices count from the end.
 
@@ -299,7 +299,7 @@ class List(_core.Rows, Backed, Joined[T]):
         return whole[start : stop if stop >= 0 else None : step]
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
-        """Return several rows as a list; the memory of each row is prefetched while the one before is decoded.
+        """Return several rows as a list, prefetching the memory of each row while the previous one is decoded.
 
         The fetcher of ``torch.utils.data.DataLoader`` calls this with the indices of a batch.
         """
@@ -336,7 +336,7 @@ Sequence.register(List)
 
 
 class Chain(Joined[T], Sequence[T]):
-    """Concatenated sequences, or a selection of their rows; refers to the parts and copies no rows."""
+    """Concatenated sequences, or a selection of their rows. It refers to the parts and copies no rows."""
 
     def __init__(self, *parts: Sequence[T], rows: Sequence[int] | None = None) -> None:
         self._parts = [part for part in parts if len(part)]
@@ -367,7 +367,7 @@ class Chain(Joined[T], Sequence[T]):
 
 
 class _Short(reprlib.Repr):
-    """A `reprlib.Repr` that keeps the order of the keys of dicts, which the base class sorts."""
+    """A `reprlib.Repr` that does not sort the keys of dicts."""
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         """Return the first entries of a dict as text."""
@@ -384,7 +384,7 @@ _SHORT = _Short()
 
 
 def _start(shown: Iterator[str], count: int, brackets: str) -> str:
-    """Return the first two of `count` texts in brackets; the message of the error if a row cannot be decoded."""
+    """Return the first two of `count` texts in brackets, or the error message if a row cannot be decoded."""
     try:
         first = list(itertools.islice(shown, 2))
     except FormatError as error:
@@ -393,12 +393,12 @@ def _start(shown: Iterator[str], count: int, brackets: str) -> str:
 
 
 def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
-    """Return row numbers, given as a list, array, tensor or range, as a contiguous int64 array."""
+    """Convert row numbers, given as a list, array, tensor or range, to a contiguous int64 array."""
     import numpy as np
 
     numbers = np.asarray(indices if hasattr(indices, "__array__") or hasattr(indices, "__len__") else list(indices))
     if numbers.size and numbers.dtype.kind not in "iu":
-        raise TypeError(f"row numbers must be integers, not {numbers.dtype}; np.flatnonzero converts a mask")
+        raise TypeError(f"row numbers must be integers, not {numbers.dtype}: np.flatnonzero converts a mask")
     if numbers.ndim != 1:
         raise TypeError(f"row numbers must be one-dimensional, not {numbers.ndim}-dimensional")
     if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
@@ -407,7 +407,7 @@ def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:
 
 
 class Table(List[T]):
-    """A `List` with columns: the rows of a records file, if all of them are dicts with str keys.
+    """A `List` with columns: the rows of a records file in which all rows are dicts with str keys.
 
     Created by `onecopy.share` and `onecopy.open_records`.
 
@@ -427,9 +427,9 @@ class Table(List[T]):
         return tuple(self._rows_fields)
 
     def column(self, name: str) -> List[Any]:
-        """Return one column as a List without a copy, a column of dicts as a Table; None for rows without the key.
+        """Return one column as a List, or as a Table if it consists of dicts, without a copy. Missing keys become None.
 
-        KeyError if no row has the key.
+        Raise KeyError if no row contains the key.
 
         Examples
         --------
@@ -465,9 +465,10 @@ class Table(List[T]):
             * floats, and floats mixed with ints: float64, NaN for None. Booleans without None: bool.
             * lists and tuples of these, of any length: ``Ragged(values, offsets)``; None becomes an empty list. Lists
               of lists: a Ragged whose values are a Ragged. One-dimensional arrays: a Ragged of their dtype.
-            * dicts, and tuples with one type per element, without None and not empty: a dict or a tuple of columns.
-            * any other type: a list of Python values: text, bytes, None, booleans with None, integers beyond 64 bits,
-              dates and other objects, arrays of several dimensions, values of several types.
+            * dicts, and tuples with one type per element, if they are not empty and none is None: a dict or a tuple of
+              columns.
+            * any other type (text, bytes, None, booleans with None, integers beyond 64 bits, dates and other objects,
+              arrays of several dimensions, values of several types): a list of Python values.
 
             A key that is missing in a row counts as None.
 
@@ -487,7 +488,7 @@ class Table(List[T]):
         (array([  0, 999, 999], dtype=int16), array([  nan, 499.5, 499.5]), ['a', 'b', 'b'])
         """
         if isinstance(columns, str):
-            raise TypeError(f"columns must be a list of names: [{columns!r}]")
+            raise TypeError(f"columns must be a list, not one name: pass [{columns!r}]")
         if out not in ("numpy", "torch"):
             raise ValueError(f"out must be 'numpy' or 'torch', not {out!r}")
         wrap = import_module("torch").from_numpy if out == "torch" else None
@@ -495,7 +496,7 @@ class Table(List[T]):
         return self._rows_take_columns(row_numbers(indices), names, ragged=Ragged, wrap=wrap)
 
     def rows(self, indices: Iterable[SupportsIndex]) -> list[T]:
-        """Return several rows as a list of dicts, prefetching their memory; the same as ``__getitems__``."""
+        """Return several rows as a list of dicts, prefetching their memory, like ``__getitems__``."""
         return self.__getitems__(indices)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -513,7 +514,7 @@ class Table(List[T]):
         unions
             The type of columns with values of several types. "dense": a dense union on the same memory, which datasets
             and polars cannot read. "struct": a struct with one field per type (``int``, ``string``, ``list``,
-            ``struct``, ...), of which only the field of the value's type is not null; these columns are copied.
+            ``struct``, ...), in which all fields except that of the value's type are null; these columns are copied.
 
         Raises
         ------
@@ -542,8 +543,8 @@ class Table(List[T]):
 class Dict(_core.DictRows, Backed, Generic[K, V]):
     """The pairs of a records file as a read-only mapping; created by `onecopy.share` and `onecopy.open_records`.
 
-    ``d[key]`` decodes the value into a new Python object. Keys are compared as in a dict, by ``==`` and ``hash``, so
-    that 1, 1.0 and True are one key; a NaN is never found.
+    ``d[key]`` decodes the value into a new Python object. Keys are compared by ``==`` and ``hash``, as in a dict: 1,
+    1.0 and True are the same key, and a NaN is never found.
 
     Examples
     --------
@@ -571,7 +572,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return KeysView(self)
 
     def values(self) -> List[V]:
-        """Return the values in the order of the keys, without a copy: a Table if all values are dicts, else a List."""
+        """Return the values in the order of the keys as a List, or a Table if all values are dicts, without a copy."""
         return self._part(1)
 
     def items(self) -> ItemsView[K, V]:
@@ -579,7 +580,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return _Items(self)
 
     def select(self, keys: Iterable[K]) -> List[V]:
-        """Return the values of some keys as a List or Table that takes 8 bytes per key; copies no value.
+        """Return the values of some keys as a List or Table that takes 8 bytes per key and copies no values.
 
         Raises
         ------
@@ -625,7 +626,7 @@ Mapping.register(Dict)  # as above
 
 
 class _Items(ItemsView[K, V]):
-    """Items whose iteration needs no lookup per key."""
+    """Items that are iterated over without a lookup per key."""
 
     _mapping: Dict[K, V]
 
@@ -659,7 +660,7 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     Raises
     ------
     FormatError
-        The file contains no records, or records of another kind, or its buffers do not match its schema.
+        The file contains no records or records of another kind, or its buffers do not match its schema.
     OSError
         The file cannot be opened or mapped: FileNotFoundError, PermissionError, ...
 
@@ -685,7 +686,7 @@ _CLASSES: dict[str, type[Any]] = {"list": List, "table": Table, "dict": Dict}
 
 
 def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None) -> Any:
-    """Open a file, by its path or its open `handle`, as a List, a Table or a Dict; `trusted` as in `Origin`."""
+    """Open a file, by its path or its open `handle`, as a List, a Table or a Dict. See `Origin` for `trusted`."""
     core, source, kind = _core.open_rows(path, _maker_of, trusted=trusted, handle=handle)
     return _CLASSES[kind](source, Origin(core, path, source, trusted=trusted))
 
@@ -699,7 +700,7 @@ def of_descriptor(descriptor: int, *, trusted: bool) -> Any:
 
 
 def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
-    """Return rows as a Table if all of them are dicts with str keys, else as a List."""
+    """Return rows as a Table if all of them are dicts with str keys, otherwise as a List."""
     return (Table if rows._rows_are_dicts else List)(rows, origin, fields)
 
 
@@ -716,13 +717,13 @@ def attach(
     fields: tuple[str | int, ...] = (),
     trusted: bool = False,
 ) -> List[Any] | Dict[Any, Any]:
-    """Open the rows of a pickled List, Table or Dict; FileChanged or FileNotFoundError if their file is gone."""
+    """Open the rows of a pickled List, Table or Dict. Raise FileChanged or FileNotFoundError if their file is gone."""
     try:
         core, source, kind = _core.open_rows(path, _maker_of, trusted=trusted, expected=identity)
     except FileNotFoundError as error:
         if not path.startswith("/proc/"):
             raise
-        gone = f"the process that shared the data (pid {path.split('/')[2]}) has ended or closed it"
+        gone = f"process {path.split('/')[2]}, which shared the data, has ended or has closed it"
         raise FileNotFoundError(error.errno, gone, path) from None
     origin = Origin(core, path, source, trusted=trusted)
     if rows is None:

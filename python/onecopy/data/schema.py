@@ -1,4 +1,4 @@
-"""`Schema`, the type of a column with all types inside it; `Ragged`, a column of lists in arrays."""
+"""`Schema`: the type of a column with its nested types. `Ragged`: a column of lists, stored in arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Ragged", "Schema"]
 
 
 class Schema(NamedTuple):
-    """The type of the values at one position in the rows, with the types inside it; printed, it has a line per field.
+    """The type of the values at one position in the rows, with its nested types. Printed, it has a line per field.
 
     Examples
     --------
@@ -26,11 +26,11 @@ class Schema(NamedTuple):
     nullable: bool
     """Whether some values are None, or the key is missing in some rows."""
     width: int
-    """Size of an integer in bytes, 1 to 8; 0 for other kinds."""
+    """Size of an integer in bytes, from 1 to 8, or 0 for other kinds."""
     name: str
     """Name of the type of an extension, or of the dtype of an array; empty for other kinds."""
     ndim: int
-    """Number of dimensions of an array; 0 for other kinds."""
+    """Number of dimensions of an array, or 0 for other kinds."""
     fields: tuple[str, ...]
     """Keys of a record, in the order of `children`; empty for other kinds."""
     children: tuple[Schema, ...]
@@ -45,7 +45,7 @@ class Schema(NamedTuple):
         return f"{self._word()} | None" if self.nullable and self.kind != "null" else self._word()
 
     def field(self, name: str) -> Schema:
-        """Return the type of a field of a record; KeyError if there is no such field."""
+        """Return the type of a field of a record. Raise KeyError if there is no such field."""
         if name not in self.fields:
             raise KeyError(name)
         return self.children[self.fields.index(name)]
@@ -84,7 +84,7 @@ class Schema(NamedTuple):
 
 
 def schema_of(parts: tuple[Any, ...]) -> Schema:
-    """Return the schema for the nested tuples of the compiled module."""
+    """Return the schema that nested tuples of the compiled module describe."""
     kind, nullable, width, name, ndim, fields, children = parts
     below = tuple(schema_of(child) for child in children)
     return Schema(kind, nullable, width if kind == "integer" else 0, name, ndim, tuple(fields), below)
@@ -97,4 +97,4 @@ class Ragged(NamedTuple):
     """Values of all lists: an array; a Ragged for lists of lists; a dict of columns for lists of dicts; a tuple of
     columns for lists of tuples."""
     offsets: Any
-    """int64 array with one element more than there are lists; the first is 0."""
+    """An int64 array with one element more than the number of lists; the first element is 0."""

@@ -2,14 +2,14 @@
 
     anns = oc.share(lambda: load("instances.json"), key=oc.file_key("instances.json"))
 
-The first process of the machine that calls `share` builds; all others, however they were started (fork, spawn,
-forkserver, torchrun, another terminal), and later runs map the result within milliseconds. There is no process group
-and no server; `onecopy store prune` frees the disk space.
+The first process of the machine that calls `share` builds the data. All others, however they were started (fork, spawn,
+forkserver, torchrun, another terminal), and later runs map the result within milliseconds. No process group and no
+server are needed; `onecopy store prune` frees the disk space.
 
-Without a key the data has no name: it belongs to this process and to the processes that it passes the result to, as an
-argument or in a Dataset, and is freed when the last of them ends, even if they are killed.
+Data without a key has no name: it belongs to this process and to those to which this process passes the result, as an
+argument or in a Dataset. It is freed when the last of them ends, even if they are killed.
 
-The modules for building are imported only in the process that builds, usually a child.
+The modules for building are imported only in the process that builds, which is usually a child.
 """
 
 from __future__ import annotations
@@ -82,48 +82,48 @@ def share(
     Parameters
     ----------
     data
-        A list, a dict or an iterator of rows; or a function without arguments that returns one, which is called only if
-        the data has to be built. Other containers, subclasses of list and dict too, are refused: `onecopy.share_object`
-        returns an object of the same type. Rows are strings, bytes, numbers, None, tuples, lists, dicts, numpy arrays
-        and the types of `onecopy.data.types`, nested in any way.
+        A list, a dict or an iterator of rows, or a function without arguments that returns one and is called only if
+        the data must be built. Other containers, including subclasses of list and dict, are refused; for these, use
+        `onecopy.share_object`, which returns an object of the same type. Rows are strings, bytes, numbers, None,
+        tuples, lists, dicts, numpy arrays and the types of `onecopy.data.types`, nested in any way.
     key
-        Processes that pass the same key get the same data, in this run and in later ones. The key must identify what
-        the data is made from: see `onecopy.file_key`. The function is part of the identity as well, with everything of
-        the program's own code that it reaches, as for `onecopy.cached`. None: the data has no name, and is shared by
-        this process and those that it passes the result to, until all of them have ended.
+        Processes that pass the same key get the same data, in this run and in later ones. The key must identify the
+        source of the data; see `onecopy.file_key`. The data is also built again when the function, or code of the
+        program that it uses, changes, as with `onecopy.cached`. None: the data has no name. This process and those to
+        which it passes the result share the data until all of them have ended.
     codec
-        "records": values are stored by type, and other types raise NotShareable. "pickle": values of other types are
-        pickled one by one, for processes of this job alone; the job becomes part of the key.
+        "records": values are stored by type; unsupported types raise NotShareable. "pickle": values of unsupported
+        types are pickled one by one, only for processes of this job; the job becomes part of the key.
     store
-        The place of the data: a `onecopy.Store` with its options, or a folder. None with a key: the default folder on
-        disk, whose cached pages the kernel can reclaim. None without a key: memory, if the data takes at most a quarter
-        of the available memory, else an unnamed file on disk. ``Store(place="memory")``: memory that is charged to the
-        control group of this process, twice the size of the data during the build. No byte of it is written to a file
-        on disk; the kernel may swap it.
+        The place of the data: a `onecopy.Store` or a folder. None with a key: the default folder on disk, whose cached
+        pages the kernel can reclaim. None without a key: memory, if the data takes at most a quarter of the available
+        memory, otherwise an unnamed file on disk. ``Store(place="memory")``: memory that is charged to the control
+        group of this process, and twice the size of the data during the build. The data is not written to a file on
+        disk, but the kernel may swap it.
     source
-        The file that the data is made from, for `onecopy store ls` and `prune`; checked for changes after the build.
+        The file that the data is built from: `onecopy store ls` shows it, and a change during the build is an error.
     progress
-        Called from time to time with (rows done, rows in total or 0 if unknown) in the process that builds, which may
-        be a child. An exception that it raises ends the build and is passed on.
+        Called from time to time with (rows done, rows in total or 0 if unknown) in the process that builds the data,
+        which may be a child. An exception that it raises ends the build and is passed on.
 
     Returns
     -------
     List, Table or Dict
-        A Dict for a dict, a Table for rows that are all dicts with str keys, else a List.
+        A Dict for a dict, a Table if all rows are dicts with str keys, otherwise a List.
 
     Raises
     ------
     NotShareable
-        The data is another container; or a value has a type that cannot be stored exactly, then the message begins with
-        its path: ``[12].bbox[3]: ...``.
+        The data is another container, or a value has a type that cannot be stored exactly; the message begins with the
+        path of the value: ``[12].bbox[3]: ...``.
     TypeError
-        The key is not text; or with a key: the function reaches a value without a stable identity, which is named.
+        The key is not text, or, with a key, the function uses a value without a stable identity, which is named.
     ValueError
-        The artefact of this key has another number of rows than `data`.
+        The number of rows in the store under this key differs from that of `data`.
     NotEnoughMemory
         The data does not fit into a store in memory.
     OSError
-        ENOSPC: there is not enough space. Others: the folder cannot be used.
+        ENOSPC: there is not enough space. Other errors: the folder cannot be used.
     TimeoutError, FileChanged, ChildProcessError
         See `onecopy.Store.get_or_build`.
 
@@ -153,7 +153,7 @@ def share(
         found = len(shared)
         shared.close()
         raise ValueError(
-            f"key {key!r} refers to data with {found} rows, but {given} rows were given: the key must change with "
+            f"key {key!r} refers to data with {found} rows, but `data` has {given} rows: the key must change with "
             "the data"
         )
     return shared
@@ -166,22 +166,22 @@ def stored_rows(
     source: str | None,
     progress: Callable[[int, int], object] | None,
 ) -> Any:
-    """Return the rows that `make` returns, under a key that identifies them."""
+    """Return the rows that `make` builds, or load them if the store has them under `key`, which identifies them."""
     return _share_named(_Request(make, None, "records", progress), key, store, source)
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One call of `share`: what it was given, and how it is stored."""
+    """One call of `share`: its data, and how to store it."""
 
     data: Any
     rows: tuple[Container, Iterable[Any]] | None
-    """The container and rows of the data; None for a function, which returns them when it is called."""
+    """The container and rows of the data, or None if the data is a function that returns them."""
     codec: Codec
     progress: Callable[[int, int], object] | None
 
     def collect_rows(self, spool: str) -> _core.RecordBuilder:
-        """Return a builder with all rows, which it keeps in a file in the folder `spool`; "" keeps them in memory."""
+        """Return a builder with all rows. It keeps them in a file in the folder `spool`, or in memory if that is ""."""
         from onecopy.data.row_files import fill, rows_of
         from onecopy.data.types import CODEC, plain_of, plain_or_pickle
 
@@ -203,7 +203,7 @@ class _Request:
 
 
 def _full_key(request: _Request, key: str) -> str:
-    """Return the caller's key with the identity of the function or source, and of the job for pickles."""
+    """Return the caller's key, extended by the identity of the function or source, and by the job for pickles."""
     text = text_of(key)
     if request.rows is None:
         text += f", by {name_of(request.data)}"
@@ -244,7 +244,7 @@ def _share_unnamed(request: _Request, store: Store | None) -> Any:
 
 
 def _save_unnamed(request: _Request, store: Store | None) -> int:
-    """Save the rows, without a store in memory if they take less than a quarter of it; return the descriptor."""
+    """Save the rows and return the descriptor. Without a store, small data is saved in memory, other data on disk."""
     if store is not None and store.place == "disk":
         return request.collect_rows(str(store.folder)).save_nameless(str(store.folder))
     import tempfile
@@ -265,7 +265,7 @@ def _save_unnamed(request: _Request, store: Store | None) -> int:
 
 @functools.cache  # without it, a small `share` would spend most of its time on the search for a folder
 def _temporary_on_disk(folder: str) -> str:
-    """Return a folder of temporary files, or one on disk if that is in memory."""
+    """Return the folder of temporary files, or a folder on disk if that one is in memory."""
     from onecopy.data.row_files import spool_folder
 
     return spool_folder(Path(folder))
@@ -296,7 +296,7 @@ def _job_has_ended(artefact: Artefact) -> bool:
 
 
 def _this_job() -> str:
-    """Return the name of the job of this process: that of torchrun or a batch system, else the terminal session."""
+    """Return the name of this process's job: that of torchrun or a batch system, otherwise of the terminal session."""
     for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID"):
         if os.environ.get(name, "none") not in ("", "none"):  # torchrun sets "none" where it has no id
             return f"{name} {os.environ[name]}"

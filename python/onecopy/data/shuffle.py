@@ -2,8 +2,8 @@
 
 `torch.randperm(n).tolist()`, which the samplers of torch keep, consumes about 40 bytes per index in every rank.
 `Shuffle` consumes less than a kilobyte for any n, and computes its first index immediately. It is a sequence (index,
-slice, ``in``, ``index``) and a sampler for ``torch.utils.data.DataLoader``; its `batches` are a batch sampler. It needs
-and imports no framework.
+slice, ``in``, ``index``) and a sampler for ``torch.utils.data.DataLoader``; its `batches` are a batch sampler. It does
+not import a framework.
 
     order = Shuffle.from_environment(len(dataset), seed=7)      # the shard of this rank, under torchrun
     loader = DataLoader(dataset, batch_sampler=order.batches(64), num_workers=4)
@@ -11,8 +11,8 @@ and imports no framework.
         order.set_epoch(epoch)
         for batch in loader: ...
 
-**The order** depends only on n, seed and epoch, and is the same on every machine and in every version; the reference
-documents the construction. It is for sampling, not for cryptography.
+**The order** depends only on n, seed and epoch, and is the same on every machine and in every version. The reference
+documents the algorithm, which suits sampling but not cryptography.
 
 **When not to use it.** For sampling with weights or with replacement. It ignores the page cache: random order over data
 larger than memory causes random reads.
@@ -46,8 +46,8 @@ CHUNK = 4096  # number of indices that are computed together
 class Shuffle(Sequence[int]):
     """The numbers from 0 to n-1 in pseudo-random order, each once, computed on demand.
 
-    Slices and shards are also `Shuffle` objects: parts of the same order, computed on demand. ``numpy.asarray`` makes
-    an int64 array of a shuffle.
+    Slices and shards are also `Shuffle` objects: parts of the same order, computed on demand. ``numpy.asarray`` returns
+    the numbers as an int64 array.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Shuffle(Sequence[int]):
     seed
         A number from 0 to 2**64 - 1, the same on all ranks.
     epoch
-        A number from 0 to 2**64 - 1; each epoch has another order. See `set_epoch`.
+        A number from 0 to 2**64 - 1; the order differs between epochs. See `set_epoch`.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Shuffle(Sequence[int]):
         self._set(epoch)
 
     def _set(self, epoch: int, begin: int = 0) -> None:
-        """Set the epoch, and the index at which its next iteration starts."""
+        """Set the epoch, and the index at which the next iteration starts."""
         self._epoch = _unsigned("epoch", epoch)
         self._order = _core.Permutation(self._n, self._seed, self._epoch)
         self._begin = begin
@@ -105,7 +105,7 @@ class Shuffle(Sequence[int]):
         return self._order.at(self._positions[step % len(self._positions)])
 
     def index(self, value: int, start: int = 0, stop: int | None = None) -> int:
-        """Return the index of a number, without a search; ValueError if it is not in this part."""
+        """Return the index of a number, without a search. Raise ValueError if it is not in this part."""
         for step in self._steps_to(value):
             if step in self._steps and (at := self._steps.index(step)) in range(len(self))[start:stop]:
                 return at
@@ -115,7 +115,7 @@ class Shuffle(Sequence[int]):
         return any(step in self._steps for step in self._steps_to(value))
 
     def _steps_to(self, value: Any) -> range:
-        """Return all steps, in this part or beyond it, with the number `value`."""
+        """Return all steps, in this part or beyond it, at which the order contains the number `value`."""
         try:
             number = operator.index(value)
         except TypeError:
@@ -157,11 +157,11 @@ class Shuffle(Sequence[int]):
         return part
 
     def shard(self, rank: int, world_size: int, *, drop_last: bool = False) -> Shuffle:
-        """Return the part of one of `world_size` ranks: every `world_size`-th number, from index `rank` on.
+        """Return the part of one rank: every `world_size`-th number, beginning with index `rank`.
 
-        All ranks get the same number of indices, as from DistributedSampler of torch: if the length is not a multiple
+        All ranks get the same number of indices, like with torch's DistributedSampler: if the length is not a multiple
         of `world_size`, the first numbers are repeated at the end, or with `drop_last` the last ones are omitted.
-        Shards are independent: `set_epoch` and iteration of one do not affect the others.
+        Shards are independent: `set_epoch` and iterating over one shard do not affect the others.
 
         Raises
         ------
@@ -170,7 +170,7 @@ class Shuffle(Sequence[int]):
         """
         world, rank = _unsigned("world_size", world_size), _unsigned("rank", rank)
         if rank >= world:
-            raise ValueError(f"rank must be from 0 to world_size - 1, not {rank} of {world}")
+            raise ValueError(f"rank must be from 0 to {world - 1}, not {rank}")
         if self._steps and max(self._steps[0], self._steps[-1]) >= len(self._positions):
             raise ValueError(f"cannot divide {self!r}, which is a padded shard: divide the whole shuffle")
         share = len(self) // world if drop_last else -(-len(self) // world)
@@ -182,7 +182,7 @@ class Shuffle(Sequence[int]):
 
     @classmethod
     def from_environment(cls, n: int, seed: int = 0, epoch: int = 0, *, drop_last: bool = False) -> Shuffle:
-        """Return the shard of this rank, from ``$RANK`` and ``$WORLD_SIZE`` of torchrun; without them, everything."""
+        """Return the shard of this rank from torchrun's ``$RANK`` and ``$WORLD_SIZE``, or all indices without them."""
         rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         return cls(n, seed, epoch).shard(rank, world, drop_last=drop_last)
 
@@ -193,7 +193,7 @@ class Shuffle(Sequence[int]):
             yield from chunk
 
     def _start(self) -> _Iteration:
-        """Start an iteration; from now on `state_dict` reports its position."""
+        """Start an iteration, whose position `state_dict` reports from now on."""
         self._iteration, self._begin = _Iteration(self, self._begin), 0
         return self._iteration
 
@@ -220,13 +220,13 @@ class Shuffle(Sequence[int]):
             self._set(epoch)
 
     def state_dict(self, taken: int | None = None) -> dict[str, int]:
-        """Return the position of the iteration that began last; any rank of the same job can load it.
+        """Return the position of the iteration that began last. Any rank of the same job can load it.
 
         Parameters
         ----------
         taken
-            Number of consumed indices. None: all that the iteration has yielded. A DataLoader with workers fetches
-            batches ahead: pass ``batches_done * batch_size``.
+            Number of consumed indices. None: all indices that the iteration has yielded. A DataLoader with workers
+            fetches batches ahead: pass ``batches_done * batch_size``.
 
         Raises
         ------
@@ -239,17 +239,17 @@ class Shuffle(Sequence[int]):
         return {"n": self._n, "length": len(self), "seed": self._seed, "epoch": self._epoch, "taken": taken}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Set the epoch and the start of the next iteration from a state; indexing and slicing still have all numbers.
+        """Set the epoch and the start of the next iteration from a state. Indexing and slicing are not affected.
 
         Raises
         ------
         ValueError
-            The state has another n or another length (from another number of ranks), or its position is out of range.
+            The state has a different n or length (for another number of ranks), or its position is out of range.
         """
         if (state["n"], state["length"]) != (self._n, len(self)):
-            raise ValueError(f"the state has {state['length']} of {state['n']} indices and does not match {self!r}")
+            raise ValueError(f"the state has {state['length']} of {state['n']} indices, which does not match {self!r}")
         if not 0 <= state["taken"] <= len(self):
-            raise ValueError(f"taken of the state must be from 0 to the length of {self!r}, not {state['taken']}")
+            raise ValueError(f"the position must be from 0 to the length of {self!r}, not {state['taken']}")
         self._seed = _unsigned("seed", state["seed"])
         self._set(state["epoch"], state["taken"])
 
@@ -263,7 +263,7 @@ class Shuffle(Sequence[int]):
 
 
 class Batches:
-    """A batch sampler: lists of shuffled numbers, with epoch and position of its `Shuffle`. See `Shuffle.batches`."""
+    """A batch sampler that yields lists of shuffled numbers; `Shuffle.batches` returns it."""
 
     def __init__(self, order: Shuffle, batch_size: int, *, drop_last: bool = False) -> None:
         self.order, self.batch_size, self.drop_last = order, _unsigned("batch_size", batch_size), drop_last
@@ -287,7 +287,7 @@ class Batches:
 
 
 class _Iteration:
-    """One iteration with its own order and position."""
+    """One iteration, with its own order and position."""
 
     def __init__(self, shuffle: Shuffle, begin: int) -> None:
         self._shuffle, self._order = shuffle, shuffle._order
@@ -310,7 +310,7 @@ class _Iteration:
 
 
 def _unsigned(name: str, value: SupportsIndex, bits: int = 64) -> int:
-    """Return an int of `bits` unsigned bits; ValueError if the number is out of range, TypeError if not an integer."""
+    """Return an unsigned int of `bits` bits. Raise ValueError if it is out of range, TypeError if it is no integer."""
     number = operator.index(value)
     if not 0 <= number < 2**bits:
         raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, not {number}")

@@ -5,19 +5,19 @@
     loader = DataLoader(dataset, num_workers=8)
 
 The call moves large lists, tuples, dicts, numpy arrays and CPU tensors into mapped files. It replaces lists, tuples and
-dicts by a read-only `List` or `Dict`, and arrays and tensors by ones on copy-on-write pages. It changes the dataset in
-place and returns it. The attribute ``onecopy_report`` has the report; it is pickled to the workers with the dataset,
-and `onecopy_monitor.assert_shared` reads it.
+dicts by a read-only `List` or `Dict`, and arrays and tensors by arrays and tensors on copy-on-write pages. It changes
+the dataset in place, stores a report in the attribute ``onecopy_report``, and returns the dataset. The report is
+pickled to the workers with the dataset, and `onecopy_monitor.assert_shared` reads it.
 
 **When not to use it.** For a dataset that you write yourself: `onecopy.share` with a function and a key builds the data
-once per machine, while here every rank builds it first.
+once per machine, whereas here every rank builds it first.
 
-**Limits.** Attributes are found in ``__dict__`` of the dataset and of datasets in it (`Subset`, `ConcatDataset`, ...).
-Shared lists are read-only: appending raises, and ``isinstance(x, list)`` is False for them. A process that writes to an
-array gets private copies of the written pages, and multiprocessing then sends the data of the array. All other pickles
-of arrays and tensors contain their data; those of lists are handles.
+**Limits.** Attributes are found in the ``__dict__`` of the dataset and of nested datasets (`Subset`, `ConcatDataset`,
+...). Shared lists are read-only: appending raises, and ``isinstance(x, list)`` is False for them. A process that writes
+to an array gets private copies of the written pages, and multiprocessing then sends the data of the array. All other
+pickles of arrays and tensors contain their data; those of lists are handles.
 
-This module does not import torch; it finds tensors if the program has imported torch.
+This module does not import torch. It finds tensors if the program has imported torch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 DatasetT = TypeVar("DatasetT")
 
 LIBRARIES = {"builtins", "collections", "datasets", "numpy", "onecopy", "pandas", "polars", "pyarrow", "torch"}
-"""Top-level modules whose objects are not searched for attributes, unless they are datasets of torch."""
+"""Top-level modules whose objects are not searched for attributes unless they are torch datasets."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,17 @@ class Attribute:
     name: str
     """Name of the attribute with its path from the dataset: "dataset.samples", "datasets[1].labels"."""
     kind: str
-    """Type name before sharing, with the dtype of arrays and tensors."""
+    """Name of the type before sharing, with the dtype of arrays and tensors."""
     rows: int | None
-    """Length; None for an object without one."""
+    """Length, or None for an object without a length."""
     bytes_before: int
-    """Size in bytes before sharing; for lists and dicts including their contents, estimated from a sample."""
+    """Size in bytes before sharing. That of lists and dicts includes their contents, estimated from a sample."""
     bytes_after: int | None
-    """Size in bytes in the mapped file, once per machine; None if the attribute was not shared."""
+    """Size in bytes in the mapped file, once per machine, or None if the attribute was not shared."""
     done: str
     """What replaced the attribute, or why it was not shared, as a sentence."""
     shared: Any = field(default=None, repr=False, compare=False)
-    """The mapped object that `onecopy.share` returned; None if the attribute was not shared."""
+    """The mapped object that `onecopy.share` returned, or None if the attribute was not shared."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
     min_bytes
         Attributes with fewer (estimated) bytes are not shared: a number, or text such as "10MB".
     **share_options
-        Arguments of `onecopy.share`: `codec`, `store`, ... A `key` must identify everything that the dataset is made
-        from; the name of the attribute is added to it.
+        Arguments of `onecopy.share`: `codec`, `store`, ... A `key` must identify everything from which the dataset is
+        built; the name of the attribute is added to it.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
     TypeError
         The object has no ``__dict__``.
     OSError
-        The disk or memory of the store is full. Attributes that are shared already stay shared.
+        The disk or memory of the store is full. Attributes that were already shared remain shared.
 
     Examples
     --------
@@ -161,13 +161,13 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
 
 
 class _Mover:
-    """Replaces attributes of datasets, and shares an object with several references once."""
+    """Replaces attributes of datasets. An object with several references is shared once."""
 
     def __init__(self, min_bytes: int, options: dict[str, Any]) -> None:
         self.attributes: list[Attribute] = []
         self._min_bytes, self._options = min_bytes, options
         self._seen: dict[int, tuple[Any, Any]] = {}
-        """By id: the object, so that no other one gets its id, and its replacement."""
+        """Maps ids to objects and their replacements; keeping the objects alive prevents reuse of their ids."""
 
     def move(self, owner: Any, prefix: str) -> None:
         """Replace the large attributes of an object, and of the datasets among them."""
@@ -200,7 +200,7 @@ class _Mover:
         return now
 
     def _share(self, value: Any, place: str) -> tuple[Any, Any, int]:
-        """Return the replacement of a value, the mapped object and its bytes; NotShareable if it cannot be shared."""
+        """Return the replacement of a value, the mapped object and its size. Raise NotShareable for other values."""
         if type(value) in (list, tuple, dict):
             shared = share(list(value) if type(value) is tuple else value, **self._options_of(place))
             return shared, shared, shared.nbytes
@@ -209,7 +209,7 @@ class _Mover:
         return mapped(shared, value.dtype, shape), shared, raw.nbytes
 
     def _options_of(self, place: str) -> dict[str, Any]:
-        """Return the arguments of `share` for an attribute, whose name is part of the key."""
+        """Return the arguments of `share` for an attribute, with its name in the key."""
         key = self._options.get("key")
         return self._options if key is None else {**self._options, "key": f"{key} {place}"}
 
@@ -253,7 +253,7 @@ BREADTHS = (256, 16, 8, 4)  # sampled children by depth; contents below the last
 def estimated_bytes(value: Any, depth: int = 0) -> int:
     """Estimate the bytes of an object with all its contents; arrays and tensors are exact.
 
-    An object with several references in a container counts once, and so do the keys of its dicts.
+    An object with several references in a container counts once. So do equal keys of its dicts.
 
     >>> estimated_bytes([]), estimated_bytes(["abcdefg" * 100] * 1000) < 10_000
     (56, True)
@@ -286,7 +286,7 @@ def _sample(container: Any, depth: int) -> islice[Any]:
 
 
 def _estimate_children(sample: list[Any], count: int, depth: int) -> int:
-    """Estimate the bytes of `count` children from a sample, a list that keeps them alive, so that their ids differ."""
+    """Estimate the bytes of `count` children from a sample. The list keeps the children alive, so their ids differ."""
     different = {id(child): child for child in sample}
     total = sum(estimated_bytes(child, depth + 1) for child in different.values())
     few = 2 * len(different) <= len(sample)  # with many references each
@@ -323,7 +323,7 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
 
 
 def _sent(value: Any) -> Any:
-    """Reduce a mapped array or tensor for multiprocessing: to its handle, or to its data if a page was written."""
+    """Reduce a mapped array or tensor for multiprocessing to its handle, or to its data if a page was written."""
     address = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
     if value._rows is not None:
         with contextlib.suppress(OSError), Pages() as pages:  # without /proc, any page may have been written
@@ -341,17 +341,17 @@ def is_mapped(value: Any) -> bool:
 
 
 def bytes_of(value: Any) -> NDArray[np.uint8]:
-    """Return the bytes of an array or tensor in C order; NotShareable with the reason for other objects."""
+    """Return the bytes of an array or tensor in C order. Raise NotShareable, with the reason, for other objects."""
     if type(value) is np.ndarray:
         if value.dtype.hasobject:
-            raise NotShareable("an array of Python objects; a list of them can be shared")
+            raise NotShareable("an array of Python objects cannot be shared: convert it to a list")
         return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     if not is_tensor(value):
         raise NotShareable(_why_not(value))
     import torch
 
     if type(value) is not torch.Tensor or value.requires_grad:
-        raise NotShareable(f"a {type(value).__name__} has more than its data: share tensor.detach()")
+        raise NotShareable(f"a {type(value).__name__} consists of more than its data: share tensor.detach()")
     try:
         contiguous = resolved(value).contiguous()
     except TypeError as error:
@@ -363,18 +363,18 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
 def _why_not(value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, np.memmap):
-        return "an array on a mapped file pickles as a copy of its data: open it in each worker, or use oc.Mapping"
+        return "an array on a mapped file is pickled as a copy: open the file in each worker, or use oc.Mapping"
     if isinstance(value, list | tuple | dict | np.ndarray):
-        return f"a {kind} may differ from its base class: convert it to the base class"
+        return f"the class {kind} may behave differently from its base class: convert the object to the base class"
     if isinstance(value, set | frozenset):
         return f"a {kind} cannot be shared: convert it to a sorted list or a dict"
     if hasattr(value, "__dict__"):
-        return f"a {kind} is an object: call oc.torch.share_dataset on it to share its attributes"
+        return f"an object of the class {kind} cannot be shared: call oc.torch.share_dataset to share its attributes"
     return f"a {kind} cannot be shared"
 
 
 def mapped(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array, or a tensor for a dtype of torch, on copy-on-write pages of the row; reads none of them."""
+    """Return an array, or a tensor for a torch dtype, on copy-on-write pages of the row, without reading them."""
     raw = np.asarray(rows.lazy[0])
     offset = raw.__array_interface__["data"][0] - rows.file.core.address
     memory = Mapping(rows.path, offset, raw.nbytes, private=True).view()
@@ -391,7 +391,7 @@ def mapped(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
 
 @functools.cache
 def _tensor_class() -> Any:
-    """Return the class of mapped tensors, which needs torch."""
+    """Return the class of mapped tensors. Importing it requires torch."""
     import torch
 
     class MappedTensor(torch.Tensor):  # type: ignore[misc]

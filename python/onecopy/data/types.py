@@ -3,12 +3,12 @@
 The plain values of a records file are None, bool, int, float, str, bytes, list, tuple, dict and numpy arrays. Objects
 of other types are stored as a plain value with the name of the type: a `datetime` as microseconds, an `Enum` as the
 name of its member, a dataclass as the dict of its fields. Reading returns an object of the same type with the same
-value. Types are matched exactly: an object of a subclass is not stored as its base class, but refused.
+value. Types must match exactly: an object of a subclass is refused instead of being stored as its base class.
 
-Reading never runs code that a file names, and calls no constructor of a class: attributes are set directly. A value of
-a class whose module this program has not imported is read as an `Unloaded`, a placeholder with the name of the type and
-the stored value. Reading it again after importing the module returns the object; saving it stores the original value.
-Only ``share(..., codec="pickle")`` reads pickles.
+Reading never runs code that a file names, and never calls the constructor of a class: attributes are set directly. A
+value of a class whose module this program has not imported is read as an `Unloaded`, a placeholder with the name of the
+type and the stored value. Reading it again after importing the module returns the object; saving it stores the original
+value. Only ``share(..., codec="pickle")`` reads pickles.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from onecopy.errors import FormatError, Kind, NotShareable
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
 NamedValue = tuple[str, Any]
-"""The name of a type and a plain value."""
+"""The name of a type, and a plain value."""
 
 CODEC = "codec"
 """Key in the metadata of a file; its value is "pickle" if the file may contain pickles."""
@@ -98,7 +98,7 @@ class Unloaded:
 
 
 _MODULES = {"torch.Tensor": "torch", "ZoneInfo": "tzdata", "datetime": "tzdata", "time": "tzdata"}
-"""Modules that some supported types need; without them, values are read as `Unloaded`."""
+"""Modules that some supported types require. If such a module is not loaded, values are read as `Unloaded`."""
 
 
 def _place_of(type_name: str) -> tuple[str, str]:
@@ -117,9 +117,9 @@ def register(
     cls
         The type; objects of subclasses are not converted.
     to_plain
-        Returns a value that represents the object completely, made of supported or registered types.
+        Returns a value that represents the object completely and consists of supported or registered types.
     from_plain
-        Returns an object for such a value. Every process that reads values of this type must call `register` as well,
+        Converts such a value back to an object. Every process that reads values of this type must call `register` too,
         for example when it imports the module that defines `cls`.
     name
         Name of the type in files; None: ``"module:qualname"`` of the class.
@@ -141,7 +141,7 @@ def register(
 
 
 def plain_of(value: Any) -> NamedValue | None:
-    """Return the name of the type of a value and its plain value; None if the type is not supported."""
+    """Return the name of the type of a value and its plain value, or None if the type is not supported."""
     kind = type(value)
     if (known := _TO_PLAIN.get(kind)) is not None:
         return known[0], known[1](value)
@@ -169,14 +169,14 @@ def plain_or_pickle(value: Any) -> NamedValue:
 def maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Convert:
     """Return the function that converts plain values to a type, given its name in the file; imports no module.
 
-    `kinds` are those of the plain values in the schema: ("list",), ("record", "map"), ... FormatError if the type
-    cannot be made from them, or is a pickle and `pickles` is False.
+    `kinds` are the kinds of the plain values in the schema: ("list",), ("record", "map"), ... Raise FormatError if the
+    type cannot be made from them, or is a pickle and `pickles` is False.
     """
     if name == "pickle":
         if pickles:
             return pickle.loads
         raise FormatError(
-            "cannot read a pickled value, which may run code: only the job that wrote it reads it", Kind.UNSUPPORTED
+            "cannot read a pickled value, because it may run code: only the job that wrote it can", Kind.UNSUPPORTED
         )
     if name in _FROM_PLAIN:
         expected = _KINDS.get(name)
@@ -192,7 +192,7 @@ def maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Con
 
 
 def _loaded(name: str) -> Convert | None:
-    """Return the function that makes values of a class or registered type; None if the program has not loaded it."""
+    """Return the function that makes values of a class or registered type, or None if the program has not loaded it."""
     if name in _FROM_PLAIN:
         return _FROM_PLAIN[name]
     kind, _, place = name.partition(":")
@@ -206,7 +206,7 @@ def _loaded(name: str) -> Convert | None:
         found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
     is_kind, make = _CLASSES[kind]
     if not (isinstance(found, type) and is_kind(found)):
-        raise FormatError(f"{module}.{qualname} must be of the kind {kind}, as in the file", Kind.INCONSISTENT)
+        raise FormatError(f"expected a class of kind {kind}, as in the file: {module}.{qualname}", Kind.INCONSISTENT)
     return functools.partial(make, found)
 
 
@@ -239,7 +239,7 @@ def _make_enum(cls: Any, plain: Any) -> Any:
 
 def _make_namedtuple(cls: Any, values: Any) -> Any:
     if type(values) is not tuple or len(values) != len(cls._fields):
-        raise FormatError(f"expected the values {', '.join(cls._fields)} of a {cls.__qualname__}")
+        raise FormatError(f"the values do not match the fields of {cls.__qualname__}: {', '.join(cls._fields)}")
     return tuple.__new__(cls, values)
 
 
@@ -248,7 +248,7 @@ _CLASSES: dict[str, tuple[Callable[[type], bool], Callable[[Any, Any], Any]]] = 
     "namedtuple": (lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"), _make_namedtuple),
     "dataclass": (dataclasses.is_dataclass, _make_dataclass),
 }
-"""By kind: whether a class is of that kind, and a function that makes a value of such a class."""
+"""For each kind, a check whether a class is of that kind, and a function that makes a value of such a class."""
 
 
 def _plain_datetime(value: dt.datetime) -> Any:
@@ -275,12 +275,12 @@ def _make_time(plain: Any) -> dt.time | Unloaded:
 
 def _plain_zone(value: zoneinfo.ZoneInfo) -> str:
     if value.key is None:
-        raise NotShareable("the ZoneInfo has no key")
+        raise NotShareable("cannot share a ZoneInfo without a key")
     return value.key
 
 
 def _make_zone(key: str) -> Any:
-    """Return a zone of the system's database, or Unloaded, because zoneinfo would import tzdata for a missing zone."""
+    """Return a zone of the system's database, or Unloaded if it is missing, because zoneinfo would import tzdata."""
     parts = pathlib.PurePosixPath(key)
     if parts.is_absolute() or ".." in parts.parts:
         raise FormatError(f"invalid key of a ZoneInfo: {key!r}")
@@ -329,7 +329,7 @@ def _plain_tensor(value: Any) -> Any:
     try:
         return "", value.numpy()
     except TypeError as error:
-        raise NotShareable(f"numpy has no {value.dtype}, the type of the tensor ({error})") from None
+        raise NotShareable(f"numpy has no dtype for the tensor, which is {value.dtype} ({error})") from None
 
 
 def _make_tensor(plain: Any) -> Any:
@@ -342,7 +342,7 @@ def _make_tensor(plain: Any) -> Any:
 
 
 _EXACT: dict[str, Convert] = {"torch.Tensor": _plain_tensor, "numpy.str_": str.__str__, "numpy.bytes_": bytes}
-"""Functions by name of a type whose module is not imported here; numpy's `item` would drop zeros at the end of text."""
+"""Functions for types of modules that are not imported here; numpy's `item` would drop trailing zeros of text."""
 _TO_PLAIN: dict[type, tuple[str, Convert]] = {}
 _FROM_PLAIN: dict[str, Convert] = {
     "torch.Tensor": _make_tensor,
@@ -359,7 +359,7 @@ _KINDS: dict[str, set[str]] = {
     "OrderedDict": {"record", "map"},
     "Counter": {"record", "map"},
 }
-"""Kinds of plain values that some types accept; converting other kinds could take unbounded time or memory."""
+"""Kinds of plain values that some types accept; converting other kinds could take unlimited time or memory."""
 
 for _cls, _to, _from in (
     (dt.datetime, _plain_datetime, _make_datetime),

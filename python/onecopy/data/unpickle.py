@@ -1,4 +1,4 @@
-"""Functions that the pickles of object files call to make arrays and tensors on buffers; their names stay.
+"""Functions that pickles in object files call to make arrays and tensors on buffers. Never rename them.
 
 Nothing is copied: the array or tensor holds its buffer, which keeps the file mapped.
 """
@@ -20,7 +20,7 @@ def array(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...], order: Lite
 
 
 def storage(buffer: Any) -> Any:
-    """Return a storage of torch on a writable buffer."""
+    """Return a torch storage on a writable buffer."""
     import torch
 
     return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage() if len(buffer) else torch.UntypedStorage(0)
@@ -29,7 +29,7 @@ def storage(buffer: Any) -> Any:
 def tensor(
     storage: Any, dtype: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool
 ) -> Any:
-    """Return a tensor of torch on a storage; `offset` and `strides` in elements."""
+    """Return a tensor of torch on a storage; `offset` and `strides` count elements."""
     import torch
 
     made = torch.empty(0, dtype=getattr(torch, dtype)).set_(storage, offset, shape, strides)
@@ -44,14 +44,14 @@ def parameter(data: Any, requires_grad: bool) -> Any:
 
 
 def polars_frame(table: Any) -> Any:
-    """Return a frame of polars on the buffers of an Arrow table."""
+    """Return a polars frame on the buffers of an Arrow table."""
     import polars as pl
 
     return pl.from_arrow(table)
 
 
 def polars_series(table: Any) -> Any:
-    """Return a series of polars on the buffers of the one column of an Arrow table."""
+    """Return a polars series on the buffers of the only column of an Arrow table."""
     return polars_frame(table).to_series()
 
 
@@ -59,7 +59,7 @@ OPTIONS_OF_SPACY_VECTORS = ("name", "mode", "minn", "maxn", "hash_count", "hash_
 
 
 def spacy_vectors(strings: Any, data: NDArray[Any], key2row: dict[int, int], options: dict[str, Any]) -> Any:
-    """Return a table of vectors of spaCy on an array."""
+    """Return a spaCy table of vectors on an array."""
     from spacy.vectors import Vectors
 
     made = Vectors(strings=strings, data=data, **options)

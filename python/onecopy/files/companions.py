@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MAX_INDEX = 100 << 20
-"""Maximum size of an index in bytes: that of a safetensors header."""
+"""Maximum size of an index in bytes, the same as that of a safetensors header."""
 _MAX_FILES, _MAX_DEPTH, _MAX_NAME = 10_000, 32, 255
-"""Maximum number of files that a file names, of parts of their paths, and of bytes of each part."""
+"""Maximum number of files that a file may name, of parts in a path, and of bytes in a part."""
 
 
 class SetError(FormatError):
@@ -29,8 +29,8 @@ class SetError(FormatError):
 def names_in(path: str | os.PathLike[str]) -> list[str]:
     """Return the paths that an index ("*.index*.json") or an ONNX model ("*.onnx") names, relative to its folder.
 
-    The name decides, because other JSON may be large, and ONNX has no signature; [] for other names. FormatError or
-    SetError for an invalid file.
+    Only the name decides, because other JSON may be large, and ONNX has no signature. For other names the list is
+    empty. Raise FormatError or SetError if the file is invalid.
     """
     name = path_text(path)
     if is_index(name):
@@ -42,12 +42,12 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _checked(path: str, names: Iterable[str]) -> list[str]:
-    """Return distinct names in their shortest form; SetError if they cannot be files of one folder."""
+    """Return the distinct names in their shortest form. Raise SetError if they cannot be files of one folder."""
     found: dict[str, None] = {}
     folders: set[str] = set()
     distinct = dict.fromkeys(names)
     if len(distinct) > _MAX_FILES:
-        reason = f"it names {len(distinct)} files, but at most {_MAX_FILES} are opened"
+        reason = f"it names {len(distinct)} files, more than the maximum of {_MAX_FILES}"
         raise SetError(reason, Kind.TOO_COSTLY, path=path)
     for name in distinct:
         parts = os.path.normpath(name).split("/")
@@ -55,12 +55,12 @@ def _checked(path: str, names: Iterable[str]) -> list[str]:
             reason = f"invalid file {name[:200]!r}: it is not the path of a file inside the folder"
             raise SetError(reason, Kind.OUT_OF_BOUNDS, path=path)
         if any(len(part.encode()) > _MAX_NAME or not part.isprintable() for part in parts):
-            reason = f"invalid file {name[:200]!r}: it is not printable, or longer than {_MAX_NAME} bytes"
+            reason = f"invalid file {name[:200]!r}: its name is not printable, or longer than {_MAX_NAME} bytes"
             raise SetError(reason, path=path)
         found["/".join(parts)] = None
         folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
     if both := folders.intersection(found):
-        reason = f"invalid file {min(both)!r}: it is the folder of another file"
+        reason = f"invalid file {min(both)!r}: another file uses it as its folder"
         raise SetError(reason, Kind.INCONSISTENT, path=path)
     return list(found)
 
@@ -82,7 +82,7 @@ def names_of_index(path: str | os.PathLike[str]) -> list[str]:
 def index_text(index: Mapping) -> bytes:
     """Read the text of an index with pread, because another program may truncate the mapped file."""
     if index.nbytes > _MAX_INDEX:
-        reason = f"the index of shards is too large: {index.nbytes} bytes, at most {_MAX_INDEX} are read"
+        reason = f"the index of shards is too large: {index.nbytes} bytes, more than the maximum of {_MAX_INDEX}"
         raise FormatError(reason, Kind.TOO_COSTLY, path=index.path)
     return os.pread(index.fileno(), index.nbytes, 0)
 
@@ -95,11 +95,11 @@ def parse_index(path: str, text: bytes) -> tuple[dict[str, str], dict[str, str]]
         found = json.loads(text.decode(), object_pairs_hook=_distinct)
         weight_map, metadata = found.get("weight_map"), found.get("metadata") or {}
         if not isinstance(weight_map, dict) or not isinstance(metadata, dict):
-            raise ValueError("no 'weight_map' from names to files")  # noqa: TRY004 - reported as invalid JSON is
+            raise ValueError("no 'weight_map' from names to files")  # noqa: TRY004 - reported like invalid JSON
         texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in metadata.items()}
     except (ValueError, RecursionError) as error:
         detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        reason = f"expected a file of arrays or the index of a sharded model, found other JSON ({detail})"
+        reason = f"expected a file of arrays or the index of a sharded model, found JSON of another kind ({detail})"
         raise FormatError(reason, Kind.NOT_THIS_FORMAT, path=path, found="JSON") from None
     if not weight_map:
         raise SetError("the 'weight_map' is empty: there are no shards", path=path)
@@ -129,9 +129,10 @@ def is_inside(location: object) -> bool:
 
 
 def paths_of(owner: str, locations: Iterable[str]) -> list[str]:
-    """Return the paths of the files that `owner` names; SetError for a link that is not followed.
+    """Return the paths of the files that `owner` names. Raise SetError if a link must not be followed.
 
-    A link of this user or root may lead anywhere. A link of another user is followed only to files that they can read.
+    A link that belongs to this user or root may lead anywhere. A link of another user may lead only to files that its
+    owner can read.
     """
     folder = os.path.dirname(owner)  # noqa: PTH120 - as given
     paths = []
@@ -148,9 +149,9 @@ def paths_of(owner: str, locations: Iterable[str]) -> list[str]:
 
 
 def _why_not_followed(link: os.stat_result, path: str, rest: list[str]) -> str:
-    """Return why a link in a path is not followed, or ""; `rest` is the path below the link."""
+    """Return why a link in a path must not be followed, or "". `rest` is the path below the link."""
     if ".." in rest:
-        return f"'..' follows the symbolic link {path}"
+        return f"'..' comes after the symbolic link {path}"
     real = os.path.realpath(os.path.join(path, *rest))  # noqa: PTH118
     owner = _core.owner_at(path)
     if owner in (os.geteuid(), 0) or _may_read(owner, link.st_gid, real):
@@ -159,7 +160,7 @@ def _why_not_followed(link: os.stat_result, path: str, rest: list[str]) -> str:
 
 
 def _may_read(owner: int | None, group: int, path: str) -> bool:
-    """Return whether the owner and the group of a link may read a file; an `owner` of None is any user."""
+    """Return whether the owner and the group of a link may read a file. None as `owner` stands for any user."""
 
     def has(path: str, bits: int) -> bool:
         found = os.stat(path)  # noqa: PTH116

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from onecopy import _core
 
 _COARSE = 5
-"""CLOCK_REALTIME_COARSE of Linux, which the module `time` does not name."""
+"""CLOCK_REALTIME_COARSE of Linux, for which the module `time` has no name."""
 
 
 def boot_identity() -> str:
-    """Return the identity of the current boot; "" if the system has none."""
+    """Return the identity of the current boot, or "" if the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123 - without the import of pathlib
             return file.read().strip()
@@ -26,7 +26,7 @@ def boot_identity() -> str:
 
 
 def start_of(process: str | int) -> str:
-    """Return when a process started, in clock ticks since boot, which makes its number unique; "" if it has ended."""
+    """Return when a process started, in clock ticks since boot, to make its PID unique. "" if it has ended."""
     try:
         with open(f"/proc/{process}/stat", errors="replace") as file:  # noqa: PTH123
             text = file.read()
@@ -47,41 +47,41 @@ class FileIdentity(NamedTuple):
     """Time of the last change of contents or of the inode, in ns; programs cannot set it."""
 
     def is_recent(self) -> bool:
-        """Return whether a write that happens now might not change the identity."""
+        """Return whether a write that happens now could leave the identity unchanged."""
         tick = 2_000_000_000 if self.changed % 1_000_000_000 == 0 else 20_000_000  # whole seconds: FAT, ext3
         return self.changed > _now_of_files() - tick
 
 
 def _now_of_files() -> int:
-    """Return the time that the kernel would give a write, in ns; late ticks, as in a busy guest, delay it."""
+    """Return the time that the kernel would record for a write now, in ns. Late ticks, as in a busy guest, delay it."""
     return time.clock_gettime_ns(_COARSE)
 
 
 def expect_regular(path: str | os.PathLike[str] | int) -> os.stat_result:
-    """Return the status of a regular file; OSError for a folder, device, FIFO or socket."""
+    """Return the status of a regular file. Raise OSError for a folder, device, FIFO or socket."""
     found = os.stat(path)  # noqa: PTH116 - a descriptor too
     if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "a folder cannot be identified: name the files in it", path)
+        raise IsADirectoryError(errno.EISDIR, "expected a file, found a folder: pass the files in it", path)
     if not stat.S_ISREG(found.st_mode):  # opening a FIFO would block
         raise OSError(errno.ENODEV, "not a regular file (a FIFO, socket or device)", path)
     return found
 
 
 def file_identity(path: str | os.PathLike[str] | int) -> FileIdentity:
-    """Return the current identity of a regular file; OSError for a folder, device, FIFO or socket.
+    """Return the current identity of a regular file. Raise OSError for a folder, device, FIFO or socket.
 
-    Comparing it with an identity of `identify_open` shows whether the file was written or replaced. It is no identity
-    of contents by itself: a write that happens now might not change it.
+    Comparing it with an identity that `identify_open` returned shows whether the file was written or replaced. On its
+    own it does not identify contents, because a write that happens now might not change it.
     """
     found = expect_regular(path)
     return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def identify_open(descriptor: int, expected: FileIdentity | None = None) -> tuple[FileIdentity, str]:
-    """Return the identity of an open file, and the reason if a later write might not change it, otherwise "".
+    """Return the identity of an open file, and the reason why a later write might not change it, or "".
 
-    Waits until the next write would have a different time than the last one: up to 20 ms after a write, 2.1 s at most,
-    and only while the identity is the `expected` one. Writes dirty pages back if writers cannot be detected.
+    Wait until the next write would have a different time than the last one: up to 20 ms after a write, 2.1 s at most,
+    and only while the identity equals `expected`. Write back dirty pages if writers cannot be detected.
     """
     deadline, is_remote = time.monotonic() + 2.1, _core.is_remote(descriptor)
     while True:
@@ -101,15 +101,15 @@ def identify_open(descriptor: int, expected: FileIdentity | None = None) -> tupl
 
 
 class Contents(NamedTuple):
-    """The identity of what a file contains: equal identities are equal contents on every file system."""
+    """The identity of a file's contents: on every file system, equal identities mean equal contents."""
 
     identity: FileIdentity
     digest: str = ""
-    """SHA-256 of the contents if a write might not change `identity`, otherwise ""."""
+    """SHA-256 of the contents, or "" if every write changes `identity`."""
 
     @property
     def text(self) -> str:
-        """The identity as text, as part of a key."""
+        """The identity as text, for keys."""
         found = self.identity
         if self.digest:
             return f"{found.nbytes} bytes, sha256 {self.digest}"
@@ -117,17 +117,17 @@ class Contents(NamedTuple):
         return f"{found.nbytes} bytes, {times}, inode {found.inode} of {found.device}"
 
     def are_in(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether the file at a path has these contents; False if it does not exist."""
+        """Return whether the file at a path has these contents, or False if it does not exist."""
         with suppress(FileNotFoundError):
             return contents_of(path).digest == self.digest if self.digest else file_identity(path) == self.identity
         return False
 
 
 def contents_of(path: str | os.PathLike[str]) -> Contents:
-    """Identify the current contents of a regular file, by a digest if a later write might not change its identity.
+    """Identify the current contents of a regular file, using a digest if a later write might not change its identity.
 
-    The digest takes about 1 s per 1.5 GB. It is used on tmpfs, while a process has the file open for writing, and where
-    writers cannot be detected (a server, a file of another user) until the last change is a minute old.
+    The digest takes about 1 s per 1.5 GB. It is used on tmpfs, while a process has the file open for writing, and, if
+    writers cannot be detected (a server, a file of another user), until the last change is a minute old.
     """
     expect_regular(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -31,18 +31,18 @@ Mode: TypeAlias = Literal["map", "copy"]
 ArraysMode: TypeAlias = Literal["map", "copy", "snapshot"]
 """How arrays are opened: see `onecopy.open`."""
 Identity: TypeAlias = tuple[int, int, int, int]
-"""(device, inode, size in bytes, time of the last write in ns): equal if the file is the same and was not modified."""
+"""(device, inode, size in bytes, time of the last write in ns). Equal if the file is the same and unmodified."""
 _Options: TypeAlias = tuple[int, int | None, Mode, bool, int]
 """Offset, length, mode, private and threads of a `Mapping`."""
 
 
 def absolute(path: str) -> str:
-    """Return an absolute path, for processes with another working folder, without resolving symbolic links."""
+    """Make a path absolute, for processes with other working folders, without resolving symbolic links."""
     return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - 10 us less
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Open a regular file for reading; OSError (ENODEV) for a device, and for a FIFO, on which `open` would block."""
+    """Open a regular file for reading. Raise OSError (ENODEV) for a device or a FIFO, on which `open` would block."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -55,9 +55,9 @@ def guard() -> None:
 
     Without it, reading a mapped page ends the process (SIGBUS) if another program has truncated the file, the disk
     fails, or the network file system is unreachable. With it, the page (after a truncation: all pages from there to the
-    end) reads as zeros in this process, and the next call on the file raises `DataLost`. Results computed between the
-    fault and the error are wrong: call `check` before you use them. The handler stays installed until the process ends;
-    further calls do nothing.
+    end) reads as zeros in this process, and the next call on the file raises `DataLost`. Results that were computed
+    between the fault and the error are wrong: call `check` before you use results. The handler stays installed until
+    the process ends; further calls do nothing.
 
     Only mappings of onecopy are guarded. Any other SIGBUS goes to the handler that was installed before, such as
     Python's faulthandler; a faulthandler enabled after the guard prints its report once, and the program continues. A
@@ -91,15 +91,15 @@ def guard() -> None:
 
 
 def check() -> None:
-    """Raise if any mapping of this process has lost bytes, in which case data read from it may be zeros.
+    """Raise DataLost if any mapping of this process has lost bytes; data read from it may be zeros.
 
-    Every call raises the loss of an open file, and one call that of a closed file. Files that became shorter are
-    detected even if no lost page was read, and without `guard`. Costs one system call per open mapping.
+    The loss of an open file is raised by every call, that of a closed file by one call. Truncated files are detected
+    even if no lost page was read, and without `guard`. The check costs one system call per open mapping.
 
     Raises
     ------
     DataLost
-        The first loss found, with ``filename``, and ``offset`` in bytes.
+        The first loss that is found, with ``filename``, and ``offset`` in bytes.
     """
     _core.check()
 
@@ -133,7 +133,7 @@ class OpenFile(Closeable, abc.ABC):
 
     @property
     def path(self) -> str:
-        """The path that was given when the file was opened; of several files, that of the index or the model."""
+        """The path with which the file was opened; for several files, the path of the index or the model."""
         return self._path
 
     @property
@@ -147,7 +147,7 @@ class OpenFile(Closeable, abc.ABC):
 
     @property
     def views(self) -> int:
-        """The number of views (arrays, memoryviews) that are in use; they keep the memory mapped after `close`."""
+        """The number of views (arrays, memoryviews) in use, which keep the memory mapped after `close`."""
         return sum(mapping.views for mapping in self._mappings())
 
     @property
@@ -157,14 +157,14 @@ class OpenFile(Closeable, abc.ABC):
 
 
 class Mapping(OpenFile):
-    """A file, or a range of it, as memory; `view` returns its bytes as a memoryview without a copy.
+    """A file or a part of it, mapped as memory. `view` returns its bytes as a memoryview without a copy.
 
     Parameters
     ----------
     path
         A regular file; symbolic links are followed.
     offset, length
-        The range in bytes, at any boundaries. ``length=None``: to the end of the file.
+        The range in bytes; it need not be aligned. ``length=None``: to the end of the file.
     mode
         "map": the pages of the page cache, shared with all processes. "copy": the bytes are read into private memory,
         in huge pages, by `threads` threads.
@@ -176,8 +176,8 @@ class Mapping(OpenFile):
     Raises
     ------
     OSError
-        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``; also for an empty
-        file (ENODATA), a FIFO, socket or device (ENODEV), and a range beyond the end of the file (EINVAL).
+        FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``. ENODATA: the file is
+        empty. ENODEV: it is a FIFO, socket or device. EINVAL: the range is beyond the end of the file.
 
     Examples
     --------
@@ -237,7 +237,7 @@ class Mapping(OpenFile):
         """Map the file of an open descriptor, such as a memfd or an unlinked file.
 
         The descriptor is duplicated: the caller still owns the original. Errors show `name` instead of a path. The
-        mapping cannot be pickled. The other parameters and the errors are those of `Mapping`.
+        mapping cannot be pickled. For the other parameters and the errors, see `Mapping`.
 
         Examples
         --------
@@ -253,9 +253,9 @@ class Mapping(OpenFile):
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Return a range of bytes of the mapping as a memoryview without a copy; writable with ``private=True``.
+        """Return a range of the mapping as a memoryview without a copy, which is writable with ``private=True``.
 
-        The view keeps the memory mapped after `close`. IndexError if the range is beyond the end of the mapping.
+        The view keeps the memory mapped after `close`. Raise IndexError if the range is beyond the end of the mapping.
         """
         offset = non_negative("offset", offset)
         rest = max(self.nbytes - offset, 0) if length is None else non_negative("length", length)
@@ -292,7 +292,7 @@ class Mapping(OpenFile):
 
     def __getstate__(self) -> tuple[object, ...]:
         if not self._absolute:
-            raise TypeError(f"{self!r} cannot be pickled, because it has no path: send its descriptor instead")
+            raise TypeError(f"cannot pickle {self!r}, because it has no path: send its descriptor instead")
         return self._absolute, self._options, self.identity
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:  # FileChanged if the file was modified or replaced since

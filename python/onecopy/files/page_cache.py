@@ -36,7 +36,7 @@ if TYPE_CHECKING:
             """Return the portions, one or more per file."""
 
     class WarmOptions(TypedDict, total=False):
-        """The options of `warm` that control how it reads; see there."""
+        """The options of `warm` that control how it reads."""
 
         threads: int | None
         huge: bool | None
@@ -74,12 +74,12 @@ Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
 
 
 class Portion(NamedTuple):
-    """Ranges of one mapping as a target; `onecopy.ArrayFile.portions` returns those of arrays."""
+    """Ranges of one mapping. `onecopy.ArrayFile.portions` returns those of arrays."""
 
     mapping: _core.Mapping
     """The mapping of the compiled module."""
     ranges: Sequence[Range] | None = None
-    """None: the whole mapping; an empty list: no bytes."""
+    """The ranges; None: the whole mapping, an empty list: no bytes."""
     inspector: _core.Inspector | None = None
     """Checks the bytes while they are read; None: no check."""
 
@@ -96,7 +96,7 @@ def _portions(
     *,
     maps_paths: bool = True,
 ) -> list[Portion]:
-    """Return the mappings of a target with their ranges; maps a path only with `maps_paths`."""
+    """Return the mappings of a target with their ranges. A path is mapped only with `maps_paths`."""
     core = getattr(target, "core", None)
     if core is None and maps_paths and not isinstance(target, list) and isinstance(target, str | bytes | os.PathLike):
         core = _core.open_mapping(path_text(target))
@@ -113,14 +113,14 @@ def _portions(
     elif hasattr(target, "portions"):
         parts = target.portions()
     else:
-        raise TypeError(f"expected an open onecopy file, not {target!r}: onecopy.Mapping(path) opens any file")
+        raise TypeError(f"expected an open onecopy file, not {target!r}: open the file with onecopy.Mapping(path)")
     if ranges is not None or inspector is not None:
-        raise TypeError("ranges cannot apply to several files: use names of arrays instead, file.warm([...])")
+        raise TypeError("ranges cannot apply to several files: use names of arrays instead, as in file.warm([...])")
     return parts
 
 
 def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
-    """Unmap the pages of a file from this process, and drop those from the page cache that no other process maps.
+    """Unmap the pages of a file from this process, and drop them from the page cache unless another process maps them.
 
     Locked pages, and pages that other processes map, stay in memory, and the report gives the reason. Pages of
     ``private=True`` mappings stay as well, because they may contain changes. Dirty pages are first written to disk.
@@ -139,7 +139,7 @@ def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
 def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
     """Report how much of a file is in the page cache and in the page tables of this process.
 
-    Takes about 0.1 ms per GiB if cachestat can be used (Linux 6.5; files that this process owns or may write),
+    This takes about 0.1 ms per GiB if cachestat can be used (Linux 6.5; files that this process owns or may write),
     otherwise up to 4 ms per GiB.
 
     Examples
@@ -154,7 +154,7 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
 
 
 def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
-    """Report how much of an open file is in the page cache, no matter which process read it; takes 0.1 ms per GiB.
+    """Report how much of an open file is in the page cache, no matter which process read it, in 0.1 ms per GiB.
 
     Parameters
     ----------
@@ -185,15 +185,15 @@ def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
 def register_with_cuda(portions: Sequence[Portion], *, only_tried: bool = False) -> None:
     """Register pages of open files with the NVIDIA driver as pinned host memory, until they are unmapped.
 
-    They stay in memory, one copy for all processes, and a GPU copies from them directly. Uses the CUDA context of this
-    thread, or that of the first device.
+    They stay in memory, one copy for all processes, and a GPU copies from them directly. The CUDA context of this
+    thread is used, or else that of the first device.
 
     Raises
     ------
     OSError
         ENODEV: there is no GPU or no driver. EOPNOTSUPP: they cannot register read-only memory, or, with `only_tried`,
-        the file is neither on ext4 nor in memory. EINVAL: copy-on-write pages. EBUSY: some pages are already
-        registered.
+        the file is neither on ext4 nor in memory. EINVAL: copy-on-write pages. EBUSY: some pages are registered
+        already.
     """
     for mapping, ranges, _ in portions:
         _core.register_with_cuda(mapping, ranges, only_tried=only_tried)
@@ -202,7 +202,7 @@ def register_with_cuda(portions: Sequence[Portion], *, only_tried: bool = False)
 def mapped_in(pid: int, address: int, length: int) -> MappedPages:
     """Report how many bytes of an address range of a process are mapped, and how many of them in huge pages.
 
-    Takes 0.5 ms per GiB.
+    This takes 0.5 ms per GiB.
 
     Parameters
     ----------
@@ -233,8 +233,8 @@ def mapped_in(pid: int, address: int, length: int) -> MappedPages:
 def pin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = None) -> PinReport:
     """Lock the pages of an open file into memory until `unpin` is called or the mapping is released.
 
-    Missing pages are read. RLIMIT_MEMLOCK (often 8 MiB) limits the locked memory; the report has the number of locked
-    bytes.
+    Missing pages are read. RLIMIT_MEMLOCK (often 8 MiB) limits the locked memory; the report states how many bytes were
+    locked.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def available_memory() -> int | None:
 
 
 def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *, instead: str = "") -> None:
-    """Raise an error if this process cannot get `nbytes` of memory, and up to 32 MiB to work with.
+    """Raise an error if this process cannot get `nbytes` of memory and up to 32 MiB of working memory.
 
     Linux grants more memory than is available, and ends a process that uses too much. Call this function before you
     write large amounts to new arrays, or to arrays of a file opened with ``private=True``, whose written pages become
@@ -288,7 +288,7 @@ def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *,
     Raises
     ------
     NotEnoughMemory
-        A MemoryError and OSError (ENOMEM): `available_memory` is less than `nbytes`; the message has both numbers.
+        A MemoryError and OSError (ENOMEM): `available_memory` is less than `nbytes`; the message states both numbers.
 
     Examples
     --------
@@ -299,12 +299,12 @@ def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *,
 
 
 _warmed: dict[tuple[int, ...], int] = {}
-"""The last 64 files that this process has completely read into memory: bytes by identity."""
+"""Sizes, by identity, of the last 64 files that this process has completely read into memory."""
 _MAX_WARMED = 64
 
 
 def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
-    """Return the bytes of a completely warmed file that are no longer cached; 0 for other files, or if unknown."""
+    """Return how many bytes of a completely warmed file are no longer cached; 0 for other files, or if unknown."""
     expected = _warmed.get(tuple(mapping.identity))
     return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
 
@@ -346,7 +346,7 @@ class WarmJob:
             Seconds to wait; None: no limit. The job continues after a timeout.
         progress
             Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, the job is
-            cancelled, and the exception passed on.
+            cancelled and the exception is passed on.
 
         Raises
         ------
@@ -380,7 +380,7 @@ class WarmJob:
         raise TimeoutError(f"warm has read {done} of {total} bytes after {timeout} s, and continues")
 
     def cancel(self) -> None:
-        """Stop after the pieces that are being read; `wait` then returns a report of what was read."""
+        """Stop after the pieces that are being read; `wait` then returns a report of the bytes read so far."""
         self._core.cancel()
 
     @property
@@ -390,7 +390,7 @@ class WarmJob:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """(bytes done, bytes in total); bytes that were already in memory count as done."""
+        """(bytes done, bytes in total). Bytes that were already in memory count as done."""
         return self._core.progress
 
     def __repr__(self) -> str:
@@ -443,8 +443,8 @@ def warm(
     Parameters
     ----------
     target
-        An open file, a path, or a list of these, whose files are read at the same time. The pages of a path are not
-        mapped; they stay in the page cache until the kernel reclaims the memory.
+        An open file, a path, or a list of these; the files of a list are read at the same time. The pages of a path are
+        not mapped, and stay in the page cache until the kernel reclaims the memory.
     ranges
         (offset, length) in bytes; None: the whole file. Small ranges with gaps between them are read without readahead,
         in small pages.
@@ -455,8 +455,8 @@ def warm(
         memory (a small access would read 512 times its size and evict other pages), and for ranges below 16 MiB with
         gaps between them. True: for those ranges as well.
     max_bytes
-        Maximum number of bytes to read, as a number or text such as "2 GiB"; None: the available memory. The kernel may
-        read a few MiB ahead of it.
+        Maximum number of bytes to read, as a number or text such as "2 GiB"; None: the available memory. Readahead of
+        the kernel may exceed it by a few MiB.
     mechanism
         "auto", "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only request huge pages) or "none".
     in_order
@@ -468,13 +468,13 @@ def warm(
         False: return a `WarmJob` immediately.
     progress
         Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, the work is
-        cancelled, and the exception passed on.
+        cancelled and the exception is passed on.
 
     Returns
     -------
     WarmReport or WarmJob
-        The report has the bytes, the bytes cached before and after, the share of huge pages, page faults, GiB/s, the
-        mechanism and its reason.
+        The report states the size, the bytes that were cached before and after, the share of huge pages, page faults,
+        GiB/s, the mechanism, and why it was used.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""One file or folder per framework; each imports its framework when it is first used."""
+"""Support for frameworks, with one file or folder each. A framework is imported on first use."""

@@ -1,4 +1,4 @@
-"""Files that tasks and actors of a Ray cluster open by a handle: fetched or received once per node, mapped by all.
+"""Handles of files for Ray tasks and actors: a file is fetched or received once per node, and mapped by all processes.
 
     handle = oc.ray.share("s3://bucket/model.safetensors")  # or a file of this node
 
@@ -9,13 +9,13 @@
 
     Model.options(scheduling_strategy=handle.placement()).remote(handle)
 
-A handle consists of names and versions, about a hundred bytes per file. The nodes that need a file at the same time
-fetch different pieces of it from the origin, and receive the others through Ray's object store; a node that joins later
-receives it from those that have it. Files are in the store of each node (`onecopy.Store`) and outlive tasks, actors and
-drivers.
+A handle consists of names and versions, about a hundred bytes per file. Nodes that need a file at the same time fetch
+different pieces of it from the origin, and receive the other pieces through Ray's object store. A node that joins later
+receives the file from nodes that have it. Files are in the store of each node (`onecopy.Store`) and outlive tasks,
+actors and drivers.
 
-**When not to use it.** For objects that tasks create and few others use: `ray.put`. It also shares numpy arrays between
-the processes of a node, but in memory that cannot be reclaimed, and only until the driver ends.
+**When not to use it.** For objects that tasks create and few other tasks use, `ray.put` is better. It shares numpy
+arrays between the processes of a node too, but in memory that cannot be reclaimed, and only until the driver ends.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ __all__ = ["Handle", "share"]
 
 
 def share(source: str | os.PathLike[str]) -> Handle:
-    """Return a handle by which processes of all nodes of the cluster open a file; nothing is fetched yet.
+    """Return a handle with which processes on all nodes of the cluster can open a file. Nothing is fetched yet.
 
     Parameters
     ----------
     source
-        The URL of one file, as for `onecopy.remote.fetch`; or the path of a file of this node, from which the other
-        nodes receive it. The files that an index of shards or an ONNX model names belong to it. An ONNX model behind a
-        URL is fetched to find them.
+        The URL of one file, as for `onecopy.remote.fetch`, or the path of a file on this node, which sends it to the
+        other nodes. The files that an index of shards or an ONNX model names are included; to find them, an ONNX model
+        behind a URL is fetched.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def share(source: str | os.PathLike[str]) -> Handle:
     nodes = RayNodes()
     if url := url_of(source):
         if url.endswith("/"):
-            raise ValueError(f"{remote.shown(url)}: expected the URL of a file, found that of a folder")
+            raise ValueError(f"{remote.shown(url)}: expected the URL of a file, found the URL of a folder")
         origin = remote.Origin(url)
         name = origin.name
         named = names_in(remote.fetch(url, named=False)) if is_index(name) or name.endswith(".onnx") else []
@@ -91,10 +91,10 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A file that processes of a Ray cluster open; `share` returns it, and tasks and actors get it as an argument.
+    """A file that processes of a Ray cluster can open. `share` returns it; pass it to tasks and actors as an argument.
 
     It refers to the version of the file at the time of `share`. If the file changes, nodes that have this version or
-    can receive it still open it, and others raise `FileChanged`.
+    can receive it still open it, and other nodes raise `FileChanged`.
     """
 
     _files: tuple[_File, ...]
@@ -102,15 +102,15 @@ class Handle:
     _path: str
 
     def path(self) -> Path:
-        """Return the path of the copy of this node, which is fetched or received if necessary.
+        """Return the path of this node's copy, which is fetched or received if necessary.
 
-        If several processes of the node call this at the same time, one fetches and the others wait. Files that the
-        file names are beside it.
+        If several processes of the node call this method at the same time, one fetches and the others wait. Files that
+        the file names are in the same folder.
 
         Raises
         ------
         FileNotFoundError
-            Only nodes had the file, and none of them is left.
+            Only nodes had the file, and all of them have left the cluster.
         OSError, FileChanged
             As for `onecopy.remote.fetch`.
         """
@@ -128,7 +128,7 @@ class Handle:
             return False
 
     def open(self, **options: Any) -> arrays.ArrayFile:
-        """Open the copy of this node as a file of arrays; options are those of `onecopy.open`."""
+        """Open this node's copy as a file of arrays. See `onecopy.open` for the options."""
         return arrays.open(self.path(), **options)
 
     def nodes(self) -> list[str]:
@@ -139,7 +139,7 @@ class Handle:
         )
 
     def placement(self) -> NodeAffinitySchedulingStrategy | str:
-        """Return a scheduling strategy that prefers a node with the file; "DEFAULT" if no node has it."""
+        """Return a scheduling strategy that prefers a node with the file, or "DEFAULT" if no node has it."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = self.nodes()
@@ -156,7 +156,7 @@ class Handle:
         Raises
         ------
         OSError
-            As for `path`, on the first node that failed.
+            An error of `path` on the first node that failed.
         """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

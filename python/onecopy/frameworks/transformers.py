@@ -4,10 +4,10 @@
     print(oc.explain(model))
 
 transformers maps safetensors files and uses the weights in the mapping if their dtype does not change. A cast creates a
-private copy in every process. Here weights are cast once per machine into a file of the store. While transformers
+private copy in every process. This module casts weights once per machine into a file of the store. While transformers
 builds the model, its casts return tensors on the mapping of that file.
 
-**When not to use it.** For models on a GPU: `from_pretrained` of transformers is as fast.
+**When not to use it.** For models on a GPU, because `from_pretrained` of transformers is equally fast.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def from_pretrained(
     max_bytes: int | str | None = None,
     **given: Any,
 ) -> Any:
-    """Return a model with mapped weights from a folder of safetensors files, or of checkpoints of torch.
+    """Return a model with mapped weights from a folder of safetensors files or torch checkpoints.
 
     The weights equal those of ``model_class.from_pretrained(folder, dtype=dtype, **given)`` bit for bit: transformers
     builds the model and decides which weights are cast (some architectures keep weights in float32). Its casts return
@@ -67,30 +67,30 @@ def from_pretrained(
         Dtype of floating-point weights, a ``torch.dtype`` or its name; "auto": the dtype in ``config.json``, else the
         dtypes of the file.
     store
-        Where cast weights are kept, one file per file of weights: a `onecopy.Store` or a folder; None: the default
-        folder on disk.
+        The store of the cast weights, with one file per file of weights: a `onecopy.Store` or a folder; None: the
+        default folder on disk.
     warming, max_bytes
-        A function that receives the `WarmJob` that reads the files into memory, at most `max_bytes`, while transformers
-        builds the model; None: the files are not read ahead.
+        A function that is called with the `WarmJob` that reads at most `max_bytes` of the files into memory while
+        transformers builds the model; None: the files are not read ahead.
     **given
         Other arguments of ``from_pretrained``, including ``subfolder`` and ``variant``.
 
     Returns
     -------
     object
-        The model. Weights that transformers converts or fuses are copies; `onecopy.explain` lists them. If no weight is
+        The model. Weights that transformers converts or fuses are copied; `onecopy.explain` lists them. If no weight is
         mapped, a UserWarning is issued.
 
     Raises
     ------
     FileNotFoundError
-        The folder has no weights in these files, or lacks files that its index names.
+        The folder contains none of these files, or lacks files that its index names.
     FormatError
         A file is damaged.
     OSError
-        transformers raises it; or the store cannot be written, or its disk is full.
+        transformers raised an error, or the store cannot be written, or its disk is full.
     TypeError
-        `dtype` is neither a dtype of torch nor the name of one; or the class and the folder are swapped.
+        `dtype` is neither a torch dtype nor the name of one, or the class and the folder are swapped.
 
     Notes
     -----
@@ -132,7 +132,7 @@ def from_pretrained(
 
 
 def weight_files(place: Path, variant: str | None, stems: tuple[str, ...] = ("model.safetensors",)) -> list[Path]:
-    """Return the files of weights that transformers reads, not others such as consolidated.safetensors."""
+    """Return the files of weights that transformers reads, without others such as consolidated.safetensors."""
     suffix = f".{variant}" if variant else ""
     for stem in stems:
         name, _, kind = stem.rpartition(".")
@@ -143,15 +143,15 @@ def weight_files(place: Path, variant: str | None, stems: tuple[str, ...] = ("mo
             return sorted(map(Path, paths_of(os.fspath(index), names_of_index(index))))
     files = sorted(place.glob(f"*{suffix}.safetensors"))
     if not files:
-        reason = "no such folder; download a model of the hub with huggingface_hub.snapshot_download, which returns one"
+        reason = "no such folder; huggingface_hub.snapshot_download downloads a model and returns its folder"
         if place.is_dir():
-            reason = f"no *{suffix}.safetensors files, nor pytorch_model{suffix}.bin"
+            reason = f"the folder contains neither *{suffix}.safetensors files nor pytorch_model{suffix}.bin"
         raise FileNotFoundError(errno.ENOENT, reason, os.fspath(place))
     return files
 
 
 def target_dtype(dtype: Any, place: Path) -> Any:
-    """Return the dtype to which transformers will cast floating-point weights; None: no cast."""
+    """Return the dtype to which transformers will cast floating-point weights, or None if it will not cast them."""
     if isinstance(dtype, dict):  # dtypes by module; the key "" is the whole model
         dtype = dtype.get("")
     if dtype not in (None, "auto"):
@@ -172,7 +172,7 @@ _SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"
 def replaced_casts(
     casts: dict[Path, Path], dtype: Any, load_cast: Callable[[Path], dict[str, Any]] = load
 ) -> Iterator[None]:
-    """Inside the block, casts of weights on the mapping of these files return the weights of the cast files."""
+    """Inside the block, let casts of weights on mappings of these files return the weights of the cast files."""
     # transformers decides which weights are cast: its calls of Tensor.to are intercepted. torch performs other casts.
     if not casts:
         yield
@@ -220,10 +220,10 @@ class _KnownCasts:
                     if weight.numel() and weight.is_contiguous()
                 }
         self._held: list[tuple[proc.Region, Any]] = []
-        """Mappings of the uncast files, each with a tensor that keeps it alive so that addresses are not reused."""
+        """Mappings of the uncast files, each with a tensor that keeps it alive, so that addresses are not reused."""
 
     def of(self, tensor: Any) -> Any:
-        """Return the cast of a weight; None if the weight is not on a mapping of these files."""
+        """Return the cast of a weight, or None if the weight is not on a mapping of these files."""
         at = tensor.data_ptr()
         region = next((region for region, _ in self._held if region.start <= at < region.end), None)
         if region is None:
@@ -239,7 +239,7 @@ class _KnownCasts:
 
 
 def _warn_of_copies(model: Any) -> None:
-    """Warn if a model has at least 1 MiB of weights on the CPU, and no weight is on a mapped file."""
+    """Warn if a model has at least 1 MiB of weights on the CPU, but none of them on a mapped file."""
     addresses = {
         one.data_ptr(): one.numel() * one.element_size() for one in model.parameters() if one.device.type == "cpu"
     }
@@ -250,7 +250,7 @@ def _warn_of_copies(model: Any) -> None:
         return
     if total >= 1 << 20 and not any(one.inode and not one.path.startswith("/dev/zero") for one in regions):
         warnings.warn(
-            f"all {size(total)} of the weights are private memory of this process: transformers converted them, or "
+            f"all {size(total)} of weights are in private memory of this process: transformers converted them, or "
             "read them without mapping the files; print(onecopy.explain(model)) lists them",
             UserWarning,
             stacklevel=3,

@@ -1,14 +1,14 @@
-"""Explain the memory of one process and of the control group around it, from what the kernel reports.
+"""Explain the memory of a process and of its control group, using the numbers that the kernel reports.
 
     from onecopy.memory import container, explain
 
-    print(explain())        # what the memory of this process consists of, and what is wrong
+    print(explain())        # how this process uses memory, and which uses are problems
     print(container())      # how much memory is left before the OOM killer acts
 
-`proc` and `cgroup` parse files of the kernel. The distribution onecopy-monitor samples, records and draws the memory of
+`proc` and `cgroup` parse files of the kernel. The distribution onecopy-monitor samples, records and plots the memory of
 groups of processes over time.
 
-Modules are loaded when they are used, because most of the library needs only the parsers.
+Modules are loaded on first use, because most of the library needs only the parsers.
 """
 
 from onecopy.base import lazy

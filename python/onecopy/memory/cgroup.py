@@ -1,24 +1,24 @@
-"""Read the control group of a process and its memory: limits, what can be dropped, and memory shortage.
+"""Read the memory of a process's control group: limits, reclaimable memory, and memory shortage.
 
 The limit of a container is the tightest limit of its memory cgroup and of all groups above it. `container` finds them
-on cgroup v1, v2 and machines that mount both, from ``/proc/PID/cgroup`` and the mount points in
-``/proc/self/mountinfo``. A control group is also charged for the page cache of files that its processes were the first
-to read; most of it can be dropped at any time. Anonymous memory, shared memory and kernel memory cannot be dropped.
-Kubernetes and ``docker stats`` show the *working set*, usage minus inactive file pages, which includes files that are
-read repeatedly. `pressure` reports the time that tasks lost waiting for memory (PSI), from Linux 4.20 on, and for
-groups with cgroup v2 only; some kernels report it only if they are booted with ``psi=1``.
+in ``/proc/PID/cgroup`` and the mount points in ``/proc/self/mountinfo``, for cgroup v1, v2 and machines that mount
+both. A control group is also charged for the page cache of files that its processes read first; most of that can be
+dropped at any time. Anonymous memory, shared memory and kernel memory cannot be dropped. Kubernetes and ``docker
+stats`` show the *working set*, usage minus inactive file pages, which includes files that are read repeatedly.
+`pressure` reports the time that tasks lost waiting for memory (PSI). This requires Linux 4.20, for groups also cgroup
+v2, and on some kernels the boot option ``psi=1``.
 
-**Units and None** are those of `onecopy.memory.proc`: bytes, and None where the kernel does not report a number or
+**Units and None** are the same as in `onecopy.memory.proc`: bytes, and None if the kernel does not report a number or
 hides it from this container.
 
 **When not to use it.** To measure a single process.
 
-**Errors.** ``parse_x`` raises ValueError with the kind of file and the line; functions of a process raise the errors of
-`onecopy.memory.proc`.
+**Errors.** ``parse_x`` raises ValueError with the kind of file and the line. Functions that read a process raise the
+errors of `onecopy.memory.proc`.
 
 **Ownership and threads.** Results are immutable, no file stays open, and any thread may call any function. The files of
 a group are read one after the other, so their numbers may be slightly inconsistent. `root` is the root of the file
-system: ``/``, or a recorded copy with ``proc`` and ``sys``.
+system: ``/``, or a recorded copy that contains ``proc`` and ``sys``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _STALL_LINE = re.compile(r"(some|full) avg10=(\d+\.\d+) avg60=(\d+\.\d+) avg300=
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PRESENT, _OF_FILE, _FRAME = 1 << 63, 1 << 61, (1 << 55) - 1
-"""Bits of an entry of pagemap."""
+"""Bits of a pagemap entry."""
 _MAX_SAMPLED = 1024
 _STAT_LINE = re.compile(r"([^ ]+) ([0-9]+)")
 _UNLIMITED = 2**63 - 2**16  # v1 prints the last multiple of the page size, and pages have up to 64 KiB
@@ -74,7 +74,8 @@ _FILES = {
 class Mount:
     """One line of mountinfo: the directory `root` of a file system is mounted at `mount_point`.
 
-    `device` is the ``st_dev`` of `os.stat`. `options` are those of the file system: in a v1 hierarchy, its controllers.
+    `device` is the ``st_dev`` of `os.stat`. `options` are those of the file system, which include the controllers of a
+    v1 hierarchy.
     """
 
     device: int
@@ -87,7 +88,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Time lost to waiting for memory: shares (0 to 1) of the last 10, 60 and 300 seconds; total seconds since boot."""
+    """Time spent waiting for memory, as shares (0 to 1) of the last 10, 60 and 300 s, and in seconds since boot."""
 
     avg10: float
     avg60: float
@@ -105,16 +106,16 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The memory of a control group in bytes; None if unlimited or not reported. Printed, it consists of sentences."""
+    """The memory of a control group in bytes; None: unlimited or not reported. Printed, it is a list of sentences."""
 
     version: int
     """Version of control groups: 1 or 2."""
     directory: str
     """Directory of the group."""
     limit: int | None
-    """The tightest limit of the group and of those above it."""
+    """The tightest limit of the group and of the groups above it."""
     limited_by: str | None
-    """Directory of the group that has `limit`."""
+    """Directory of the group to which `limit` belongs."""
     held: int
     """Unreclaimable bytes charged to the group in `limited_by`, including groups below it: usage minus page cache."""
     usage: int | None
@@ -126,7 +127,7 @@ class Container:
     kernel: int | None
     """Bytes of kernel memory: page tables, stacks, slab."""
     kernel_reclaimable: int
-    """The part of `kernel` in caches that can be dropped; 0 for v1, which does not report it."""
+    """The part of `kernel` that consists of reclaimable caches; 0 on v1, which does not report it."""
     shmem: int
     """Bytes of shared memory (tmpfs, /dev/shm, memfd), which can only be swapped out."""
     file_clean: int
@@ -136,13 +137,13 @@ class Container:
     working_set: int | None
     """The number that Kubernetes, cAdvisor and ``docker stats`` show: `usage` minus inactive file pages."""
     active_file: int | None
-    """Bytes of page cache that the working set includes although they can be dropped."""
+    """Bytes of page cache that can be dropped although the working set includes them."""
     refaults: int | None
-    """Bytes so far that were read again after they had been dropped: a sign of memory shortage."""
+    """Bytes that were read again after they had been dropped, which is a sign of memory shortage."""
     kills: int | None
-    """Number of processes of the group that the OOM killer has killed."""
+    """Number of processes in the group that the OOM killer has killed."""
     pressure: Pressure | None
-    """Time lost to waiting for memory (PSI)."""
+    """Time spent waiting for memory (PSI)."""
     pressure_of: str
     """"group", or "machine" if the kernel does not report the pressure of groups (v1)."""
 
@@ -153,7 +154,7 @@ class Container:
 
     @property
     def left(self) -> int | None:
-        """Bytes that can still be allocated before the OOM killer acts: `limit` minus `held`; None without a limit."""
+        """Bytes that can be allocated before the OOM killer acts: `limit` minus `held`, or None without a limit."""
         return None if self.limit is None else max(self.limit - self.held, 0)
 
     def __str__(self) -> str:
@@ -184,7 +185,7 @@ class Container:
                 "too"
             )
         if self.refaults:
-            yield f"so far, {size(self.refaults)} were read again after they had been dropped"
+            yield f"{size(self.refaults)} were read again after the kernel had dropped them"
         if self.pressure is not None and self.pressure.some.avg60 > 0:
             some, full = (significant(100 * stall.avg60) for stall in (self.pressure.some, self.pressure.full))
             yield (
@@ -194,7 +195,7 @@ class Container:
 
 
 def container(pid: int | None = None, *, root: Path = ROOT) -> Container | None:
-    """Measure the control group that a process is charged to.
+    """Measure the control group to which a process is charged.
 
     Parameters
     ----------
@@ -206,7 +207,7 @@ def container(pid: int | None = None, *, root: Path = ROOT) -> Container | None:
     Returns
     -------
     Container or None
-        None if there are no memory cgroups, or the group is not visible.
+        None if there are no memory control groups, or the group is not visible.
 
     Raises
     ------
@@ -229,7 +230,7 @@ def container(pid: int | None = None, *, root: Path = ROOT) -> Container | None:
 
 
 def _measured(version: int, levels: list[Path], root: Path) -> Container:
-    """Measure a group, given its directory and those of the groups above."""
+    """Measure a group, given its directory and the directories of the groups above it."""
     directory = levels[0]
     limit_file, usage_file, peak_file = _FILES[version]
     stat = parse_memory_stat((directory / "memory.stat").read_text())
@@ -273,7 +274,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def kind_of(key: Key, path: str) -> Literal["file", "shmem"]:
-    """Return "shmem" for files of tmpfs and other file systems in memory, else "file".
+    """Return "shmem" for files on tmpfs and other file systems in memory, otherwise "file".
 
     >>> kind_of((0, 1), "/memfd:numbers")
     'shmem'
@@ -290,7 +291,7 @@ def _memory_devices() -> frozenset[int]:
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    r"""Parse the text of ``/proc/PID/cgroup``: paths of groups by controller; the path of v2 has the key "".
+    r"""Parse the text of ``/proc/PID/cgroup``. Return paths of groups by controller, with the key "" for v2.
 
     >>> parse_membership("4:memory:/a\n2:cpu,cpuacct:/b\n0::/c\n")
     {'memory': '/a', 'cpu': '/b', 'cpuacct': '/b', '': '/c'}
@@ -305,7 +306,7 @@ def parse_membership(text: str) -> dict[str, str]:
 
 
 def parse_limit(text: str) -> int | None:
-    """Parse a limit in bytes; None for no limit, which is "max" in v2 and nearly 2**63 in v1.
+    """Parse a limit in bytes. Return None if there is no limit: "max" in v2, a number near 2**63 in v1.
 
     >>> parse_limit("1048576"), parse_limit("max"), parse_limit("9223372036854771712")
     (1048576, None, None)
@@ -315,11 +316,11 @@ def parse_limit(text: str) -> int | None:
 
 
 def parse_memory_stat(text: str) -> dict[str, int]:
-    r"""Parse the text of memory.stat, of either version: numbers by their v2 names, including those of groups below.
+    r"""Parse the text of memory.stat of either version. Return numbers by their v2 names, including groups below.
 
-    Bytes, but pages for ``workingset_refault_*``: pages that were read again after their eviction, a sign of memory
-    shortage. ``file`` is page cache, including ``shmem``. ``hierarchical_memory_limit`` (v1 only) is the tightest
-    limit, including groups that are not visible.
+    Numbers are in bytes, except that ``workingset_refault_*`` counts pages that were read again after their eviction,
+    which is a sign of memory shortage. ``file`` is page cache, including ``shmem``. ``hierarchical_memory_limit`` (v1
+    only) is the tightest limit, including those of groups that are not visible.
 
     >>> parse_memory_stat("cache 4096\nrss 0\ntotal_cache 8192\ntotal_rss 0\n")["file"]
     8192
@@ -332,12 +333,12 @@ def parse_memory_stat(text: str) -> dict[str, int]:
         name = match[1].removeprefix("total_")  # v1 only: these lines include descendants, and come last
         numbers[_V2_NAMES.get(name, name)] = int(match[2])
     if missing := {"anon", "file"} - numbers.keys():
-        raise ValueError(f"memory.stat: no line for {min(missing)!r}")
+        raise ValueError(f"memory.stat: the line for {min(missing)!r} is missing")
     return numbers
 
 
 def parse_pressure(text: str) -> Pressure:
-    r"""Parse the text of ``/proc/pressure/memory``, or of memory.pressure of a group.
+    r"""Parse the text of ``/proc/pressure/memory``, or of a group's memory.pressure.
 
     >>> stall = "avg10=1.50 avg60=0.00 avg300=0.00 total=2000000"
     >>> parse_pressure(f"some {stall}\nfull {stall}\n").some
@@ -352,12 +353,12 @@ def parse_pressure(text: str) -> Pressure:
             float(match[2]) / 100, float(match[3]) / 100, float(match[4]) / 100, int(match[5]) / 1e6
         )
     if stalls.keys() != {"some", "full"}:
-        raise ValueError("pressure: no line for 'some' or 'full'")
+        raise ValueError("pressure: the line for 'some' or 'full' is missing")
     return Pressure(stalls["some"], stalls["full"])
 
 
 def pressure(group: Path | None = None, *, root: Path = ROOT) -> Pressure | None:
-    """Read the pressure of a group, given its directory, or of the machine; None if the kernel does not report it.
+    """Read the pressure of the group with a directory, or of the machine. Return None if the kernel does not report it.
 
     >>> found = pressure()
     >>> found is None or 0 <= found.full.avg10 <= 1
@@ -383,7 +384,7 @@ def parse_kills(text: str) -> int | None:
 
 
 def kills(group: Path) -> int | None:
-    """Return the number of OOM kills of a group, given its directory; None if the kernel does not report it.
+    """Return the number of OOM kills of a group, given its directory, or None if the kernel does not report it.
 
     >>> kills(Path("/proc"))
     """
@@ -394,7 +395,7 @@ def kills(group: Path) -> int | None:
 
 
 def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] | None:
-    """Return the control groups that are charged for the file pages that a process maps, and the share of each.
+    """Return which control groups are charged for the file pages that a process maps, and the share of each.
 
     A page of a file is charged to the group of the process that read it first, even if other groups map it. Up to
     1,024 pages of each range are looked up in ``/proc/kpagecgroup``.
@@ -410,7 +411,7 @@ def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] 
     -------
     dict or None
         Shares (0 to 1) by the directory of the group; "" stands for groups that were removed or are outside of this
-        container. Empty if none of the pages is mapped in. None if the kernel does not report it: without root.
+        container. The dict is empty if no page is mapped. None if the kernel does not report groups, as without root.
 
     Examples
     --------
@@ -443,7 +444,7 @@ def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] 
 
 
 def _directories(inodes: set[int]) -> dict[int, str]:
-    """Return the directories of memory groups by inode."""
+    """Return the directories of memory control groups by inode."""
     names: dict[int, str] = {}
     version = 1 if "memory" in parse_membership(process_text(os.getpid(), "cgroup")) else 2
     for mount in parse_mountinfo(process_text(os.getpid(), "mountinfo")):

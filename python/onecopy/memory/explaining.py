@@ -1,16 +1,16 @@
-"""`explain`: report what memory a process or an object holds, how much of it is private, and why.
+"""`explain`: report how much memory a process or an object uses, how much of it is private, and why.
 
     print(oc.explain())             # this process, in sentences
     print(oc.explain(4711))         # any process of this user
     print(oc.explain(session))      # an onnxruntime session made by `oc.onnxruntime.session`
     print(oc.explain(model))        # a torch module
-    print(oc.explain(file))         # what `oc.open` or `oc.open_records` returned, or a numpy array
+    print(oc.explain(file))         # a result of `oc.open` or `oc.open_records`, or a numpy array
 
 The numbers are measured: addresses are looked up in ``/proc/self/maps``, and pages that were copied on write are
 counted in ``/proc/self/pagemap``, or in the smaps of another process.
 
-**When not to use it.** In loops: to explain a process, its page tables are walked under a lock, which takes 6 to 22 ms
-per GiB. Use `onecopy_monitor.Sampler`.
+**When not to use it.** In loops: explaining a process walks its page tables under a lock, which takes 6 to 22 ms per
+GiB. Use `onecopy_monitor.Sampler` instead.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ Code: TypeAlias = Literal[
 Kind: TypeAlias = Literal["shared", "written", "private", "heap", "device"]
 
 _MIN_BYTES = 1 << 20
-"""Smallest amount that is reported; for files of a process, also a hundredth of its RSS."""
+"""Smallest amount that is reported. For files of a process, the minimum is also a hundredth of its RSS."""
 _BAD_COPIED = 16 << 20
-"""Inherited bytes that a process may copy before that is a problem."""
+"""Inherited bytes that a process may copy before the copies are reported as a problem."""
 _BAD_RATE = 1 << 20
-"""Bytes per second of growth, or of refaults, from which on they are a problem."""
+"""Growth or refaults, in bytes per second, from which on they are reported as a problem."""
 _SHOWN = 12
 """Maximum number of findings that are printed."""
 _MAX_FILES = 6
@@ -76,11 +76,11 @@ FRAMEWORKS = {
     "_safetensors_rust": "safetensors",
     "_multiarray_umath": "numpy",
 }
-"""Frameworks whose calls `onecopy run` shares, by a part of the names of their shared objects."""
+"""Frameworks supported by `onecopy run`, by a part of the names of their shared objects."""
 DATA = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npy", ".npz", ".onnx", ".joblib", ".gguf")
-"""Suffixes of files that such calls load."""
+"""Suffixes of files that these frameworks load."""
 MIN_PRIVATE = 256 << 20
-"""Bytes of anonymous memory from which on a process may have copies; an interpreter with torch takes 150 MB."""
+"""Anonymous memory in bytes from which on a process may have copies; an interpreter with torch takes 150 MB."""
 MAX_PROCESSES = 64
 """Maximum number of processes whose page tables are walked."""
 _SHOWN_FILES = 3
@@ -102,46 +102,46 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One weight, one mapped file, or one kind of anonymous memory."""
+    """A weight, a mapped file, or a kind of anonymous memory."""
 
     name: str
     bytes: int
-    """Size of its address range."""
+    """Size of the address range in bytes."""
     private: int
     """Bytes that are private to this process."""
     kind: Kind
     """"shared": on pages of a file. "written": some pages of a file were copied on write. "private": a copy made by an
     engine. "heap": anonymous memory. "device": memory of a device."""
     path: str = ""
-    """Path of the mapped file; empty for anonymous memory."""
+    """Path of the mapped file, or "" for anonymous memory."""
     reason: str = ""
-    """Why it is private, or how it is shared, as text."""
+    """Why the memory is private, or how it is shared, as text."""
     advice: str = ""
-    """What to change; empty if nothing needs to change."""
+    """What to change, or "" if nothing needs to change."""
 
     @property
     def amount(self) -> str:
-        """The private part, as text: "1 MB", or "1 MB of 8 MB" where the rest is shared."""
+        """The private part as text: "1 MB", or "1 MB of 8 MB" if the rest is shared."""
         part = self.private or self.bytes
         return f"{size(part)} of {size(self.bytes)}" if part < self.bytes else size(part)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `explain` found, the largest private part first. Printed, it is a table."""
+    """The result of `explain`. Printed, it is a table that begins with the largest private part."""
 
     target: str
     """The explained process or object, as text."""
     findings: tuple[Finding, ...]
-    """Weights, mapped files and kinds of anonymous memory; the largest private part first."""
+    """Weights, mapped files and kinds of anonymous memory, sorted by the size of the private part."""
     causes: tuple[Cause, ...] = ()
-    """What the memory of a process consists of, one sentence each, problems first; empty for an object."""
+    """How a process uses memory, as sentences, problems first. Empty for an object."""
     pid: int | None = None
-    """The process id; None for an object."""
+    """The process id, or None for an object."""
     rss: int | None = None
-    """Resident set size of a process in bytes, as other tools show it; None for an object."""
+    """Resident set size of a process in bytes, as other tools show it, or None for an object."""
     own: int | None = None
-    """Anonymous memory, and files in memory, that no other process maps, in bytes; None for an object."""
+    """Anonymous memory and files in memory that no other process maps, in bytes, or None for an object."""
 
     @property
     def bad(self) -> tuple[Cause, ...]:
@@ -150,7 +150,7 @@ class Explanation:
 
     @property
     def private(self) -> int:
-        """Private bytes in total, which each additional process of this kind would hold again."""
+        """Total private bytes; each additional process of this kind would need as many."""
         return sum(one.private for one in self.findings)
 
     @property
@@ -160,7 +160,7 @@ class Explanation:
 
     @property
     def saves(self) -> int:
-        """Bytes that following the advice would save in each process."""
+        """Bytes that the advice would save in each process."""
         return sum(one.private for one in self.findings if one.advice)
 
     def __str__(self) -> str:
@@ -180,16 +180,16 @@ class Explanation:
 
 
 def explain(target: Any = None, *, interval: float = 0.0) -> Explanation:
-    """Report what memory a process or an object holds, how much of it is private and why, and how to save it.
+    """Report how much memory a process or an object uses, how much of it is private and why, and how to save it.
 
     Parameters
     ----------
     target
-        None: this process. An integer: the process with this id, which must belong to this user. Else an object of this
-        process: a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, a result of `onecopy.open` or
+        None: this process. An integer: the process with this id, which must belong to this user. Otherwise an object of
+        this process: a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, a result of `onecopy.open` or
         `onecopy.open_records`, or a numpy array.
     interval
-        For a process: sample a second time after this number of seconds, and report growth and refaults.
+        For a process: take a second sample after this number of seconds, and report growth and refaults.
 
     Returns
     -------
@@ -214,7 +214,7 @@ def explain(target: Any = None, *, interval: float = 0.0) -> Explanation:
     if target is None or (isinstance(target, int) and not isinstance(target, bool)):
         return _of_process(os.getpid() if target is None else target, interval)
     if interval:
-        raise ValueError(f"interval={interval} is for processes, not for a {type(target).__name__}")
+        raise ValueError(f"interval={interval} applies to processes only, not to a {type(target).__name__}")
     if hasattr(getattr(target, "onecopy", None), "copied"):
         return _of_session(target)
     if hasattr(target, "named_parameters"):
@@ -232,7 +232,7 @@ def explain(target: Any = None, *, interval: float = 0.0) -> Explanation:
 
 
 def files_under(tensors: Iterable[Any]) -> list[str]:
-    """Return the paths of the files on whose pages tensors of this process lie."""
+    """Return the paths of the files whose pages contain tensors of this process."""
     regions = Regions()
     places = [regions.at(tensor.data_ptr()) for tensor in tensors if tensor.device.type == "cpu" and tensor.numel()]
     return list(dict.fromkeys(region.path for region in places if region is not None and region.inode))
@@ -249,14 +249,14 @@ def _of_session(session: Any) -> Explanation:
         findings.append(Finding(one.name, one.bytes, one.bytes, "private", report.path, one.reason, advice))
     for file in report.mapped:
         written = sum(r.memory.anonymous for r in proc.regions_of(os.getpid(), file.path))
-        reason = "some pages were written to, and so copied" if written else ""
+        reason = "some pages were written to and therefore copied" if written else ""
         findings.append(Finding(file.path, file.bytes, written, "written" if written else "shared", file.path, reason))
     grown = None if report.private is None else max(report.private - sum(one.private for one in findings), 0)
     if report.mode == "read":
         findings.append(_of_copied_weights(report, grown))
         grown = None if grown is None else grown - findings[-1].private
     if grown:
-        why = "what ONNX Runtime allocated for the graph, its kernels and its arena"
+        why = "memory that ONNX Runtime allocated for the graph, its kernels and its arena"
         findings.append(Finding("engine", grown, grown, "heap", "", why))
     return Explanation(f"session {report.path} ({report.mode})", _sorted(findings))
 
@@ -268,7 +268,7 @@ _PREPACK = (
 
 
 def _of_copied_weights(report: Any, grown: int | None) -> Finding:
-    """Estimate the private weights of a session that could be prepacked, given the growth of the process."""
+    """Estimate the private weights of a session that could be prepacked, from the growth of the process."""
     why = f"{report.mode!r}: ONNX Runtime copies weights to its heap, and prepacks matrices into another copy"
     mapped = sum(file.bytes for file in report.mapped)
     if grown is None:
@@ -309,7 +309,7 @@ def _of_arrays(file: Any) -> Finding:
         return Finding(file.path, report.bytes, report.bytes, "heap", file.path, why, "oc.open(path, mode='map')")
     regions = proc.of_file(proc.smaps(os.getpid()), file.identity[:2], os.path.realpath(file.path))
     if written := sum(region.memory.anonymous for region in regions):
-        why = "pages that were written to in place, and so copied"
+        why = "pages that were written to in place and therefore copied"
         return Finding(file.path, max(report.bytes, written), written, "written", file.path, why)
     return _of_mapped(file)
 
@@ -330,12 +330,12 @@ def _of_mapped(file: Any) -> Finding:
 
 
 def _payers(pid: int, ranges: list[tuple[int, int]]) -> str:
-    """Return words about the control groups that pages of a file are charged to."""
+    """Describe the control groups to which pages of a file are charged."""
     shares = charged_to(pid, ranges)
     if shares is None:
-        return "the control group whose process read it first pays for it; which one is not known without root"
+        return "it is charged to the control group whose process read it first; only root can see which one"
     if not shares:
-        return "none of its pages are mapped in, so it is not known which control group pays for it"
+        return "no page of it is mapped, so the control group to which it is charged is unknown"
     found, names = container(pid), list[str]()
     for directory, share in shares.items():
         name = directory or "a control group that was removed or is outside of this container"
@@ -381,7 +381,7 @@ def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None,
     written = pages.private_bytes(address, nbytes)
     if not written:
         return Finding(name, nbytes, 0, "shared", region.path)
-    why = "pages that were written to in place, and so copied"
+    why = "pages that were written to in place and therefore copied"
     advice = "make the change before the weights are saved, or on a copy if they are small"
     return Finding(name, nbytes, written, "written", region.path, why, advice)
 
@@ -391,7 +391,7 @@ def _of_memory(name: str, address: int, nbytes: int, region: proc.Region | None,
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What changes over time."""
+    """The measurements that change over time."""
 
     seconds: float
     status: proc.Status
@@ -418,7 +418,7 @@ def _of_process(pid: int, interval: float) -> Explanation:
     findings = [_of_file(parts) for parts in files.values()]
     for name, nbytes in others.items():
         if nbytes >= _MIN_BYTES or name == "[heap]":
-            findings.append(Finding(name, nbytes, nbytes, "heap", "", "anonymous memory: objects, buffers, arenas"))
+            findings.append(Finding(name, nbytes, nbytes, "heap", "", "anonymous memory: objects, buffers and arenas"))
     causes = [
         *_of_files(pid, files, memory),
         *_of_heap(memory, shared_anonymous(regions), own=pid == os.getpid()),
@@ -441,12 +441,12 @@ def _of_file(regions: list[proc.MappedRegion]) -> Finding:
     if not written:
         return Finding(path, nbytes, 0, "shared", path)
     if _has_code(regions):
-        return Finding(path, nbytes, written, "written", path, "variables of a library and its relocated addresses")
-    why = "pages of a private mapping that were written to, and so copied"
+        return Finding(path, nbytes, written, "written", path, "variables and relocated addresses of a library")
+    why = "pages of a private mapping that were written to and therefore copied"
     return Finding(path, nbytes, written, "written", path, why, _FIND_WRITES)
 
 
-_FIND_WRITES = "find the code that writes in place to mapped data"
+_FIND_WRITES = "find the code that writes to mapped data in place"
 
 
 def _has_code(regions: list[proc.MappedRegion]) -> bool:
@@ -454,7 +454,7 @@ def _has_code(regions: list[proc.MappedRegion]) -> bool:
 
 
 def _alone_in_memory(regions: list[proc.MappedRegion]) -> int:
-    """Return the bytes of a file in memory that no other process maps; 0 for a file on a disk."""
+    """Return the bytes of a file in memory that no other process maps, or 0 for a file on a disk."""
     if kind_of((regions[0].dev, regions[0].inode), regions[0].path) != "shmem":
         return 0
     memories = [one.memory for one in regions]
@@ -478,8 +478,8 @@ def _of_files(pid: int, files: dict[Key, list[proc.MappedRegion]], memory: proc.
         copied = sum(one.memory.anonymous for one in parts)
         if copied >= least and not _has_code(parts):
             text = (
-                f"{size(copied)} of {parts[0].path} were written to through a private mapping and are now this "
-                f"process's own copies: {_FIND_WRITES}"
+                f"{size(copied)} of {parts[0].path} were written to through a private mapping, and are now "
+                f"private copies of this process: {_FIND_WRITES}"
             )
             yield Cause("written", text, copied, bad=True)
 
@@ -492,12 +492,12 @@ def _causes_of_file(pid: int, key: Key, parts: list[proc.MappedRegion]) -> Itera
         if inside >= _MIN_BYTES:
             text = f"{size(inside)} is {path}: a file in memory, which stays until it is deleted and unmapped"
             alone = _alone_in_memory(parts)
-            yield Cause("shmem", text + (f"; {size(alone)} of it only this process maps" if alone else ""), inside)
+            yield Cause("shmem", text + (f"; only this process maps {size(alone)} of it" if alone else ""), inside)
         return
     alone = sum(one.private_clean for one in memories) >= inside // 2
     mappers = max(round(inside / max(sum(one.pss - (one.pss_anon or 0) for one in memories), 1)), 1)
     sharing = (
-        "Only this process maps it now, so USS counts it as private; a second process would share it"
+        "Only this process maps it now, so USS counts it as private, but a second process would share it"
         if alone
         else f"About {mappers} processes share it, and RSS counts it once for each"
     )
@@ -524,25 +524,25 @@ def _of_heap(memory: proc.Rollup, shared: int, *, own: bool) -> Iterator[Cause]:
         yield Cause("heap", text + (f", {size(huge)} of them in huge pages" if huge >= _MIN_BYTES else ""), held)
     lazy = memory.lazy_free or 0
     if lazy >= _MIN_BYTES:
-        text = f"{size(lazy)} are freed but stay until the kernel needs them (MADV_FREE); RSS still counts them"
+        text = f"{size(lazy)} were freed, but stay until the kernel needs them (MADV_FREE); RSS still includes them"
         yield Cause("kept", text, lazy)
     kept = _kept_by_malloc() if own else None
     if kept is not None and kept >= _MIN_BYTES:
-        text = f"{size(kept)} are freed but kept by the allocator (malloc_trim(0) of glibc returns what it can)"
+        text = f"{size(kept)} were freed, but the allocator keeps them (malloc_trim(0) of glibc may return them)"
         yield Cause("kept", text, kept)
     if kept is None and held >= 64 * _MIN_BYTES:
         where = "this C library does not report it" if own else "call oc.explain() in the process itself"
-        yield Cause("kept", f"it is unknown how much of that is freed but kept by the allocator: {where}", 0)
+        yield Cause("kept", f"it is unknown how much of that the allocator keeps after it was freed: {where}", 0)
 
 
 class _Mallinfo(ctypes.Structure):
-    """The struct that mallinfo2 of glibc returns (from 2.33); its field 8 is ``fordblks``."""
+    """The struct that mallinfo2 returns in glibc 2.33 and later. Field 8 is ``fordblks``."""
 
     _fields_ = tuple((f"field_{number}", ctypes.c_size_t) for number in range(10))
 
 
 def _kept_by_malloc() -> int | None:
-    """Return the free bytes that malloc of this process keeps; None if the C library does not report them."""
+    """Return the free bytes that malloc of this process keeps, or None if the C library does not report them."""
     with suppress(AttributeError, OSError):
         mallinfo = ctypes.CDLL(None).mallinfo2
         mallinfo.restype = _Mallinfo
@@ -569,7 +569,7 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
     inherited += copied
     text = (
         f"it has copied {size(copied)} of the {size(inherited)} that it inherited from process {parent}: reading "
-        f"Python objects writes their reference counts, up to about {size(memory.anonymous)}. oc.share() keeps one "
+        f"Python objects changes their reference counts, up to about {size(memory.anonymous)}. oc.share() keeps one "
         "copy of such data"
     )
     yield Cause("forked", text, copied, bad=copied >= max(_BAD_COPIED, inherited // 20))
@@ -580,11 +580,11 @@ def _of_fork(pid: int, parent: int, regions: list[proc.MappedRegion], memory: pr
 
 def _of_status(status: proc.Status, memory: proc.Rollup) -> Iterator[Cause]:
     if memory.swap >= _MIN_BYTES:
-        text = f"{size(memory.swap)} are swapped out: using them again waits for the disk"
+        text = f"{size(memory.swap)} are swapped out; accessing them means waiting for the disk"
         yield Cause("swap", text, memory.swap, bad=True)
     tables = status.vm_pte or 0
     if tables >= max(_MIN_BYTES, memory.rss // 200):
-        text = f"{size(tables)} of page tables in addition: 8 bytes for each mapped page of 4 KiB"
+        text = f"page tables take {size(tables)} in addition: 8 bytes for each mapped page of 4 KiB"
         yield Cause("page-tables", text, tables)
     above = (status.vm_hwm or 0) - memory.rss
     if above >= max(_MIN_BYTES, memory.rss // 10):
@@ -625,7 +625,7 @@ def _of_container(found: Container | None) -> Iterator[Cause]:
 
 
 def _of_copies(pid: int, regions: Sequence[proc.MappedRegion]) -> Iterator[Cause]:
-    """Report that processes of the same program may hold copies of the same files."""
+    """Report that processes of the same program may have private copies of the same files."""
     if _uses_onecopy(pid, regions):
         return
     found = [(_private(each), each, files) for each, files in _of_program(pid, regions)]
@@ -640,9 +640,9 @@ def _of_copies(pid: int, regions: Sequence[proc.MappedRegion]) -> Iterator[Cause
     files = Counter(path for _, _, paths in found for path in paths).most_common(_SHOWN_FILES)
     shown = [f", with {escape(Path(path).name)} open or mapped in {count} of them" for path, count in files]
     text = (
-        f"{len(found)} processes run this program, have {' and '.join(common)} loaded, and hold "
-        f"{each} of anonymous memory of their own{''.join(shown)}. /proc does not show "
-        "what this memory contains: if they loaded the same files, `onecopy run -- COMMAND` could hold these once"
+        f"{len(found)} processes run this program, have loaded {' and '.join(common)}, and use "
+        f"{each} of private anonymous memory{''.join(shown)}. /proc does not show "
+        "what this memory contains. If they loaded the same files, `onecopy run -- COMMAND` could share them"
     )
     yield Cause("copies", text, sum(private[:-1]))
 
@@ -662,7 +662,7 @@ def _private(regions: Sequence[proc.MappedRegion]) -> int:
 
 
 def _of_program(pid: int, regions: Sequence[proc.MappedRegion]) -> list[tuple[Sequence[proc.MappedRegion], set[str]]]:
-    """Return the regions and data files of each process that runs the program of `pid`: its siblings or children."""
+    """Return the regions and data files of each sibling or child of `pid` that runs the same program."""
     program = _program(pid)
     siblings = [one for one in proc.children_of(proc.stat(pid).ppid) if one != pid and _program(one) == program]
     others = siblings or [one for one in proc.children_of(pid) if _program(one) == program]

@@ -1,20 +1,20 @@
-"""Parsers of the files in ``/proc`` that describe a process.
+"""Parsers for the files in ``/proc`` that describe a process.
 
 ``parse_x(text)`` parses the text of a file; ``x(pid)`` reads the file of a process and parses it. Readers of cgroups
 and of the machine are in `onecopy.memory.cgroup`.
 
-**Units.** Bytes and seconds, never kB or ticks. Names are those of the kernel in snake_case. None means that the kernel
-does not report the number; a missing line is 0 only if the number must be 0. Unknown numbers are skipped.
+**Units.** Numbers are in bytes and seconds, never in kB or ticks. Names are the kernel's in snake_case. None means that
+the kernel does not report the number; a missing line is 0 only if it must be 0. Unknown numbers are skipped.
 
 **When not to use it.** `rollup`, `smaps` and `regions_of` walk page tables under a lock of the *observed* process: 6 ms
 per GiB of mapped files, 22 ms per GiB of anonymous memory, each time. `status` takes 15 us.
 
 **Errors.** ``parse_x`` raises ValueError with the kind of file and the line. ``x(pid)`` raises ProcessLookupError (the
 process has ended, or is a zombie or kernel thread without memory), PermissionError, or FileNotFoundError (the kernel
-does not have the file).
+does not provide the file).
 
 **Ownership and threads.** Results are immutable, no file stays open, and any thread may call any function. Two calls
-observe two moments. `root` is the mount point of ``/proc``, or a recorded copy.
+observe the process at different times. `root` is the mount point of ``/proc``, or a recorded copy.
 """
 
 from __future__ import annotations
@@ -53,16 +53,17 @@ class Rollup:
     Attributes
     ----------
     rss, pss : int
-        Resident memory; the same with each page divided by the number of processes that map it.
+        Resident memory; the same, but each page is divided by the number of processes that map it.
     shared_clean, shared_dirty, private_clean, private_dirty : int
-        The parts of `rss`. Private pages are mapped by one process *now*; clean file pages can be among them.
+        The parts of `rss`. Private pages, even clean file pages, are *currently* mapped by one process only.
     referenced, anonymous, swap, locked, anon_huge_pages : int
-        Recently used memory; anonymous memory; swapped-out memory; the `pss` under mlock; anonymous huge pages.
+        Recently used memory; anonymous memory; swapped-out memory; the `pss` of locked memory; anonymous huge pages.
     shmem_pmd_mapped, file_pmd_mapped : int
-        Shared memory, and file pages, in huge pages; 0 on kernels without the line, which do not support it.
+        Shared memory and file pages that are in huge pages; 0 on kernels without the line, which do not support this.
     shared_hugetlb, private_hugetlb, pss_anon, pss_file, pss_shmem, pss_dirty, swap_pss, lazy_free : int or None
         hugetlbfs pages (not in `rss`); parts of `pss`; share of `swap`; memory that an allocator has freed (MADV_FREE)
-        and the kernel has not reclaimed. None on kernels without the line; the parts of `pss` are also None in regions.
+        but the kernel has not reclaimed. None on kernels without the line; for regions, the parts of `pss` are also
+        None.
     """
 
     rss: int
@@ -89,19 +90,19 @@ class Rollup:
 
     @property
     def uss(self) -> int:
-        """Bytes that only this process maps now: private clean and dirty."""
+        """Bytes that only this process currently maps: private clean and private dirty."""
         return self.private_clean + self.private_dirty
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    r"""One line of maps: the addresses ``[start, end)``, which map a file from `offset` bytes on.
+    r"""One line of maps: the addresses ``[start, end)``, at which a file is mapped from byte `offset` on.
 
-    `perms` is "rwx" or dashes, then "p" (private, copy on write) or "s" (shared). `dev` and `inode` are those
-    of `os.stat` (but see `regions_of`), 0 without a file. `path` is the path of a file, "[heap]", "/memfd:NAME", or ""
-    for anonymous memory; undecodable bytes as in `os.fsdecode`. The kernel writes a newline as ``\012`` and does not
-    escape backslashes, so a path that contains ``\012`` is parsed wrongly. `deleted`: the path ends in " (deleted)",
-    because the file was removed or is a memfd, or because its name ends like that.
+    `perms` is "rwx" or dashes, followed by "p" (private, copy on write) or "s" (shared). `dev` and `inode` are equal to
+    those of `os.stat` (but see `regions_of`), or 0 without a file. `path` is the path of a file, "[heap]",
+    "/memfd:NAME", or "" for anonymous memory, decoded as by `os.fsdecode`. The kernel writes a newline as ``\012`` and
+    does not escape backslashes, so a path that contains ``\012`` is parsed incorrectly. `deleted` means that the path
+    ends in " (deleted)", because the file was removed, is a memfd, or has such a name.
     """
 
     start: int
@@ -116,7 +117,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class MappedRegion(Region):
-    """One entry of smaps: a `Region` with its `memory` and `vm_flags` ("lo": locked, ...; empty if not reported)."""
+    """One entry of smaps: a `Region` with its `memory`, and `vm_flags` such as "lo" (locked), or "" if not reported."""
 
     memory: Rollup
     vm_flags: tuple[str, ...]
@@ -127,8 +128,8 @@ class Status:
     """The state and the memory counters of a process, in bytes, read without a page-table walk.
 
     `state` is one letter: R, S, D, T, Z ... Zombies and kernel threads have no memory: their numbers are 0, and the
-    peaks `vm_hwm` (resident) and `vm_peak` (mapped) are None. `vm_pte` is the size of page tables, `vm_lck` the memory
-    under mlock; the ``rss_*`` add up to `vm_rss`, and are None before Linux 4.5. `uid` is the real user id.
+    peaks `vm_hwm` (resident) and `vm_peak` (mapped) are None. `vm_pte` is the size of page tables, and `vm_lck` is the
+    locked memory. The ``rss_*`` numbers add up to `vm_rss`, and are None before Linux 4.5. `uid` is the real user id.
     """
 
     state: str
@@ -151,8 +152,8 @@ class Status:
 class Stat:
     """Faults, CPU seconds and start time of a process, with all its threads.
 
-    `majflt` faults waited for a disk, `minflt` did not. `comm` may contain any byte. `starttime` is in seconds after
-    boot; `pid` and `starttime` together identify a process.
+    `majflt` counts faults that waited for a disk, and `minflt` the others. `comm` may contain any byte. `starttime` is
+    in seconds after boot; `pid` and `starttime` together identify a process.
     """
 
     pid: int
@@ -169,9 +170,10 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Io:
-    """Bytes since the start of a process: `rchar` and `wchar` by system calls, the others from and to disk.
+    """Bytes since the start of a process: `rchar` and `wchar` count system calls, the others count disk transfers.
 
-    Reads through mappings count in `read_bytes` only; `cancelled_write_bytes` were deleted before they were written.
+    Reads through mappings are included only in `read_bytes`. `cancelled_write_bytes` were deleted before reaching the
+    disk.
     """
 
     rchar: int
@@ -182,7 +184,7 @@ class Io:
 
 
 def process_text(pid: int, name: str, *, root: Path = PROC) -> str:
-    r"""Read ``/proc/PID/NAME``; undecodable bytes become surrogates, and errors are those of ``x(pid)``.
+    r"""Read ``/proc/PID/NAME``. Undecodable bytes become surrogates, and errors are those of ``x(pid)``.
 
     >>> process_text(os.getpid(), "comm").endswith("\n")
     True
@@ -213,7 +215,7 @@ def parse_rollup(text: str) -> Rollup:
 
 
 def rollup(pid: int, *, root: Path = PROC) -> Rollup:
-    """Return the total memory of a process, by a walk of its page tables; from Linux 4.14.
+    """Return the total memory of a process by walking its page tables. Requires Linux 4.14.
 
     >>> rollup(os.getpid()).anonymous > 0
     True
@@ -231,7 +233,7 @@ def parse_maps(text: str) -> list[Region]:
 
 
 def maps(pid: int, *, root: Path = PROC) -> list[Region]:
-    """Return the regions of a process without their memory, and without a page-table walk.
+    """Return the regions of a process, without their memory and without a page-table walk.
 
     >>> any(region.path == "[stack]" for region in maps(os.getpid()))
     True
@@ -253,7 +255,7 @@ def parse_smaps(text: str) -> list[MappedRegion]:
 
 
 def smaps(pid: int, *, root: Path = PROC) -> list[MappedRegion]:
-    """Return the regions of a process, each with its memory; the most expensive function of this module.
+    """Return the regions of a process, each with its memory. This is the most expensive function of the module.
 
     >>> sum(region.memory.rss for region in smaps(os.getpid())) > 2**20
     True
@@ -262,10 +264,10 @@ def smaps(pid: int, *, root: Path = PROC) -> list[MappedRegion]:
 
 
 def regions_of(pid: int, path: str | os.PathLike[str], *, root: Path = PROC) -> list[MappedRegion]:
-    """Return the regions of a process that map the file that is now at `path`.
+    """Return the regions of a process that map the file at `path`.
 
     A region matches by inode, and by device or path, because `os.stat` reports another device on btrfs and overlayfs.
-    FileNotFoundError if there is no file at `path`.
+    Raise FileNotFoundError if there is no file at `path`.
 
     >>> regions_of(os.getpid(), os.devnull)
     []
@@ -275,7 +277,7 @@ def regions_of(pid: int, path: str | os.PathLike[str], *, root: Path = PROC) -> 
 
 
 def of_file(regions: list[MappedRegion], file: tuple[int, int], real_path: str) -> list[MappedRegion]:
-    """Return the regions of one file, given its device and inode, and its path in case the device differs.
+    """Return the regions that map a file, given its device and inode, and its path in case the device differs.
 
     >>> of_file([], (0, 0), "/")
     []
@@ -303,7 +305,7 @@ def parse_status(text: str) -> Status:
 
 
 def status(pid: int, *, root: Path = PROC) -> Status:
-    """Return the state and the memory counters of a process, zombies included; takes 15 us.
+    """Return the state and the memory counters of a process or zombie, in about 15 us.
 
     >>> status(os.getpid()).ppid == os.getppid()
     True
@@ -329,7 +331,7 @@ def parse_stat(text: str, *, ticks_per_second: int = 100) -> Stat:
 
 
 def stat(pid: int, *, root: Path = PROC) -> Stat:
-    """Return the faults and the CPU time of a process, zombies included.
+    """Return the faults and the CPU time of a process or zombie.
 
     >>> stat(os.getpid()).minflt > 0
     True
@@ -348,7 +350,7 @@ def parse_io(text: str) -> Io:
 
 
 def io(pid: int, *, root: Path = PROC) -> Io:
-    """Return the bytes that a process has read and written; PermissionError for processes of other users.
+    """Return the bytes that a process has read and written. Raise PermissionError for processes of other users.
 
     >>> io(os.getpid()).rchar > 0
     True
@@ -359,7 +361,7 @@ def io(pid: int, *, root: Path = PROC) -> Io:
 def _build(record: Callable[..., _RecordT], kind: str, values: dict[str, Any]) -> _RecordT:
     known, required = _names(record)
     if missing := required - values.keys():
-        raise ValueError(f"{kind}: no line for {min(missing)!r}")
+        raise ValueError(f"{kind}: the line for {min(missing)!r} is missing")
     return record(**{name: values[name] for name in known & values.keys()})
 
 
@@ -370,7 +372,7 @@ def _names(record: Any) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the children of all threads of a process; [] if it has ended or the kernel does not list children.
+    """Return the children of all threads of a process, or [] if it has ended or the kernel does not list children.
 
     >>> os.getpid() in children_of(os.getppid())
     True
@@ -390,7 +392,7 @@ _INTERPRETERS = ("python", "pypy", "node", "java", "ruby", "perl", "bash", "sh",
 
 
 def label_of(pid: int, name: str) -> str:
-    """Return a short name of a process, given its name in the kernel; the result may contain any character.
+    """Return a short name of a process, given its name in the kernel. The result may contain any character.
 
     The name of an interpreter is followed by the script or module that it runs.
 
@@ -420,7 +422,7 @@ def label_from(words: list[str], name: str) -> str:
 
 
 def script_of(words: list[str]) -> tuple[str, str]:
-    """Return what an interpreter runs, given the words of its command line: "-m", "-c" or "", and its value.
+    """Return how and what an interpreter runs, given the words of its command line: "-m", "-c" or "", and its value.
 
     >>> script_of(["python", "-X", "dev", "-m", "this"]), script_of(["python", "a.py", "-c"]), script_of(["python"])
     (('-m', 'this'), ('', 'a.py'), ('', ''))
@@ -437,7 +439,7 @@ def script_of(words: list[str]) -> tuple[str, str]:
 
 
 _PRESENT, _SWAPPED, _OF_FILE = 0x80, 0x40, 0x20
-"""Flags in the highest byte of an entry of pagemap; _OF_FILE: or of shared memory."""
+"""Flags in the highest byte of a pagemap entry. _OF_FILE includes shared memory."""
 _ENTRY_BYTES = 8
 
 
@@ -447,7 +449,7 @@ class Regions:
     Raises
     ------
     OSError
-        There is no ``/proc``.
+        ``/proc`` does not exist.
     """
 
     def __init__(self) -> None:
@@ -466,7 +468,7 @@ class Pages:
     Raises
     ------
     OSError
-        There is no ``/proc``, or it may not be read.
+        ``/proc`` does not exist or cannot be read.
     """
 
     def __enter__(self) -> Self:
@@ -477,7 +479,7 @@ class Pages:
         os.close(self._fd)
 
     def private_bytes(self, address: int, nbytes: int) -> int:
-        """Return how many bytes of an address range lie on anonymous pages, counting whole pages."""
+        """Return how many bytes of an address range are on anonymous pages, counting whole pages."""
         first, last = address // PAGESIZE, (address + nbytes - 1) // PAGESIZE
         entries = os.pread(self._fd, (last - first + 1) * _ENTRY_BYTES, first * _ENTRY_BYTES)
         kinds = Counter(entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES])

@@ -1,6 +1,6 @@
-"""Parse the lines of ``/proc/PID/maps`` and ``smaps``. It imports fast: processes of `onecopy run` use it as they end.
+"""Parse the lines of ``/proc/PID/maps`` and ``smaps``. Its import is fast, for processes of `onecopy run` that end.
 
-`onecopy.memory.proc` makes objects of what these functions return.
+`onecopy.memory.proc` converts the results of these functions to objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file of ``/proc``; undecodable bytes become surrogates."""
+    """Return the text of a file in ``/proc``. Undecodable bytes become surrogates."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         # Most files are read at once, smaps and maps page by page.
@@ -29,7 +29,7 @@ def read_text(path: str) -> str:
 
 
 def split_smaps(text: str) -> list[tuple[str, str, str]]:
-    """Return, for each region in the text of smaps, its line as in maps, the lines with numbers, and the flags."""
+    """Return for each region in the text of smaps its line as in maps, its lines with numbers, and its flags."""
     found = []
     for entry in _REGION_START.split(text):
         header, _, body = entry.partition("\n")

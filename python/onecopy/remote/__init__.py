@@ -5,8 +5,8 @@
 
 The first process of the machine that opens a URL fetches it by parallel requests; the others wait and map the same
 file. The key of the file in the store consists of the URL, the entity tag and the size, so that a changed object is
-fetched anew; credentials are neither stored nor logged. A fetch that was killed or failed is continued by the next one.
-The connections are those of obstore (``pip install 'onecopy[remote]'``).
+fetched again; credentials are neither stored nor logged. If a fetch is killed or fails, the next one continues it.
+Connections are made by obstore (``pip install 'onecopy[remote]'``).
 """
 
 from onecopy.base import lazy

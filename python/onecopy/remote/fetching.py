@@ -1,4 +1,4 @@
-"""`fetch`: a file behind a URL, or several, fetched into a store once per machine."""
+"""`fetch`: fetch one or several files behind URLs into a store, once per machine."""
 
 from __future__ import annotations
 
@@ -56,36 +56,35 @@ def fetch(
     """Fetch a file behind a URL into a store, unless the store has its current version, and return its local path.
 
     If several processes of the machine request a URL at the same time, one of them fetches it and the others wait. The
-    path ends with the name of the object and leads to the file in the store, which is the same for all processes. The
-    files that an index of shards or an ONNX model names are fetched too, into the same folder. Each call asks the
-    server for the current version. The file is not flushed to the disk (``Store(durable=False)``), because it can be
-    fetched again.
+    path ends with the name of the object and leads to the file in the store, which all processes share. The files that
+    an index of shards or an ONNX model names are fetched too, into the same folder. Each call asks the server for the
+    current version. The file is not flushed to the disk (``Store(durable=False)``), because it can be fetched again.
 
     Parameters
     ----------
     url
-        ``s3://``, ``gs://``, ``az://``, ``https://``, ``http://`` or ``file://``. If it ends with "/": all objects
-        directly below it, and the result is the path of a folder; not for HTTP, which has no listing.
+        ``s3://``, ``gs://``, ``az://``, ``https://``, ``http://`` or ``file://``. If the URL ends with "/", all objects
+        directly below it are fetched, and the result is the path of a folder. HTTP cannot list folders.
     store
         A store or its folder; None: the default store.
     names
         Patterns of `fnmatch`, for a URL that ends with "/": only objects whose names match one of them are fetched.
     named
-        Whether to fetch the files that an index or a model names, too.
+        Whether to also fetch the files that an index or a model names.
     connections
         Maximum number of concurrent requests.
     nodes
         Nodes that fetch together: each fetches different pieces from the origin and sends them to the others, so that
-        the origin sends the file once, not once per node. If a node fails, the logger "onecopy" warns, and the others
-        fetch what they lack from the origin. The whole file is compared with its hash if an HTTP server reports one.
-        None: each node fetches everything.
+        the origin sends the file only once. If a node fails, the logger "onecopy" warns, and the others fetch the
+        missing pieces from the origin. If an HTTP server reports a hash, the whole file is compared with it. None: each
+        node fetches everything.
 
-        "torchrun": the nodes of the job in which torchrun started this process. Each process makes the same calls in
-        the same order, each within 60 seconds; the first process of each node takes part, the others wait for it. The
-        pieces pass through a Gloo group of torch.distributed, beside the groups of the job.
+        "torchrun": the nodes of the torchrun job to which this process belongs. Each process must make the same calls
+        in the same order, within 60 seconds of the others; the first process of each node fetches, and the others wait.
+        The pieces are sent by a separate Gloo group of torch.distributed.
 
-        "ray": the nodes of the Ray cluster that lack the file at the same time, and those that have it. The pieces pass
-        through the object store of Ray, at most 32 MiB at a time for each node.
+        "ray": the nodes of the Ray cluster that request the file at the same time, and those that already have it. The
+        pieces are sent through Ray's object store, at most 32 MiB at a time for each node.
     progress
         Called about 10 times per second with (bytes received, bytes to receive) by the process that fetches. None: a
         warning of the logger "onecopy" after 2 seconds, then every 5.
@@ -94,18 +93,18 @@ def fetch(
     ------
     OSError
         FileNotFoundError, PermissionError, ConnectionError (the server cannot be reached or keeps failing), or the disk
-        is full; ``filename`` is the URL without user, password and query, or the path. The next call continues where
-        this one ended.
+        is full; ``filename`` is the URL without user, password and query, or the path. The next call continues the
+        fetch.
     FileChanged
         The object was replaced while it was fetched.
     ModuleNotFoundError
-        obstore is not installed, or torch or Ray, which `nodes` needs.
+        obstore is not installed, or `nodes` needs torch or Ray, which is not installed.
     RuntimeError
-        The process does not belong to a job of torchrun, or to a Ray cluster, which `nodes` requires.
+        `nodes` requires a torchrun job or a Ray cluster, but the process does not belong to one.
     ValueError
         The URL does not name a file, or `nodes` is invalid.
     FormatError
-        The file is an index or a model, and is damaged or names files outside its folder.
+        The file is an index or a model that is damaged or names files outside of its folder.
 
     Examples
     --------
@@ -116,12 +115,12 @@ def fetch(
     True
     """
     if not is_url(url):
-        raise ValueError(f"not a URL that can be fetched: {shown(url)!r}")
+        raise ValueError(f"cannot fetch {shown(url)!r}: expected a URL with a scheme such as https:// or s3://")
     scheme, _, rest = url.partition("://")
     if scheme.lower() == "file":
         host, slash, below = rest.partition("/")
         if host not in ("", "localhost"):
-            raise ValueError(f"{shown(url)}: a file URL must name a file of this machine")
+            raise ValueError(f"{shown(url)}: a file URL must refer to a file of this machine")
         return Path(unquote(slash + below))
     download = _Download(store, connections, progress)
     origin = Origin(url)
@@ -146,7 +145,7 @@ def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, nodes: Nodes
     """Fetch known versions of files into the default store, without asking the servers for the current versions.
 
     Each file is given by its name relative to the first, its origin and its version. Return the path of the first file;
-    the others are beside it. Errors are those of `fetch`, and `FileChanged` if an origin has another version.
+    the others are beside it. Raise the errors of `fetch`, and `FileChanged` if an origin has a different version.
     """
     download = _Download()
     name, origin, version = files[0]
@@ -162,13 +161,14 @@ def fetch_ranges(
     ranges_of: Callable[[Path], Iterable[tuple[int, int]]],
     use: Callable[[Path], T],
 ) -> T:
-    """Fetch the header of a safetensors file and some ranges of its data, and return what `use` returns for the file.
+    """Fetch the header of a safetensors file and some ranges of its data, and return the result of `use` for the file.
 
-    What is fetched stays in the store, so that the file is whole after calls for all ranges. A file of another format
-    is fetched whole. `ranges_of` gets the path of a file with the header, and returns the ranges to fetch, as (offset,
-    length). `use` gets the path of a file with these ranges, which may disappear afterwards; other ranges may be zeros.
+    The fetched ranges stay in the store, so that the file is complete after calls for all ranges. A file of another
+    format is fetched completely. `ranges_of` receives the path of a file that contains the header, and returns the
+    ranges to fetch, as (offset, length). `use` receives the path of a file that contains these ranges and may be
+    removed afterwards; other ranges may be zeros.
 
-    Errors are those of `fetch`, `ranges_of` and `use`, and `FileChanged` if the server has another version.
+    Raise the errors of `fetch`, `ranges_of` and `use`, and `FileChanged` if the server has a different version.
     """
     download = _Download()
 
@@ -195,7 +195,7 @@ def fetch_ranges(
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges in order, joined across small gaps, so that there are fewer requests; gaps add 2 % at most.
+    """Return ranges in order, joined across small gaps to reduce the number of requests; gaps add at most 2 %.
 
     Examples
     --------
@@ -214,11 +214,11 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class _IncompleteError(Error):
-    """Ends a build whose file is not whole, so that it is not published."""
+    """Ends a build whose file is incomplete, so that it is not published."""
 
 
 def partners_of(nodes: str, store: Store) -> Partners:
-    """Return the nodes that `nodes` names; RuntimeError if this process does not belong to such a job or cluster."""
+    """Return the partners of a job or cluster. Raise RuntimeError if this process does not belong to one."""
     if nodes == "torchrun":
         from onecopy.remote import torchrun  # needs torch
 
@@ -231,7 +231,7 @@ def partners_of(nodes: str, store: Store) -> Partners:
 
 
 class _Download:
-    """Files that one call fetches into a store, with one count of the progress."""
+    """Files that one call fetches into a store, with a common progress count."""
 
     def __init__(
         self,
@@ -241,16 +241,16 @@ class _Download:
     ) -> None:
         self.store = Store.of(store).with_options(where="here", durable=False)
         self.total = 0
-        """Bytes of all files."""
+        """Size of all files in bytes."""
         self._done = 0
-        """Bytes of the files that are complete."""
+        """Size of the complete files in bytes."""
         self._connections = connections
         self._progress = progress if progress is not None else _announced(self.store)
         self._partners = Partners()
 
     @contextlib.contextmanager
     def together(self, nodes: Nodes) -> Iterator[None]:
-        """Fetch inside the block with other nodes."""
+        """Fetch together with other nodes inside the block."""
         if nodes is not None:
             [self._partners] = run([lambda: partners_of(nodes, self.store)], report=self._report, wait=False)
         try:
@@ -260,7 +260,7 @@ class _Download:
             raise
 
     def view_of(self, what: str) -> Path:
-        """Return the folder with links to what is fetched under a key or a list of names."""
+        """Return the folder for links to the files that are fetched under a key or a list of names."""
         return views.view(self.store.folder, self.store.path(f"view of {what}").stem)
 
     def fetch_beside(self, origin: Origin, names: Iterable[str], view: Path) -> None:
@@ -268,7 +268,7 @@ class _Download:
         wanted = list(dict.fromkeys(names))
         for name in wanted:
             if not is_inside(name):
-                reason = f"invalid name {name!r}: not the path of a file inside the folder"
+                reason = f"invalid name {name!r}: it is not the path of a file inside the folder"
                 raise FormatError(reason, Kind.OUT_OF_BOUNDS, path=origin.shown)
         origins = [origin.beside(name) for name in wanted]
         self.fetch_into(view, list(zip(wanted, origins, versions_of(origins), strict=True)))
@@ -282,7 +282,7 @@ class _Download:
             views.link(view, name, used[-1].path)
 
     def _fetch(self, origin: Origin, version: Version) -> Artefact:
-        """Return the artefact of a file, fetched here unless another process fetches it."""
+        """Return the artefact of a file. Fetch it unless another process does."""
         key = origin.key(version)
 
         def steps(partial: PartialFile, fetch: Fetch) -> Iterator[list[Piece]]:
@@ -303,9 +303,9 @@ class _Download:
         steps: Callable[[PartialFile, Fetch], Iterator[list[Piece]]],
         use: Callable[[Path], object] | None = None,
     ) -> Artefact:
-        """Return the artefact of a file; fetch the ranges that each of `steps` yields in turn.
+        """Return the artefact of a file after fetching the ranges that `steps` yield, one step after the other.
 
-        If the file is not whole then, `use` is called with its path under the claim, and _IncompleteError is raised.
+        If the file is incomplete then, call `use` with its path while holding the claim, and raise _IncompleteError.
         """
         key = origin.key(version)
 
@@ -319,7 +319,7 @@ class _Download:
                     use(partial.path)
                     raise _IncompleteError
                 if has_foreign_bytes and version.digest is not None and not self._has_digest(partial, *version.digest):
-                    text = "onecopy: %s: the %s differs from that of the origin; the whole file is fetched from there"
+                    text = "onecopy: %s: the %s differs from that of the origin; fetching the whole file from there"
                     logging.getLogger("onecopy").warning(text, origin.shown, version.digest[0])
                     partial.forget()
                     fetch([(0, version.size)], self._report)
@@ -343,7 +343,7 @@ class _Download:
 
 
 def _announced(store: Store) -> Callable[[int, int], object] | None:
-    """Return a `progress` that warns of a long fetch, if `Store.on_wait` is "announce"."""
+    """Return a `progress` function that announces a long fetch, if `Store.on_wait` is "announce"."""
     if store.on_wait != "announce":
         return None
     begun = time.monotonic()

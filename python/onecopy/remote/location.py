@@ -1,4 +1,4 @@
-"""The local file that a caller names by a path, a URL, an artefact, or the name of a file that a process holds."""
+"""Find the local file for a path, a URL, an artefact, or the name of a file that a process holds."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ Location: TypeAlias = "str | os.PathLike[str] | Artefact"
 """A path, a URL, an artefact of a store, or "hold:NAME" for a file that `onecopy hold` has in memory."""
 
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
-"""Files that are fetched from a folder behind a URL: the configuration, the tokenizer and the weights."""
+"""Patterns of files to fetch from a folder behind a URL: the configuration, the tokenizer and the weights."""
 _NAMES = ("model.safetensors", "model.safetensors.index.json", "model.onnx")
 _PATTERNS = ("*.safetensors.index.json", "*.index.json", "*.safetensors", "*.onnx")
-"""The file that is opened for a folder: the first of these names, else the only file that matches a pattern."""
+"""The file to open for a folder: the first of these names that exists, or else the only file that matches a pattern."""
 
 
 def url_of(named: Location) -> str:
-    """Return the URL that a caller names; "" for a path, an artefact, and the ``file:`` URL of a local file."""
+    """Return the URL that a caller passed, or "" for a path, an artefact, or the ``file:`` URL of a local file."""
     if not isinstance(named, str) or "://" not in named or not is_url(named):
         return ""
     return "" if named[:5].lower() == "file:" else named
 
 
 def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle | None]:
-    """Return the path of the local file that a caller names, and the open file of an artefact or a holder, or None.
+    """Return the path of the local file, and the open file if it is an artefact or held by a process, otherwise None.
 
-    A URL is fetched once per machine, with the files that it names, and with the same `nodes` and errors as those of
-    `onecopy.remote.fetch`; if it ends with "/", the `MODEL_FILES` of the folder are fetched. The open file of an
+    A URL is fetched once per machine, with the files that its file names, as by `onecopy.remote.fetch`, which documents
+    `nodes` and the errors. If the URL ends with "/", the `MODEL_FILES` of the folder are fetched. The open file of an
     artefact is valid even if its path was removed or replaced.
 
-    FileNotFoundError, BlockingIOError or PermissionError if no process of this user holds the name, the holder has not
-    read the file yet, or this process must not use it. ValueError for a path with a NUL byte, a malformed name, or
-    `nodes` without a URL.
+    Raise FileNotFoundError if no process of this user holds the name, BlockingIOError if the holder has not read the
+    file yet, PermissionError if this process may not use it, and ValueError for a path with a NUL byte, a malformed
+    name, or `nodes` without a URL.
     """
     if isinstance(named, str) and "://" in named and is_url(named):
         return os.fspath(remote.fetch(named, names=MODEL_FILES, nodes=nodes)), None
     if nodes is not None:
-        raise ValueError("`nodes` requires a URL that can be fetched")
+        raise ValueError("`nodes` requires a URL to fetch, not the path of a local file")
     if isinstance(named, str) and named.startswith("hold:"):
         return store.held(named[5:])
     path = path_text(named)
     if "://" in path and not os.path.exists(path):  # noqa: PTH110 - loads pathlib
         raise FileNotFoundError(
-            errno.ENOENT, f"no such file, and not a URL with a scheme of {', '.join(sorted(SCHEMES))}", path
+            errno.ENOENT, f"no such file, nor a URL that begins with one of {', '.join(sorted(SCHEMES))}", path
         )
     return path, getattr(named, "handle", None)
 
 
 def file_of(named: Location, suffix: str = "") -> str:
-    """Return the path of the local file that a caller names; for a folder, that of `in_folder`."""
+    """Return the path of the local file that a caller passed. For a folder, call `in_folder`."""
     path = resolve(named)[0]
     return in_folder(path, suffix) if os.path.isdir(path) else path  # noqa: PTH112 - loads pathlib
 
 
 def files_of(named: Location) -> list[str]:
-    """Return the path of `file_of`, and those of the files that an index or a model names."""
+    """Return the path of `file_of`, and the paths of the files that an index or a model names."""
     path = file_of(named)
     try:
         return [path, *files.paths_of(path, files.names_in(path))]
@@ -77,7 +77,8 @@ def files_of(named: Location) -> list[str]:
 def in_folder(folder: str, suffix: str = "") -> str:
     """Return the file to open for the folder of a model: its weights, the index of their shards, or an ONNX model.
 
-    Only names that end with `suffix` count. IsADirectoryError unless exactly one file qualifies; it names a candidate.
+    Only names that end with `suffix` count. Raise IsADirectoryError, which suggests a file, unless there is exactly
+    one.
     """
     names = sorted(name for name in os.listdir(folder) if name.endswith(suffix))  # noqa: PTH208 - loads pathlib
     for name in _NAMES:

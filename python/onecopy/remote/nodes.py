@@ -1,8 +1,8 @@
-"""Nodes that fetch a file together: each fetches other pieces from the origin and receives the rest from the others.
+"""Nodes that fetch a file together: each fetches some pieces from the origin and receives the rest from the others.
 
-Pieces pass between nodes through what the job runs already: Ray's object store (`ray.py`) or torch.distributed
-(`torchrun.py`), which also decide membership, authentication and encryption. If a node fails, the others keep the
-pieces that they have; `fetching` fetches the rest from the origin and compares the whole file with the origin's hash.
+Nodes send each other pieces through Ray's object store (`ray.py`) or torch.distributed (`torchrun.py`), which also
+handle membership, authentication and encryption. If a node fails, the others keep their pieces; `fetching` fetches the
+rest from the origin and compares the whole file with the origin's hash.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from onecopy.store import Store
 
 Nodes: TypeAlias = Literal["ray", "torchrun"] | None
-"""Nodes that fetch together, as `onecopy.remote.fetch` documents them."""
+"""The argument `nodes` of `onecopy.remote.fetch`."""
 Piece = tuple[int, int]
-"""First byte of a piece, and the byte after it."""
+"""The first byte of a piece, and the byte after its last."""
 Fetch: TypeAlias = "Callable[[list[Piece], Callable[[int], object]], None]"
 """Fetches pieces of a file from the origin, and calls a function with the number of bytes that have arrived so far."""
 JOIN_S = 60.0
@@ -34,27 +34,27 @@ class NodeLostError(Error):
 
 
 class Partners:
-    """The other nodes of a call of `fetch`; this base class has none."""
+    """The other nodes of a call of `fetch`. In this base class there are no other nodes."""
 
     has_nodes = False
 
     def begin(self, key: str, store: Store, report: Callable[[], object]) -> None:
-        """Wait until this process may claim the file: another process of this node may be the one that fetches it."""
+        """Wait until this process may claim the file, in case another process of this node fetches it."""
 
     def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Fetch some pieces and receive others; some may stay missing. If `fetch` is None, only nodes have the file.
+        """Fetch some pieces and receive others; some may remain missing. If `fetch` is None, only nodes have the file.
 
         `progress` is called about 10 times per second with the number of bytes that have arrived from anywhere.
         """
 
     def found(self, key: str, path: Path, report: Callable[[], object]) -> None:
-        """Offer a file that this node has whole to the others, unless it took part in `exchange`."""
+        """Offer a complete file of this node to the others, unless this call already exchanged it."""
 
     def stop(self) -> None:
-        """Tell the other nodes that this call failed, so that they do not wait for this node."""
+        """Notify the other nodes that this call failed, so that they do not wait for this node."""
 
 
 def warn(reason: object) -> None:
     """Warn that another node was lost."""
-    text = "onecopy: another node of the job was lost: %s; missing pieces are fetched from the origin"
+    text = "onecopy: lost another node of the job: %s; fetching the missing pieces from the origin"
     logging.getLogger("onecopy").warning(text, reason)

@@ -1,6 +1,6 @@
-"""`Origin`: an object behind a URL, read in ranges through obstore by coroutines, which `waited` runs.
+"""`Origin`: an object behind a URL. Coroutines read ranges of it with obstore, and `waited` runs them.
 
-obstore follows every redirect. The first request of an HTTP URL therefore uses the standard library, so that
+obstore follows every redirect. Therefore the first request to an HTTP URL uses the standard library, so that
 `_first_answer` can refuse redirects, for example to an address of this machine.
 """
 
@@ -49,8 +49,8 @@ _SIGNATURES = (
     ("Key-Pair-Id Policy Signature", ""),
     ("sig sv", "saoid scid sdd se ses si sip skoid sks skt sktid ske skv sp spr sr srt ss st suoid"),
 )
-"""Required and optional parameters of a query that sign a request to S3, Google Cloud, CloudFront or Azure. If a
-required one is missing, all parameters select the content."""
+"""Required and optional query parameters that sign a request to S3, Google Cloud, CloudFront or Azure. If a
+required one is missing, all parameters count as part of the content's identity."""
 _AWS_IN_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SKIP_SIGNATURE",
@@ -60,10 +60,10 @@ _AWS_IN_ENVIRONMENT = (
 )
 _RETRIES, _RETRY_S = 5, 60
 _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days", "pool_max_idle_per_host": "64"}
-"""`timeout` is for a whole request, which takes hours on a slow link; `read_timeout` ends a silent connection."""
+"""`timeout` limits a whole request, which may take hours on a slow link; `read_timeout` ends a silent connection."""
 _CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
 _CHUNK_S = 30.0
-"""Seconds within which the next chunk must arrive; otherwise the request ends, and the next one uses small chunks."""
+"""Seconds within which each chunk must arrive. Otherwise the request ends, and the next one uses small chunks."""
 _MAX_CONCURRENT = 16
 _BAD_REQUEST = "400 Bad Request"
 _REFUSALS = {
@@ -75,7 +75,7 @@ _REFUSALS = {
     "SignatureDoesNotMatch": "the secret key does not belong to the access key",
     "TokenRefreshRequired": "the session token must be refreshed",
 }
-"""Codes with which S3 and Azure refuse credentials, some of them with the status 400, not 403."""
+"""Codes with which S3 and Azure reject credentials, some of them with status 400 instead of 403."""
 _DIGESTS = (
     ("sha256", "Repr-Digest", r"\bsha-256=:([0-9A-Za-z+/]{43}=):"),
     ("md5", "X-Goog-Hash", r"\bmd5=([0-9A-Za-z+/]{22}==)"),
@@ -83,7 +83,7 @@ _DIGESTS = (
 )
 _ERRNOS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 407: errno.EACCES, 410: errno.ENOENT}
 _ERRNOS |= dict.fromkeys((408, 429), errno.ECONNABORTED)
-"""Errors for the statuses of a first answer. Other statuses from 500 on are retried."""
+"""Errors for the status of the first answer. Other statuses from 500 on are retried."""
 _LONGEST_TEXT = 4096
 _MAX_REDIRECTS = 5
 _TIMEOUT_S = 10.0
@@ -93,24 +93,24 @@ _HTTP = re.compile(r"(https?)://(?:([^/?#]*)@)?(\[[^]/?#]*\]|[^:/?#]*)", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What identifies the content of an object at one time."""
+    """The identity of an object's content at one time."""
 
     size: int
     """Size in bytes."""
     etag: str | None
-    """The entity tag as the server sends it, with quotes; None if there is none."""
+    """The entity tag as the server sends it, with quotes, or None if there is none."""
     modified: str | None
-    """Time of the last change as text in ISO 8601; None if the server does not report one."""
+    """Time of the last change as text in ISO 8601, or None if the server does not report one."""
     number: str | None
-    """Version of the object in a bucket that keeps versions."""
+    """Version of the object in a bucket with versioning."""
     digest: tuple[str, bytes] | None = field(default=None, compare=False)
-    """Name of a hash function and the hash of all bytes; None if the server does not report it."""
+    """Name of a hash function and the hash of all bytes, or None if the server does not report a hash."""
     asked: str | None = field(default=None, compare=False)
-    """Time of the answer if other content may get the same tag and time of change (`_unsettled`); else None."""
+    """Time of the answer if different content may get the same tag and time of change (`_unsettled`), or None."""
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> Version:
-        """Return the version that metadata of obstore describes."""
+        """Return the version that metadata from obstore describes."""
         modified: datetime | None = meta.get("last_modified")
         if modified is not None and modified.timestamp() <= 0:  # 1970: the server sent no Last-Modified
             modified = None
@@ -121,7 +121,7 @@ class Version:
 
     @property
     def condition(self) -> dict[str, Any]:
-        """Options of a request that fails if the content has changed; If-Match does not allow weak tags."""
+        """Options that make a request fail if the content has changed. If-Match does not allow weak tags."""
         if self.asked:
             return {}
         if self.etag and not self.etag.startswith("W/"):
@@ -136,20 +136,20 @@ class Version:
 class Origin:
     """An object behind a URL.
 
-    Credentials come from environment variables, files and instance metadata, as for the tools of the provider. For S3
-    without a key in the environment, boto3 finds them if it is installed, including profiles and single sign-on.
+    Credentials come from environment variables, files and instance metadata, as with the tools of the provider. For S3
+    without a key in the environment, boto3 finds them if it is installed, including profiles and single sign-on. Raise
     ModuleNotFoundError if obstore is not installed, ValueError if the URL does not name an object.
     """
 
     serves = True
-    """False if there is no server: only nodes have the file."""
+    """False if there is no server, so that only nodes have the file."""
 
     def __init__(self, url: str) -> None:
         self.shown = shown(url)
-        """The URL for messages and keys, without user, password and query."""
+        """The URL without user, password and query, for messages and keys."""
         scheme, authority, path, query = _parts(url)
         if not authority.rpartition("@")[2] or "\0" in url:
-            raise ValueError(f"{self.shown}: the URL needs a host or bucket")
+            raise ValueError(f"{self.shown}: the URL has no host or bucket")
         self.name = name_in(url)
         """The name of the object, which is a valid file name."""
         self._obstore = _imported()
@@ -182,7 +182,7 @@ class Origin:
         return await answered(self._obstore.get_async(self._client, self._path, options=options))
 
     async def version(self) -> Version:
-        """Ask the server for the current version. OSError, whose ``filename`` is the URL without its query."""
+        """Request the current version from the server. An OSError has the URL without its query as ``filename``."""
         if self._is_http and (answer := await self._first_answer()):
             if answer.asked is not None and answer.asked == answer.modified:  # settled in the next second
                 await asyncio.sleep(1)
@@ -210,7 +210,7 @@ class Origin:
             await asyncio.sleep(0.1 * 2**attempt)
 
     def key(self, version: Version) -> str:
-        """Return the key of a version in a store, which has no credentials. OSError if changes cannot be detected."""
+        """Return the key of a version in a store, without credentials. Raise OSError if changes cannot be detected."""
         if not version.etag and not version.modified:
             raise OSError(
                 errno.ENOTSUP,
@@ -223,11 +223,11 @@ class Origin:
     async def chunks(
         self, version: Version, part: tuple[int, int] | None = None, *, slow: bool = False
     ) -> AsyncIterator[Bytes]:
-        """Yield the bytes of a part, (start, stop), or of the whole object; fewer if the connection ends early.
+        """Yield the bytes of a part (start, stop) or of the whole object, or fewer if the connection ends early.
 
-        `slow` is for connections on which a large chunk did not arrive in time. `FileChanged` if the object has another
-        version now, NotImplementedError if the server cannot send parts of one version, ConnectionError if a retry may
-        help, and the errors of `version`.
+        `slow` is for connections on which a large chunk did not arrive in time. Raise `FileChanged` if the object has a
+        different version now, NotImplementedError if the server cannot send parts of one version, ConnectionError if a
+        retry may help, and the errors of `version`.
         """
         if part and not version.condition:
             raise NotImplementedError("without a strong entity tag or a time, ranges may belong to different versions")
@@ -240,7 +240,7 @@ class Origin:
                     raise
                 raise NotImplementedError(_reason(error)) from None
             if (now := Version.of(answer.meta)) != version:
-                reason = f"the object changed while it was fetched: {version} before, {now}"
+                reason = f"the object changed while it was fetched: from {version} to {now}"
                 raise FileChanged(errno.ESTALE, reason, self.shown)
             stream = answer.stream(min_chunk_size=nbytes)
             while True:
@@ -255,7 +255,7 @@ class Origin:
                 yield chunk
 
     async def names(self) -> list[str]:
-        """Return the names of the objects directly below this URL, which must end with "/"; ENOTSUP for HTTP."""
+        """Return the names of the objects directly below this URL, which must end with "/". Raise ENOTSUP for HTTP."""
         if self._is_http:
             raise OSError(errno.ENOTSUP, "HTTP servers do not list folders: pass the URL of a file", self.shown)
         with self._errors():
@@ -264,7 +264,7 @@ class Origin:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise built-in errors that name the URL for those of obstore, whose text may contain a signed URL."""
+        """Replace errors of obstore, whose text may contain a signed URL, by built-in errors that name the URL."""
         known = self._obstore.exceptions
         try:
             yield
@@ -281,11 +281,11 @@ class Origin:
                 raise PermissionError(errno.EACCES, _reason(error), self.shown) from None
             raise ConnectionError(errno.ECONNABORTED, _reason(error), self.shown) from None
         except ValueError:
-            raise ValueError(f"{self.shown}: not the URL of an object") from None
+            raise ValueError(f"{self.shown}: the URL does not name an object") from None
 
 
 class NodesOnly(Origin):
-    """The origin of a file that only nodes have; its entity tag is its key."""
+    """The origin of a file that only nodes have. Its entity tag is its key."""
 
     serves = False
 
@@ -298,7 +298,7 @@ class NodesOnly(Origin):
 
     def chunks(self, *_: object, **__: object) -> AsyncIterator[Bytes]:
         """Raise FileNotFoundError."""
-        raise FileNotFoundError(errno.ENOENT, "none of the remaining nodes of the cluster has this file", self.shown)
+        raise FileNotFoundError(errno.ENOENT, "no node of the cluster has this file any more", self.shown)
 
 
 def versions_of(origins: Sequence[Origin]) -> list[Version]:
@@ -322,12 +322,12 @@ def _imported() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "obstore":
             raise
-        raise ModuleNotFoundError("URLs need obstore: pip install 'onecopy[remote]'", name="obstore") from None
+        raise ModuleNotFoundError("URLs require obstore: pip install 'onecopy[remote]'", name="obstore") from None
     return obstore
 
 
 def _options(scheme: str) -> dict[str, Any]:
-    """Return the options of a client: time-outs, plain HTTP if the URL requires it, credentials of boto3."""
+    """Return the options of a client: time-outs, plain HTTP if the URL requires it, and credentials from boto3."""
     client: dict[str, Any] = dict(_CLIENT)
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     is_s3 = scheme in ("s3", "s3a")
@@ -346,12 +346,12 @@ def _options(scheme: str) -> dict[str, Any]:
 
 
 def _is_http(url: str) -> bool:
-    """Return whether a URL has a query and escapes; the path of a bucket URL is a plain object name."""
+    """Return whether a URL may contain a query and escapes. The path of a bucket URL is a plain object name."""
     return url.partition("://")[0].lower() in ("http", "https")
 
 
 def _parts(url: str) -> tuple[str, str, str, str]:
-    """Return scheme, authority, path and query of any text; unlike the standard library, raise no error."""
+    """Return the scheme, authority, path and query of any text. Unlike the standard library, raise no error."""
     scheme, _, rest = url.partition("://")
     query = ""
     if _is_http(url):
@@ -361,7 +361,7 @@ def _parts(url: str) -> tuple[str, str, str, str]:
 
 
 def shown(url: str) -> str:
-    """Return a URL for messages and keys: without user, password, query and fragment.
+    """Return a URL without user, password, query and fragment, for messages and keys.
 
     Examples
     --------
@@ -379,14 +379,14 @@ def shown(url: str) -> str:
 
 
 def name_in(url: str) -> str:
-    """Return the name of the object of a URL; "index" if that is not a valid file name."""
+    """Return the name of a URL's object, or "index" if that is not a valid file name."""
     name = _parts(url)[2].rpartition("/")[2]
     name = unquote(name) if _is_http(url) else name
     return name if name not in ("", ".", "..") and "/" not in name and "\0" not in name else "index"
 
 
 def beside(url: str, name: str) -> str:
-    """Return the URL of a file in the folder of a URL; for HTTP with the same query, which may be signed."""
+    """Return the URL of a file in the same folder as a URL. For HTTP, keep the query, which may be signed."""
     if not _is_http(url):
         return f"{url.rpartition('/')[0]}/{name}"
     scheme, authority, path, query = _parts(url)
@@ -394,7 +394,7 @@ def beside(url: str, name: str) -> str:
 
 
 def _content_query(query: str) -> str:
-    """Return the part of a query that selects content: without a complete set of parameters that sign a request.
+    """Return the part of a query that selects content, without a complete set of signing parameters.
 
     Examples
     --------
@@ -411,23 +411,23 @@ def _content_query(query: str) -> str:
 
 
 def _status(error: object) -> str:
-    """Return the HTTP status in an error, such as "404 Not Found"; "" if there is none."""
+    """Return the HTTP status in an error, such as "404 Not Found", or "" if there is none."""
     found = re.search(r"status code: (\d{3}[^:\n]*)", str(error))
     return found[1].strip() if found else ""
 
 
 def _code(error: object) -> str:
-    """Return the code in the XML text of an answer, such as "AccessDenied"; "" if there is none."""
+    """Return the code in the XML text of an answer, such as "AccessDenied", or "" if there is none."""
     found = re.search(r"<Code>([A-Za-z0-9.]{1,60})</Code>", str(error))
     return found[1] if found else ""
 
 
 def _reason(error: object) -> str:
-    """Return the message of the server or the network from the text of an error of obstore, without URLs."""
+    """Extract the message of the server or network from the text of an obstore error, without URLs."""
     if status := _status(error):
         code = _code(error)
         more = f" ({code}{': ' + _REFUSALS[code] if code in _REFUSALS else ''})" if code else ""
-        return f"the server answers {status}{more}"
+        return f"the server answered {status}{more}"
     line = str(error).split("\n", 1)[0].strip()
     cause = re.findall(r'(?:message|error): "([^"]*)"', str(error))  # the last is that of the innermost error
     text = cause[-1] if cause else line.rpartition(" - ")[2]
@@ -438,10 +438,10 @@ def _reason(error: object) -> str:
 
 
 def _first_answer(url: str, shown: str, timeout: float, part: str = "bytes=0-0") -> Version | None:
-    """Return the version of the object of an HTTP URL; None if only obstore, with its own roots, may trust the server.
+    """Return the version of an HTTP URL's object, or None if only obstore has a root certificate for the server.
 
-    PermissionError for a redirect that is refused, ConnectionError if a retry may help; their ``filename`` is `shown`.
-    A signed URL allows GET only, so the first byte is requested, not HEAD.
+    Raise PermissionError for a redirect that is refused, and ConnectionError if a retry may help; their ``filename`` is
+    `shown`. A signed URL only allows GET, so the first byte is requested instead of using HEAD.
     """
     redirects = _Redirects(shown)
     try:
@@ -455,7 +455,7 @@ def _first_answer(url: str, shown: str, timeout: float, part: str = "bytes=0-0")
                 return _first_answer(url, shown, timeout, "")
             raise _refusal(error, shown) from None
     except (InvalidURL, ValueError, ArithmeticError):
-        raise ValueError(f"{shown}: not the URL of an object") from None
+        raise ValueError(f"{shown}: the URL does not name an object") from None
     except (HTTPException, OSError) as error:
         cause = getattr(error, "reason", error)
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -489,7 +489,7 @@ def _request(url: str, part: str) -> Request:
 def _version(is_part: bool, headers: HTTPMessage, digest: tuple[str, bytes] | None, shown: str) -> Version:
     pattern, name = (r"bytes 0-\d+/(\d{1,19})", "Content-Range") if is_part else (r"(\d{1,19})", "Content-Length")
     if (size := re.fullmatch(pattern, headers.get(name, ""))) is None:
-        raise OSError(errno.ENOTSUP, "the server does not report the size of the object: download it", shown)
+        raise OSError(errno.ENOTSUP, "the server does not report the size of the object: download it yourself", shown)
     tag, modified = headers["ETag"], _time_in(headers["Last-Modified"])
     known = {"size": int(size[1]), "e_tag": tag, "last_modified": modified, "digest": _digest(headers) or digest}
     return Version.of({**known, "asked": _unsettled(tag, modified, _time_in(headers["Date"]))})
@@ -504,11 +504,11 @@ def _time_in(header: str | None) -> datetime | None:
 
 
 def _unsettled(tag: str | None, modified: datetime | None, asked: datetime | None) -> str | None:
-    """Return the time of an answer if it came so soon after a change that a further change could look the same.
+    """Return the time of an answer if it came so soon after a change that another change could go unnoticed.
 
-    Headers have whole seconds, and many servers derive tags from time and size. By RFC 9110 (8.8.2.2), a time
-    identifies the content only if the answer is at least a second later. Without a strong tag, a minute allows for
-    differences between clocks.
+    Times in headers have a resolution of one second, and many servers derive tags from time and size. According to RFC
+    9110 (8.8.2.2), a time identifies the content only if the answer is at least a second later. Without a strong tag, a
+    minute is required, to allow for differences between clocks.
     """
     asked = asked or datetime.now(UTC).replace(microsecond=0)
     wait = timedelta(seconds=1 if tag and not tag.startswith("W/") else 60)
@@ -531,7 +531,7 @@ class _Redirects(HTTPRedirectHandler):
         self.digest: tuple[str, bytes] | None = None
 
     def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: HTTPMessage) -> Any:
-        """Follow a redirect; PermissionError if it is refused."""
+        """Follow a redirect, or raise PermissionError if it must be refused."""
         before, after = _HTTP.match(req.full_url), _HTTP.match(urljoin(req.full_url, headers.get("Location", "")))
         self._count += 1
         self.digest = self.digest or _digest(headers)
@@ -546,14 +546,14 @@ class _Redirects(HTTPRedirectHandler):
             reason = f"more than {_MAX_REDIRECTS} times"
         if reason:
             fp.close()
-            raise PermissionError(errno.EACCES, f"the server redirects {reason}, which is refused", self._shown)
+            raise PermissionError(errno.EACCES, f"the server redirects {reason}, which is not allowed", self._shown)
         return super().http_error_302(req, fp, code, msg, headers)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 def _near(host: str) -> set[str]:
-    """Return the kinds of addresses of a host that other machines cannot reach: "link-local", "loopback"."""
+    """Return the kinds of a host's addresses that other machines cannot reach: "link-local", "loopback"."""
     bare = host.strip("[]").partition("%")[0]
     try:
         found = {bare} if ":" in bare else {one[4][0] for one in socket.getaddrinfo(bare, None)}

@@ -1,9 +1,9 @@
-"""`PartialFile`: a file that is fetched or decoded in pieces; another process can continue after a kill.
+"""`PartialFile`: a file that is fetched or decoded in pieces. If the process is killed, another one can continue.
 
-A list of the pieces lies beside the file in the folder of a store: a line with the key of the artefact, a line with the
-boot of the kernel, and 24 bytes for each piece: start, length, CRC-32C of the piece, CRC-32C of the entry. Entries are
-trusted during the boot that wrote them. After a restart the disk may lack what was in the page cache, so each piece is
-read and compared with its checksum.
+A list of the pieces is stored beside the file in the folder of a store. It consists of a line with the key of the
+artefact, a line with the boot identity, and 24 bytes for each piece: start, length, CRC-32C of the piece, CRC-32C of
+the entry. Entries are trusted until the machine restarts. After a restart, data that was only in the page cache may be
+missing on the disk, so each piece is read and compared with its checksum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ENTRY = struct.Struct("<QQII")
 _BLOCK = 8 << 20
 _WRITTEN = 1 << 20
-"""Bytes per write: for larger writes the kernel searches for pages of 2 MiB, which doubles the time."""
+"""Bytes per write. For larger writes the kernel searches for pages of 2 MiB, which doubles the time."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _start, _stop = operator.itemgetter(0), operator.itemgetter(1)
@@ -88,21 +88,22 @@ class Ranges:
 class PartialFile:
     """A file of a known size that is written in pieces, in any order and by several threads of one process.
 
-    The caller holds the claim of the key, so that no other process writes. Opening it continues what an earlier process
-    left, and discards what is damaged or belongs to another key. Both files are at the path of the artefact, with other
-    suffixes. OSError if one of them cannot be opened or written, or is not a regular file of this user.
+    The caller holds the claim of the key, so that no other process writes. Opening the file keeps the pieces that an
+    earlier process left, and discards those that are damaged or belong to another key. The file and its list are at the
+    path of the artefact, with other suffixes. Raise OSError if one cannot be written or is not a regular file of this
+    user.
     """
 
     def __init__(self, artefact: Path, key: str, nbytes: int) -> None:
         self.artefact = artefact
         """Path of the file after `publish`."""
         self.path = artefact.with_suffix(".partial")
-        """Path of the file until then."""
+        """Path of the file before `publish`."""
         self._list_path = artefact.with_suffix(".pieces")
         self.size = nbytes
         """Size of the whole file in bytes."""
         self.have = Ranges()
-        """The bytes that are in the file."""
+        """The ranges that are in the file."""
         self._changed = threading.Condition()
         self._fd, self._list = _opened(self.path), -1
         try:
@@ -140,13 +141,13 @@ class PartialFile:
             self._note(start, length, checksum)
 
     def expect_room(self, nbytes: int) -> None:
-        """Raise OSError if the file system has less free space; reserve none, because a server may claim any size."""
+        """Raise OSError if the file system has less free space. Nothing is reserved: a server may claim any size."""
         disk = os.fstatvfs(self._fd)
         if nbytes > (free := disk.f_bavail * disk.f_frsize):
-            raise self._full(errno.ENOSPC, nbytes, f", but only {size(free)} are free")
+            raise self._full(errno.ENOSPC, nbytes, f", but only {size(free)} free")
 
     def reserve(self, start: int, stop: int) -> None:
-        """Reserve disk space for a range if the file system supports it; OSError if there is not enough."""
+        """Reserve disk space for a range if the file system supports it. Raise OSError if there is not enough."""
         if start == stop:
             return
         try:
@@ -157,14 +158,14 @@ class PartialFile:
 
     def _full(self, number: int, needed: int, free: str = "") -> OSError:
         advice = "remove artefacts with `onecopy store prune`, or set ONECOPY_CACHE to another folder"
-        return OSError(number, f"{os.strerror(number)}: {size(needed)} are needed{free}; {advice}", str(self.path))
+        return OSError(number, f"{os.strerror(number)}: {size(needed)} needed{free}; {advice}", str(self.path))
 
     def read(self, start: int, length: int) -> bytes:
-        """Return bytes that are in the file; fewer at its end."""
+        """Return bytes of the file, fewer than `length` at its end."""
         return os.pread(self._fd, length, start)
 
     def digest(self, name: str, report: Callable[[], object]) -> bytes:
-        """Return a hash of the whole file; `report` is called after each block."""
+        """Return a hash of the whole file, calling `report` after each block."""
         found = hashlib.new(name, usedforsecurity=False)
         for start in range(0, self.size, _BLOCK):
             found.update(self.read(start, _BLOCK))
@@ -205,17 +206,17 @@ class PartialFile:
         return self.have.size == self.size
 
     def publish(self) -> None:
-        """Move the whole file to its final path, and remove the list of its pieces."""
+        """Move the complete file to its final path, and remove the list of its pieces."""
         self.path.replace(self.artefact)
         self._list_path.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove the names of both files."""
+        """Remove both files."""
         for path in (self.path, self._list_path):
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close both files, which stay for the next process."""
+        """Close both files, and keep them for the next process."""
         for fd in (self._fd, self._list):
             if fd >= 0:
                 os.close(fd)
@@ -232,7 +233,7 @@ def _opened(path: Path) -> int:
 
 
 def _entries(text: bytes, nbytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, length and checksum of each entry, up to the first that is torn or invalid."""
+    """Yield the start, length and checksum of each entry, up to the first one that is torn or invalid."""
     for at in range(0, len(text) - _ENTRY.size + 1, _ENTRY.size):
         start, length, checksum, own = _ENTRY.unpack_from(text, at)
         if own != _core.crc32c(text[at : at + _ENTRY.size - 4]) or not 0 < length <= nbytes or start > nbytes - length:
@@ -241,7 +242,7 @@ def _entries(text: bytes, nbytes: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _checksum(fd: int, start: int, length: int) -> int | None:
-    """Return the checksum of a range; None if it cannot be read."""
+    """Return the checksum of a range, or None if the range cannot be read."""
     if length > 16 * _BLOCK:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Nodes of a Ray cluster fetch a file together: they send each other pieces through Ray's object store.
+"""Nodes of a Ray cluster that fetch a file together and send each other pieces through Ray's object store.
 
-Two kinds of actors, which reserve no CPU, organize this. The cluster has one `Directory`, which knows the pieces of
-each node and assigns different pieces to the nodes; it stays for later jobs. Each node has a `Reader`, which reads
-pieces for other nodes and ends with the job that started it.
+Two kinds of actors, which reserve no CPU, coordinate the nodes. The cluster has one `Directory`, which records the
+pieces of each node, assigns different pieces to the nodes, and continues to run for later jobs. Each node has a
+`Reader`, which reads pieces for other nodes and ends with the job that started it.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 _NAMESPACE = "onecopy"
 _BATCH = 8
-"""Maximum number of pieces that a node fetches or receives before it asks the directory again."""
+"""Maximum number of pieces that a node fetches or receives before it queries the directory again."""
 _CONCURRENT = 4
-"""Number of pieces that a node receives concurrently, and that are in the object store for it."""
+"""Number of pieces that a node receives concurrently, which is the number that the object store holds for it."""
 _TRIES = 3 * _CONCURRENT
-"""Number of pieces of a node that may fail to arrive before it counts as lost."""
+"""Number of failed pieces after which a node counts as lost."""
 _BEAT_S, _LEASE_S, _POLL_S = 5.0, 30.0, 0.05
 
 Source = tuple[Piece, str, str, str]
-"""A piece, the node that has it, the path there, and the identity of a file outside a store."""
+"""A piece, the node that has it, the path on that node, and the identity of a file outside of a store."""
 
 
 class _Copy:
-    """The pieces of a file that one node has and fetches."""
+    """The pieces of a file that a node has, and those that it is fetching."""
 
     def __init__(self, path: str, identity: str) -> None:
         self.place = path, identity
@@ -58,13 +58,13 @@ class _Copy:
 
 
 class Directory:
-    """The actor that knows which nodes have which pieces of which files."""
+    """The actor that records which nodes have which pieces of which files."""
 
     def __init__(self) -> None:
         self._files: dict[str, dict[str, _Copy]] = {}
 
     def note(self, key: str, node: str, path: str, identity: str, have: Iterable[Piece]) -> None:
-        """Record the ranges of a file that a node has, and that its process is alive."""
+        """Record which ranges of a file a node has, and that its process is alive."""
         copy = self._files.setdefault(key, {}).setdefault(node, _Copy(path, identity))
         copy.place = path, identity
         copy.seen = time.monotonic()
@@ -72,7 +72,7 @@ class Directory:
         copy.fetching = {piece for piece in copy.fetching if not copy.have.has(*piece)}
 
     def beat(self, key: str, node: str) -> None:
-        """Record that the process of a node which fetches a file is alive."""
+        """Record that the process that fetches a file on a node is alive."""
         if copy := self._files.get(key, {}).get(node):
             copy.seen = time.monotonic()
 
@@ -81,7 +81,7 @@ class Directory:
         self._files.get(key, {}).pop(node, None)
 
     def to_fetch(self, size: int, alive: list[str], *noted: Any) -> list[Piece]:
-        """Return pieces for a node to fetch; none while others have or fetch all that it lacks."""
+        """Return the pieces that a node should fetch, or [] if other nodes have or fetch all pieces that it lacks."""
         own, others, missing = self._state(size, alive, *noted)
         taken = {piece for copy in others.values() if copy.is_alive() for piece in copy.fetching}
         taken.update(piece for piece in missing if any(copy.have.has(*piece) for copy in others.values()))
@@ -91,7 +91,7 @@ class Directory:
         return sorted(own.fetching)
 
     def to_receive(self, size: int, alive: list[str], *noted: Any) -> list[Source]:
-        """Return pieces that others have and a node lacks."""
+        """Return missing pieces of a node that other nodes have."""
         _, others, missing = self._state(size, alive, *noted)
         found: list[Source] = []
         for piece in missing:
@@ -104,22 +104,22 @@ class Directory:
     def _state(
         self, size: int, alive: list[str], key: str, node: str, *noted: Any
     ) -> tuple[_Copy, dict[str, _Copy], list[Piece]]:
-        """Record what a node has; return its copy, those of other live nodes, and the pieces that it lacks."""
+        """Record a node's ranges. Return its copy, the copies of other live nodes, and the pieces that it lacks."""
         self.note(key, node, *noted)
         copies = self._files[key]
         others = {name: copies[name] for name in alive if name in copies and name != node}
         return copies[node], others, [*pieces_of(copies[node].have.missing(0, size))]
 
     def having(self, key: str) -> dict[str, int]:
-        """Return the number of bytes of a file that each node has."""
+        """Return how many bytes of a file each node has."""
         return {node: copy.have.size for node, copy in self._files.get(key, {}).items()}
 
 
 class Reader:
-    """The actor of a node that reads pieces of its files."""
+    """The actor that reads pieces of files on its node."""
 
     def read(self, path: str, identity: str, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return a piece of a whole or partial file; FileNotFoundError if the file was replaced."""
+        """Return a piece of a whole or partial file. Raise FileNotFoundError if the file was replaced."""
         if identity and file_key(path) != identity:
             raise FileNotFoundError(path)
         for place in (path, Path(path).with_suffix(".partial"), path):  # it is renamed when it is whole
@@ -132,7 +132,7 @@ class Reader:
 
 
 class RayNodes(Partners):
-    """The nodes of the Ray cluster of this process; RuntimeError if it does not belong to one."""
+    """The nodes of this process's Ray cluster. Raise RuntimeError if the process does not belong to one."""
 
     has_nodes = True
 
@@ -154,15 +154,15 @@ class RayNodes(Partners):
         return {node for node in self.alive() if sizes.get(node) == size}
 
     def note(self, key: str, path: Path, identity: str = "") -> None:
-        """Tell other nodes that this node has a file; `identity` is for files outside a store."""
+        """Announce to other nodes that this node has a file. `identity` is for files outside of a store."""
         self.call("note", key, self.node, str(path), identity, [(0, path.stat().st_size)])
 
     def found(self, key: str, path: Path, report: Callable[[], object]) -> None:  # noqa: ARG002
-        """Tell other nodes that this node has a file."""
+        """Announce to other nodes that this node has a file."""
         self.note(key, path)
 
     def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Fetch the pieces that the directory assigns, and receive those of other nodes, until no more arrive."""
+        """Fetch the pieces that the directory assigns, and receive pieces from other nodes, until no more arrive."""
         _Exchange(self, key, file).run(fetch, progress)
 
     def reader(self, node: str) -> Any:
@@ -186,7 +186,7 @@ class RayNodes(Partners):
 
 
 class _Exchange:
-    """A file whose pieces this node fetches and receives, until it has all of them or no more can arrive."""
+    """Fetches and receives the pieces of a file, until this node has all of them or no more can arrive."""
 
     def __init__(self, nodes: RayNodes, key: str, file: PartialFile) -> None:
         self._nodes, self._key, self._file = nodes, key, file
@@ -194,11 +194,11 @@ class _Exchange:
         self._lost: set[str] = set()
         self._failures: Counter[str] = Counter()
         self._readers: dict[str, Any] = {}
-        """Referenced until the end, because Ray ends a reader that no process references."""
+        """A reference that is kept until the end, because Ray ends a reader without references."""
         self._stopped = threading.Event()
 
     def run(self, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Exchange the pieces, and call `progress` about 10 times per second; errors are those of `fetch`."""
+        """Exchange the pieces, and call `progress` about 10 times per second. Raise the errors of `fetch`."""
         beaten = time.monotonic()
 
         def report() -> None:
@@ -231,13 +231,13 @@ class _Exchange:
         return not self._file.is_whole
 
     def _ask(self, what: str) -> Any:
-        """Ask the directory for pieces."""
+        """Request pieces from the directory."""
         alive = [node for node in self._nodes.alive() if node not in self._lost]
         noted = self._key, self._nodes.node, str(self._file.artefact), "", list(self._file.have)
         return self._nodes.call(what, self._file.size, alive, *noted)
 
     def _receive(self, *, has_origin: bool) -> None:
-        """Receive pieces of other nodes, with an origin until no piece is missing."""
+        """Receive pieces from other nodes. If there is an origin, continue until no piece is missing."""
         while self._lacks():
             sources = self._ask("to_receive")
             if not sources and not has_origin:
@@ -246,7 +246,7 @@ class _Exchange:
             time.sleep(0 if sources else _POLL_S)
 
     def _receive_from(self, sources: list[Source]) -> None:
-        """Receive pieces, some of them concurrently; skip those of a node that is lost meanwhile."""
+        """Receive pieces, several at a time. Skip the pieces of a node that is lost in the meantime."""
         import ray
         from ray.exceptions import RayError
 
@@ -270,7 +270,7 @@ class _Exchange:
             self._received += stop - start
 
     def _note_failure(self, node: str, error: Exception) -> None:
-        """Count a piece that did not arrive; a node is lost if it has ended or failed repeatedly."""
+        """Count a piece that did not arrive. A node is lost if it has ended or failed repeatedly."""
         from ray.exceptions import RayActorError
 
         self._failures[node] += 1

@@ -1,4 +1,4 @@
-"""Threads and coroutines that end when the caller that waits for them is interrupted."""
+"""Run threads and coroutines that end when the waiting caller is interrupted."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _REPORT_S = 0.1
 _CANCEL_S = 5.0
-"""Maximum wait for the threads of obstore to end; they need milliseconds unless the machine is busy."""
+"""Maximum time to wait for the threads of obstore to end, which takes milliseconds unless the machine is busy."""
 
 
 class StoppedError(Error):
-    """Ends a step because another one failed."""
+    """Ends a step because another step failed."""
 
 
 def nothing() -> None:
@@ -36,10 +36,10 @@ def run(
     *,
     wait: bool = True,
 ) -> list[Any]:
-    """Run each step in a thread until all have ended; return their results, or raise the first exception of a step.
+    """Run each step in a thread until all have ended. Return their results, or raise the first exception of a step.
 
-    `stop` must make the steps end; it is called when one of them raises. `report` is called about 10 times per second
-    in this thread. An exception of `report` or an interrupt also stops the steps, and `wait` waits for their end.
+    `stop` is called when a step raises an exception, and must make the others end. `report` is called about 10 times
+    per second in this thread. An exception of `report` or an interrupt also stops the steps, and `wait` waits for them.
     """
     errors: list[BaseException] = []
     results: list[Any] = [None] * len(steps)
@@ -77,10 +77,10 @@ def run(
 
 
 def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = nothing) -> T:
-    """Run a coroutine in a thread with an event loop of its own; return its result, or raise its exception.
+    """Run a coroutine in a thread with a separate event loop. Return its result, or raise its exception.
 
-    `report` is called about 10 times per second in this thread. An exception of `report` or an interrupt cancels the
-    coroutine and its requests at once, even if the server does not answer.
+    `report` is called about 10 times per second in this thread. An exception of `report` or an interrupt immediately
+    cancels the coroutine and its requests, even if the server does not answer.
     """
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
     stopped = threading.Event()
@@ -102,7 +102,7 @@ def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = nothing)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Call a function in a thread, which is left behind when this coroutine is cancelled."""
+    """Call a function in a thread, which continues to run if this coroutine is cancelled."""
     future: Future[T] = Future()
 
     def work() -> None:
@@ -117,7 +117,7 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 async def answered(future: Awaitable[T]) -> T:
-    """Await a future of obstore; if it is cancelled, wait until no thread of obstore uses it any more."""
+    """Await a future of obstore. If it is cancelled, wait until no thread of obstore uses it any more."""
     try:
         return await future
     except asyncio.CancelledError:

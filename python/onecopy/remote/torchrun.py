@@ -1,8 +1,8 @@
-"""Nodes of a job of torchrun fetch a file together: they send each other pieces by torch.distributed (Gloo).
+"""Nodes of a torchrun job that fetch a file together and send each other pieces by torch.distributed (Gloo).
 
 The first process of each node (LOCAL_RANK 0) joins one Gloo group, which the first call creates. It fetches its share
-from the origin, and sends each piece to every node that lacks it. Gloo connects as for the groups of the job itself:
-GLOO_SOCKET_IFNAME selects the network, GLOO_DEVICE_TRANSPORT=TCP_TLS encrypts.
+from the origin, and sends each piece to every node that lacks it. Gloo connects in the same way as for groups of the
+job itself: GLOO_SOCKET_IFNAME selects the network, and GLOO_DEVICE_TRANSPORT=TCP_TLS encrypts.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _VARIABLES = ("GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _POLL_S, _CHECK_S = 0.02, 1.0
 _MAX_NODES_WITH_LARGE_PIECES = 16
-"""With more nodes, pieces are smaller, because each pair of nodes needs three buffers."""
+"""Number of nodes above which pieces are smaller, because each pair of nodes needs three buffers."""
 _MAX_PIECE_WAIT = timedelta(minutes=30)
-"""Gloo's time-out for one piece; the connection to a node that ended breaks at once."""
+"""Gloo's time-out for one piece. The connection to a node that has ended breaks immediately."""
 
 
 def partners(store: Store) -> Partners:
-    """Return the nodes of the job of this process, whose files are in `store`; no nodes if they cannot be reached."""
+    """Return the nodes of this process's job, whose files are in `store`. If they cannot be reached, there are none."""
     missing = [name for name in _VARIABLES if name not in os.environ]
     if missing or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         reason = f"{missing[0]} is not set" if missing else "TORCHELASTIC_USE_AGENT_STORE is not True"
@@ -67,14 +67,14 @@ class _Follower(Partners):
         path = store.path(key)
         while store.find(key) is None and not any(one.path == path and one.state == "building" for one in store.ls()):
             if time.monotonic() > end:
-                warn("the first process of this node does not fetch")
+                warn("the first process of this node is not fetching")
                 return
             report()
             time.sleep(10 * _POLL_S)
 
 
 class _Job:
-    """The first processes of all nodes, connected by a Gloo group. Nodes with the same folder count as one node."""
+    """The first processes of all nodes, connected by a Gloo group. Nodes that share a folder count as one node."""
 
     def __init__(self, folder: str) -> None:
         import torch.distributed as dist
@@ -96,7 +96,7 @@ class _Job:
         """Ranks of the processes that fetch."""
 
     def _agreed_tokens(self, size: int, folder: str) -> list[str]:
-        """Return the token and folder of each process, once all processes agree; a restart changes the token."""
+        """Return the token and folder of each process once all processes agree. A restart changes the token."""
         run = f"onecopy/{os.environ.get('TORCHELASTIC_RUN_ID')}/{size}"
         keys = [f"{run}/{rank}" for rank in range(size)]
         self._store.set(keys[self.rank], f"{secrets.token_hex(8)} {folder}")
@@ -112,7 +112,7 @@ class _Job:
         raise NodeLostError(f"not every node called fetch within {nodes.JOIN_S:g} s")
 
     def gather(self, value: object, report: Callable[[], object]) -> dict[int, Any]:
-        """Return the values that all members pass to the same call of this method, by rank."""
+        """Return, by rank, the values that all members pass to the same call of this method."""
         self._calls += 1
         keys = [f"{self._name}/{self._calls}/{rank}" for rank in self.members]
         end = time.monotonic() + nodes.JOIN_S
@@ -128,12 +128,12 @@ class _Job:
         return dict(zip(self.members, found, strict=True))
 
     def note_done(self) -> None:
-        """Tell the other members that this one has all pieces of the last `gather`."""
+        """Notify the other members that this one has all pieces of the last `gather`."""
         with _connection_errors():
             self._store.set(f"{self._name}/done {self._calls}/{self.rank}", "")
 
     def note_stopped(self) -> None:
-        """Tell the other members that this one leaves the group."""
+        """Notify the other members that this one leaves the group."""
         with _connection_errors():
             self._store.set(f"{self._name}/stopped/{self.rank}", "")
 
@@ -143,7 +143,7 @@ class _Job:
             return bool(self._store.check([f"{self._name}/done {self._calls}/{rank}" for rank in self.members]))
 
     def any_stopped(self, ranks: Iterable[int]) -> bool:
-        """Return whether one of some members has left the group."""
+        """Return whether any of these members has left the group."""
         with _connection_errors():
             return any(self._store.check([f"{self._name}/stopped/{rank}"]) for rank in ranks)
 
@@ -153,7 +153,7 @@ _job = functools.cache(_Job)
 
 @contextlib.contextmanager
 def _connection_errors() -> Iterator[None]:
-    """Raise NodeLostError if a connection of torch fails, for which torch raises RuntimeError."""
+    """Convert the RuntimeError that torch raises for a failed connection to a NodeLostError."""
     try:
         yield
     except (RuntimeError, OSError) as error:
@@ -161,7 +161,7 @@ def _connection_errors() -> Iterator[None]:
 
 
 class _Leader(Partners):
-    """The process of its node that fetches."""
+    """The process that fetches for its node."""
 
     has_nodes = True
 
@@ -184,7 +184,7 @@ class _Leader(Partners):
         fetch: Fetch | None,
         progress: Callable[[int], object],
     ) -> None:
-        """Exchange pieces of a file; None: this node has the whole file. Leave the group if a node is lost."""
+        """Exchange pieces of a file. None: this node has the whole file. Leave the group if a node is lost."""
         self._last_key = key
         if self._job is None:
             return
@@ -201,7 +201,7 @@ class _Leader(Partners):
             warn(error)
 
     def stop(self) -> None:
-        """Leave the group; the next call of `fetch` creates another one."""
+        """Leave the group. The next call of `fetch` creates another one."""
         if self._job is not None:
             with contextlib.suppress(NodeLostError):  # the agent of torchrun has ended
                 self._job.note_stopped()
@@ -219,7 +219,7 @@ class _Exchange:
         self._lost: BaseException | None = None
         self._received = 0
         self._last_move = time.monotonic()
-        """Time at which a piece was sent or received last."""
+        """Time at which the last piece was sent or received."""
         self._piece = transfer.PIECE if len(have) <= _MAX_NODES_WITH_LARGE_PIECES else transfer.PIECE // 8
         supplier = assigned([*pieces_of([(0, size)], self._piece)], have)
 
@@ -228,7 +228,7 @@ class _Exchange:
 
         self._own = list(Ranges(supplied(job.rank, job.rank)))
         self._threads: dict[threading.Thread, int] = {}
-        """The threads, with the rank of the other member."""
+        """The threads, and the rank of the other member for each."""
         for rank in have.keys() - {job.rank}:
             self._add_thread(self._send, rank, supplied(job.rank, rank))
             self._add_thread(self._receive, rank, supplied(rank, job.rank))
@@ -247,7 +247,7 @@ class _Exchange:
     def run(self, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
         """Fetch the share of this node, and return when all pieces have been sent and received.
 
-        Raises NodeLostError if a node sends and takes nothing for longer than this share took, or its process failed.
+        Raise NodeLostError if a node transfers no data for longer than this share took, or its process failed.
         """
         started = time.monotonic()
         for thread in self._threads:
@@ -283,7 +283,7 @@ class _Exchange:
             raise self._lost
 
     def _wait_for_members(self, report: Callable[[], object]) -> None:
-        """Wait while the others read what this process has sent."""
+        """Wait until the others have read the data that this process sent."""
         self._job.note_done()
         end = time.monotonic() + nodes.JOIN_S
         while not self._job.all_done() and not self._job.any_stopped(self._job.members) and time.monotonic() < end:
@@ -301,7 +301,7 @@ class _Exchange:
                         return
                 view = memoryview(buffer)[: stop - start]
                 if os.preadv(file.fileno(), [view], start) != len(view):
-                    raise OSError(f"{self._path} became shorter")
+                    raise OSError(f"{self._path} was truncated while it was sent to other nodes")
                 self._job.group.send([torch.frombuffer(view, dtype=torch.uint8)], rank, start // self._piece).wait()
                 self._last_move = time.monotonic()
 
@@ -333,7 +333,7 @@ class _Exchange:
 
 
 def _device(host: str) -> Any:
-    """Return the network device by which Gloo reaches a host, unless GLOO_SOCKET_IFNAME names another one."""
+    """Return the network device through which Gloo connects to a host, unless GLOO_SOCKET_IFNAME names another one."""
     from torch.distributed import ProcessGroupGloo
 
     if "GLOO_SOCKET_IFNAME" in os.environ:
@@ -345,7 +345,7 @@ def _device(host: str) -> Any:
 
 
 def assigned(pieces: Sequence[Piece], have: Mapping[int, Ranges]) -> dict[Piece, int]:
-    """Return which member sends each piece to the others: one that has it, else one that fetches it from the origin.
+    """Return which member sends each piece: one that has it, or else one that fetches it from the origin.
 
     Examples
     --------

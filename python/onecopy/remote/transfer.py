@@ -1,4 +1,4 @@
-"""`transfer`: bytes of an object into a partial file, by several connections."""
+"""`transfer`: fetch bytes of an object into a partial file over several connections."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 CONNECTIONS = 16
 """Default number of concurrent requests."""
 PIECE = 8 << 20
-"""Bytes of a request, at positions that are multiples of it."""
+"""Bytes per request. Requests begin at multiples of it."""
 _TRIES = 6
 """Number of consecutive requests without progress after which a transfer fails."""
 _MIN_PROGRESS = 16 << 10
-"""Minimum number of bytes of a request that count as progress."""
+"""Minimum number of bytes that a request must receive to count as progress."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 
 
@@ -41,9 +41,9 @@ def transfer(
 ) -> None:
     """Fetch the bytes of `ranges` that a partial file lacks.
 
-    A request that ends early or is too slow is continued where it ended, after growing pauses. `progress` is called
-    about 10 times per second with the number of bytes received so far; an exception that it raises ends the transfer.
-    Errors are those of `Origin.chunks` and `PartialFile.write`; what has arrived stays in the partial file.
+    A request that ends early or is too slow is continued at the same position after growing pauses. `progress` is
+    called about 10 times per second with the number of bytes received so far; an exception that it raises ends the
+    transfer. Raise the errors of `Origin.chunks` and `PartialFile.write`. Received data stays in the partial file.
     """
     pieces = deque(pieces_of(part for start, stop in ranges for part in partial.have.missing(start, stop)))
     longest = max((stop - start for start, stop in pieces), default=0)
@@ -75,7 +75,7 @@ def transfer(
 
 
 def pieces_of(ranges: Iterable[tuple[int, int]], size: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield the parts of ranges, cut at multiples of a size; 0: of `PIECE`."""
+    """Split ranges at multiples of a size, by default `PIECE`, and yield the parts."""
     size = size or PIECE  # tests replace it
     for start, stop in ranges:
         yield from pairwise([start, *range((start // size + 1) * size, stop, size), stop])
@@ -84,7 +84,7 @@ def pieces_of(ranges: Iterable[tuple[int, int]], size: int = 0) -> Iterator[tupl
 async def _receive(
     origin: Origin, version: Version, start: int, buffer: memoryview, count: Callable[[int], object]
 ) -> None:
-    """Fill a buffer with the bytes from `start`, with as many requests as necessary; count the bytes of each chunk."""
+    """Fill a buffer with the bytes from `start` on, in as many requests as necessary. Count the bytes of each chunk."""
     at, without_progress = 0, 0
     while True:
         before = at
@@ -105,7 +105,7 @@ async def _receive(
 async def _receive_in_one_request(
     origin: Origin, version: Version, partial: PartialFile, count: Callable[[int], object]
 ) -> None:
-    """Fetch the whole object from a server without ranges: after a broken connection, the fetch starts over."""
+    """Fetch the whole object from a server without ranges. After a broken connection, the fetch starts over."""
     for attempt in range(1, _TRIES + 1):
         at = 0
         try:
@@ -125,7 +125,7 @@ async def _receive_in_one_request(
 async def _chunks(
     origin: Origin, version: Version, part: tuple[int, int] | None, *, slow: bool
 ) -> AsyncIterator[Bytes]:
-    """Yield the bytes of a part, or of the whole object; OSError if the server sends more or fewer."""
+    """Yield the bytes of a part or of the whole object. Raise OSError if the server sends more or fewer bytes."""
     start, stop = part or (0, version.size)
     left = stop - start
     async for chunk in origin.chunks(version, part, slow=slow):
@@ -144,5 +144,5 @@ async def _cancel(workers: list[asyncio.Task[None]]) -> None:
 
 
 def _pause_s(attempt: int) -> float:
-    """Return the pause after a failed attempt: it doubles each time, and is random so that clients spread."""
+    """Return the pause after a failed attempt. It doubles each time, with a random part so that retries are spread."""
     return min(_FIRST_PAUSE_S * 2.0**attempt, _LONGEST_PAUSE_S) * random.uniform(0.5, 1)  # noqa: S311

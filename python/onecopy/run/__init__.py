@@ -1,6 +1,6 @@
-"""`onecopy run` and `onecopy hold`: replaced functions, snapshots of files, the log of calls, and files kept in memory.
+"""`onecopy run` and `onecopy hold`: replaced functions, snapshots of files, the call log, and files held in memory.
 
-Every program that is run imports this package, so that it loads its modules only when they are used.
+Every program under `onecopy run` imports this package, so it loads its modules only when they are used.
 """
 
 from onecopy.base import lazy

@@ -1,8 +1,8 @@
-"""A log of the calls that load files: how much each call shared, how much it copied, and why.
+"""A log of the calls that load files. It records how much each call shared, how much it copied, and why.
 
-`calls` returns those of this process. Under `onecopy run`, each process also appends them to a file in memory, as lines
-of JSON; a process that is killed loses none. The server of the run hands out this file, across user, PID and mount
-namespaces too.
+`calls` returns the calls of this process. Under `onecopy run`, each process also appends its calls to the call log of
+the run, a file in memory with lines of JSON, so none are lost if the process is killed. The server of the run sends the
+descriptor of this file to processes, even in other user, PID and mount namespaces.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_LOG_BYTES = 64 << 20
-"""Bytes of the file that are read; later calls are not counted."""
+"""Maximum number of bytes of the log that are read; later calls are not counted."""
 LOAD_STATE_DICT = "torch.nn.Module.load_state_dict"
 MAX_CALLS = 1000
 """Maximum number of different calls that a process keeps and reports."""
 _MAX_LINE = 16 << 10
-"""Maximum bytes of a line; longer lines are neither written nor read."""
+"""Maximum length of a line in bytes; longer lines are neither written nor read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +36,25 @@ class Call:
     """One call of a framework, or several equal calls of a process."""
 
     function: str
-    """The function, as in its documentation: "torch.load"."""
+    """The documented name of the function: "torch.load"."""
     path: str
-    """Path of the file; empty if it is not known."""
+    """Path of the file, or "" if it is unknown."""
     shared: int
     """Bytes that are pages of the file, which all processes share."""
     copied: int
     """Bytes that are private to the process, as without `onecopy.auto`."""
     reason: str
-    """Why bytes were copied, or nothing is shared; empty if everything is shared."""
+    """Why bytes were copied or are not shared, or "" if everything is shared."""
     pid: int = field(default_factory=os.getpid)
-    """The process that called."""
+    """The PID of the calling process."""
 
 
 _known: dict[Call, None] = {}
-"""The calls of this process and of those that it was forked from, in order."""
+"""The calls of this process and of the processes from which it was forked, in order."""
 
 
 def calls() -> tuple[Call, ...]:
-    """Return the calls of this process that loaded a file, shared or not, in order; equal calls count once.
+    """Return the calls of this process that loaded a file, whether shared or not, in order. Equal calls count once.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def calls() -> tuple[Call, ...]:
 
 
 def note(function: str, path: str, shared: int = 0, copied: int = 0, reason: str = "") -> None:
-    """Log a call; calls of fewer than `MIN_BYTES` are dropped, except failures, whose bytes are unknown."""
+    """Log a call. Calls below `MIN_BYTES` are dropped, except failures, whose size is unknown."""
     with suppress(Exception):  # a report must not end the program
         call = Call(function, path, shared, copied, reason)
         is_large = max(shared, copied) >= MIN_BYTES or (reason and not path)
@@ -79,7 +79,7 @@ def note(function: str, path: str, shared: int = 0, copied: int = 0, reason: str
 
 
 def note_read(function: str, file: str | bytes | os.PathLike[Any] | int, reason: str) -> None:
-    """Log a call that reads a file, given by path or descriptor, instead of sharing it."""
+    """Log a call that reads a file, given by its path or descriptor, instead of sharing it."""
     with suppress(Exception):  # the framework raises its own error for this file
         note(function, name_of(file), copied=os.stat(file).st_size, reason=reason)  # noqa: PTH116 - a descriptor too
 
@@ -91,27 +91,27 @@ def note_failure(function: str, error: Exception) -> None:
 
 
 def name_of(file: str | bytes | os.PathLike[Any] | int) -> str:
-    """Return the path of a file that is given by path or descriptor."""
+    """Return the path of a file, given by its path or descriptor."""
     if isinstance(file, int):
         return os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - text
     return os.path.abspath(os.fsdecode(file))  # noqa: PTH100 - text
 
 
 _mapped: dict[str, str] = {}
-"""Paths of mappings in /proc/self/maps, and the paths of the files whose contents they have."""
+"""Paths of mappings in /proc/self/maps, and the paths of the files that they contain."""
 _exits = set[int]()
-"""The PID of this process, if `_end` runs when it exits."""
+"""The PID of this process, if `_end` is registered to run at exit."""
 
 
 def mapped(place: str, path: str) -> None:
-    """Report that mappings with the path `place` in /proc/PID/maps have the contents of the file at `path`."""
+    """Report that mappings with the path `place` in /proc/PID/maps contain the file at `path`."""
     if _mapped.get(place) != path:
         _mapped[place] = path
         append({"mapped": place, "path": path})
 
 
 def _end(pid: int) -> None:
-    """Report the private memory in mappings of this process, and the lines that were not sent before."""
+    """Report the private memory in mappings of this process, and the lines that are still unsent."""
     with suppress(Exception):  # the program must end as without onecopy
         if pid == os.getpid() and (_mapped or _unsent):
             protocol.ask_again()
@@ -119,7 +119,7 @@ def _end(pid: int) -> None:
 
 
 def private_bytes(pid: int | str, paths: dict[str, str]) -> dict[str, int]:
-    """Return the private bytes of a process in mappings, by the file they are of; `paths` is like `_mapped`."""
+    """Return the private bytes in mappings of a process, by file. `paths` has the form of `_mapped`."""
     found: dict[str, int] = {}
     for header, numbers, _ in split_smaps(read_text(f"/proc/{pid}/smaps")):
         *_, place, is_deleted = parse_region("smaps", header)
@@ -131,13 +131,13 @@ def private_bytes(pid: int | str, paths: dict[str, str]) -> dict[str, int]:
 
 
 _unsent: list[tuple[int, dict[str, Any]]] = []
-"""PIDs and lines that were not sent because `onecopy run` did not answer."""
+"""PIDs and lines that could not be sent because `onecopy run` did not answer."""
 
 
 def append(fields: dict[str, Any]) -> int:
-    """Append a line to the file of calls; return the PID of this process in the namespace of `onecopy run`.
+    """Append a line to the call log, and return the PID of this process in the namespace of `onecopy run`.
 
-    If `onecopy run` does not answer, return 0, and send the line with the next one or at the end of the process.
+    If `onecopy run` does not answer, return 0; the line is sent with the next one or at the end of the process.
     """
     with suppress(Exception):  # a report must not end the program
         if RUN in os.environ and len(_unsent) < MAX_CALLS:
@@ -166,7 +166,7 @@ def _send() -> int:
 
 
 def read_run(server: str, offset: int = 0) -> bytes:
-    """Return the file of calls from an offset on; OSError or ValueError if it cannot be read."""
+    """Return the contents of the call log from an offset on. Raise OSError or ValueError if it cannot be read."""
     descriptor, _ = _run_file(server)
     try:
         fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)  # OSError for anything else than memory: `server` is not trusted
@@ -176,17 +176,17 @@ def read_run(server: str, offset: int = 0) -> bytes:
 
 
 def _run_file(server: str) -> tuple[int, int]:
-    """Return a descriptor of the file of calls, and the PID of this process in the namespace of the server."""
+    """Return a descriptor of the call log, and the PID of this process in the namespace of the server."""
     with closing(protocol.connected(server)) as connection:
         protocol.send(connection, protocol.LOG)
         reply, descriptor = protocol.receive(connection)
     if descriptor < 0:
-        raise ConnectionRefusedError(errno.ECONNREFUSED, "onecopy run did not send its file of calls")
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "onecopy run did not send its call log")
     return descriptor, int(reply.split()[1])
 
 
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the objects in the lines of a file of calls; damaged and overlong lines are skipped."""
+    """Yield the objects in the lines of a call log, skipping damaged and overlong lines."""
     for line in data.split(b"\n"):
         with suppress(ValueError, RecursionError):
             if len(line) <= _MAX_LINE and isinstance(fields := json.loads(line), dict):
@@ -194,7 +194,7 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def parse_calls(data: bytes) -> list[Call]:
-    """Return the calls in a file of calls."""
+    """Return the calls in a call log."""
     found = [call_of(fields) for fields in parse_lines(data)]
     return [call for call in found if call is not None]
 

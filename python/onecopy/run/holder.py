@@ -1,7 +1,7 @@
-"""`Holder` keeps files in memory: as pages of the page cache, or as copies that others open by "hold:NAME".
+"""`Holder` keeps files in memory, as pages of the page cache or as copies that processes open as "hold:NAME".
 
 The kernel evicts page cache when memory is short, when a backup reads the disk, or when the last process of a container
-ends; the next worker that starts waits for the disk again. `Holder.refresh` checks the files, and reads missing pages
+ends; then the next worker has to wait for the disk again. `Holder.refresh` checks the files, and reads missing pages
 back within a budget. ``onecopy hold`` calls it in a loop.
 
     with Holder(["decoder.safetensors"], names={"encoder": "encoder.safetensors"}, max_bytes="12 GiB") as hold:
@@ -9,23 +9,24 @@ back within a budget. ``onecopy hold`` calls it in a loop.
             for change in hold.refresh():
                 log.info("%s: %s", change.path, change.reason)
 
-**The budget** is assigned in the order of the files, names first: each gets what is left, from its first byte on. As
-many of these bytes are locked as RLIMIT_MEMLOCK allows; the kernel may evict the others until the next `refresh`.
+**The budget** is assigned to files with names first, then to the others in order. If it does not suffice for a file,
+the first bytes of the file are held. RLIMIT_MEMLOCK limits the locked bytes; the kernel may evict the others until the
+next `refresh`.
 
-**Changed files.** If a path leads to a new file, that file is held instead. A file that was truncated, written in place
-or removed is released, and held again when two refreshes in a row find it unchanged. `refresh` reports these as a
-`Change`, not as errors.
+**Changed files.** If a path refers to a new file, that file is held instead. A file that was truncated, written in
+place or removed is released, and held again when two refreshes in a row find it unchanged. `refresh` reports each of
+these as a `Change` instead of raising an error.
 
-**Names.** A name holds a copy in sealed memory, a *generation*, which no write to the file changes. When two refreshes
-in a row find the same new contents, they become the next generation: new users of the name get it, and the previous one
-leaves memory with its last user. Only processes of this user can open a name.
+**Names.** A name refers to a copy in sealed memory, a *generation*, which writes to the file do not change. When two
+refreshes in a row find the same new contents, they become the next generation: processes that open the name later get
+it, and the previous generation is freed after its last use. Only processes of this user can open a name.
 
-**When not to use it.** For files that a running process maps and reads all the time: they stay in memory anyway. If
-memory is always short, the holder and other processes evict each other's pages; choose a budget that fits.
+**When not to use it.** For files that a running process constantly reads through a mapping: they stay in memory anyway.
+If memory is always short, the holder and other processes evict each other's pages; choose a smaller budget.
 
-**Ownership and threads.** A `Holder` starts no thread, and serves one thread at a time. Locks, names and mappings end
-with `close` or with the process, however it ends; pages of files stay in the page cache until memory is needed. A
-forked child does not inherit locks; names stay taken until it has ended too.
+**Ownership and threads.** A `Holder` starts no thread, and only one thread may use it at a time. Locks, names and
+mappings are released by `close` or when the process ends, even if it is killed; pages of files stay in the page cache
+until memory is needed. A forked child does not inherit locks, but names stay taken until it has ended too.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ What: TypeAlias = Literal["held", "warmed", "short", "replaced", "kept", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that `Holder.refresh` found or made to one file, and the state of the file after it.
+    """A change that `Holder.refresh` found or made to one file, and the resulting state of the file.
 
     Attributes
     ----------
@@ -73,19 +74,20 @@ class Change:
         Path of the file, as given.
     what
         "held": the planned bytes are in memory for the first time. "warmed": evicted bytes were read back. "short":
-        less than planned is in memory. "replaced": the path leads to a new file, which is held now. "lost": the file
-        was truncated, written in place or removed, or cannot be read; it is released until it stops changing, or, with
-        a name, is not in memory yet. "kept": the same for a name that has a generation, which stays.
+        fewer bytes than planned are in memory. "replaced": the path refers to a new file, which is held now. "lost":
+        the file was truncated, written in place or removed, or cannot be read; it is released until it stops changing,
+        or, with a name, is not in memory yet. "kept": the same happened to a file with a name, whose current generation
+        stays.
     reason
         A sentence that explains the change.
     size, wanted, resident, locked
-        Bytes of the file, planned bytes, bytes in memory (None if the kernel does not report it), and locked bytes.
+        Bytes of the file, planned bytes, bytes in memory (None if the kernel does not report them), and locked bytes.
     filled
         Bytes that this refresh read from the disk.
     name
-        The name under which the file is held, or empty.
+        The name under which the file is held, or "".
     generation
-        Number of copies that were made under the name; 0 without a name.
+        Number of copies that were made under the name, or 0 without a name.
     """
 
     path: str
@@ -102,19 +104,19 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """A path, and what is held of it."""
+    """A path, and the part of its file that is held."""
 
     path: str
     name: _Name | None = None
     mapping: Mapping | None = None
-    """Maps the file, or the generation of its name."""
+    """A mapping of the file, or of the generation of its name."""
     seen: tuple[int, ...] | None = None
-    """Identity of the file at the last refresh, for files that are not mapped or have a name."""
+    """Identity of the file at the last refresh, if the file is not mapped or has a name."""
     wanted: int = 0
     resident: int | None = 0
     locked: int = 0
     reported: tuple[str, str, int | None, int] | None = None
-    """State that was reported last; equal states are not reported twice."""
+    """The last reported state; equal states are not reported twice."""
 
     @property
     def size(self) -> int:
@@ -133,10 +135,10 @@ class _File:
 
 
 class _Name(Closeable):
-    """A name that this process owns: a lock, and a link to a descriptor that others open.
+    """A name that this process owns: a lock, and a link to a descriptor that other processes open.
 
-    A new generation replaces the file behind the descriptor atomically. If logind removes the lock in /dev/shm, an
-    abstract socket still excludes other holders; the kernel reports its owner, so other users cannot fake it.
+    A new generation atomically replaces the file of the descriptor. If logind removes the lock in /dev/shm, an abstract
+    socket still excludes other holders; the kernel reports its owner, so other users cannot fake it.
     """
 
     def __init__(self, name: str) -> None:
@@ -162,7 +164,7 @@ class _Name(Closeable):
         return self._link.with_name(f".{self.name}")
 
     def restore(self) -> None:
-        """Make the lock and the link again if logind has removed them; EBUSY: another process has the name."""
+        """Restore the lock and the link if logind has removed them. Raise EBUSY if another process has the name."""
         with suppress(OSError):  # processes that asked who owns the name
             while True:
                 self._socket.accept()[0].close()
@@ -213,7 +215,7 @@ class _Name(Closeable):
         self._lock = descriptor
 
     def _has_lock(self) -> bool:
-        """Return whether this process has locked the file that is now at the path."""
+        """Return whether this process has locked the current file at the path."""
         with suppress(OSError):
             return os.path.samestat(os.fstat(self._lock), self._lock_path().lstat())
         return False
@@ -241,7 +243,7 @@ class _Name(Closeable):
 
 
 def user_at(address: str) -> int | None:
-    """Return the user whose process listens at an address; None if it is unknown here, or no process listens."""
+    """Return the user whose process listens at an address, or None if there is none, or the user is unknown here."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as other:
         other.setblocking(False)
         other.connect(address)
@@ -255,26 +257,26 @@ class Holder(Closeable):
     Parameters
     ----------
     paths
-        Files, folders of models, or URLs, in the order in which they get the budget, each with the files that an index
-        or a model names. Duplicates count once.
+        Files, folders of models, or URLs, in the order in which the budget is assigned, each with the files that an
+        index or a model names. Duplicates count once.
     names
-        Files by name; a copy of each is held under its name, whole or not at all. ``oc.open("hold:NAME")`` opens the
-        newest copy. A name consists of letters, digits and "_-.".
+        A mapping from names to files. A complete copy of each file is held under its name, or none.
+        ``oc.open("hold:NAME")`` opens the newest copy. A name consists of letters, digits and "_-.".
     max_bytes
         Maximum bytes of all files in memory, as a number or text such as "12 GiB"; None: half of the available memory
-        of the machine or control group. Older generations that are in use count in addition.
+        of the machine or control group. Older generations that are still in use need memory in addition.
     pin
-        Maximum bytes to lock; None: as many as RLIMIT_MEMLOCK allows (for root, the whole budget), 0: none.
+        Maximum number of bytes to lock; None: as many as RLIMIT_MEMLOCK allows (for root, the whole budget).
     threads, huge
         Options of `onecopy.warm`.
 
     Raises
     ------
     OSError
-        A path cannot be opened; ``filename`` has it. Later, `refresh` reports such a path as "lost". EBUSY: another
-        process holds a name; the message has its PID.
+        A path cannot be opened; ``filename`` is the path. Later, `refresh` reports such a path as "lost". EBUSY:
+        another process holds a name; the message contains its PID.
     ValueError
-        A name has other characters.
+        A name contains other characters.
 
     Examples
     --------
@@ -330,7 +332,7 @@ class Holder(Closeable):
 
     @property
     def resident(self) -> int | None:
-        """Planned bytes in memory at the last refresh; None if the kernel does not report it."""
+        """Planned bytes in memory at the last refresh, or None if the kernel does not report it."""
         known = [file.resident for file in self._files if file.resident is not None]
         return sum(known) if len(known) == len(self._files) else None
 
@@ -340,10 +342,10 @@ class Holder(Closeable):
         return sum(file.locked for file in self._files)
 
     def refresh(self) -> list[Change]:
-        """Check every file once, read missing pages back, and return what changed since the last refresh.
+        """Check every file once, read missing pages back, and return the changes since the last refresh.
 
-        If pages are missing, it waits for the disk; the first refresh takes as long as `onecopy.warm` of all files.
-        After KeyboardInterrupt, the next refresh continues.
+        If pages are missing, the call waits for the disk; the first refresh takes as long as `onecopy.warm` for all
+        files. After a KeyboardInterrupt, the next refresh continues.
         """
         changes, left = [], self.max_bytes
         for file in self._files:
@@ -362,7 +364,7 @@ class Holder(Closeable):
         return changes
 
     def close(self) -> None:
-        """Release all files; pages of files stay in memory until it is needed. Closing twice has no effect."""
+        """Release all files. Their pages stay in memory until the memory is needed. Closing twice has no effect."""
         for file in self._files:
             file.release()
             if file.name is not None:
@@ -400,7 +402,7 @@ class Holder(Closeable):
 
 
 def _compared(file: _File) -> Change | None:
-    """Compare a path with the mapped file; if it changed, map it again or release it."""
+    """Compare a path with the mapped file. If the file changed, map it again or release it."""
     try:
         status = os.stat(file.path)  # noqa: PTH116 - text
     except OSError as error:
@@ -424,11 +426,11 @@ def _compared(file: _File) -> Change | None:
     except OSError as error:
         return _lost(file, str(error.strerror))
     file.reported = None
-    return file.change("replaced", "the path leads to another file") if replaced else None
+    return file.change("replaced", "the path refers to another file") if replaced else None
 
 
 def _renewed(file: _File, name: _Name, left: int) -> Change | None:
-    """Compare a path with the file that was copied; if it changed and is stable, copy it within `left` bytes."""
+    """Compare a path with the copied file. If it changed and is stable, copy it if it has at most `left` bytes."""
     try:
         name.restore()
         now = file_identity(file.path)
@@ -438,7 +440,7 @@ def _renewed(file: _File, name: _Name, left: int) -> Change | None:
         if known not in (None, now):
             return None  # it may be partly written: wait for the next refresh
         if now.nbytes > left:
-            return _lost(file, f"it has {in_words(now.nbytes)}, and {in_words(left)} of the budget are left")
+            return _lost(file, f"it has {in_words(now.nbytes)}, but only {in_words(left)} of the budget are left")
         expect_memory(now.nbytes, "copy", file.path)
         copied, made_of = snapshots.copy(file.path, name.name)
         generation = Mapping.from_descriptor(copied.fileno(), file.path)
@@ -453,7 +455,7 @@ def _renewed(file: _File, name: _Name, left: int) -> Change | None:
 
 
 def _lost(file: _File, reason: str) -> Change | None:
-    """Release a file, but not a generation; report each reason once."""
+    """Release a file, but not a generation. Report each reason once."""
     kept = file.name is not None and file.mapping is not None
     if file.name is None:
         file.release()
@@ -463,7 +465,7 @@ def _lost(file: _File, reason: str) -> Change | None:
 
 
 def _lock(mapping: Mapping, locked: int, wanted: int) -> int:
-    """Lock the first `wanted` bytes of a mapping as far as RLIMIT_MEMLOCK allows; return the locked bytes."""
+    """Lock the first `wanted` bytes of a mapping, as far as RLIMIT_MEMLOCK allows. Return the locked bytes."""
     if wanted <= locked:
         return locked
     if pin(mapping, [(0, wanted)]).pinned:

@@ -1,6 +1,6 @@
 """Replace functions of frameworks right after the program imports them.
 
-Every process of `onecopy run` loads this module as it starts, so it imports only what the interpreter has loaded.
+Every process of `onecopy run` loads this module at its start, so it imports only modules that Python has loaded anyway.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ FRAMEWORKS = {
 """Modules whose functions are replaced, and the modules of `onecopy.frameworks.hooks` whose `apply` replaces them."""
 
 SWITCH = "ONECOPY_AUTO"
-"""Environment variable; with the value "0", nothing is replaced."""
+"""Environment variable. If its value is "0", nothing is replaced."""
 
 
 def install() -> None:
-    """Replace functions of frameworks, now or when they are imported; repeated calls have no effect."""
+    """Replace functions of frameworks, now or when they are imported. Repeated calls have no effect."""
     if os.environ.get(SWITCH) == "0" or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _Finder())
@@ -58,12 +58,12 @@ def _apply(module: ModuleType) -> None:
 
 
 class _Finder:
-    """Finds frameworks through the other entries of ``sys.meta_path``, and adds a step to their import."""
+    """Finds frameworks with the other entries of ``sys.meta_path``, and adds a step to their import."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a framework, with a loader that calls `_apply`; None for other modules."""
+        """Return the spec of a framework with a loader that calls `_apply`, or None for other modules."""
         if name not in FRAMEWORKS:
             return None
         for finder in sys.meta_path:
@@ -115,10 +115,10 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
 
 
 def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> None:
-    """Replace a function by ``shared``; where that returns None or fails, the original is called.
+    """Replace a function by ``shared``. If that returns None or fails, the original is called.
 
-    A failure is logged if the original succeeds. The original runs outside of any handler, so that its errors have no
-    context of onecopy.
+    A failure is logged if the original succeeds. The original runs outside of any exception handler, so that its errors
+    do not have an error of onecopy as context.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +140,7 @@ def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> N
 
 
 def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
-    """Make a function call ``step`` with its arguments first, whether that fails or not."""
+    """Make a function first call ``step`` with its arguments, even if that fails."""
 
     def shared(*args: Any, **kwargs: Any) -> None:
         step(*args, **kwargs)
@@ -149,7 +149,7 @@ def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
 
 
 def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of a step of onecopy in the function `name`; if it fails, log that and return None."""
+    """Return the result of a step of onecopy in the function `name`. If the step fails, log that and return None."""
     try:
         return step(*args)
     except Exception as error:  # the program must run as without onecopy
@@ -158,7 +158,7 @@ def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
 
 
 def descriptor_of(file: Any) -> int | None:
-    """Return the descriptor of a file that Python's `open` opened for reading bytes; None for other objects.
+    """Return the descriptor of a file that `open` has opened for reading bytes, or None for other objects.
 
     Subclasses and wrappers may decode the file, so only the exact types count.
     """

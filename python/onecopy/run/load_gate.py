@@ -1,13 +1,13 @@
-"""Processes of `onecopy run` take turns in constructing models where memory is scarce.
+"""Makes processes of `onecopy run` take turns in constructing models if memory is scarce.
 
 A module is constructed with random weights in private memory; `load_state_dict` then replaces them by shared ones. If
-all workers of a server do that at once, each needs private memory for a whole model, and the OOM killer ends them in a
-small control group. So once a quarter of the memory is in use that was available at first, only the process that began
+all workers of a server do that at once, each needs private memory for a whole model, and in a small control group the
+OOM killer ends them. Therefore, once a quarter of the initially available memory is in use, only the process that began
 first continues. When it has loaded its weights and freed the random ones, the next one continues. As soon as the size
-of the model is known, as many processes continue as there is memory for.
+of the model is known, as many processes continue as the memory allows.
 
 A process waits for another one only while that one writes parameters, maps files or copies a snapshot, and for at most
-`MAX_SECONDS` in total: a process that never loads weights, for example because it trains, soon delays no other.
+`MAX_SECONDS` in total. A process that never loads weights, for example because it trains, soon stops delaying others.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_SECONDS = 300.0
-"""Maximum seconds for which a process waits in total."""
+"""Maximum number of seconds for which a process waits in total."""
 IDLE_SECONDS = 5.0
-"""Seconds without progress after which others stop waiting for a process."""
+"""Seconds without progress after which other processes stop waiting for a process."""
 _STEP = 32 << 20
 """Bytes of parameters between two checks of the available memory."""
 _PAUSE = 0.05
 
 
 class _Builder:
-    """A process that constructs modules, and what it knows about the others."""
+    """The state of this process: whether it constructs modules, and the others that do."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.nbytes = 0
         """Bytes of parameters since the last check of the memory."""
         self.private_pages = 0
-        """Private pages that this process will have written; 0 if it does not construct a module."""
+        """Private pages of this process after construction, or 0 if it does not construct a module."""
         self.waited = 0.0
-        """Seconds for which it has waited."""
+        """Seconds for which this process has waited."""
         self.read = 0
-        """Bytes of the log of the run that were read."""
+        """Bytes of the call log that were read."""
         self.available_at_first = 0
-        """Bytes of memory that were available when the first process began."""
+        """Memory in bytes that was available when the first process began."""
         self.model_bytes = 0
-        """Bytes of the largest model that a process has loaded; 0 if unknown."""
+        """Bytes of the largest model that a process has loaded, or 0 if unknown."""
         self.builders: dict[int, int] = {}
         """`private_pages` of the processes that construct modules, in the order in which they began."""
         self.copying: set[int] = set()
@@ -91,7 +91,7 @@ class _Builder:
             self.waited += _PAUSE
 
     def _needed(self) -> float:
-        """Return how many bytes must be available for a process that is not the first one."""
+        """Return how many bytes must be available for a process other than the first one."""
         return 1.5 * self.model_bytes if self.model_bytes else 0.75 * self.available_at_first
 
     def _read(self) -> None:
@@ -119,7 +119,7 @@ _builder = _Builder()
 
 
 def registered(nbytes: int) -> None:
-    """Wait for other processes if memory is scarce; called for each parameter before its memory is written."""
+    """Wait for other processes if memory is scarce. Called for each parameter before its memory is written."""
     _of_process().registered(nbytes)
 
 
@@ -137,7 +137,7 @@ def copying() -> Iterator[None]:
 
 
 def finished() -> None:
-    """Let the next process continue, after the weights of this one were loaded."""
+    """Let the next process continue, because the weights of this one were loaded."""
     _of_process().finished()
 
 
@@ -154,7 +154,7 @@ def _left() -> int:
 
 
 def _pages(pid: int) -> tuple[int, int]:
-    """Return the private and the mapped resident pages of a process; (0, 0) if it has ended."""
+    """Return the private and the mapped resident pages of a process, or (0, 0) if it has ended."""
     try:
         resident, mapped = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
     except (OSError, ValueError):

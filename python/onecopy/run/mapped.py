@@ -1,6 +1,6 @@
-"""Copy-on-write memory of a snapshot, for functions that behave as if they had read the file.
+"""Copy-on-write memory of a snapshot, for functions that must behave as if they had read the file.
 
-`Source.array` returns arrays that own their memory and hold no descriptor, as arrays that were read do.
+`Source.array` returns arrays that own their memory and hold no descriptor, like arrays that were read.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from onecopy.files.page_cache import WarmJob
 
 MIN_ARRAY = 256 << 10
-"""Bytes of an array; smaller ones are read, because a mapping costs more than a copy."""
+"""Minimum size of an array in bytes. Smaller ones are read, because a mapping costs more than a copy."""
 _DEFAULT_MAX_MAPPINGS = 65530
-"""The default of vm.max_map_count."""
+"""The default value of vm.max_map_count."""
 
 
 class Source(Snapshot):
@@ -37,31 +37,31 @@ class Source(Snapshot):
     def __init__(self, function: str, taken: Snapshot) -> None:
         super().__init__(taken.descriptor, taken.path, taken.identity, taken.place, taken.lead)
         self.function = function
-        """The function that loads, as in its documentation: "torch.load"."""
+        """The documented name of the function that loads: "torch.load"."""
         self._arrays: list[weakref.ref[Any]] = []
         self._nbytes = 0
 
     def array(self, offset: int, shape: Sequence[int], dtype: Any, *, random: bool = False) -> Any:
-        """Return a new array, in C order, that owns copy-on-write memory with bytes of the file."""
+        """Return a new array in C order that owns copy-on-write memory with bytes of the file."""
         random = random and not fits_in_memory(self.nbytes)  # read ahead what fits, even if access is random
         _mappings.expect_room()
         return self.counted(_core.owned_array(self.descriptor, self.lead + offset, tuple(shape), dtype, random=random))
 
     def memory(self, offset: int, nbytes: int) -> Any:
-        """Return bytes of the file as an array that does not count as shared."""
+        """Return bytes of the file as an array that is not counted as shared."""
         import numpy as np
 
         _mappings.expect_room()
         return _core.owned_array(self.descriptor, self.lead + offset, (nbytes,), np.dtype(np.uint8))
 
     def counted(self, array: Any) -> Any:
-        """Count an array as shared if it is in use when this snapshot is closed, and return it."""
+        """Count an array as shared if it is still in use when this snapshot is closed. Return the array."""
         self._arrays.append(weakref.ref(array))
         self._nbytes += array.nbytes
         return array
 
     def is_of(self, file: Any) -> bool:
-        """Return whether a file, given by path or descriptor, still has the contents of this snapshot."""
+        """Return whether a file, given by its path or descriptor, still has the contents of this snapshot."""
         return file_identity(file) == self.identity
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
@@ -70,18 +70,18 @@ class Source(Snapshot):
         self.close()
 
     def close(self) -> None:
-        """Log which arrays are in use and which were copied, and release the snapshot; the arrays stay."""
+        """Log which arrays are in use and which were copied, and release the snapshot. The arrays stay valid."""
         shared = sum(array.nbytes for reference in self._arrays if (array := reference()) is not None)
         if shared:
             call_log.mapped(call_log.name_of(self.descriptor), self.path)
         note(self.function, self.path, shared=shared)
-        note(self.function, self.path, copied=self._nbytes - shared, reason="arrays that the loaded object copies")
+        note(self.function, self.path, copied=self._nbytes - shared, reason="arrays that the loaded object copied")
         self._arrays, self._nbytes = [], 0
         super().close()
 
 
 class Parts:
-    """One copy-on-write mapping of a whole file, whose parts are handed out as arrays.
+    """One copy-on-write mapping of a whole file. Its parts are returned as arrays.
 
     One mapping per tensor would exceed vm.max_map_count.
     """
@@ -92,7 +92,7 @@ class Parts:
         self.address = int(self._array.ctypes.data)
         """The address of the mapping."""
         self._taken: list[tuple[int, int]] = []
-        """Begin and end of the parts that were handed out, sorted."""
+        """The sorted ranges of the parts that were returned."""
 
     @property
     def path(self) -> str:
@@ -100,7 +100,7 @@ class Parts:
         return self._source.path
 
     def part(self, begin: int, nbytes: int) -> Any:
-        """Return bytes of the file as an array; None if they were handed out before and cannot be mapped again."""
+        """Return bytes of the file as an array, or None if they were returned before and cannot be mapped again."""
         place = bisect_left(self._taken, (begin + nbytes, 0))
         if place and self._taken[place - 1][1] > begin:
             return self._source.memory(begin, nbytes) if self._source.descriptor >= 0 else None
@@ -127,7 +127,7 @@ class _Mappings:
         self._due = 0.0
 
     def expect_room(self) -> None:
-        """Raise NoSnapshot if this process uses three quarters of its mappings."""
+        """Raise NoSnapshot if this process uses three quarters of the mappings that it may have."""
         self._left -= 1
         if self._left < 0 or time.monotonic() > self._due:
             try:
@@ -156,7 +156,7 @@ def _expect_descriptors() -> None:
 
 
 def read_ahead(function: str, paths: Iterable[str | os.PathLike[str]]) -> WarmJob | None:
-    """Start to read files of network and user-space file systems, whose page faults are slow, into the page cache.
+    """Start to read files on network and user-space file systems, where page faults are slow, into the page cache.
 
     Return None if there are no such files.
     """
@@ -181,9 +181,9 @@ def keep(job: WarmJob | None, owner: Any) -> None:
 
 
 def source_of(function: str, file: str | int, lead: int = 0) -> Source | None:
-    """Return a source for a file, given by path or descriptor; None if it is small or has no snapshot.
+    """Return a source for a file, given by its path or descriptor, or None if it is small or has no snapshot.
 
-    `lead` is that of `onecopy.store.snapshots.take`.
+    `lead` is passed to `onecopy.store.snapshots.take`.
     """
     if os.stat(file).st_size < MIN_BYTES:  # noqa: PTH116 - a descriptor too
         return None

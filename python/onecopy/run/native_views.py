@@ -1,8 +1,8 @@
-"""Native objects of C++ libraries that view a snapshot, until the program does more than read them.
+"""Native objects of C++ libraries that view a snapshot as long as the program only reads them.
 
-A view cannot be changed; an object that a library has read into its own memory can. So the Python object does not hold
-the native object. Instead, `defer` adds a `__getattr__` to its class: functions that only read get the view. For any
-other function, an object is read from the same snapshot first, and replaces the view from then on.
+Unlike an object that a library has read into its own memory, a view cannot be changed. Therefore the Python object does
+not hold the native object. Instead, `defer` adds a `__getattr__` to its class. Functions that only read get the view.
+Before any other function runs, an object is read from the same snapshot, and replaces the view.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _KEY = "_onecopy_view"
 
 
 class View:
-    """The native part of one object of a library: a view of a snapshot, or what was read from it."""
+    """The native part of one object of a library: a view of a snapshot, or an object that was read from it."""
 
     def __init__(self, native: Any, read: Callable[[], Any], source: Source | None = None) -> None:
         self.native = native
         self._view = native, read  # keeps the memory: other threads may be in functions of the view
         self.read: Callable[[], Any] | None = read
-        """Reads a native object that owns its memory; None if `native` owns it already."""
+        """Reads a native object that owns its memory, or None if `native` owns it already."""
         self._note = (source.function, source.path, source.nbytes) if source is not None else None
         self._lock = threading.RLock()
 
@@ -43,7 +43,7 @@ class View:
         del owner.__dict__[handle]
 
     def own(self, reason: str) -> Any:
-        """Return a native object that owns its memory; the first call reads it."""
+        """Return a native object that owns its memory. The first call reads it."""
         with self._lock:
             if self.read is not None:
                 if self._note is not None:
@@ -53,11 +53,11 @@ class View:
         return self.native
 
     def keep(self) -> None:
-        """Keep the native object as it is; nothing is read from now on."""
+        """Keep the current native object, and read nothing from now on."""
         self.read = None
 
     def __reduce__(self) -> Any:
-        """Pickle, or copy, as the native object does."""
+        """Pickle or copy the native object."""
         return self.own("pickled").__reduce_ex__(4)
 
 
@@ -71,7 +71,7 @@ def view_of(owner: Any) -> View | None:
 
 
 def defer(owner: Any, handle: str, names: Collection[str], module: Any) -> None:
-    """Make a class return native objects by the attribute `handle`; functions of `module` with `names` only read."""
+    """Make a class return native objects as the attribute `handle`. The functions `names` of `module` only read."""
     theirs = os.path.dirname(module.__file__)  # noqa: PTH120 - text
 
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807

@@ -1,6 +1,6 @@
-"""The report of `onecopy run`: files that are in memory once, and calls that were not shared.
+"""The report of `onecopy run`: files that processes share, and calls that were not shared.
 
-The private memory of processes, and the large files that they read themselves, are sampled while they run.
+The private memory of the processes, and the large files that they read themselves, are sampled during the run.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Calls of one function with one file and one result, of one or several processes."""
+    """Calls of the same function with the same file and result, by one or several processes."""
 
     function: str
-    """The function, as in its documentation: "torch.load"; empty for a file that processes read themselves."""
+    """The documented name of the function: "torch.load", or "" for a file that processes read themselves."""
     path: str
-    """Path of the file; empty if unknown."""
+    """Path of the file, or "" if it is unknown."""
     reason: str
-    """Why the bytes are not shared, or advice; empty if they are shared."""
+    """Why the bytes are not shared, or advice. "" if they are shared."""
     bytes: int
-    """Bytes that a process shares or copied, at most; or the size of the file."""
+    """Maximum number of bytes that a process shares or copied, or the size of the file."""
     pids: tuple[int, ...]
     """The processes, in ascending order."""
     private: int | None = None
-    """Bytes of shared mappings that sampled processes wrote to, and so own; None if no process was sampled."""
+    """Bytes of shared mappings that became private because sampled processes wrote to them; None without samples."""
     saved: int = 0
-    """Additional bytes that copies in each sampled process would take; negative if sharing takes more."""
+    """Additional bytes that a copy in each sampled process would take. Negative if sharing takes more."""
     place: str = ""
     """Where the shared bytes are: "file" (the file itself), "memory" or "store" (a snapshot); empty if unknown."""
     charged: str = ""
@@ -54,7 +54,7 @@ class Group:
 
     @classmethod
     def of(cls, calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
-        """Return the group of calls; `private` is that of `RunReport.of`."""
+        """Group calls. `private` has the form of that of `RunReport.of`."""
         first = calls[0]
         pids = tuple(sorted({call.pid for call in calls}))
         largest = dict.fromkeys(pids, 0)
@@ -80,21 +80,21 @@ class Group:
         text = ": ".join(part for part in (first, self.function, escape(self.reason)) if part)
         text += f"; {_PLACES[self.place]}" if self.place else ""
         text += f", charged to {escape(self.charged)}" if self.charged else ""
-        return f"{text}; {size(self.private)} of it were written to, and are private" if self.private else text
+        return f"{text}; {size(self.private)} of it are private, because they were written to" if self.private else text
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """The report; `str` formats it for people."""
+    """The report. `str` returns it as text."""
 
     shared: tuple[Group, ...]
     """One group per shared file, the largest first."""
     copied: tuple[Group, ...]
-    """One group per function, file and reason, the one with the most bytes in all processes first."""
+    """One group per function, file and reason, beginning with the most bytes in all processes."""
     read: tuple[Group, ...] = ()
     """Large files that processes read themselves."""
     stored: tuple[str, ...] = ()
-    """Paths of shared copies in the store, where they stay after the run."""
+    """Paths of shared copies in the store, which are kept after the run."""
     in_memory: bool = False
     """Whether there are shared copies in memory."""
     alone: str = ""
@@ -107,7 +107,7 @@ class RunReport:
         private: Mapping[int, Mapping[str, int]] | None = None,
         read: tuple[Group, ...] = (),
     ) -> RunReport:
-        """Group the calls of all processes; `private` has the private bytes of each sampled process by path."""
+        """Group the calls of all processes. `private` contains the private bytes of each sampled process by path."""
         shared: dict[str, list[Call]] = {}
         copied: dict[tuple[str, str, str], list[Call]] = {}
         for call in calls:
@@ -134,11 +134,11 @@ class RunReport:
 
     @property
     def saved(self) -> int:
-        """Additional bytes that copies in each process would have taken at the last sample."""
+        """Additional bytes that a copy in each process would have taken at the last sample."""
         return sum(one.saved for one in self.shared)
 
     def json(self) -> str:
-        """Return the report as a text of JSON."""
+        """Return the report as JSON."""
         return json.dumps({**asdict(self), "saved": self.saved}, indent=1) + "\n"
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ class RunReport:
         lines = _listed(f"{first}: {saved} less than a copy in each" if self.saved > 0 else first, self.shared)
         lines += _listed("not shared:", self.copied)
         lines += _listed("read by the processes themselves:", self.read)
-        lines += _listed("kept in the store, also after this run:", [escape(path) for path in self.stored])
+        lines += _listed("kept in the store after this run:", [escape(path) for path in self.stored])
         if self.in_memory and self.alone:
             lines += [f"not shared with other runs of this user: {escape(self.alone)}"]
         elif self.in_memory and len(pids) == 1:
@@ -160,7 +160,7 @@ class RunReport:
 
 
 def _listed(title: str, entries: Sequence[object]) -> list[str]:
-    """Return the lines of a list with a title; none if it is empty."""
+    """Return the lines of a list with a title, or no lines if it is empty."""
     lines = [title, *(f"  {entry}" for entry in entries[:_SHOWN])] if entries else []
     return [*lines, f"  and {len(entries) - _SHOWN} more"] if len(entries) > _SHOWN else lines
 
@@ -168,11 +168,11 @@ def _listed(title: str, entries: Sequence[object]) -> list[str]:
 _PLACES = {"file": "the file itself", "memory": "a snapshot in memory", "store": "a snapshot in the store"}
 _ONE_PROCESS = "one process of this run holds them; other runs of this user map the same copy"
 _MAX_DEPTH = 64
-"""Maximum number of ancestors whose calls count."""
+"""Maximum number of ancestors whose calls are included."""
 
 
 def causes_of_run(pid: int) -> list[Cause]:
-    """Return what a process of `onecopy run` shares and what it does not; [] for other processes."""
+    """Return the shared and unshared files of a process of `onecopy run`, or [] for other processes."""
     try:
         environment = proc.process_text(pid, "environ").split("\0")
         run = next((one.removeprefix(f"{RUN}=") for one in environment if one.startswith(f"{RUN}=")), None)
@@ -182,7 +182,7 @@ def causes_of_run(pid: int) -> list[Cause]:
             data = read_run(run)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", "") or "its address is invalid"
-            text = f"it was started by `onecopy run`, whose log of calls cannot be read: {reason}"
+            text = f"it was started by `onecopy run`, but the call log cannot be read: {reason}"
             return [memory.Cause("run", text, 0)]
         charged = {str(one.get("path")): str(one["charged"]) for one in parse_lines(data) if "charged" in one}
         mapped = {str(one["mapped"]): str(one.get("path")) for one in parse_lines(data) if "mapped" in one}
@@ -192,12 +192,12 @@ def causes_of_run(pid: int) -> list[Cause]:
     causes = [memory.Cause("run", f"shared by `onecopy run`: {one}", one.bytes) for one in found.shared]
     causes += [memory.Cause("run", f"not shared by `onecopy run`: {one}", one.bytes) for one in found.copied]
     return causes or [
-        memory.Cause("run", "it was started by `onecopy run`, and has loaded nothing that it could share", 0)
+        memory.Cause("run", "it was started by `onecopy run`, but has loaded no files that could be shared", 0)
     ]
 
 
 def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
-    """Yield the calls of a process, and those of its ancestors whose mappings it has inherited, as its own."""
+    """Yield the calls of a process, and as its own also the calls of ancestors whose mappings it has inherited."""
     ancestors = set[int]()
     mapped = {region.path.removeprefix(f"/memfd:{MEMORY_NAME}") for region in proc.maps(pid)}
     parent = proc.stat(pid).ppid
@@ -218,45 +218,45 @@ def _place_of(mapped: str, path: str) -> str:
 
 
 LARGE = 16 << 20
-"""Bytes; smaller files are not reported as read."""
+"""Minimum size in bytes of a file that is reported as read."""
 _MAX_PRIVATE = 1 << 62
-"""Bytes; no process can have more."""
+"""Maximum number of bytes that a process can have."""
 _MAX_UNENDED = 1 << 20
-"""Bytes of an incomplete line that are read again with the next sample."""
+"""Maximum bytes of an incomplete line, which are read again with the next sample."""
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 _HINTS = {
     ".faiss": "faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) maps it",
     ".usearch": "usearch.index.Index.restore(path, view=True) maps it",
-    ".parquet": "onecopy.share_object or @onecopy.cached hold what was read once per machine",
+    ".parquet": "onecopy.share_object or @onecopy.cached keeps one copy of the data per machine",
     ".feather": "pyarrow.memory_map maps it",
     ".arrow": "pyarrow.memory_map maps it",
-    ".pkl": "onecopy.share_object holds the object once per machine",
-    ".pickle": "onecopy.share_object holds the object once per machine",
-    ".npz": "`onecopy convert` writes it to be mapped",
+    ".pkl": "onecopy.share_object keeps one copy of the object per machine",
+    ".pickle": "onecopy.share_object keeps one copy of the object per machine",
+    ".npz": "`onecopy convert` converts it to a file that can be mapped",
 }
 _OTHERWISE = "read by a function that onecopy does not replace; docs/howto/run-unchanged.md lists them"
 
 
 class Sampler:
-    """Samples the descendants of a process, and the processes that write to a file of calls."""
+    """Samples the descendants of a process, and the processes that write to a call log."""
 
     def __init__(self, run_file: int, root: int) -> None:
         self._run_file, self._read = run_file, 0
         self._root = root
         self.paths: dict[str, str] = {}
-        """Paths of mappings in /proc/PID/maps, and the paths of the files whose contents they have."""
+        """Paths of mappings in /proc/PID/maps, and the paths of the files that they contain."""
         self._alone = ""
         """Why other runs do not share the snapshots of this one; empty if they do."""
         self._charged: dict[str, str] = {}
         """Control groups that pay for snapshots in memory, by the path of the file."""
         self.private: dict[int, dict[str, int]] = {}
-        """Maximum private bytes by path, for each process that shares something."""
+        """Maximum private bytes by path, for each process that shares files."""
         self._reading: dict[tuple[int, int], tuple[str, int, set[int]]] = {}
         """By device and inode: path and size of a file, and the processes that have read it."""
         self.calls: list[Call] = []
 
     def sample(self) -> None:
-        """Sample all processes, whatever they have written; not for several threads at once."""
+        """Sample all processes, even if they have reported no calls. Call this method from one thread only."""
         self._read_calls()
         for pid in list(self.private):
             with suppress(Exception):

@@ -1,4 +1,4 @@
-"""`safe_open`, and functions that the modules for numpy and torch share."""
+"""`safe_open`, and functions shared by the modules for numpy and torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SafetensorError", "safe_open"]
 
 FRAMEWORKS = {"pt": "pt", "torch": "pt", "pytorch": "pt", "np": "np", "numpy": "np"}
-"""The short name for each name of a framework."""
+"""Short names by the names of frameworks."""
 _MODES: dict[str, Mode] = {"mmap": "map", "pread": "copy"}
 """The mode of `onecopy.open` for each backend."""
 
@@ -32,8 +32,8 @@ _MODES: dict[str, Mode] = {"mmap": "map", "pread": "copy"}
 class SafetensorError(FormatError):
     """A file is not a valid safetensors file, or an argument cannot be used with it.
 
-    It is not the exception of the same name in the package ``safetensors``: import it from the package whose functions
-    you call. It is a `onecopy.FormatError`, and so a ValueError.
+    This is not the exception of the same name in the package ``safetensors``: import it from the package whose
+    functions you call. It is a subclass of `onecopy.FormatError`, and so of ValueError.
     """
 
 
@@ -41,12 +41,12 @@ SafetensorError.__module__ = "onecopy.safetensors"  # what users import and read
 
 
 class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
-    """A safetensors file, whose arrays or tensors are returned by name, as views of a copy-on-write mapping.
+    """A safetensors file. Its arrays or tensors are returned by name, as views of a copy-on-write mapping.
 
     Parameters
     ----------
     filename
-        Path of the file; or a URL, which is fetched once per machine, as for `onecopy.open`.
+        Path of the file, or a URL, which is fetched once per machine, as by `onecopy.open`.
     framework
         "pt", "torch" or "pytorch": tensors of torch. "np" or "numpy": arrays of numpy.
     device
@@ -97,11 +97,11 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return [entry.name for entry in sorted(self._file.entries, key=lambda one: (one.offset, one.nbytes))]
 
     def metadata(self) -> dict[str, str] | None:
-        """Return the metadata of the file, without the entry of onecopy; None if there is none."""
+        """Return the metadata of the file, without the entry of onecopy, or None if there is no metadata."""
         return self._file.metadata or None
 
     def get_tensor(self, name: str) -> Any:
-        """Return one array or tensor without reading it; SafetensorError if the file has no array of that name."""
+        """Return one array or tensor without reading it. Raise SafetensorError if there is no array of that name."""
         return self._get([name])[name]
 
     def get_tensors(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return self._get(self.offset_keys())
 
     def get_slice(self, name: str) -> Slice:
-        """Return an object whose index returns part of an array; SafetensorError if there is no such array."""
+        """Return an array whose parts are read when it is indexed. Raise SafetensorError if there is no such array."""
         entry = self._entry(name)
         whole = self._array(entry) if self._is_numpy else _tensors(self._file, [entry], "cpu")[name]
         return Slice(entry, whole, "cpu" if self._is_numpy else self._device)
@@ -152,9 +152,9 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
 
 
 class Slice:
-    """An array of an open file whose index returns a part of it; `safe_open.get_slice` returns it.
+    """An array of an open file, which returns a part of it when indexed. `safe_open.get_slice` returns it.
 
-    It keeps the file mapped, even after the file was closed.
+    It keeps the file mapped, even after the file is closed.
     """
 
     def __init__(self, entry: Entry, whole: Any, device: Any) -> None:
@@ -169,10 +169,10 @@ class Slice:
         return self._entry.dtype
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part, indexed as in numpy or torch; a view if the index consists of integers and slices.
+        """Return a part, indexed as in numpy or torch. It is a view if the index consists of integers and slices.
 
-        For F4, an index counts elements, and the part consists of pairs. SafetensorError if an index would divide a
-        pair, or is out of range in numpy; torch raises an IndexError.
+        For F4, an index counts elements, and the part consists of pairs. Raise SafetensorError if an index would divide
+        a pair, or, with numpy, is out of range; torch raises an IndexError.
         """
         if hasattr(self._whole, "untyped_storage"):
             part = self._whole[self._in_pairs(index)]
@@ -185,7 +185,7 @@ class Slice:
             raise SafetensorError(f"{self._entry.name!r} has the shape {self._entry.shape}: {error}") from None
 
     def _in_pairs(self, index: Any) -> Any:
-        """Return an index of pairs of F4 for an index of elements; SafetensorError if it divides a pair."""
+        """Return an index of pairs of F4 for an index of elements. Raise SafetensorError if it divides a pair."""
         parts = index if isinstance(index, tuple) else (index,)
         axes = sum(part is not None and part is not Ellipsis for part in parts)
         is_from_the_end = any(part is Ellipsis for part in parts[:-1])
@@ -202,7 +202,7 @@ class Slice:
 
 
 def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> ArrayFile:
-    """Open a safetensors file, with writable pages if `private`; SafetensorError for another format."""
+    """Open a safetensors file, with writable pages if `private`. Raise SafetensorError for another format."""
     path = path_text(filename)
     try:
         file = arrays.open_arrays(path, mode, private=private)
@@ -223,7 +223,7 @@ def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> Arr
 
 
 def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, Any]:
-    """Return tensors on the mapping of a file, or on a device; two elements of F4 per item, as in torch."""
+    """Return tensors on the mapping of a file, or on a device. As in torch, items of F4 consist of two elements."""
     from onecopy.frameworks.torch._load import dtype_in_torch, expect_torch, tensors_in  # here: it loads numpy
 
     expect_torch()
@@ -235,7 +235,7 @@ def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, An
 
 
 def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, Any]:
-    """Return what `load_file` returns for a file with some bytes, in private memory."""
+    """Return the result of `load_file` for a file with these bytes, in private memory."""
     with NamedTemporaryFile(suffix=".safetensors") as file:
         file.write(data)
         file.flush()
@@ -243,11 +243,11 @@ def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, A
 
 
 _RANKS = {name: rank for rank, name in enumerate(["BOOL", *PACKED, *list(TYPES)[1:]])}
-"""The rank of element types by which safetensors sorts arrays, the highest first."""
+"""The ranks of element types. safetensors sorts arrays by them, the highest first."""
 
 
 def write(path: str | os.PathLike[str], values: Mapping[str, Any], metadata: Mapping[str, str] | None) -> None:
-    """Write arrays or CPU tensors with `onecopy.save`; SafetensorError if the format cannot hold them."""
+    """Write arrays or CPU tensors with `onecopy.save`. Raise SafetensorError if the format cannot hold them."""
     _described(values)
     try:
         saving.save(path, values, metadata)

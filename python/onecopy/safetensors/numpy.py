@@ -1,6 +1,6 @@
 """The functions of ``safetensors.numpy``: arrays on copy-on-write mappings of safetensors files.
 
-BF16 and F8 are dtypes of ml_dtypes. numpy has no dtype for packed types (F4, F6): loading them is a SafetensorError.
+BF16 and F8 are dtypes of ml_dtypes. numpy has no packed types (F4, F6), so loading them raises SafetensorError.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dic
     Raises
     ------
     SafetensorError
-        The file is not a valid safetensors file, or has a packed type.
+        The file is not a valid safetensors file, or contains a packed type.
     OSError
         The file cannot be opened.
 
@@ -60,7 +60,7 @@ def save_file(
     Parameters
     ----------
     tensor_dict
-        Arrays by name; also dtypes of ml_dtypes.
+        Arrays by name, including dtypes of ml_dtypes.
     filename
         Path of the file; an existing file is replaced.
     metadata
@@ -87,7 +87,7 @@ def save_file(
 def load(data: bytes) -> dict[str, NDArray[Any]]:
     """Return all arrays of the bytes of a safetensors file, in private memory.
 
-    The bytes pass through a temporary file. SafetensorError and OSError as for `load_file`.
+    The bytes pass through a temporary file. Errors are those of `load_file`.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def load(data: bytes) -> dict[str, NDArray[Any]]:
 
 
 def save(tensor_dict: dict[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> bytes:
-    """Return arrays as the bytes of a safetensors file: the same bytes as those of ``safetensors.numpy.save``.
+    """Return arrays as the bytes of a safetensors file, equal to those of ``safetensors.numpy.save``.
 
     Errors are those of `save_file`.
 

@@ -18,7 +18,7 @@ __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
-    """Return all tensors of a file by name, in the order of their bytes in the file; on the CPU without reading them.
+    """Return all tensors of a file by name, in the order of their bytes in the file. CPU tensors are not read.
 
     CPU tensors are writable: a written page becomes private to the process, and the file never changes.
 
@@ -27,15 +27,15 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend:
     filename
         Path of a safetensors file.
     device
-        The device of the tensors. Tensors for another device than the CPU are read and copied there; for "cuda" at the
-        speed of pinned memory if the file is in the page cache (`onecopy.torch.load`).
+        The device of the tensors. Tensors for a device other than the CPU are read and copied there; for "cuda",
+        copying has the speed of pinned memory if the file is in the page cache (`onecopy.torch.load`).
     backend
         "mmap": tensors on a mapping. "pread": the file is read into private memory.
 
     Raises
     ------
     SafetensorError
-        The file is not a valid safetensors file, or has an element type that torch lacks.
+        The file is not a valid safetensors file, or contains an element type that torch lacks.
     OSError
         The file cannot be opened.
 
@@ -60,7 +60,7 @@ def save_file(
     Parameters
     ----------
     tensors
-        Dense, contiguous tensors by name, which do not overlap in memory.
+        Dense, contiguous tensors by name that do not overlap in memory.
     filename
         Path of the file; an existing file is replaced.
     metadata
@@ -69,11 +69,11 @@ def save_file(
     Raises
     ------
     ValueError
-        `tensors` is not a dict, or a value is not a tensor, is sparse, nested, quantised or not contiguous.
+        `tensors` is not a dict, or a value is not a tensor, or is sparse, nested, quantised or not contiguous.
     RuntimeError
-        Tensors share memory: see `save_model`. A tensor is on the meta device.
+        Tensors share memory (see `save_model`), or a tensor is on the meta device.
     SafetensorError
-        safetensors has no such element type; a name is reserved.
+        safetensors has no such element type, or a name is reserved.
     TypeError
         A name, or a key or value of the metadata, is not a str.
     OSError
@@ -91,7 +91,7 @@ def save_file(
 def load(data: bytes) -> dict[str, Any]:
     """Return all tensors of the bytes of a safetensors file, in private memory.
 
-    The bytes pass through a temporary file. SafetensorError and OSError as for `load_file`.
+    The bytes pass through a temporary file. Errors are those of `load_file`.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def load(data: bytes) -> dict[str, Any]:
 
 
 def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
-    """Return tensors as the bytes of a safetensors file: the same bytes as those of ``safetensors.torch.save``.
+    """Return tensors as the bytes of a safetensors file, equal to those of ``safetensors.torch.save``.
 
     Errors are those of `save_file`.
 
@@ -122,7 +122,7 @@ def save_model(
     metadata: dict[str, str] | None = None,
     force_contiguous: bool = True,
 ) -> None:
-    """Write the weights of a module; a weight with several names is written once, and the metadata has its other names.
+    """Write the weights of a module. A weight with several names is written once; the metadata contains the others.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def save_model(
     metadata
         Text keys and values to store; the dict is not changed.
     force_contiguous
-        Whether to write weights that are not contiguous in C order, which copies them. False: they are refused.
+        True: copy and write weights that are not contiguous in C order. False: refuse them.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def load_model(
     *,
     backend: str = "mmap",
 ) -> tuple[set[str], list[str]]:
-    """Copy the weights of a file that `save_model` wrote into a module, whose parameters stay the same objects.
+    """Copy the weights of a file that `save_model` wrote into a module. Its parameters stay the same objects.
 
     The copies are private to the process. With `onecopy.auto`, the weights move to the mapping of the file instead, as
     they always do with `onecopy.torch.load_into`.
@@ -181,7 +181,7 @@ def load_model(
     filename
         Path of a safetensors file.
     strict
-        Whether to raise RuntimeError for names that the file or the module lacks, after the module was changed.
+        Whether to raise RuntimeError for names that the file or the module lacks, after changing the module.
     device, backend
         As for `load_file`.
 
@@ -193,7 +193,7 @@ def load_model(
     Raises
     ------
     RuntimeError
-        With `strict`: names differ. A shape differs.
+        A shape differs, or, with `strict`, a name.
     SafetensorError, OSError
         As for `load_file`.
 
@@ -233,7 +233,7 @@ def _expect_dense(tensors: dict[str, Any]) -> None:
 
 
 def _checked(tensors: Any) -> dict[str, Any]:
-    """Return tensors on the CPU; raise errors for tensors that safetensors refuses."""
+    """Move tensors to the CPU, and raise errors for tensors that safetensors refuses."""
     if not isinstance(tensors, dict):
         raise ValueError(f"tensors must be a dict of str to torch.Tensor, not a {type(tensors).__name__}")  # noqa: TRY004 - as safetensors
     _expect_dense(tensors)
@@ -250,7 +250,7 @@ def _checked(tensors: Any) -> dict[str, Any]:
 
 
 def _overlapping(tensors: dict[str, Any]) -> list[list[str]]:
-    """Return names in groups that overlap in memory; only neighbours in a storage are compared, as in safetensors."""
+    """Group names that overlap in memory. Only neighbours in a storage are compared, as in safetensors."""
     storages: dict[tuple[Any, int, int], list[str]] = {}
     for name, tensor in tensors.items():
         if has_memory(tensor) and not why_not_dense(tensor):
@@ -268,7 +268,7 @@ def _overlapping(tensors: dict[str, Any]) -> list[list[str]]:
 
 
 def _range_of(tensor: Any) -> tuple[int, int]:
-    """Return the addresses of the first byte of a tensor and of the byte after its last."""
+    """Return the address of a tensor's first byte and the address after its last byte."""
     if not tensor.numel():
         return 0, 0  # as in torch
     last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
@@ -278,14 +278,14 @@ def _range_of(tensor: Any) -> tuple[int, int]:
 
 
 def _duplicates(state: dict[str, Any], preferred: Iterable[str] = ()) -> dict[str, list[str]]:
-    """Return the other names of each weight by the name to keep: a preferred one, else the first in the alphabet."""
+    """Map the name to keep of each weight, a preferred one or else the alphabetically first, to its other names."""
     found = {}
     for group in _overlapping(state):
         complete = {name for name in group if state[name].nbytes == state[name].untyped_storage().nbytes()}
         if not complete:
             raise RuntimeError(
-                f"{group}: none of these tensors covers all of its memory; saving them would store more than they "
-                "contain, or lose that they share memory: clone them"
+                f"{group}: none of these tensors covers all shared memory; saving them would store more than they "
+                "contain, or lose the sharing: clone them"
             )
         kept = min(complete.intersection(preferred) or complete)
         if len(group) > 1:

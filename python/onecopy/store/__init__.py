@@ -1,4 +1,4 @@
-"""One copy per machine: files that are built once (`Store`), keys of what they are built from, snapshots of files."""
+"""One copy per machine: files that are built once (`Store`), the keys of their sources, and snapshots of files."""
 
 from onecopy.base import lazy
 

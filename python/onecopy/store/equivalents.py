@@ -1,4 +1,4 @@
-"""Values that stand for objects in keys, where a pickle of the object would contain addresses or be incomplete."""
+"""Values that represent objects in keys if pickles of the objects would contain addresses or be incomplete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Program(functools.partial[Any]):
-    """A function to be identified: if its package is installed and uses onecopy, the package belongs to the program."""
+    """A function to identify. If its package is installed and requires onecopy, the package counts as the program."""
 
 
 def _of_cached(value: Any) -> Any:
@@ -34,11 +34,11 @@ def _of_tensor(tensor: Any) -> Any:
     try:
         return about, _parts_of_tensor(torch, tensor.detach())
     except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:  # as torch raises them
-        raise NoIdentity(f"a {type(tensor).__name__} ({tensor.layout}), has no readable contents ({error})") from None
+        raise NoIdentity(f"a {type(tensor).__name__} ({tensor.layout}), cannot be read ({error})") from None
 
 
 def _parts_of_tensor(torch: Any, tensor: Any) -> Any:
-    """Return the shape of a tensor and its data, or the tensors and numbers that it consists of."""
+    """Return the shape and data of a tensor, or the tensors and numbers that it consists of."""
     if hasattr(tensor, "__tensor_flatten__"):
         names, more = tensor.__tensor_flatten__()
         return tuple(tensor.shape[:1]), names, [getattr(tensor, name) for name in names], more
@@ -74,7 +74,7 @@ def _quantization_of(torch: Any, tensor: Any) -> Any:
 
 
 def _of_library(library: Any) -> Any:
-    """Return the contents of a library that ctypes loaded, and the types declared for its functions."""
+    """Return the contents of a library that ctypes loaded, and the declared types of its functions."""
     path = library._name
     if path is not None and os.sep not in path:
         with open("/proc/self/maps") as file:  # noqa: PTH123 - of this process
@@ -104,7 +104,7 @@ def _of_wrapper(value: Any) -> Any:
 
 
 def _without(*names: str) -> Callable[[Any], Any]:
-    """Return a function that returns the attributes of an object except these, which derive from the others."""
+    """Return a function that returns the attributes of an object except `names`, which derive from the others."""
     return lambda value: [(name, each) for name, each in sorted(vars(value).items()) if name not in names]
 
 
@@ -136,8 +136,7 @@ EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     "sklearn.feature_extraction.text._VectorizerMixin": _without("_stop_words_id"),
     "torch.Tensor": _of_tensor,
 }
-"""By type, or by the qualified name of a type or of its base: a function that returns a value with the identity of an
-object, or NotImplemented if its pickle identifies the object."""
+"""Functions by type, or by the qualified name of a type or base, that return a value with the identity of an object."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -147,7 +146,7 @@ def _named(kind: type) -> Callable[[Any], Any] | None:
 
 
 def equivalent_of(value: Any, kind: type) -> Any:
-    """Return the value that stands for an object; NotImplemented if its pickle does."""
+    """Return the value that represents an object, or NotImplemented if its pickle does."""
     same = EQUIVALENTS.get(kind) or _named(kind)
     try:
         return NotImplemented if same is None else same(value)

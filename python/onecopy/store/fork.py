@@ -1,4 +1,4 @@
-"""Call a build function in a forked child, whose memory is freed when it ends; return free memory to the kernel.
+"""Call a build function in a forked child, which frees all memory when it ends; return free memory to the kernel.
 
 The child is killed when its parent ends, so that it does not compete with another process that takes over the build.
 An exception of the build is raised in the parent, with the traceback of the child as a note.
@@ -27,22 +27,22 @@ _MAX_ERROR = 1 << 20  # bytes of a pickled exception and its traceback
 
 
 def free_unused_memory() -> None:
-    """Collect garbage, then return the C library's free memory to the kernel, which only glibc supports."""
+    """Collect garbage, then return free memory of the C library to the kernel, which only glibc supports."""
     gc.collect()
     trim_heap()
 
 
 def trim_heap() -> None:
-    """Return the C library's free memory to the kernel, which only glibc supports."""
+    """Return free memory of the C library to the kernel, which only glibc supports."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
 
 
 def call_in_child(build: Callable[[], object], product: str) -> None:
-    """Call a build function in a forked child and wait for it; exceptions of the build are raised here.
+    """Call a build function in a forked child, wait for it, and raise any exception of the build here.
 
-    ChildProcessError, which names the product, if the child was killed or exited without an exception.
+    Raise ChildProcessError, which names the product, if the child was killed or exited without an exception.
     """
     parent = os.getpid()
     _flush()  # the child would write the buffered output again
@@ -96,7 +96,7 @@ def _run(build: Callable[[], object], parent: int, shared: mmap.mmap, mask: Iter
 
 
 def _send_error(error: BaseException, shared: mmap.mmap) -> None:
-    """Write an exception and its traceback to memory shared with the parent; a RuntimeError if it cannot be pickled."""
+    """Write an exception, or a RuntimeError if it cannot be pickled, with its traceback to memory of the parent."""
     trace = "".join(traceback.format_exception(error))[-_MAX_ERROR // 8 :]
     try:
         text = pickle.dumps((error, trace))
@@ -110,7 +110,7 @@ def _send_error(error: BaseException, shared: mmap.mmap) -> None:
 
 
 def _received_error(shared: mmap.mmap, pid: int) -> BaseException | None:
-    """Return the exception that the child sent, with its traceback as a note; None if it succeeded."""
+    """Return the exception that the child sent, with its traceback as a note, or None if it succeeded."""
     length = int.from_bytes(shared[:8], "little")
     if length == 0:
         return None

@@ -1,16 +1,16 @@
-"""The canonical form of functions and values: bytes that are the same in all processes.
+"""The canonical form of functions and values: a sequence of bytes that is the same in all processes.
 
-A function is identified by everything of the program's own code that it reaches: its code, defaults, closure and
-annotations, the globals that it loads, the functions and classes among them with all that they reach, and the names
-that it uses from the program's own modules. The standard library and installed packages are identified by qualified
-name and package (`onecopy.store.packages`), compiled modules of the program by their contents. If the function itself
-is installed, its package belongs to the program, and its code is followed as well. A value is identified by its type
-and contents, any other object by its class, by what pickle would store of it, and by the attributes that pickle leaves
-out. Equal sets, strings and arrays have one identity, whatever the order of hashes.
+A function is identified by its code, defaults, closure and annotations, by the globals that it loads, by the names that
+it uses from the program's own modules, and recursively by the functions and classes of the program among these. The
+standard library and installed packages are identified by qualified name and package (`onecopy.store.packages`),
+compiled modules of the program by their contents. If the function itself is installed, its package counts as part of
+the program, and its code is followed too. A value is identified by its type and contents; any other object by its
+class, the data that pickle would store, and the attributes that pickle leaves out. Equal sets, strings and arrays have
+the same identity, whatever the order of hashes.
 
 The identity excludes line numbers, the environment, files (`onecopy.file_key`), attributes of installed modules, and
-what only `eval`, `globals()` or a computed name reaches. It includes the names of local variables, because `locals()`
-returns them. A value without an identity, such as a lock, raises an error that names it.
+code that is used only through `eval`, `globals()` or a computed name. It includes the names of local variables, because
+`locals()` returns them. A value without an identity, such as a lock, raises an error that names it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class _Code(NamedTuple):
-    """The code of a function, and the names that it and the code inside it use."""
+    """The code of a function, and the names that it and its nested code use."""
 
     code: types.CodeType  # kept, so that no other object gets its `id`
     digest: bytes
@@ -51,18 +51,18 @@ class _Code(NamedTuple):
 
 
 class Reached:
-    """The places in which a form found its parts, if each part is immutable or in one of these places."""
+    """The places where a form found its parts. Each part is immutable, or in one of these places."""
 
     def __init__(self) -> None:
         self.attributes: list[tuple[object, str, object]] = []
-        """Functions and cells of the program, with the names and values of their attributes."""
+        """Functions and cells of the program, and the names and values of their attributes."""
         self.names: list[tuple[Mapping[str, Any], str, object]] = []
-        """Names in modules and annotations, and what they mean; `_MISSING` for built-ins."""
+        """Names in modules and annotations, and the objects that they refer to; `_MISSING` for built-ins."""
         self.lengths: list[tuple[Mapping[str, Any], int]] = []
-        """Mappings to which nothing may be added, and their lengths."""
+        """Mappings that must not grow, and their lengths."""
 
     def is_unchanged(self) -> bool:
-        """Return whether each place still holds the same object, so that the form is still the same."""
+        """Return whether each place still holds the same object, so that the form has not changed."""
         for owner, name, value in self.attributes:
             try:
                 if getattr(owner, name) is not value:
@@ -80,7 +80,7 @@ class Reached:
 
 _MISSING = object()
 _MAX_REMEMBERED = 10_000
-"""Length of a value that may be kept in memory although the program drops it."""
+"""Maximum length of a value that is kept in memory although the program may have dropped it."""
 _EMPTY_CELL = types.CellType()
 _FLAT_TYPES = {type(None), bool, int, float, str, bytes}
 _ITEMS_AT_ONCE = 10_000
@@ -94,17 +94,17 @@ _CLASS_INTERNALS = {"__dict__", "__weakref__", "__module__", "__annotations__", 
 _CLASS_INTERNALS |= {"__annotations_cache__", "__firstlineno__", "__slotnames__", "__static_attributes__"}
 _CLASS_INTERNALS |= {"__pydantic_core_schema__", "__pydantic_serializer__", "__pydantic_validator__"}
 _CLASS_INTERNALS |= {"_value2member_map_"}
-"""Attributes that are identified elsewhere, that change while a class is used, or that contain addresses."""
+"""Attributes to skip: they are identified elsewhere, change while a class is used, or contain addresses."""
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by Python code
 _LOCKS = {_thread.LockType, _thread.RLock}
-"""Types without contents; their objects may be attributes that a class leaves out of its pickles."""
+"""Types without contents. A class may leave attributes of these types out of its pickles."""
 
 
 class Form:
-    """The canonical form of values, hashed while it is written; no form is the prefix of another.
+    """The canonical form of values, which is hashed while it is written. No form is a prefix of another form.
 
-    A mutable object, function or class that is reached again is written as the number of its first occurrence. An
-    immutable value is written again, because it is chance whether equal values are one object.
+    A repeated mutable object, function or class is written as the number of its first occurrence. An immutable value is
+    written again, because Python may or may not use one object for equal values.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class Form:
         self._add_at("the arguments", (program.args, program.keywords))  # of a partial function
 
     def _package(self, scope: Mapping[str, Any]) -> str | None:
-        """Return the identity of the code of a module; None for Python code of the program, which is followed."""
+        """Return the identity of the code of a module. None for Python code of the program, because it is followed."""
         module, file = str(scope.get("__name__")), scope.get("__file__")
         if file is None and "." in module and "__path__" not in scope:  # created by a compiled module
             file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
@@ -179,7 +179,7 @@ class Form:
         return self._packages[kind]
 
     def _library_name(self, value: Any) -> str | None:
-        """Return name and package of a class, function or module of a library; None if it belongs to the program."""
+        """Return the name and package of a library's class, function or module, or None for those of the program."""
         if isinstance(value, type):
             package, module, name = self._package_of_class(value), value.__module__, value.__qualname__
         else:
@@ -197,7 +197,7 @@ class Form:
         return f"{module} of {package}" if package is not None else _place_of(scope) if scope else str(module)
 
     def _was_seen(self, value: Any) -> bool:
-        """Return whether an object has a number, and add that; otherwise give it the next number."""
+        """Return whether an object has been seen, and if so, add its number. Otherwise, give it the next number."""
         self._references += 1
         if id(value) in self._seen:
             self._put(b"again", b"%d" % self._seen[id(value)][0])
@@ -206,14 +206,14 @@ class Form:
         return False
 
     def _is_compared_by_value(self, kind: type) -> bool:
-        """Return whether objects of a class are immutable and equal by value, as paths, numbers and dates are."""
+        """Return whether objects of a class are immutable and compared by value, like paths, numbers and dates."""
         if kind in _TRANSIENT or kind.__hash__ is None or operator.is_(kind.__hash__, object.__hash__):
             return kind in _TRANSIENT
         of_python = str(kind.__module__).partition(".")[0] in sys.stdlib_module_names or kind.__module__ == "numpy"
         return of_python and not issubclass(kind, type) and self._package_of_class(kind) is not None
 
     def add_names_of_modules(self) -> None:
-        """Add what the names in the added code mean in those of the program's modules that were added."""
+        """Add the objects to which names in the added code refer in the added modules of the program."""
         done: set[tuple[object, str]] = set()
         may_name = self._modules or self._compiled or "__subclasses__" in self._names
         while may_name and (waiting := [each for each in self._named() if each[0] not in done]):
@@ -223,7 +223,7 @@ class Form:
                 self._add_at(step, value)
 
     def _named(self) -> Iterator[tuple[tuple[object, str], str, Any]]:
-        """Yield what names in the code mean in modules, and subclasses if the code asks for them."""
+        """Yield the objects to which names in the code refer in modules, and subclasses if the code lists them."""
         for number, module in enumerate(self._modules):
             names = self._names & vars(module).keys()
             if "__getattr__" in names:  # PEP 562
@@ -256,7 +256,7 @@ class Form:
             raise
 
     def _digest_of(self, add: Callable[[Any], None], value: Any, *, keep: bool = True) -> bytes:
-        """Return the digest of a value alone; forget the objects inside it after an error, or unless `keep`."""
+        """Return the digest of a single value. Forget the objects inside it after an error, or if `keep` is False."""
         outer, self.hash, before = self.hash, self._new(), len(self._seen)
         try:
             add(value)
@@ -311,7 +311,7 @@ class Form:
         self._add_items((value for _, value in given), names)
 
     def _add_set(self, values: set[Any] | frozenset[Any]) -> None:
-        """Add a set in the order of the digests of its items, because its own order differs between processes."""
+        """Add a set in the order of the digests of its items, because its iteration order differs between processes."""
         before = self._references
         digests = [(self._digest_of(self.add, item, keep=False), item) for item in values]
         digests.sort(key=operator.itemgetter(0))
@@ -343,7 +343,7 @@ class Form:
             self._add_globals(code, scope)
 
     def _note_function(self, function: types.FunctionType, code: _Code) -> None:
-        """Note the parts of a function, unless some part can change unseen."""
+        """Note the parts of a function, unless one of them could change without being noticed."""
         cells = function.__closure__ or ()
         if "__subclasses__" in code.names or function.__dict__ or any(cell == _EMPTY_CELL for cell in cells):
             self.reached = None
@@ -362,7 +362,7 @@ class Form:
             self.reached.names.append((names, name, value))
 
     def _add_annotations(self, value: Any, scope: Mapping[str, Any]) -> None:
-        """Add the annotations of a function or class, and what the names in annotations given as text mean."""
+        """Add the annotations of a function or class, and the objects to which names in textual annotations refer."""
         if (annotate := getattr(value, "__annotate__", None)) is not None:  # Python 3.14 evaluates them on use
             self.reached = None
             self._add_at("the annotations", annotate)
@@ -384,7 +384,7 @@ class Form:
             self.reached.names += [(annotations, name, each) for name, each in annotations.items()]
 
     def _add_words(self, text: str) -> None:
-        """Add what the names in an annotation given as text mean in its module."""
+        """Add the objects to which the names in a textual annotation refer in its module."""
         for name in _WORDS.findall(text):
             self._note_name(self._scope, name)
             if name in self._scope:
@@ -407,7 +407,7 @@ class Form:
             self._add_import(f"{'.' * level}{name}", members, package)
 
     def _add_import(self, given: str, members: tuple[str, ...], package: str) -> None:
-        """Add a module that a function imports; import it here if it belongs to the program."""
+        """Add a module that a function imports. Import it here if it belongs to the program."""
         names = list[str]()
         with suppress(ImportError, ValueError):  # the function will raise it
             name = importlib.util.resolve_name(given, package)
@@ -452,7 +452,7 @@ class Form:
         self._add_at(step, given)
 
     def _add_object(self, value: Any, kind: type) -> None:
-        """Add the class of an object, what pickle would make it from, and the attributes that pickle leaves out."""
+        """Add the class of an object, the data that pickle would store, and the attributes that pickle leaves out."""
         self._put(b"object", b"")
         self.add(kind)
         if (same := equivalent_of(value, kind)) is not NotImplemented:
@@ -483,7 +483,7 @@ class Form:
         self._put(b"end", b"")
 
     def _add_attributes(self, value: Any, kind: type, state: Any) -> None:
-        """Add the attributes that a class leaves out of its pickles; for a library's class, only the program's."""
+        """Add attributes that a class leaves out of its pickles; for a library's class, only those of the program."""
         attributes = dict(getattr(value, "__dict__", {}))
         if self._package_of_class(kind) is None:
             slots = copyreg._slotnames(kind)  # type: ignore[attr-defined]
@@ -519,7 +519,7 @@ _PLAIN: dict[type, Callable[[Form, Any], None]] = {
     Program: Form._add_program,
     PickleBuffer: lambda form, value: form._put(b"buffer", value.raw()),
 }
-"""Functions for types whose values are identified by their contents alone."""
+"""Functions for types whose values are identified only by their contents."""
 
 _FORMS: dict[type, Callable[[Form, Any], None]] = {
     list: Form._add_list,
@@ -534,11 +534,11 @@ _FORMS: dict[type, Callable[[Form, Any], None]] = {
 }
 
 _TRANSIENT = {types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType, types.MappingProxyType}
-"""Types of objects that Python creates anew on each access to an attribute."""
+"""Types of objects that Python creates again on each access to an attribute."""
 
 
 def _reduced(value: Any, kind: type) -> Any:
-    """Return what pickle would store of an object: the name of a global, or a function, its arguments and state."""
+    """Return what pickle would store for an object: the name of a global, or a function, its arguments and state."""
     try:
         reduce = copyreg.dispatch_table.get(kind)
         return value.__reduce_ex__(5) if reduce is None else reduce(value)
@@ -550,7 +550,7 @@ def _reduced(value: Any, kind: type) -> Any:
 
 
 def _module_with(value: Any, name: str) -> str:
-    """Return the name of a module in which a name means the object; NoIdentity without one."""
+    """Return the name of a module in which a name refers to the object. Raise NoIdentity if there is none."""
     module = getattr(value, "__module__", None)
     if isinstance(module, str) and _global(module, name) is value:
         return module
@@ -562,7 +562,7 @@ def _module_with(value: Any, name: str) -> str:
 
 
 def _innermost(function: Any) -> Any:
-    """Return the function inside partial functions, methods and decorators; the class of any other callable."""
+    """Return the function inside partial functions, methods and decorators, or the class of any other callable."""
     for _ in range(sys.getrecursionlimit()):
         if isinstance(function, functools.partial):
             function = function.func
@@ -586,7 +586,7 @@ def _has(module: types.ModuleType, name: str) -> bool:
 
 
 def _scope_without_import(name: str) -> dict[str, Any] | None:
-    """Return name and path of a module, which need not be imported; None for a namespace package."""
+    """Return the name and path of a module without importing it, or None for a namespace package."""
     if (found := sys.modules.get(name)) is not None:
         scope: dict[str, Any] = getattr(found, "__dict__", {})
         return None if scope.get("__file__") is None and "__path__" in scope else scope
@@ -638,7 +638,7 @@ def _code_of(code: types.CodeType) -> _Code:
 
 
 def _global(module: str, name: str) -> Any:
-    """Return what a qualified name means in an imported module; None if nothing."""
+    """Return the object to which a qualified name refers in an imported module, or None."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -646,7 +646,7 @@ def _global(module: str, name: str) -> Any:
 
 
 def _place_of(scope: dict[str, Any]) -> str:
-    """Return the name of a module; the path for a script, which is the same in spawned processes."""
+    """Return the name of a module, or the path of a script, which is the same in spawned processes."""
     name, spec, path = scope.get("__name__"), scope.get("__spec__"), scope.get("__file__")
     if name not in ("__main__", "__mp_main__"):
         return str(name)

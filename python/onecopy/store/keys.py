@@ -1,4 +1,4 @@
-"""Keys of artefacts: text that identifies files, functions and values, the same in all processes.
+"""Keys of artefacts: text that identifies files, functions and values, and is the same in all processes.
 
 A function is identified by the program's own code that it can call (`onecopy.store.function_identity`): two functions
 never share an artefact, and an edit of a function, or of one that it calls, makes another artefact.
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
     """Return a key for the current contents of a file: text that changes when the file is written or replaced.
 
-    The key consists of real path, size, times of the last write and of the last change, device, inode, and `version`.
-    Change `version` when the code that reads the file changes; `onecopy.share` adds the identity of its function by
-    itself. For a file that was changed just now the call waits until the clock of the file system has advanced, about
-    20 ms, so that the next write changes the key.
+    The key consists of the real path, the size, the times of the last write and of the last change, device, inode, and
+    `version`. Change `version` when the code that reads the file changes; `onecopy.share` adds the identity of its
+    function automatically. If the file has just been changed, the call waits about 20 ms until the clock of the file
+    system has advanced, so that the next write changes the key.
 
-    Where times do not show each write, the key contains the SHA-256 of the contents instead, and the call reads the
-    file (about 1 s per 1.5 GB): on tmpfs, while a process has the file open for writing or maps it writable, and for
-    a minute after a change where writers cannot be detected (files on servers, and of other users).
+    If times do not reveal every write, the key contains the SHA-256 of the contents instead, and the call reads the
+    file (about 1 s per 1.5 GB). This is the case on tmpfs, while a process has the file open for writing or maps it
+    writable, and for a minute after a change if writers cannot be detected (files on servers, and of other users).
 
     Raises
     ------
     FileNotFoundError, IsADirectoryError, OSError
-        The path does not exist, cannot be read, is a folder (give the files in it), or is not a regular file.
+        The path does not exist, cannot be read, is a folder (pass the files in it instead), or is not a regular file.
 
     Examples
     --------
@@ -50,9 +50,9 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
 
 
 def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> str:
-    """Return a name of a function that changes with everything of the program's own code that the function reaches.
+    """Return a name of a function that changes with its code and with all code of the program that it uses.
 
-    The name includes the arguments of `call`, if given. TypeError, as from `digest_of`, if the function reaches a value
+    The name includes the arguments of `call`, if given. Raise TypeError, like `digest_of`, if the function uses a value
     without a stable identity.
     """
     from onecopy.store.equivalents import Program
@@ -89,9 +89,9 @@ _MAX_KNOWN = 1000
 
 
 def digest_of(value: Any, where: str) -> str:
-    """Return 32 hexadecimal digits that identify a value in all processes; `where` describes it in errors.
+    """Return 32 hexadecimal digits that identify a value in all processes. `where` describes the value in errors.
 
-    TypeError, which names the value, if it or one that it reaches has no stable identity.
+    Raise TypeError, which names the value, if it or another value to which it refers has no stable identity.
     """
     return _form_of(value, where).hash.hexdigest()
 
@@ -106,8 +106,8 @@ def _form_of(value: Any, where: str) -> Form:
         form.add_names_of_modules()
     except NoIdentity as error:
         raise TypeError(
-            f"a key needs values with a stable identity, but {' of '.join([*error.steps, where])}, {error}: give the "
-            "function only what the data is made from (functools.partial(load, path)), or share the data itself"
+            f"a key needs values with a stable identity, but {' of '.join([*error.steps, where])}, {error}: pass the "
+            "function only the source of the data (functools.partial(load, path)), or share the data itself"
         ) from None
     except RecursionError:
         raise TypeError(f"a key needs values with a stable identity, but {where} is nested too deeply") from None
@@ -115,7 +115,7 @@ def _form_of(value: Any, where: str) -> Form:
 
 
 def text_of(key: str) -> str:
-    """Return the key that a caller passed; TypeError if it is not text."""
+    """Return the key that a caller passed. Raise TypeError if it is not text."""
     if not isinstance(key, str):
         raise TypeError(f"key must be text, not {key!r}: pass key={str(key)!r}")
     return key

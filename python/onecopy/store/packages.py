@@ -1,9 +1,9 @@
 """Identify the code of a module: by the release of Python, an installed distribution, or the contents of files.
 
-An installed module is identified by name and version of its distribution, and by the checksums of the installed files,
-which the installer wrote into RECORD: the same version, built again with other contents, is another package. This
-module reads the folders of metadata itself, because `importlib.metadata.packages_distributions` takes half a second
-where 300 distributions are installed.
+An installed module is identified by the name and version of its distribution, and by the checksums of the installed
+files, which the installer wrote to RECORD: if the same version is built again with other contents, its identity
+changes. This module reads the folders of metadata itself, because `importlib.metadata.packages_distributions` takes
+half a second for 300 installed distributions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_BYTES = 256 << 20
 
 
 class NoIdentity(Error):
-    """A value has no identity; the text has its type and the reason."""
+    """A value has no identity. The message consists of its type and the reason."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class NoIdentity(Error):
 
 @functools.lru_cache(maxsize=4096)
 def package_of(module: str, file: str | None) -> str | None:
-    """Return the identity of the installed package of a module; None for a module of the program.
+    """Return the identity of the installed package of a module, or None for a module of the program.
 
     Editable installations belong to the program, because edits do not change their version.
     """
@@ -47,7 +47,7 @@ def package_of(module: str, file: str | None) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def compiled_code_of(file: str | None) -> str | None:
-    """Return the identity of a compiled module, a checksum of its contents; None for Python code."""
+    """Return a checksum of a compiled module as its identity, or None for Python code."""
     return f"compiled {contents_of(file)}" if file is not None and is_compiled(file) else None
 
 
@@ -62,7 +62,7 @@ def is_installed(file: str | None) -> bool:
 
 
 def version_of(file: str | None) -> str | None:
-    """Return the version of the distribution that installed a file; None for other files."""
+    """Return the version of the distribution that installed a file, or None for other files."""
     names = [os.path.basename(owner) for owner in _owners(file)]  # noqa: PTH119
     return ", ".join(name.rpartition(".")[0].partition("-")[2] for name in names) or None
 
@@ -83,7 +83,7 @@ def _owners(file: str | None) -> list[str]:
 def contents_of(path: str) -> str:
     """Return a checksum of a file, or of all files below a folder except compiled Python code.
 
-    NoIdentity if there are more than 256 MiB, or a file cannot be read.
+    Raise NoIdentity if the files exceed 256 MiB, or one of them cannot be read.
     """
     from hashlib import blake2b
 
@@ -96,7 +96,7 @@ def contents_of(path: str) -> str:
         try:
             nbytes += os.stat(name).st_size  # noqa: PTH116 - text
             if nbytes > _MAX_BYTES:
-                raise NoIdentity(f"code in {path!r}, has more than 256 MiB and no distribution: install it with pip")
+                raise NoIdentity(f"code in {path!r}, exceeds 256 MiB without a distribution: install it with pip")
             with open(name, "rb") as file:  # noqa: PTH123 - text
                 data = file.read()
         except OSError as error:
@@ -107,7 +107,7 @@ def contents_of(path: str) -> str:
 
 
 def _distribution_of(folder: str, inner: str) -> str | None:
-    """Return the identity of the distribution of an installed file; None if the distribution is editable."""
+    """Return the identity of an installed file's distribution, or None if the distribution is editable."""
     owners, is_listed = _owners_of(folder, inner)
     if any(b'"editable": true' in _read(owner, "direct_url.json") for owner in owners):
         return None
@@ -119,9 +119,9 @@ def _distribution_of(folder: str, inner: str) -> str | None:
 
 
 def _owners_of(folder: str, inner: str) -> tuple[list[str], bool]:
-    """Return the metadata folders of the distributions that installed a file, and whether they list its checksum.
+    """Return the metadata folders of the distributions that installed a file, and whether they list the file.
 
-    If none lists the file, as for a generated one, these are the distributions with other files of its package.
+    If none lists the file (for example a generated one), return the distributions with other files of its package.
     """
     candidates = _metadata_of(folder, inner.partition(os.sep)[0])
     name = f"\n{inner.replace(os.sep, '/')},sha".encode("utf-8", "surrogateescape")
@@ -131,7 +131,7 @@ def _owners_of(folder: str, inner: str) -> tuple[list[str], bool]:
 
 @functools.cache
 def _metadata_of(folder: str, top: str) -> list[str]:
-    """Return the metadata folders of the distributions with a module or package at the top of a folder."""
+    """Return the metadata folders of the distributions that contain a top-level module or package of a folder."""
     try:
         entries = sorted(name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info")))  # noqa: PTH208
     except OSError:
@@ -150,7 +150,7 @@ def _normal(name: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _record_of(metadata: str) -> bytes:
-    """Return the lines of RECORD, each after a newline; without RECORD, such lines with the names of modules."""
+    """Return the lines of RECORD, each preceded by a newline. Without RECORD, the lines are the names of modules."""
     if record := _read(metadata, "RECORD"):
         return b"\n" + record
     names = _read(metadata, "top_level.txt").split() or [os.path.basename(metadata).partition("-")[0].encode()]  # noqa: PTH119
@@ -159,7 +159,7 @@ def _record_of(metadata: str) -> bytes:
 
 @functools.cache
 def _checksum_of(metadata: str) -> str:
-    """Return a checksum of the checksums of the installed files; it is the same in every environment."""
+    """Return a checksum of the checksums of the installed files, which is the same in every environment."""
     from hashlib import blake2b
 
     lines = [line for line in _record_of(metadata).split(b"\n") if b",sha" in line and b".dist-info/" not in line]

@@ -16,7 +16,7 @@ sides send `USER`. Then the process sends one of:
 A process never waits long: `ANSWER_S` seconds for the proof, then `PAUSE_S` for each answer. It does not contact a
 silent server again for `SILENCE_S` seconds. A server waits for `OTHER_ANSWER_S` seconds for another one.
 
-This module runs inside programs: it uses `_socket`, which no library replaces.
+This module runs inside user programs. It uses `_socket`, because libraries may replace `socket`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ANSWER_S, PAUSE_S, SILENCE_S = 1, 5, 30
 OTHER_ANSWER_S = 0.2
 _MAX_MESSAGE_BYTES = 64
 _silent: dict[str, float] = {}
-"""Servers that did not answer, with the time until which they are not asked again."""
+"""Servers that did not answer, and the times until which they are not contacted again."""
 
 
 def listen() -> tuple[int, str]:
-    """Return a listening socket, and text with its address, key and proof, with which processes connect."""
+    """Return a listening socket, and text with the address, key and proof that processes need to connect."""
     listening = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     address = f"onecopy-run-{os.urandom(8).hex()}"
     listening.bind(f"\0{address}")
@@ -47,7 +47,7 @@ def listen() -> tuple[int, str]:
 
 
 def connected(server: str) -> _socket.socket:
-    """Return a connection to the server that `listen` described; OSError if it does not answer, or is another one."""
+    """Connect to the server that `listen` described. Raise OSError if it does not answer, or is a different server."""
     address, key, proof = server.split(" ")
     silent = TimeoutError(errno.ETIMEDOUT, f"it did not answer within {ANSWER_S} s")
     if time.monotonic() < _silent.get(server, 0.0):
@@ -94,7 +94,7 @@ def send(connection: _socket.socket, message: bytes, descriptor: int = -1) -> No
 
 
 def receive(connection: _socket.socket) -> tuple[bytes, int]:
-    """Return a message, and the descriptor that came with it or -1; the message is empty at the end."""
+    """Return a message, and the descriptor sent with it or -1. The message is empty after the last one."""
     size = _socket.CMSG_LEN(4)  # one descriptor; the kernel closes others
     message, ancillary, _, _ = connection.recvmsg(_MAX_MESSAGE_BYTES, size, _socket.MSG_CMSG_CLOEXEC)
     for level, kind, data in ancillary:
@@ -104,7 +104,7 @@ def receive(connection: _socket.socket) -> tuple[bytes, int]:
 
 
 def peer(connection: _socket.socket) -> tuple[int, int]:
-    """Return id and user of the process at the other end, as this process sees them."""
+    """Return the id and user of the process at the other end, in the namespaces of this process."""
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     pid, user, _ = struct.unpack("iII", credentials)
     return pid, user

@@ -1,8 +1,8 @@
-"""Snapshots: the contents that a file has now, once per machine, in memory that no process can change.
+"""Snapshots: the current contents of a file, once per machine, in memory that no process can change.
 
-A mapping is not a copy: a write to the file changes what is mapped, and a process that reads beyond the end of a
+A mapping is not a copy: a write to the file changes the mapped data, and a process that reads beyond the end of a
 truncated file gets a signal. Calls that must behave as if they had read the file, such as ``numpy.load`` under
-``onecopy run``, map a snapshot instead. `take` returns one of three:
+``onecopy run``, map a snapshot instead. `take` returns one of the following:
 
 * The file itself, if nobody can change it: its file system is read-only, it has the flag immutable or verity, or
   `onecopy hold` has it in sealed memory.
@@ -11,14 +11,14 @@ truncated file gets a signal. Calls that must behave as if they had read the fil
   memory. File systems with reflinks share its blocks with the file.
 
 **Identity.** Processes get the same snapshot if the file has the same device, inode, size, time of the last write and
-time of the last change. This identifies the contents, because a snapshot is taken when each later write changes the
-last of these times: after the granularity of the clock has passed, after writes in progress are complete, and after
-dirty pages were written back, so that the kernel notices the next write through a mapping. Files on file systems that
-do not date writes in this way are refused (`NoSnapshot`).
+time of the last change. This identifies the contents, because a snapshot is taken only once every later write will
+change the last of these times: after the clock has advanced, writes in progress are complete, and dirty pages were
+written back, so that the kernel notices the next write through a mapping. Files on file systems that do not record the
+times of writes in this way are refused (`NoSnapshot`).
 
 **Names.** `copy` makes a snapshot for `onecopy hold NAME=FILE`, and `held` opens the snapshot of a name: the link
 ``holds/NAME`` in the default store in memory leads to a descriptor of the process that holds it. The kernel lets only
-processes of that user follow the link, and only while that process lives.
+processes of that user follow the link, and only while the holding process lives.
 
 **Threads.** All functions may be called from any thread.
 """
@@ -55,12 +55,12 @@ _MARKS = str.maketrans("_-.", "aaa")
 
 
 class NoSnapshot(Error):
-    """There is no snapshot of a file; the message has the reason."""
+    """No snapshot of a file can be taken; the message states the reason."""
 
 
 @dataclass(slots=True, eq=False)
 class Snapshot(Closeable):
-    """An open file whose bytes do not change; `close` closes the descriptor, and mappings of it stay."""
+    """An open file whose bytes do not change. `close` closes the descriptor; existing mappings stay valid."""
 
     descriptor: int
     """An open descriptor, for reading."""
@@ -69,7 +69,7 @@ class Snapshot(Closeable):
     identity: FileIdentity
     """Identity of the contents."""
     place: str
-    """Where the bytes are: "file", "memory" or "store"."""
+    """The place of the bytes: "file", "memory" or "store"."""
     lead: int = 0
     """Number of zero bytes before them."""
 
@@ -86,7 +86,7 @@ class Snapshot(Closeable):
 
 
 class _Source(NamedTuple):
-    """An open file of which a snapshot is taken."""
+    """An open file from which a snapshot is taken."""
 
     descriptor: int
     path: str
@@ -98,15 +98,15 @@ class _Source(NamedTuple):
 
 
 def take(file: str | int, lead: int = 0) -> Snapshot:
-    """Return a snapshot of a file, given by its path or an open descriptor, whose position stays.
+    """Return a snapshot of a file, given by its path or by an open descriptor, whose position does not change.
 
-    A snapshot that is a copy begins with `lead` zero bytes, which align data that is not aligned in the file.
+    If the snapshot is a copy, it begins with `lead` zero bytes, to align data that is not aligned in the file.
 
-    A file on a network or user-space file system has the times of its server: the file must not have changed within
-    the last minute, and both clocks must agree to a minute.
+    The times of a file on a network or user-space file system come from its server: the file must not have changed
+    within the last minute, and both clocks must agree to within a minute.
 
-    NoSnapshot if the contents cannot be identified (tmpfs, or a server whose clock differs), the file changed
-    meanwhile, or neither memory nor disk has space for a snapshot; OSError if the file cannot be opened.
+    Raise NoSnapshot if the contents cannot be identified (tmpfs, or a server whose clock differs), the file changed
+    meanwhile, or neither memory nor disk has space for a snapshot. Raise OSError if the file cannot be opened.
     """
     name = file if isinstance(file, str) else f"/proc/self/fd/{file}"
     # A descriptor of its own: its position is not shared with the caller's.
@@ -126,10 +126,10 @@ def take(file: str | int, lead: int = 0) -> Snapshot:
 
 
 def copy(path: str, name: str) -> tuple[_core.Mapping, FileIdentity]:
-    """Copy a file into sealed memory of this process, to be held under a name; return it with the file's identity.
+    """Copy a file into sealed memory of this process, to hold it under a name. Also return the file's identity.
 
-    The copied pages of the file leave the page cache, unless a process maps them. Errors are those of `take`, and
-    MemoryError if there is too little memory.
+    The copied pages of the file are dropped from the page cache, unless a process maps them. Raise the errors of
+    `take`, and MemoryError if there is too little memory.
     """
     descriptor = _open(path)
     try:
@@ -141,12 +141,12 @@ def copy(path: str, name: str) -> tuple[_core.Mapping, FileIdentity]:
 
 
 def held(name: str) -> tuple[str, _core.FileHandle]:
-    """Return the path of the memory that a process holds under a name (`onecopy hold NAME=FILE`), and the open memory.
+    """Return the path of the memory that `onecopy hold NAME=FILE` holds under a name, and the open memory.
 
     The path leads to the newest generation while that process lives; the open memory never changes.
 
-    FileNotFoundError if no process of this user holds the name, or it has ended; BlockingIOError if the process has not
-    read the file yet; PermissionError if it has capabilities that this process lacks.
+    Raise FileNotFoundError if no process of this user holds the name, BlockingIOError if the process has not read the
+    file yet, and PermissionError if the process has capabilities that this process lacks.
     """
     path, process = link_of(name), ""
     try:
@@ -154,7 +154,7 @@ def held(name: str) -> tuple[str, _core.FileHandle]:
         descriptor = _open(path)
     except (FileNotFoundError, NoSnapshot):
         gone = f"process {process}, which held it, has ended" if process else "no process holds it"
-        advice = "`onecopy hold NAME=FILE` holds a file, for processes of the same user and PID namespace"
+        advice = "`onecopy hold NAME=FILE` holds a file for processes of the same user and PID namespace"
         raise FileNotFoundError(errno.ENOENT, f"{gone}; {advice}", f"hold:{name}") from None
     except PermissionError:
         reason = f"process {process}, which holds it, belongs to another user or has more capabilities"
@@ -165,20 +165,20 @@ def held(name: str) -> tuple[str, _core.FileHandle]:
     if label != f"/memfd:{HELD_NAME}{name}" or _core.owner_of(descriptor) != os.geteuid():
         raise FileNotFoundError(errno.ENOENT, f"process {process}, which held it, has ended", f"hold:{name}")
     if not is_sealed(descriptor):
-        reason = f"process {process} has not read the file yet; if it cannot, its output has the reason"
+        reason = f"process {process} has not read the file yet; its output states any errors"
         raise BlockingIOError(errno.EAGAIN, reason, f"hold:{name}")
     return path, handle
 
 
 def link_of(name: str) -> str:
-    """Return the path of the link of a name under which a file is held; ValueError for an invalid name."""
+    """Return the path of the link for a name of `onecopy hold`. Raise ValueError if the name is invalid."""
     if not (name.isascii() and name.translate(_MARKS).isalnum() and name[0] not in "-." and len(name) <= 100):
         raise ValueError(f"invalid name: {name!r}; use letters, digits and '_-.', and do not start with '-' or '.'")
     return os.path.join(_core.default_folder(memory=True)[0], views.HOLDS, name)  # noqa: PTH118
 
 
 def _open(path: str) -> int:
-    """Open a regular file; NoSnapshot for any other kind of file."""
+    """Open a regular file. Raise NoSnapshot for other kinds of files."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
@@ -194,11 +194,11 @@ _PLACES = {
 
 
 def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
-    """Return an open snapshot of a file and its place; without one, None and the reason."""
+    """Return an open snapshot of a file and its place, or None and the reason why there is none."""
     try:
         taken = take(path)
     except NoSnapshot as error:
-        return None, f"copied into private memory, because there is no snapshot: {error}"
+        return None, f"copied into private memory, because no snapshot can be taken: {error}"
     return _core.FileHandle(taken.descriptor), _PLACES[taken.place]
 
 
@@ -222,12 +222,12 @@ def _take_from_server(source: _Source, identity: FileIdentity) -> Snapshot | Non
         if snapshot >= 0:
             return Snapshot(snapshot, source.path, identity, "memory", source.lead)
         if reply != protocol.MAKE:
-            raise NoSnapshot("onecopy run has reached its limit of snapshots" if reply else "onecopy run has ended")
+            raise NoSnapshot("onecopy run keeps too many snapshots" if reply else "onecopy run has ended")
         return _make_for_server(connection, source, identity) if fits_in_memory(identity.nbytes) else None
 
 
 def _request(connection: _socket.socket, source: _Source) -> tuple[bytes, int]:
-    """Return the reply of the server about a file, and the descriptor of its snapshot or -1."""
+    """Request a snapshot from the server; return its reply, and the descriptor of the snapshot or -1."""
     reply, received = protocol.WAIT, -1
     try:
         request = protocol.GET_REMOTE if source.is_remote else protocol.GET
@@ -244,7 +244,7 @@ def _request(connection: _socket.socket, source: _Source) -> tuple[bytes, int]:
 
 
 def _make_for_server(connection: _socket.socket, source: _Source, identity: FileIdentity) -> Snapshot | None:
-    """Make a snapshot in memory and send it to the server; None if there is too little memory."""
+    """Make a snapshot in memory and send it to the server. Return None if there is too little memory."""
     name = MEMORY_NAME + source.path
     try:
         memory = _copy_to_memory(source, name[-200:] if len(source.path) > 200 else name, identity)
@@ -259,7 +259,7 @@ def _make_for_server(connection: _socket.socket, source: _Source, identity: File
 
 
 def _copy_to_memory(source: _Source, name: str, identity: FileIdentity, *, drop_source: bool = False) -> _core.Mapping:
-    """Copy a file into sealed memory once it is at rest; MemoryError if there is too little memory."""
+    """Copy a file into sealed memory once no write is in progress. Raise MemoryError if there is too little memory."""
     _wait_until_identified(source, identity)
     try:
         memory = _core.take_snapshot(source.descriptor, name, drop_source=drop_source, lead=source.lead)
@@ -268,24 +268,24 @@ def _copy_to_memory(source: _Source, name: str, identity: FileIdentity, *, drop_
     except TimeoutError as error:  # the file system no longer answers
         raise TimeoutError(error.errno, error.strerror, source.path) from None
     except OSError as error:
-        raise NoSnapshot(f"a snapshot cannot be made: {error}") from None
+        raise NoSnapshot(f"cannot make a snapshot in memory: {error}") from None
     if source.identity_now() != identity:
         memory.close()
-        raise NoSnapshot("changed while a snapshot was made")
+        raise NoSnapshot("the file changed while the snapshot was taken")
     return memory
 
 
 def fits_in_memory(nbytes: int) -> bool:
-    """Return whether a snapshot takes at most half of the available memory, so that it may be in memory."""
+    """Return whether a snapshot takes at most half of the available memory, and so may be in memory."""
     available = _core.available_memory()
     return available is None or nbytes <= available[0] // 2
 
 
 def _wait_until_identified(source: _Source, identity: FileIdentity) -> None:
-    """Wait until each further write would change the identity of a file; NoSnapshot if the file system hides writes."""
+    """Wait until every later write would change a file's identity. Raise NoSnapshot if some writes would not."""
     _, why = identify_open(source.descriptor, expected=identity)
     if why:
-        raise NoSnapshot(f"{why}: its contents cannot be identified")
+        raise NoSnapshot(f"{why}, so its contents cannot be identified")
 
 
 # --- in the store -----------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def _take_from_store(source: _Source, identity: FileIdentity) -> Snapshot:
         _wait_until_identified(source, identity)
         _copy_to_file(source, target, identity.nbytes)
         if source.identity_now() != identity:
-            raise FileChanged(f"{source.path}: changed while a snapshot was made")
+            raise FileChanged(f"{source.path}: the file changed while the snapshot was taken")
 
     try:
         key = (*identity, source.lead) if source.lead else identity
@@ -307,11 +307,11 @@ def _take_from_store(source: _Source, identity: FileIdentity) -> Snapshot:
     except TimeoutError:
         raise
     except (OSError, ValueError) as error:
-        raise NoSnapshot(f"a snapshot cannot be stored: {error}") from None
+        raise NoSnapshot(f"cannot make a snapshot in the store: {error}") from None
 
 
 def _copy_to_file(source: _Source, target: Path, nbytes: int) -> None:
-    """Copy `nbytes` bytes in the kernel, which shares blocks if it can; otherwise through memory."""
+    """Copy `nbytes` bytes in the kernel, which shares blocks if possible; otherwise copy them through memory."""
     done, descriptor, lead = 0, source.descriptor, source.lead
     with target.open("xb", buffering=0) as file:
         if not source.is_remote:

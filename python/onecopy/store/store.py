@@ -8,17 +8,17 @@
 
 The store calls the build function, here `build_index`, with a path. The function writes a file there, which must appear
 complete or not at all (as with `oc.save`, or `os.replace` of a temporary file). If several processes or threads of the
-machine request one key, one of them builds; the others wait, and log the process that builds (logger "onecopy"). If the
-builder is killed, a waiting process builds instead. If a build raises, each waiting process tries its own build. Later
-runs find the file in less than a millisecond.
+machine request the same key, one of them builds the file; the others wait, and the logger "onecopy" names the process
+that builds. If that process is killed, a waiting process builds the file instead. If the build function raises an
+exception, each waiting process tries its own build. Later runs find the file in less than a millisecond.
 
 There is no daemon. The builder of a key holds a file lock, which the kernel releases when the process ends, so a killed
-process does not block others. `Store.ls` lists the files that killed builders left, and `Store.prune` removes them;
-prune never removes files that are being built, and processes that have a removed file mapped keep its pages.
+process does not block others. `Store.ls` lists the files that killed builders left behind, and `Store.prune` removes
+them. It never removes files that are being built, and processes that have mapped a removed file can still use it.
 
 **When not to use it.** Between machines: the folder must be on a disk of this machine or in memory, because locks of
-network file systems are not reliable. Between users: the folder belongs to one user, unless each of them names those
-whose artefacts it uses (`Store.trust`).
+network file systems are not reliable. Between users: the folder belongs to one user, unless each user lists the others
+whose artefacts may be used (`trust`).
 
 **Threads and forks.** All methods are thread-safe. A Store can be pickled and used in forked children; a child that was
 forked during a build does not own that build.
@@ -66,7 +66,7 @@ State: TypeAlias = Literal["ready", "building", "partial", "stale claim", "lefto
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A file in a store; from `Store.ls` also an unfinished build or a file that a killed builder left."""
+    """A file in a store. `Store.ls` also returns unfinished builds, and files that killed builders left behind."""
 
     key: str
     """Key of the artefact; empty if unknown."""
@@ -79,26 +79,26 @@ class Artefact:
     last_used: float
     """Time of the last use, in seconds since 1970."""
     source: str | None
-    """Path of the file or folder that it was built from; None if none was given."""
+    """Path of the file or folder from which the artefact was built, or None if it was not given."""
     source_present: bool | None
-    """Whether the source exists and is unchanged (inode, size, time of the last write); None without a source."""
+    """Whether the source exists and is unchanged (inode, size, time of the last write), or None without a source."""
     place: Place
     """Kind of file system of the store: "disk" or "memory"."""
     state: State = "ready"
-    """State of the file; `Store.ls` alone returns other states than "ready"."""
+    """State of the file. Only `Store.ls` returns states other than "ready"."""
     built: bool = False
     """Whether this call built the file."""
     waited: float = 0.0
     """Seconds that this call waited for other processes that were building."""
     seconds: float = 0.0
-    """Seconds that the whole call took."""
+    """Duration of the whole call in seconds."""
     reason: str = ""
     """Explanation of the result or of the state, as a sentence."""
     handle: _core.FileHandle | None = field(default=None, repr=False, compare=False)
-    """The open file, which stays readable if the file at `path` is removed or replaced; None from `Store.ls`."""
+    """The open file, which stays readable even if the file at `path` is removed or replaced; None from `Store.ls`."""
 
     def __fspath__(self) -> str:
-        """Return the path; `onecopy.open` and `onecopy.open_records` use `handle`, even after the path was removed."""
+        """Return the path. `onecopy.open` and `onecopy.open_records` use `handle`, even after the path was removed."""
         return str(self.path)
 
     def read_bytes(self) -> bytes_type:
@@ -125,11 +125,11 @@ class Waiting:
     key: str
     """Key of the artefact that is being built."""
     pid: int
-    """Process id of the builder; 0 if it is still unknown."""
+    """Process id of the builder, or 0 if it is still unknown."""
     since: float
     """Time at which the build began, in seconds since 1970."""
     bytes: int
-    """Bytes built so far, as reported by `report_progress`; 0 if nothing was reported."""
+    """Bytes built so far, as reported by `report_progress`, or 0 if nothing was reported."""
     seconds: float
     """Seconds waited so far."""
 
@@ -141,7 +141,7 @@ class PruneReport:
     removed: list[Artefact]
     """Removed artefacts, each with a ``reason``."""
     kept: list[Artefact]
-    """Artefacts that matched but are being built or were used in the meantime, each with a ``reason``."""
+    """Artefacts that matched but were kept because they are being built or were just used, each with a ``reason``."""
     bytes: int
     """Total size of the removed files; the space of a mapped file is freed when it is unmapped."""
 
@@ -154,17 +154,17 @@ _RESERVED_BYTES = 64 << 20  # of memory, for other processes
 def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto") -> tuple[Place, str]:
     """Return the place for an artefact of `nbytes` bytes, and the reason as a sentence.
 
-    "auto" is the disk, whose pages are shared and cached in memory too, and which the kernel can reclaim; it is memory
-    only if the artefact does not fit on the disk. "memory" is always memory: the artefact must fit into the free space
-    of ``/dev/shm`` (64 MB in most containers) and into the available memory of the machine and of the control group.
-    "disk" is always the disk.
+    "auto" chooses the disk, because the pages of files on disk are shared and cached too, and the kernel can reclaim
+    them. It chooses memory only if the artefact does not fit on the disk. "memory": the artefact must fit into the free
+    space of ``/dev/shm`` (64 MB in most containers) and into the available memory of the machine and of the control
+    group. "disk": the artefact must fit on the disk.
 
     Raises
     ------
     OSError
-        ENOSPC: the artefact does not fit, with the free bytes of each place.
+        ENOSPC: the artefact does not fit; the message states the free bytes of each place.
     NotEnoughMemory
-        The artefact does not fit into "memory".
+        The artefact does not fit into memory.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto"
     if wanted not in ("auto", "disk", "memory"):
         raise ValueError(f"place must be 'auto', 'disk' or 'memory', not {wanted!r}")
     if nbytes < 0:
-        raise ValueError(f"nbytes must not be negative, but is {nbytes}")
+        raise ValueError(f"nbytes must not be negative: {nbytes}")
     if wanted == "memory":
         if obstacle := _obstacle("memory", nbytes):
             reason = f"not enough memory for {nbytes} bytes: {obstacle}; a store on disk has more space"
@@ -196,11 +196,11 @@ def choose_place(nbytes: int, wanted: Literal["auto", "disk", "memory"] = "auto"
 
 
 def _obstacle(place: Place, nbytes: int) -> str:
-    """Return why an artefact does not fit into a place; empty if it fits."""
+    """Return why an artefact does not fit into a place, or "" if it fits."""
     folder = _core.default_folder(memory=place == "memory")[0]
     free = free_on(Path(folder))
     if free is None:
-        return f"{folder} cannot be created on this system"
+        return f"this system cannot create {folder}"
     if free < nbytes:
         return f"the file system of {folder} has {free} bytes free"
     if place == "memory" and (left := _core.available_memory()) is not None and left[0] < nbytes + _RESERVED_BYTES:
@@ -209,7 +209,7 @@ def _obstacle(place: Place, nbytes: int) -> str:
 
 
 def free_on(folder: Path) -> int | None:
-    """Return the free bytes of the file system of a folder, which need not exist; None if ``/dev/shm`` is missing."""
+    """Return the free bytes on the file system of a folder, which need not exist, or None without ``/dev/shm``."""
     for at in (folder, *folder.parents):
         if at == Path("/dev"):
             return None
@@ -225,7 +225,7 @@ Where: TypeAlias = Literal["here", "fork"]
 OnWait: TypeAlias = Union["Callable[[Waiting], None]", Literal["announce"], None]
 
 MAX_BYTES = "ONECOPY_MAX_BYTES"
-"""Environment variable with the default of `Store.max_bytes`."""
+"""Environment variable with the default value of `Store.max_bytes`."""
 DEFAULT_MAX_BYTES = "25%"
 
 _logged: set[str] = set()
@@ -233,9 +233,9 @@ _FIRST_WARNING_S, _WARNING_INTERVAL_S = 2.0, 5.0
 
 
 def announce() -> Callable[[Waiting], None]:
-    """Return the `on_wait` named "announce": it warns through the logger "onecopy" after 2 seconds, then every 5.
+    """Return the `on_wait` function for "announce": the logger "onecopy" warns after 2 seconds, then every 5.
 
-    Without logging configured, Python writes such a warning to stderr.
+    If logging is not configured, Python writes the warnings to stderr.
     """
     due = _FIRST_WARNING_S
 
@@ -246,7 +246,7 @@ def announce() -> Callable[[Waiting], None]:
         due = waiting.seconds + _WARNING_INTERVAL_S
         builder = f"process {waiting.pid}" if waiting.pid else "another process"
         so_far = f", {waiting.bytes / 1e6:.1f} MB so far" if waiting.bytes else ""
-        _log().warning("onecopy: %s builds %r%s; waited %.0f s", builder, waiting.key, so_far, waiting.seconds)
+        _log().warning("onecopy: %s is building %r%s; waited %.0f s", builder, waiting.key, so_far, waiting.seconds)
 
     return on_wait
 
@@ -264,47 +264,48 @@ class Store:
     ----------
     folder
         A folder that belongs to this user alone. It is created with mode 0700, and refused if it is a symbolic link,
-        belongs to another user or is accessible to others. None with ``place="disk"``: ``$ONECOPY_CACHE``, else
-        ``$XDG_CACHE_HOME/onecopy``, else ``~/.cache/onecopy`` if it can be written, or ``/var/tmp/onecopy-<uid>`` if
-        it does not exist or is on a network file system. None with ``place="memory"``: ``/dev/shm/onecopy-<uid>``. If
-        another user has taken one of the last two names, ``onecopy-<uid>-1`` or the next free number is used; `reason`
-        and a warning of the logger "onecopy" report that. With `trust`: a folder that several users share.
+        belongs to another user or is accessible to others. None with ``place="disk"``: ``$ONECOPY_CACHE``, or
+        ``$XDG_CACHE_HOME/onecopy``, or ``~/.cache/onecopy`` if it can be written, or ``/var/tmp/onecopy-<uid>`` if the
+        home folder does not exist or is on a network file system. None with ``place="memory"``:
+        ``/dev/shm/onecopy-<uid>``. If another user has taken one of the last two names, the next free one of
+        ``onecopy-<uid>-1``, ... is used, and `reason` and the logger report it. With `trust`: a folder that several
+        users share.
     place
         Which of the two default folders is used if `folder` is None: "disk" or "memory".
     where
-        Which process calls a build function. "here": this one. "fork": a forked child, so that all memory of the build
-        is freed with it, and a build that crashes ends only the child. Use "fork" only if this process has no other
-        threads, including those of libraries (OpenBLAS, torch): a lock that a thread holds at the fork is never
-        released in the child.
+        The process that calls build functions. "here": this process. "fork": a forked child, so that all memory of the
+        build is freed afterwards, and a crash ends only the child. Use "fork" only if this process has no other
+        threads, not even of libraries (OpenBLAS, torch): if a thread holds a lock at the fork, the child never releases
+        it.
     durable
-        False: builds do not wait until the file is on disk, and build functions may leave it unflushed
+        False: builds do not wait until the file is on disk, and build functions need not flush it
         (``onecopy.save(durable=False)``, ``Scratch.save(durable=False)``). The artefact is then valid until the machine
-        restarts, and permanently after a use at least half a minute after the build, when the kernel has written it.
-        On network file systems, and where the kernel has no boot identity, artefacts are always flushed.
+        restarts. It becomes permanent when it is used at least half a minute after the build, because it is written by
+        then. On network file systems and without a boot identity, artefacts are always flushed.
     max_bytes
-        Limit of the size of the store: a number of bytes, text such as "50 GiB", "10%" of the file system, or
-        "unlimited". A build that exceeds it removes the least recently used artefacts, but never one that a process
-        has open or mapped through onecopy. None: ``$ONECOPY_MAX_BYTES``, else "25%".
+        Maximum size of the store: a number of bytes, text such as "50 GiB", "10%" of the file system, or "unlimited". A
+        build that exceeds it removes the least recently used artefacts, except those that a process has open or mapped
+        through onecopy. None: ``$ONECOPY_MAX_BYTES``, or "25%".
     trust
-        None: no other user has access to the folder. Otherwise, names or ids of users whose artefacts are used too, as
-        if this user had built them: files that these users can change, and pickles that run as this user. `folder` then
-        has a folder for each user, named after the user's id (ID-1, ... if another user has taken that name), which
-        only that user may write and its group may read (mode 0750, whatever the umask). This user builds in its own
-        folder, which is `Store.folder`; `ls`, `prune` and `max_bytes` apply to that one. An empty list: others may use
-        what this user builds, and it uses nothing of theirs. `folder` must exist, belong to root, this user or one of
-        the users in `trust`, and be sticky (``chmod +t``) if others may write it.
+        None: no other user has access to the folder. Otherwise, the names or ids of users whose artefacts are used as
+        if this user had built them, although these users can change the files, and their pickles run code as this user.
+        Each user has a folder in `folder`, named after the user's id (ID-1, ... if another user has taken that name),
+        which only that user may write and its group may read (mode 0750, whatever the umask). This user builds in its
+        own folder, `Store.folder`; `ls`, `prune` and `max_bytes` apply only to that folder. An empty list: others may
+        use the artefacts of this user, but not vice versa. `folder` must exist, belong to root, this user or one of the
+        users in `trust`, and be sticky (``chmod +t``) if others may write to it.
     timeout
-        Seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, else until the builder ends.
+        Maximum number of seconds to wait while another process builds; None: ``$ONECOPY_TIMEOUT``, or no limit.
     on_wait
-        Called with a `Waiting`, at most every 100 ms, while another process builds; an exception that it raises ends
-        the wait. "announce": a warning of the logger "onecopy" after 2 seconds, then every 5 seconds. None: no call.
+        Called with a `Waiting`, at most every 100 ms, while another process builds. An exception that it raises ends
+        the wait. "announce": the logger "onecopy" warns after 2 seconds, then every 5 seconds. None: nothing is called.
 
     Raises
     ------
     OSError
-        The folder cannot be used; ``strerror`` has the reason.
+        The folder cannot be used; ``strerror`` states the reason.
     ValueError
-        An option has an invalid value, or a name in `trust` is not that of a user.
+        An option has an invalid value, or `trust` contains an unknown user.
 
     Examples
     --------
@@ -332,9 +333,9 @@ class Store:
         self._set(where, timeout, max_bytes, durable=durable, on_wait=on_wait)
         _check_place(place)
         self.trust = None if trust is None else _user_ids(trust)
-        """Ids of the other users whose artefacts are used; None: only this user has access to the folder."""
+        """Ids of the other users whose artefacts are used, or None if only this user has access to the folder."""
         if folder is None and trust is not None:
-            raise ValueError("trust needs a folder that the users share: pass folder=...")
+            raise ValueError("trust requires a folder that the users share: pass folder=...")
         if folder is None:
             chosen, reason = default_folder(place)
             path = os.fspath(chosen)
@@ -348,9 +349,9 @@ class Store:
         if self.trust is not None and self.folder.name != os.path.basename(path):  # noqa: PTH119 - text
             reason = f"{reason}; another user has taken the name {path}"
         self.reason = reason
-        """The reason for the choice of the folder, as text."""
+        """Why this folder was chosen, as text."""
         self.place: Place = "memory" if _core.is_in_memory(path) else "disk"
-        """Kind of file system that the folder is on: "disk" or "memory"."""
+        """Kind of the folder's file system: "disk" or "memory"."""
         self.is_default = folder is None
         """Whether the folder is one of the two default folders."""
 
@@ -369,7 +370,7 @@ class Store:
 
     @classmethod
     def of(cls, store: Store | str | os.PathLike[str] | None) -> Store:
-        """Return `store` if it is a Store; else a Store of that folder (None: the default one)."""
+        """Return `store` if it is a Store, or else a Store of that folder (None: the default folder)."""
         return store if isinstance(store, Store) else cls(store)
 
     def with_options(self, **options: Any) -> Store:
@@ -399,34 +400,34 @@ class Store:
     def get_or_build(
         self, key: str, build: Callable[[Path], object], *, source: str | os.PathLike[str] | None = None
     ) -> Artefact:
-        """Return the artefact of a key; build it unless a process of this machine has built it or is building it.
+        """Return the artefact of a key. Build it unless a process of this machine has built it or is building it.
 
         Parameters
         ----------
         key
-            Any text. It must identify everything that determines the content: the `file_key` of the source, and a
-            version of the code that builds.
+            Any text that identifies everything on which the contents depend, such as the `file_key` of the source and a
+            version of the build function.
         build
             Called with the path at which it must create the file, complete or not at all. It may run in a child process
-            (`Store.where`), so its return value and other side effects are lost.
+            (see `where`), so its return value and other side effects are lost.
         source
-            The file or folder that the artefact is built from: recorded for `ls` and `prune`, and checked for changes
-            after the build.
+            The file or folder from which the artefact is built. It is recorded for `ls` and `prune`, and a change
+            during the build raises FileChanged.
 
         Raises
         ------
         TimeoutError
             Another process is still building after `timeout` seconds; the message names the process.
         FileChanged
-            The source was changed during the build.
+            The source changed during the build.
         OSError
-            The folder or the path of the artefact cannot be used; EDEADLK for a build that requests its own key.
+            The folder or the path of the artefact cannot be used. EDEADLK: a build requests its own key.
         FormatError
             The description file of the artefact is damaged, or belongs to another key with the same digest.
         ChildProcessError
             The child process that was building was killed.
 
-        Exceptions of `build` are passed on; the unfinished file is removed, and the next call builds again.
+        Exceptions of `build` are passed on. The unfinished file is removed, and the next call builds again.
         """
         if self.trust and (found := self.find(key)) is not None:
             return found
@@ -459,18 +460,18 @@ class Store:
         return self._artefact(made)
 
     def _limit_size(self) -> None:
-        """Remove what killed builders left, and artefacts beyond the limit; the new one, which is open, stays."""
+        """Remove files of killed builders, and artefacts beyond the limit. The new artefact is open, so it stays."""
         try:
             limit = self.max_bytes
             freed = sum(artefact.bytes for artefact in self.prune(max_bytes=limit).removed)
         except OSError as error:  # the build itself succeeded
-            _log().warning("onecopy: the size of %s cannot be limited: %s", self.folder, error)
+            _log().warning("onecopy: cannot limit the size of %s: %s", self.folder, error)
             return
         if freed and limit is not None:
             _log().info("onecopy: removed %s from %s, which is limited to %s", size(freed), self.folder, size(limit))
 
     def find(self, key: str) -> Artefact | None:
-        """Return the artefact of a key and record its use; None if it does not exist or was modified."""
+        """Return the artefact of a key and record its use, or None if it does not exist or was modified."""
         found = self._core.find(key)
         for user in self.trust or ():
             if found is None:
@@ -483,7 +484,7 @@ class Store:
         return Path(self._core.path(key))
 
     def ls(self) -> list[Artefact]:
-        """List all artefacts, most recently used first, with unfinished builds and files that killed builders left."""
+        """List all artefacts, most recently used first, including unfinished builds and files of killed builders."""
         return sorted(map(self._artefact, self._core.list()), key=lambda artefact: -artefact.last_used)
 
     def prune(
@@ -496,16 +497,16 @@ class Store:
         everything: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """Remove artefacts that match any condition, and the files that killed builders left.
+        """Remove artefacts that match any condition, and the files that killed builders left behind.
 
-        Files that are being built are never removed. Processes that have a removed file mapped keep its pages.
+        Files that are being built are never removed. Processes that have mapped a removed file can still use it.
 
         Parameters
         ----------
         max_age
             Remove artefacts that were not used for this number of seconds.
         max_bytes
-            Remove the least recently used artefacts until the rest is at most this size: a number of bytes, or text
+            Remove the least recently used artefacts until the others have at most this size, a number of bytes or text
             such as "20 GiB". Artefacts that a process has open or mapped through onecopy are kept.
         missing_source
             Remove artefacts whose source is missing or has changed.
@@ -560,7 +561,7 @@ class Store:
 
 
 def reopened(folder: str, trust: Iterable[int] | None, is_default: bool, options: dict[str, Any]) -> Store:
-    """Return the store that another process has pickled."""
+    """Return a store that another process pickled."""
     store = Store(folder if trust is None else Path(folder).parent, trust=trust, **options)
     store.is_default = is_default
     return store
@@ -572,7 +573,7 @@ def _own_folder_in(shared: str, trust: tuple[int, ...]) -> str:
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a folder (symbolic links are not followed)", shared)
     if (owner := _core.owner_at(shared)) not in (0, os.geteuid(), *trust):
-        user = "a user without an id in this user namespace" if owner is None else f"user {owner}, who is not trusted"
+        user = "a user who has no id in this user namespace" if owner is None else f"user {owner}, who is not trusted"
         raise PermissionError(errno.EACCES, f"it belongs to {user}", shared)
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
         reason = f"other users can rename folders in it (mode {found.st_mode & 0o7777:o}); chmod +t prevents that"
@@ -581,11 +582,11 @@ def _own_folder_in(shared: str, trust: tuple[int, ...]) -> str:
 
 
 def _user_ids(users: Iterable[str | int]) -> tuple[int, ...]:
-    """Return the ids of users in their order, without this user's; ValueError for an unknown name."""
+    """Return the ids of users in order, without the id of this user. Raise ValueError for an unknown name."""
     import pwd
 
     if isinstance(users, str):
-        raise TypeError(f"trust must be a list of users: [{users!r}]")
+        raise TypeError(f"trust must be a list, not one user: pass [{users!r}]")
     found = dict[int, None]()
     for user in users:
         try:
@@ -596,7 +597,7 @@ def _user_ids(users: Iterable[str | int]) -> tuple[int, ...]:
 
 
 def default_folder(place: Place = "disk") -> tuple[Path, str]:
-    """Return the default folder of a `Store`, which need not exist, and the reason for its choice as text."""
+    """Return the default folder of a `Store`, which need not exist, and why it was chosen."""
     _check_place(place)
     path, reason, obstacle = _core.default_folder(memory=place == "memory")
     if obstacle and obstacle not in _logged:
@@ -611,7 +612,7 @@ def _check_place(place: str) -> None:
 
 
 def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
-    """Return a limit as a share of the file system, or in bytes; (None, None) for "unlimited".
+    """Return a limit as a share of the file system or in bytes; both are None for "unlimited".
 
     >>> parse_limit("max_bytes", "10%"), parse_limit("max_bytes", "1 KiB"), parse_limit("max_bytes", "unlimited")
     ((0.1, None), (None, 1024), (None, None))
@@ -632,7 +633,7 @@ def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
 
 
 def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
-    """Return seconds, limited so that nanoseconds fit 64 bits; ValueError for NaN and negative numbers."""
+    """Return seconds, limited so that nanoseconds fit into 64 bits. Raise ValueError for NaN and negative numbers."""
     if seconds is None or seconds == "":
         return None
     try:
@@ -640,10 +641,10 @@ def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
     except ValueError:
         raise ValueError(f"{name} must be a number of seconds, not {seconds!r}") from None
     if not number >= 0:
-        raise ValueError(f"{name} must not be negative, but is {seconds}")
+        raise ValueError(f"{name} must not be negative: {seconds}")
     return min(number, 9e9)  # 285 years
 
 
 def report_progress(done: int) -> None:
-    """Report the bytes done so far to the processes that wait for the build; does nothing outside a build function."""
+    """Report the bytes done so far to processes that wait for the build. Outside of a build function, do nothing."""
     _core.report_progress(done)

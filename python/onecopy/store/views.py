@@ -1,6 +1,6 @@
 """Views: folders of symbolic links to artefacts, under the names of the files that were fetched.
 
-A fetched file is an artefact, whose name is a digest. Programs that open a model by its folder, or a file by its
+A fetched file is an artefact with a digest as its name. Programs that open a model by its folder, or a file by its
 suffix, get a path in a view.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = "views"
-"""Name of the folder of all views, in the folder of a store; `Store.ls` does not list it."""
+"""Name of the folder of all views, which is in the folder of a store; `Store.ls` does not list it."""
 HOLDS = "holds"
 """Name of the folder with the links and locks of `onecopy hold`, in the default store in memory."""
 
@@ -27,12 +27,12 @@ def view(store: Path, digest: str) -> Path:
 
 
 def link(view: Path, name: str, artefact: Path) -> Path:
-    """Atomically make `name`, a relative path in a view, lead to an artefact; return its absolute path.
+    """Atomically link `name`, a relative path in a view, to an artefact, and return the absolute path of the link.
 
-    ValueError if the name leads out of the view.
+    Raise ValueError if the name leads out of the view.
     """
     if not {"", ".", ".."}.isdisjoint(name.split("/")) or "\0" in name:
-        raise ValueError(f"not a relative path of a file: {name!r}")
+        raise ValueError(f"expected a relative path inside the view, found {name!r}")
     path = view / name
     target = os.path.relpath(artefact, path.parent)
     with _locked(view.parent, fcntl.LOCK_SH):
@@ -51,7 +51,7 @@ def link(view: Path, name: str, artefact: Path) -> Path:
 
 
 def sweep(store: Path) -> None:
-    """Remove links whose artefact or holder is gone, and empty views, as far as that is possible."""
+    """Remove links whose artefact or holder no longer exists, and empty views, as far as possible."""
     sweep_holds(store)
     views = store / FOLDER
     if not views.is_dir():
@@ -68,7 +68,7 @@ def sweep(store: Path) -> None:
 
 
 def sweep_holds(store: Path) -> None:
-    """Remove the files and links of holders that were killed, which are those whose lock no process has."""
+    """Remove the files and links of killed holders: those whose lock no process holds."""
     for lock in (store / HOLDS).glob(".[!-]*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -83,7 +83,7 @@ def sweep_holds(store: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(views: Path, how: int) -> Iterator[None]:
-    """Hold the lock of the folder of all views, so that no link is made while links are removed."""
+    """Hold the lock of the folder of all views, so that no links are created while others are removed."""
     views.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(views, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -39,7 +39,8 @@ void FileWriter::State::flush() {
 }
 
 void FileWriter::State::overwrite(std::uint64_t offset, Bytes bytes) {
-  if (!in_bounds(written(), offset, bytes.size())) fail("overwrite", EINVAL, "beyond what was written");
+  if (!in_bounds(written(), offset, bytes.size()))
+    fail("overwrite", EINVAL, "the range is beyond the bytes written so far");
   const std::uint64_t first = offset < passed_ ? std::min<std::uint64_t>(bytes.size(), passed_ - offset) : 0;
   if (first != 0) put(bytes.first(first), offset);
   const std::uint64_t into_held = offset < passed_ ? 0 : offset - passed_;
@@ -48,7 +49,7 @@ void FileWriter::State::overwrite(std::uint64_t offset, Bytes bytes) {
 
 void FileWriter::State::commit() {
   flush();
-  if (written() != size) fail("save", EINVAL, concat(size, " bytes were announced, ", written(), " written"));
+  if (written() != size) fail("save", EINVAL, concat(size, " bytes were announced, but ", written(), " were written"));
   finish();
 }
 

@@ -64,7 +64,7 @@ class MemoryFileWriter::State final : public FileWriter::State {
   }
 
   void put(Bytes piece, std::uint64_t offset) override {
-    if (committed) fail("write", EPERM, "it is finished");
+    if (committed) fail("write", EPERM, "the file is already finished");
     if (const auto result = os::write_at(fd.get(), piece, offset); !result) fail("write", result.error);
   }
 
@@ -99,8 +99,9 @@ const std::string& MemoryFileWriter::name() const& noexcept { return state().nam
 int MemoryFileWriter::descriptor() const noexcept { return state().fd.get(); }
 
 std::string MemoryFileWriter::reason() const {
-  if (state().sealable) return state().committed ? "in memory, and sealed" : "in memory, to be sealed when it is whole";
-  return "an unnamed file in " + state().place + ", which nothing seals";
+  if (state().sealable)
+    return state().committed ? "in memory, and sealed" : "in memory, to be sealed when it is complete";
+  return "an unnamed file in " + state().place + ", which cannot be sealed";
 }
 
 }  // namespace onecopy

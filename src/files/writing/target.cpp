@@ -30,7 +30,7 @@ fs::path real_target(const fs::path& target) {
     if (facts.value.owner != os::user_id() && facts.value.owner != 0)
       throw OsError(saving, at.string(), EACCES,
                     "it is a symbolic link of " + os::name_of_user(facts.value.owner) +
-                        ", who chooses what it leads to; give the file itself");
+                        ", who controls where it leads; pass the path of the file itself");
     std::error_code error;
     const auto next = fs::read_symlink(at, error);
     if (error) return at;
@@ -74,7 +74,7 @@ void Target::check() const {
   const auto there = os::facts_of_entry(at(name_));
   if (there && there.value.kind == os::FileKind::folder) fail(saving, EISDIR);
   if (there && there.value.kind == os::FileKind::other)
-    fail(saving, EEXIST, "the target is a FIFO, socket or device, which is not replaced");
+    fail(saving, EEXIST, "the target is a FIFO, socket or device, and is not replaced");
   if (!there && there.error != ENOENT) fail(saving, there.error);
 }
 

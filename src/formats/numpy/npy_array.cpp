@@ -95,8 +95,8 @@ class Literal : public TextCursor {
     const std::size_t begin = ++at_;
     for (; at_ < text_.size() && text_[at_] != quote; ++at_)
       if (text_[at_] < 0x20 || text_[at_] > 0x7E || text_[at_] == '\\')
-        fail(FormatError::malformed, "a string with characters that are not printable ASCII");
-    if (at_ == text_.size()) fail(FormatError::malformed, "the string does not end");
+        fail(FormatError::malformed, "the string contains characters that are not printable ASCII");
+    if (at_ == text_.size()) fail(FormatError::malformed, "the string is not terminated");
     return text_.substr(begin, at_++ - begin);
   }
 
@@ -134,14 +134,14 @@ struct Header {
 // False: the type is one whose elements cannot be looked at, and `reason` says so.
 bool read_type(Literal& literal, Header& header) {
   if (literal.next() == '[' || literal.next() == '(') {
-    header.reason = "has a structured type, which is not supported: save its fields as arrays of their own";
+    header.reason = "has a structured type, which is not supported: save its fields as separate arrays";
     return false;
   }
   header.descr = literal.string();
   const auto type = parse_type(header.descr);
   if (!type) literal.fail(FormatError::malformed, describe(header.descr), " is not a numpy dtype");
   header.type = *type;
-  if (type->is_object) header.reason = "holds Python objects, which only unpickling could read";
+  if (type->is_object) header.reason = "contains Python objects, which could only be read by unpickling";
   return !type->is_object;
 }
 
@@ -185,8 +185,8 @@ ByteRange header_range(Bytes file) {
     reject(FormatError::unsupported, "npy: version ", major, '.', minor, " is not one of 1.0, 2.0 and 3.0");
   const std::uint64_t length = cursor.number(major == 1 ? 2 : 4);
   if (length > largest_header)
-    reject(FormatError::too_costly, "npy: the header would have ", length, " bytes, more than the ", largest_header,
-           " that are allowed");
+    reject(FormatError::too_costly, "npy: the header has ", length, " bytes, more than the maximum of ",
+           largest_header);
   const std::uint64_t begin = cursor.position();
   (void)cursor.bytes(length, "header");
   return {begin, length};
@@ -233,7 +233,7 @@ std::string add_array(Bytes whole, ByteRange place, std::string_view name, Entry
   const std::uint64_t left = file.size() - begin;
   if (*size != left)
     reject(*size > left ? FormatError::truncated : FormatError::inconsistent, "npy: the data has ", left,
-           " bytes, but dtype and shape need ", *size, *size > left ? " (is the file cut off?)" : "");
+           " bytes, but dtype and shape need ", *size, *size > left ? " (is the file truncated?)" : "");
   FoundArray array;
   array.name = name;
   if (header.type.dtype)

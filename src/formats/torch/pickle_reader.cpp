@@ -23,8 +23,7 @@ class Reader {
 
   Pickle read() {
     if (bytes_.size() > largest)
-      fail(concat("it has ", bytes_.size(), " bytes, more than the ", largest, " that are read"),
-           FormatError::too_costly);
+      fail(concat("it has ", bytes_.size(), " bytes, more than the maximum of ", largest), FormatError::too_costly);
     if (bytes_.empty() || number(1) != static_cast<std::uint64_t>(Op::proto))
       fail("it does not begin with a protocol", FormatError::not_this_format);
     if (const auto protocol = number(1); protocol < 2 || protocol > 5)
@@ -64,7 +63,7 @@ class Reader {
 
   Pickle finish() {
     const Id root = pop();
-    if (!stack_.empty() || !marks_.empty()) fail("values are left over at the end");
+    if (!stack_.empty() || !marks_.empty()) fail("there are unused values at the end");
     if (cursor_.left() != 0) fail(std::to_string(cursor_.left()) + " bytes follow the end");
     return {std::move(values_), root};
   }
@@ -73,7 +72,7 @@ class Reader {
 
   std::string_view take(std::uint64_t size) {
     if (size > cursor_.left())
-      fail(concat("it is cut off: ", size, " bytes are needed, and ", cursor_.left(), " are left"),
+      fail(concat("it is truncated: ", size, " bytes are needed, but ", cursor_.left(), " are left"),
            FormatError::truncated);
     return cursor_.text(size);
   }
@@ -92,7 +91,7 @@ class Reader {
   std::string_view line() {
     const auto end = bytes_.substr(cursor_.position(), longest_global + 1).find('\n');
     if (end == std::string_view::npos)
-      fail(concat("a name that does not end, or has more than ", longest_global, " bytes"));
+      fail(concat("a name is not terminated, or has more than ", longest_global, " bytes"));
     const auto taken = take(end);
     (void)take(1);
     return taken;
@@ -177,7 +176,8 @@ class Reader {
   // Pickler and reader count alike: with an arbitrary memo index, four bytes could allocate gigabytes.
   void put(std::uint64_t place) {
     const Id id = top();
-    if (place > memo_.size()) fail(concat("memo ", place, " comes before ", memo_.size()), FormatError::out_of_bounds);
+    if (place > memo_.size())
+      fail(concat("memo ", place, " is stored before memo ", memo_.size()), FormatError::out_of_bounds);
     if (place == memo_.size())
       memo_.push_back(id);
     else
@@ -229,12 +229,12 @@ class Reader {
 
   // Frames are hints for reading ahead; all bytes are in memory already.
   void frame(std::uint64_t size) {
-    if (size > cursor_.left()) fail(concat("a frame of ", size, " bytes is cut off"), FormatError::truncated);
+    if (size > cursor_.left()) fail(concat("a frame of ", size, " bytes is truncated"), FormatError::truncated);
   }
 
   void set_items(std::span<const Id> pairs) {
     const Id into = top();
-    if (pairs.size() % 2 != 0) fail("a key without a value");
+    if (pairs.size() % 2 != 0) fail("a key has no value");
     const Kind kind = values_.kind(into);
     if (kind != Kind::dict && kind != Kind::object) fail("items are added to an object that is not a dict");
     values_.append(into, pairs);

@@ -354,8 +354,9 @@ class Walk {
       : values_(values),
         tensors_(tensors),
         left_out_(left_out),
-        visits_(pickle_size,
-                "torch: its dicts and lists share so much that there are more paths than the pickle has bytes"),
+        visits_(
+            pickle_size,
+            "torch: its dicts and lists have so many shared parts that there are more paths than bytes in the pickle"),
         left_out_bytes_left_(pickle_size),
         name_bytes_(pickle_size * 4 + 65536, "torch: the names of all tensors are much longer than the pickle") {}
 
@@ -406,7 +407,8 @@ class Walk {
   void inside(Id id, const Visit& visit_all) {
     if (std::ranges::find(on_path_, id) != on_path_.end()) return;
     if (on_path_.size() == deepest)
-      reject(FormatError::too_costly, "torch: dicts and lists are nested deeper than " + std::to_string(deepest));
+      reject(FormatError::too_costly,
+             "torch: dicts and lists are nested more than " + std::to_string(deepest) + " deep");
     on_path_.push_back(id);
     visit_all();
     on_path_.pop_back();
@@ -466,30 +468,31 @@ class Walk {
 
 void check_kind(const Archive& archive) {
   if (archive.find("constants.pkl") != nullptr || archive.has_folder("code/"))
-    throw FormatError(
-        FormatError::not_this_format,
-        "torch: this is a TorchScript archive, code for torch.jit.load; save the module's state_dict() with "
-        "torch.save",
-        {}, "TorchScript archive");
+    throw FormatError(FormatError::not_this_format,
+                      "torch: this is a TorchScript archive, which contains code for torch.jit.load; save the module's "
+                      "state_dict() with "
+                      "torch.save",
+                      {}, "TorchScript archive");
   const zip::Member* order = archive.find("byteorder");
   if (order == nullptr) return;  // written before torch 2.1, in the unrecorded byte order of its machine
   if (order->method != zip::Method::stored)
     reject(FormatError::unsupported,
-           "torch: its members are compressed, and cannot be mapped: load it, and save it again with "
-           "torch.save, which writes them as they are");
+           "torch: its members are compressed and cannot be mapped: load the file, and save it again with "
+           "torch.save, which does not compress them");
   if (archive.text(*order) != "little")
     reject(FormatError::unsupported,
            archive.text(*order) == "big"
-               ? "torch: its numbers are big-endian, and only little-endian ones can be mapped"
+               ? "torch: its numbers are big-endian, but only little-endian numbers can be mapped"
                : "torch: its byte order is neither little nor big");
 }
 
 const zip::Member& root_of(const Archive& archive) {
   const zip::Member* root = archive.find("data.pkl");
   if (root == nullptr)
-    reject(FormatError::not_this_format, "torch: there is no data.pkl in the archive (is this a file of torch.save?)");
+    reject(FormatError::not_this_format, "torch: the archive contains no data.pkl (was it written by torch.save?)");
   if (root->method != zip::Method::stored)
-    reject(FormatError::unsupported, "torch: data.pkl is compressed: torch.save writes it as it is");
+    reject(FormatError::unsupported,
+           "torch: data.pkl is compressed: save the file again with torch.save, which does not compress it");
   return *root;
 }
 
@@ -507,10 +510,9 @@ bool is_torch_zip(Bytes file) { return signatures::legacy_torch.is_in(file) || z
 
 Index parse(Bytes file) {
   if (signatures::legacy_torch.is_in(file))
-    reject(
-        FormatError::unsupported,
-        "torch: saved in the legacy format of torch.save, which cannot be mapped: load it and save it again in the zip "
-        "format, the default since torch 1.6");
+    reject(FormatError::unsupported,
+           "torch: the legacy format of torch.save cannot be mapped: load the file, and save it again in the zip "
+           "format, the default since torch 1.6");
   const Archive archive(file);
   check_kind(archive);
   const zip::Member& root = root_of(archive);
@@ -521,7 +523,7 @@ Index parse(Bytes file) {
   const auto reasons = left_out.reasons_but(plain_values);
   if (entries.empty() && !reasons.empty())
     reject(FormatError::not_this_format,
-           "torch: there is no tensor in its dicts and lists, only what unpickling would have to make: " + reasons +
+           "torch: its dicts and lists contain no tensors, only objects that would have to be unpickled: " + reasons +
                " (save a module's state_dict())");
   std::map<std::string, std::string, std::less<>> metadata{{"format", "pt"}};
   left_out.report(metadata);

@@ -63,8 +63,8 @@ class Cursor {
 
  private:
   [[noreturn]] void fail_at_end(std::uint64_t size, std::string_view part) const {
-    fail(FormatError::truncated, part.empty() ? std::string(whole_) : json::describe(part), " is cut off: ", size,
-         " bytes are needed, and ", left(), " are left");
+    fail(FormatError::truncated, part.empty() ? std::string(whole_) : json::describe(part), " is truncated: ", size,
+         " bytes are needed, but ", left(), " are left");
   }
 
   std::string_view format_;

@@ -24,13 +24,13 @@ std::string_view identifier(Bytes file) noexcept {
 
 Buffer::Buffer(Bytes bytes)
     : bytes_(bytes),
-      budget_(bytes.size() * times, "flatbuffer: parts are referred to repeatedly, in total more than " +
+      budget_(bytes.size() * times, "flatbuffer: repeated references to parts exceed, in total, " +
                                         std::to_string(times) + " times the " + std::to_string(bytes.size()) +
                                         " bytes") {}
 
 std::uint64_t Buffer::number(std::uint64_t at, unsigned bytes) const {
   if (!in_bounds(bytes_.size(), at, bytes))
-    fail(FormatError::truncated, at, "a number of ", bytes, " bytes is cut off");
+    fail(FormatError::truncated, at, "a number of ", bytes, " bytes is truncated");
   if (at % bytes != 0) fail(FormatError::malformed, at, "a number of ", bytes, " bytes is not aligned");
   return little_endian(bytes_.subspan(at, bytes));
 }
@@ -52,10 +52,10 @@ Buffer::Found Buffer::vector_at(std::uint64_t at, unsigned element) const {
   const auto count = number_at<std::uint32_t>(at);
   const std::uint64_t begin = at + offset_bytes;  // in bounds, as the count was
   if (!in_bounds(bytes_.size(), begin, std::uint64_t{count} * element))
-    fail(FormatError::truncated, at, "a vector would have ", count, " elements of ", element, " bytes, but ",
+    fail(FormatError::truncated, at, "a vector declares ", count, " elements of ", element, " bytes, but only ",
          bytes_.size() - begin, " bytes are left");
   if (count != 0 && begin % element != 0)
-    fail(FormatError::malformed, at, "a vector's elements of ", element, " bytes are not aligned");
+    fail(FormatError::malformed, at, "the elements of ", element, " bytes in a vector are not aligned");
   return {begin, count};
 }
 
@@ -84,14 +84,14 @@ Table::Table(Buffer& buffer, std::uint64_t at, int depth) : buffer_(&buffer), at
   const std::uint64_t size = buffer.bytes_.size();
   const std::int64_t back = buffer.number_at<std::int32_t>(at);  // to the vtable, which lies before or behind
   if (std::cmp_greater(back, at))
-    Buffer::fail(FormatError::out_of_bounds, at, "the vtable of a table would begin before the file");
+    Buffer::fail(FormatError::out_of_bounds, at, "the vtable of a table begins before the file");
   vtable_ = static_cast<std::uint64_t>(static_cast<std::int64_t>(at) - back);
   vtable_size_ = buffer.number_at<std::uint16_t>(vtable_);
   if (vtable_size_ < vtable_head || vtable_size_ % 2 != 0 || !in_bounds(size, vtable_, vtable_size_))
-    Buffer::fail(FormatError::out_of_bounds, vtable_, "a vtable would have ", vtable_size_, " bytes");
+    Buffer::fail(FormatError::out_of_bounds, vtable_, "a vtable has the invalid size of ", vtable_size_, " bytes");
   size_ = buffer.number_at<std::uint16_t>(vtable_ + 2);
   if (size_ < offset_bytes || !in_bounds(size, at, size_))
-    Buffer::fail(FormatError::out_of_bounds, at, "a table would have ", size_, " bytes");
+    Buffer::fail(FormatError::out_of_bounds, at, "a table has the invalid size of ", size_, " bytes");
 }
 
 std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
@@ -101,7 +101,7 @@ std::optional<std::uint64_t> Table::find(unsigned field, unsigned bytes) const {
   if (offset == 0) return std::nullopt;
   if (offset < offset_bytes || !in_bounds(size_, offset, bytes))
     Buffer::fail(FormatError::out_of_bounds, at_, "field ", field, " of ", bytes, " bytes at ", offset,
-                 " lies outside its table of ", size_);
+                 " is outside of its table, which has ", size_);
   return at_ + offset;
 }
 

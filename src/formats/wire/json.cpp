@@ -61,7 +61,7 @@ void append_utf8(std::string& into, std::uint32_t code) {
 Escape read_escape(std::string_view text, std::string& into) {
   constexpr std::string_view names = "\"\\/bfnrt";
   constexpr std::string_view meanings = "\"\\/\b\f\n\r\t";
-  constexpr auto half = "half of a surrogate pair, which is not a character: UTF-8 cannot express it";
+  constexpr auto half = "an unpaired surrogate, which UTF-8 cannot represent";
   std::size_t at = std::min<std::size_t>(2, text.size());  // behind the backslash and a letter
   const char letter = at == 2 ? text[1] : '\0';
   if (const auto found = names.find(letter); found != std::string_view::npos) {
@@ -138,7 +138,7 @@ std::string_view Reader::string() {
   expect("\"");
   const std::size_t start = at_;
   while (at_ < text_.size() && is_plain(text_[at_])) ++at_;
-  if (at_ >= text_.size()) fail(FormatError::truncated, "the string does not end");
+  if (at_ >= text_.size()) fail(FormatError::truncated, "the string is not terminated");
   if (text_[at_] == '"') return text_.substr(start, at_++ - start);
   return unescape(start);
 }
@@ -150,12 +150,12 @@ std::string_view Reader::unescape(std::size_t start) {
       out.push_back(text_[at_++]);
       continue;
     }
-    if (text_[at_] != '\\') fail(FormatError::malformed, "a control character in a string");
+    if (text_[at_] != '\\') fail(FormatError::malformed, "the string contains a control character");
     const Escape read = read_escape(text_.substr(at_), out);
     at_ += read.size;
     if (read.mistake != nullptr) fail(FormatError::malformed, read.mistake);
   }
-  if (at_ >= text_.size()) fail(FormatError::truncated, "the string does not end");
+  if (at_ >= text_.size()) fail(FormatError::truncated, "the string is not terminated");
   ++at_;
   return out;
 }
@@ -196,15 +196,15 @@ void Reader::skip_number() {
   if (next_is("-")) ++at_;
   const std::size_t start = at_;
   if (!digits()) fail(FormatError::malformed, "expected a value");
-  if (text_[start] == '0' && at_ - start > 1) fail(FormatError::malformed, "a number with a leading zero");
+  if (text_[start] == '0' && at_ - start > 1) fail(FormatError::malformed, "the number has a leading zero");
   if (next_is(".")) {
     ++at_;
-    if (!digits()) fail(FormatError::malformed, "a fraction needs digits");
+    if (!digits()) fail(FormatError::malformed, "the fraction has no digits");
   }
   if (next_is("eE")) {
     ++at_;
     if (next_is("+-")) ++at_;
-    if (!digits()) fail(FormatError::malformed, "an exponent needs digits");
+    if (!digits()) fail(FormatError::malformed, "the exponent has no digits");
   }
 }
 

@@ -61,7 +61,7 @@ class Reader : public TextCursor {
  private:
   template <class Item>
   void items(std::string_view begin, std::string_view end, const Item& item) {
-    if (depth_ == deepest) fail(FormatError::too_costly, "nested deeper than ", deepest);
+    if (depth_ == deepest) fail(FormatError::too_costly, "nested more than ", deepest, " deep");
     ++depth_;
     expect(begin);
     if (!take(end)) {

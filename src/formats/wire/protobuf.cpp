@@ -24,7 +24,7 @@ std::optional<Field> Reader::next() {
   const std::uint64_t start = cursor_.position();
   const std::uint64_t tag = varint();
   if (tag >> 3U == 0 || tag >> 3U > highest_field)
-    cursor_.fail(FormatError::malformed, "there is no field ", tag >> 3U);
+    cursor_.fail(FormatError::malformed, "the field number ", tag >> 3U, " is invalid");
   Field field;
   field.number = static_cast<std::uint32_t>(tag >> 3U);
   field.wire = static_cast<Wire>(tag & 7U);

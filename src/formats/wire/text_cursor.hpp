@@ -45,10 +45,10 @@ class TextCursor {
     if (!is_digit(next())) fail(FormatError::malformed, "expected a non-negative integer");
     const auto digits = text_.substr(at_);
     if (digits.size() > 1 && digits[0] == '0' && is_digit(digits[1]))
-      fail(FormatError::malformed, "a number with a leading zero");
+      fail(FormatError::malformed, "the number has a leading zero");
     std::uint64_t number = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error != std::errc{}) fail(FormatError::malformed, "a number of more than 64 bits");
+    if (error != std::errc{}) fail(FormatError::malformed, "the number exceeds 64 bits");
     at_ += static_cast<std::size_t>(end - digits.data());
     return number;
   }
@@ -56,7 +56,7 @@ class TextCursor {
   // Only space may follow.
   void end() {
     (void)next();
-    if (at_ != text_.size()) fail(FormatError::malformed, "text after the end");
+    if (at_ != text_.size()) fail(FormatError::malformed, "unexpected text after the end");
   }
 
   template <class... Parts>

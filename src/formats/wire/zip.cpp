@@ -68,13 +68,14 @@ std::uint64_t find_end(Bytes file) {
       if (at == first) break;
     }
   }
-  fail(FormatError::truncated, "there is no end of a central directory (is the file cut off?)");
+  fail(FormatError::truncated, "the end of the central directory is missing (is the file truncated?)");
 }
 
 // What the 32-bit end record says must be what the 64-bit one says, where it says anything.
 void agree(std::uint64_t narrow, std::uint64_t full, std::uint64_t wide, std::string_view what) {
   if (narrow != full && narrow != wide)
-    fail(FormatError::inconsistent, "the two end records disagree about ", what, ": ", narrow, " and ", wide);
+    fail(FormatError::inconsistent, "the two end records contain different values for ", what, ": ", narrow, " and ",
+         wide);
 }
 
 // The zip64 end record that the locator before `end` leads to; `directory` is what the other said. Gives its place.
@@ -82,22 +83,24 @@ std::uint64_t read_end64(Bytes file, std::uint64_t end, Directory& directory) {
   Cursor locator = cursor_over("the zip64 locator", file, end - locator_size + 4, end);
   const std::uint64_t disk = locator.number(4);
   const std::uint64_t at = locator.number(8);
-  if (disk != 0 || locator.number(4) > 1) fail(FormatError::unsupported, "the archive has several disks");
+  if (disk != 0 || locator.number(4) > 1)
+    fail(FormatError::unsupported, "archives that span several disks are not supported");
   const std::uint64_t limit = end - locator_size;
   if (!in_bounds(limit, at, end64_size) || !has_signature(file, at, end64_signature) ||
       number(file, at + 4, 8) != limit - at - 12)
-    fail(FormatError::inconsistent, "the zip64 end record does not lie at byte ", at, ", right before its locator");
+    fail(FormatError::inconsistent, "the zip64 end record is not at byte ", at, ", directly before its locator");
   Cursor fields = cursor_over("the zip64 end record", file, at + 16, limit);
-  if (fields.number(4) != 0 || fields.number(4) != 0) fail(FormatError::unsupported, "the archive has several disks");
+  if (fields.number(4) != 0 || fields.number(4) != 0)
+    fail(FormatError::unsupported, "archives that span several disks are not supported");
   Directory wide;
   const std::uint64_t here = fields.number(8);
   wide.count = fields.number(8);
   wide.range.length = fields.number(8);
   wide.range.offset = fields.number(8);
-  if (here != wide.count) fail(FormatError::unsupported, "the archive has several disks");
+  if (here != wide.count) fail(FormatError::unsupported, "archives that span several disks are not supported");
   agree(directory.count, full16, wide.count, "the number of members");
-  agree(directory.range.length, full32, wide.range.length, "the directory's size");
-  agree(directory.range.offset, full32, wide.range.offset, "the directory's place");
+  agree(directory.range.length, full32, wide.range.length, "the size of the directory");
+  agree(directory.range.offset, full32, wide.range.offset, "the offset of the directory");
   directory = wide;
   return at;
 }
@@ -113,13 +116,14 @@ Directory find_directory(Bytes file) {
   directory.range.offset = fields.number(4);
   const bool is_wide = end >= locator_size && has_signature(file, end - locator_size, locator_signature);
   for (const std::uint64_t disk : disks)
-    if (disk != 0 && !(is_wide && disk == full16)) fail(FormatError::unsupported, "the archive has several disks");
-  if (here != directory.count) fail(FormatError::unsupported, "the archive has several disks");
+    if (disk != 0 && !(is_wide && disk == full16))
+      fail(FormatError::unsupported, "archives that span several disks are not supported");
+  if (here != directory.count) fail(FormatError::unsupported, "archives that span several disks are not supported");
   if (is_wide) end = read_end64(file, end, directory);
   const auto& [offset, length] = directory.range;
   if (!in_bounds(end, offset, length) || length != end - offset)
-    fail(FormatError::out_of_bounds, "the directory would have ", length, " bytes from byte ", offset,
-         ", but its end record begins at byte ", end);
+    fail(FormatError::out_of_bounds, "the directory declares ", length, " bytes from byte ", offset,
+         " on, but its end record begins at byte ", end);
   return directory;
 }
 
@@ -147,16 +151,16 @@ void widen(const Claim& claim, Cursor extra, std::initializer_list<std::uint64_t
       if (is_wide(one)) *one = field.number(8);
     return;
   }
-  fail(FormatError::malformed, describe(claim.name), " has sizes of more than 32 bits, but no zip64 field");
+  fail(FormatError::malformed, describe(claim.name), " declares sizes of more than 32 bits, but has no zip64 field");
 }
 
 void check_name(const Claim& claim, std::uint64_t count) {
   const std::string who = "the name of member " + std::to_string(count);
   const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
   if (claim.name.empty()) fail(FormatError::malformed, who, " is empty");
-  if (claim.name.find('\0') != std::string_view::npos) fail(FormatError::malformed, who, " has a NUL in it");
+  if (claim.name.find('\0') != std::string_view::npos) fail(FormatError::malformed, who, " contains a NUL");
   if ((claim.flags & name_is_utf8) == 0 && !std::ranges::all_of(claim.name, is_ascii))
-    fail(FormatError::malformed, who, " is not ASCII, and not marked as UTF-8");
+    fail(FormatError::malformed, who, " is neither ASCII nor marked as UTF-8");
   if (!json::is_utf8(claim.name)) fail(FormatError::malformed, who, " is not UTF-8");
 }
 
@@ -175,7 +179,7 @@ Claim read_claim(Cursor& fields) {
 // The next entry of the directory, the `count`th.
 Claim read_central(Cursor& fields, std::uint64_t count, WorkBudget& budget) {
   if (fields.number(4) != central_signature)
-    fail(FormatError::malformed, "at byte ", fields.position() - 4, " begins no entry of the directory");
+    fail(FormatError::malformed, "there is no directory entry at byte ", fields.position() - 4);
   (void)fields.number(4);  // versions of who wrote it and who can read it
   Claim claim = read_claim(fields);
   const std::uint64_t name_size = fields.number(2);
@@ -186,7 +190,7 @@ Claim read_central(Cursor& fields, std::uint64_t count, WorkBudget& budget) {
   claim.header = fields.number(4);
   claim.name = fields.text(name_size);
   check_name(claim, count);
-  if (disk != 0) fail(FormatError::unsupported, describe(claim.name), " lies on another disk");
+  if (disk != 0) fail(FormatError::unsupported, describe(claim.name), " is on another disk");
   widen(claim, fields.inside(extra_size, "an extra field"), {&claim.size, &claim.stored_size, &claim.header}, budget);
   (void)fields.bytes(comment_size);
   return claim;
@@ -199,7 +203,7 @@ Claim read_local(Cursor& fields, const Claim& central, WorkBudget& budget) {
   const std::uint64_t name_size = fields.number(2);
   const std::uint64_t extra_size = fields.number(2);
   if (fields.text(name_size) != central.name)
-    fail(FormatError::inconsistent, describe(central.name), " has another name in its own header");
+    fail(FormatError::inconsistent, describe(central.name), " has a different name in its own header");
   widen(central, fields.inside(extra_size, "an extra field"), {&claim.size, &claim.stored_size}, budget);
   return claim;
 }
@@ -208,15 +212,15 @@ void hold_against(const Claim& central, const Claim& local) {
   if (((central.flags | local.flags) & unreadable) != 0)
     fail(FormatError::unsupported, describe(central.name), " is encrypted or a patch");
   if (local.method != central.method)
-    fail(FormatError::inconsistent, describe(central.name), " has another method in its own header");
+    fail(FormatError::inconsistent, describe(central.name), " has a different method in its own header");
   const auto same = [&](std::uint64_t here, std::uint64_t there) {
     return here == there || (here == 0 && (local.flags & sizes_follow) != 0);
   };
   if (!same(local.stored_size, central.stored_size) || !same(local.size, central.size))
-    fail(FormatError::inconsistent, describe(central.name), " has ", local.size, " bytes in its own header, and ",
+    fail(FormatError::inconsistent, describe(central.name), " has ", local.size, " bytes in its own header, but ",
          central.size, " in the directory");
   if (!same(local.crc, central.crc))
-    fail(FormatError::inconsistent, describe(central.name), " has another checksum in its own header");
+    fail(FormatError::inconsistent, describe(central.name), " has a different checksum in its own header");
 }
 
 // `limit`: where the directory begins.
@@ -227,14 +231,14 @@ Member place(Bytes file, Claim central, std::uint64_t limit, WorkBudget& budget)
   Cursor fields = cursor_over("the header of a member", file, central.header + 4, limit);
   hold_against(central, read_local(fields, central, budget));
   if (central.method != 0 && central.method != 8)
-    fail(FormatError::unsupported, describe(central.name), " is packed by method ", central.method,
-         ": neither stored nor deflated");
+    fail(FormatError::unsupported, describe(central.name), " is compressed by method ", central.method,
+         ", which is not supported");
   if (central.method == 0 && central.size != central.stored_size)
     fail(FormatError::inconsistent, describe(central.name), " is stored, but has ", central.stored_size,
-         " bytes here and ", central.size, " unpacked");
+         " bytes in the archive and ", central.size, " unpacked");
   if (!in_bounds(limit, fields.position(), central.stored_size))
     fail(FormatError::out_of_bounds, describe(central.name), " has ", central.stored_size, " bytes from byte ",
-         fields.position(), ", but the directory begins at byte ", limit);
+         fields.position(), " on, but the directory begins at byte ", limit);
   Member member;
   member.name = std::move(central.name);
   member.method = central.method == 0 ? Method::stored : Method::deflated;
@@ -271,11 +275,11 @@ std::vector<Member> members(Bytes file) {
   Cursor fields("zip", "the directory", file, directory.range);
   std::vector<Member> found;
   // Members lie side by side, so the extra fields of all of them are shorter than the file.
-  WorkBudget budget(file.size(), "zip: members share their headers, which together are longer than the file");
+  WorkBudget budget(file.size(), "zip: members share their headers, whose total size exceeds the file");
   while (fields.left() != 0)
     found.push_back(place(file, read_central(fields, found.size() + 1, budget), limit, budget));
   if (found.size() != directory.count)
-    fail(FormatError::inconsistent, "the directory has ", found.size(), " members, but its end record counts ",
+    fail(FormatError::inconsistent, "the directory has ", found.size(), " members, but its end record declares ",
          directory.count);
   reject_overlaps_and_twins(found);
   return found;

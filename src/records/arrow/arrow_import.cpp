@@ -53,11 +53,12 @@ std::array<std::byte, 9> wide(std::uint64_t value) noexcept {
 class Reader {
  public:
   Reader(const ArrowSchema& schema, std::string path, int depth = 0) : path_(std::move(path)), format_(schema.format) {
-    if (depth > 60) refuse(path_, "is nested too deep");
+    if (depth > 60) refuse(path_, "is nested more than 60 deep");
     if (schema.dictionary != nullptr) {
       format_ = "dictionary of " + format_;
       index_ = schema.format[0];
-      if (std::string_view("cCsSiIlL").find(index_) == std::string_view::npos) refuse(path_, "has " + format_);
+      if (std::string_view("cCsSiIlL").find(index_) == std::string_view::npos)
+        refuse(path_, "has the unsupported type " + format_);
       children_.emplace_back(*schema.dictionary, path_, depth + 1);
       return;
     }
@@ -108,7 +109,7 @@ class Reader {
     else if (format.starts_with("+ud:") || format.starts_with("+us:"))
       read_union(format.substr(4));
     else
-      refuse(path_, "has the Arrow type '" + format_ + "', which records do not have: cast it before");
+      refuse(path_, "has the Arrow type '" + format_ + "', which records do not support: cast it first");
     if (format.starts_with("w:") || format.starts_with("+w:"))
       fixed_size_ = number_at(format.substr(format.find(':') + 1));
   }
@@ -119,7 +120,7 @@ class Reader {
     for (int child = 0; !ids.empty(); ++child) {
       const std::size_t end = std::min(ids.find(','), ids.size());
       const std::int64_t id = number_at(ids.substr(0, end));
-      if (id < 0 || id > 127) refuse(path_, "has a union with the tag " + std::to_string(id));
+      if (id < 0 || id > 127) refuse(path_, "has a union with the invalid tag " + std::to_string(id));
       child_of_tag_[static_cast<std::size_t>(id)] = child;
       ids.remove_prefix(std::min(end + 1, ids.size()));
     }
@@ -140,16 +141,17 @@ class Reader {
 
   void expect_children() const {
     const bool one = shape_ == Shape::list || shape_ == Shape::map;
-    if (one && children_.size() != 1) refuse(path_, "has a list of nothing");
-    if (shape_ == Shape::map && children_[0].children_.size() != 2) refuse(path_, "has a map without keys or values");
+    if (one && children_.size() != 1) refuse(path_, "has a list without a type of elements");
+    if (shape_ == Shape::map && children_[0].children_.size() != 2)
+      refuse(path_, "has a map without types of keys and values");
     if (shape_ == Shape::map && !children_[0].children_[0].is_key())
-      refuse(path_, "has a map whose keys are lists, structs or maps, which keys of a dict cannot be: cast it before");
+      refuse(path_, "has a map whose keys are lists, structs or maps, which cannot be keys of a dict: cast it first");
     for (const int child : child_of_tag_)
-      if (std::cmp_greater_equal(child, children_.size())) refuse(path_, "has a union without its types");
+      if (std::cmp_greater_equal(child, children_.size())) refuse(path_, "has a union whose types are missing");
     std::unordered_set<std::string_view, SeededHash> names;
     for (const auto& name : names_)
       if (shape_ == Shape::fields && !names.insert(name).second)
-        refuse(path_.empty() ? name : path_ + "." + name, "is there twice");
+        refuse(path_.empty() ? name : path_ + "." + name, "occurs twice");
   }
 
   bool is_key() const noexcept {
@@ -201,7 +203,7 @@ class Reader {
     const bool has_wide_offsets = format_ == "U" || format_ == "Z" || format_ == "+L";
     const Range found = has_wide_offsets ? Range{at<std::int64_t>(array, 1, i), at<std::int64_t>(array, 1, i + 1)}
                                          : Range{at<std::int32_t>(array, 1, i), at<std::int32_t>(array, 1, i + 1)};
-    if (found.begin < 0 || found.begin > found.end) refuse(path_, "has offsets that fall");
+    if (found.begin < 0 || found.begin > found.end) refuse(path_, "has decreasing offsets");
     return found;
   }
 
@@ -265,7 +267,7 @@ class Reader {
     const auto twice = std::ranges::adjacent_find(hashes);
     for (std::int64_t i = entries.begin; twice != hashes.end() && i < entries.end; ++i)
       if (const Key key = keys.key(array, i); key.hash(seed) == *twice)
-        refuse(path_, "has a map with the key " + key.shown() + " twice, which a dict cannot have");
+        refuse(path_, "has a map that contains the key " + key.shown() + " twice, which a dict cannot");
   }
 
   // Value i as the key of a dict, which refers to the memory of the array.
@@ -296,7 +298,7 @@ class Reader {
     if (shape_ == Shape::dictionary) return {children_.data(), array.dictionary, integer(array, i, index_)};
     const auto tag = at<std::int8_t>(array, 0, i);
     const int child = tag < 0 ? -1 : child_of_tag_[static_cast<std::size_t>(tag)];
-    if (child < 0) refuse(path_, "has a value of the unknown tag " + std::to_string(tag));
+    if (child < 0) refuse(path_, "has a value with the unknown tag " + std::to_string(tag));
     const bool dense = format_[2] == 'd';
     const std::int64_t place = dense ? at<std::int32_t>(array, 1, i) : i;
     return {&children_[static_cast<std::size_t>(child)], array.children[child], place};
@@ -339,8 +341,7 @@ std::uint64_t import_stream(ArrowArrayStream& stream, Column& rows, const std::f
   expect(stream.get_schema(&stream, &schema.value), stream);
   const Reader reader(schema.value, "");
   if (!reader.is_table())
-    reject(FormatError::not_this_format, "the Arrow stream is not a table, but of the type '", schema.value.format,
-           "'");
+    reject(FormatError::not_this_format, "expected an Arrow table, found a stream of type '", schema.value.format, "'");
   std::uint64_t count = 0;
   for (;;) {
     Owned<ArrowArray> batch;

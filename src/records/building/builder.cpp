@@ -36,11 +36,11 @@ Extent extent_of(const Type& type) {
 void check_extent(const Type& rows) {
   const auto extent = extent_of(rows);
   if (extent.depth > RecordSchema::deepest)
-    reject(FormatError::too_costly, "the rows are nested to a depth of ", extent.depth, " types, and ",
-           RecordSchema::deepest, " is the most");
+    reject(FormatError::too_costly, "the types of the rows are nested ", extent.depth,
+           " deep, more than the maximum of ", RecordSchema::deepest);
   if (extent.nodes > RecordSchema::most_nodes)
-    reject(FormatError::too_costly, "the rows have ", extent.nodes, " types, and ", RecordSchema::most_nodes,
-           " is the most");
+    reject(FormatError::too_costly, "the rows have ", extent.nodes, " types, more than the maximum of ",
+           RecordSchema::most_nodes);
 }
 
 // The index of a dict is built from all of its keys: they are read back, and held in memory meanwhile.

@@ -44,7 +44,7 @@ T& Column::alternative(TypeKind kind, const Takes& takes, const Arguments&... ar
 
 void Column::add(std::unique_ptr<Alternative> alternative) {
   if (alternatives_.size() == most_alternatives)
-    reject(FormatError::too_costly, path_, ": values of more than ", most_alternatives, " types");
+    reject(FormatError::too_costly, path_, ": the values have more than ", most_alternatives, " types");
   charge(BuildSpace::bytes_of_type(alternative->kind(), path_.size()));
   if (alternatives_.empty() && length_ != 0) {
     charge(BuildSpace::bytes_of_buffer(path_.size()));

@@ -83,7 +83,7 @@ void ArrayValues::append(const ArrayValue& value) {
   const auto items = item_size_ == 0 ? std::nullopt : checked_size(value.shape, 1);
   if (!items || value.bytes.size() % item_size_ != 0 || value.bytes.size() / item_size_ != *items)
     reject(FormatError::inconsistent, "an array of ", dtype_, " has ", value.bytes.size(),
-           " bytes, which does not fit its shape");
+           " bytes, which does not match its shape");
   count_value();
   lengths_.append(static_cast<std::int64_t>(*items));
   data_.append(value.bytes);

@@ -31,7 +31,7 @@ FixedValues::FixedValues(BuildSpace& space, std::size_t size, const std::string&
 
 void FixedValues::finish_value() const {
   const bool whole = std::ranges::all_of(columns_, [this](const auto& column) { return column->length() == length(); });
-  if (!whole) reject(FormatError::inconsistent, path_ + ": a tuple with missing elements");
+  if (!whole) reject(FormatError::inconsistent, path_ + ": a tuple lacks elements");
 }
 
 void FixedValues::fill(std::uint64_t count) {
@@ -50,7 +50,7 @@ void FixedColumn::end() { static_cast<FixedValues*>(this)->finish_value(); }
 
 void MapValues::finish_value() {
   if (keys_.length() != values_.length())
-    reject(FormatError::inconsistent, path_ + ": a dict with more keys than values, or fewer");
+    reject(FormatError::inconsistent, path_ + ": a dict has different numbers of keys and values");
   lengths_.append(static_cast<std::int64_t>(keys_.length() - ended_));
   ended_ = keys_.length();
 }

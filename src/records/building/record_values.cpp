@@ -80,7 +80,7 @@ Column& RecordValues::field_column(std::string_view key) {
   const std::uint32_t number = number_of(key);
   Column& column = fields_[number]->column;
   const std::uint64_t before = length() - 1;
-  if (column.length() > before) reject(FormatError::inconsistent, path_, ": a dict with the key '", key, "' twice");
+  if (column.length() > before) reject(FormatError::inconsistent, path_, ": a dict contains the key '", key, "' twice");
   column.nulls(before - column.length());
   current_.push_back(number);
   return column;

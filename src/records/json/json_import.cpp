@@ -60,12 +60,12 @@ class Importer {
         if (others.size() < 200) others += (others.empty() ? "" : ", ") + json::describe(name);
         return scanner_.skip();
       }
-      if (std::exchange(found, true)) scanner_.fail("the member with the rows comes twice", FormatError::inconsistent);
+      if (std::exchange(found, true)) scanner_.fail("the member with the rows occurs twice", FormatError::inconsistent);
       scanner_.forget();
       find(path.subspan(1));
     });
     if (!found)
-      scanner_.fail("no member " + json::describe(path.front()) + " in the object; it has " + others,
+      scanner_.fail("the object has no member " + json::describe(path.front()) + "; it has " + others,
                     FormatError::not_this_format);
   }
 
@@ -82,7 +82,7 @@ class Importer {
       });
     }
     if (first == '{')
-      fail_with_members("an object, and rows are the items of an array: give the path to one of its members");
+      fail_with_members("expected an array of rows, found an object: give the path to one of its members");
     if (first != '[') scanner_.fail("expected an array, whose items are the rows", FormatError::not_this_format);
     scanner_.array([this] { add_row(*rows_); });
   }

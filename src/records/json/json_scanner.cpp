@@ -124,7 +124,7 @@ bool JsonScanner::take(char wanted) noexcept {
 void JsonScanner::open(char bracket) {
   if (!take(bracket)) fail(concat("expected '", bracket, "'"));
   if (steps_.size() >= top_ + deepest)
-    fail_at(at_ - 1, "nested deeper than " + std::to_string(deepest), FormatError::too_costly);
+    fail_at(at_ - 1, concat("nested more than ", deepest, " deep"), FormatError::too_costly);
   steps_.emplace_back();
 }
 
@@ -133,7 +133,7 @@ void JsonScanner::close(char bracket) {
 }
 
 void JsonScanner::end() {
-  if (next() != '\0' || at_ < end_) fail("text behind the end of the value");
+  if (next() != '\0' || at_ < end_) fail("unexpected text after the value");
 }
 
 const char* JsonScanner::line_end(const char* last) const noexcept {
@@ -195,21 +195,21 @@ JsonValue JsonScanner::number() {
   const char* const first = at_;
   std::uint64_t mantissa = 0;
   const std::size_t before = digits(mantissa);
-  if (before == 0) fail_at(start, start == end_ ? "the end, where a value is expected" : "expected a value");
-  if (before > 1 && *first == '0') fail_at(start, "a number with a leading zero");
+  if (before == 0) fail_at(start, start == end_ ? "expected a value, found the end of the text" : "expected a value");
+  if (before > 1 && *first == '0') fail_at(start, "the number has a leading zero");
   std::size_t behind = 0;
   const bool has_point = next_is('.');
   if (has_point) {
     ++at_;
     behind = digits(mantissa);
-    if (behind == 0) fail("a fraction needs digits");
+    if (behind == 0) fail("the fraction has no digits");
   }
   const bool has_exponent = next_is('e', 'E');
   if (has_exponent) {
     ++at_;
     if (next_is('+', '-')) ++at_;
     std::uint64_t exponent = 0;
-    if (digits(exponent) == 0) fail("an exponent needs digits");
+    if (digits(exponent) == 0) fail("the exponent has no digits");
   }
   if (!has_point && !has_exponent) return whole(start, before);
   if (has_exponent || before + behind > exact_digits)
@@ -222,7 +222,7 @@ JsonValue JsonScanner::whole(const char* start, std::size_t digits) {
   std::int64_t number = 0;
   if (std::from_chars(start, at_, number).ec == std::errc{}) return integer_value(number);
   if (digits > most_digits)
-    fail_at(start, concat("an integer of ", digits, " digits, and ", most_digits, " is the most"),
+    fail_at(start, concat("the integer has ", digits, " digits, more than the maximum of ", most_digits),
             FormatError::too_costly);
   return text_value(start, static_cast<std::size_t>(at_ - start), Kind::bigint);
 }
@@ -258,13 +258,13 @@ JsonValue JsonScanner::unescape(const char* start) {
   const std::size_t place = unescaped_.size();
   unescaped_.append(start, at_);
   while (at_ < end_ && *at_ != '"') {
-    if (*at_ != '\\') fail("a control character in a string");
+    if (*at_ != '\\') fail("the string contains a control character");
     escape();
     const char* const run = at_;
     plain();
     unescaped_.append(run, at_);
   }
-  if (at_ == end_) fail_at(start - 1, "a string that does not end", FormatError::truncated);
+  if (at_ == end_) fail_at(start - 1, "the string is not terminated", FormatError::truncated);
   ++at_;
   JsonValue value = text_value(nullptr, unescaped_.size() - place, Kind::unescaped);
   value.place = place;

@@ -71,7 +71,7 @@ class JsonScanner {
         if (next() != '"') fail("expected a key in quotes");
         steps_.back().key = at_;
         const JsonValue key = string();
-        if (!take(':')) fail("expected ':' behind the key");
+        if (!take(':')) fail("expected ':' after the key");
         read([&] { member(key); });
         steps_.back().key = nullptr;
       } while (take(','));

@@ -36,13 +36,14 @@ LoadReport generic_loader::report() {
 }
 
 void generic_loader::enter() {
-  if (depth_ == max_depth) fail(where(), concat("values inside values, ", max_depth, " deep"), FormatError::too_costly);
+  if (depth_ == max_depth)
+    fail(where(), concat("values are nested more than ", max_depth, " deep"), FormatError::too_costly);
   if (depth_ != 0 || !is_mmap() || stream_ == nullptr) return;
   const std::streamoff here = stream_->tellg();
   if (here < 0) throw OsError("get the position in", name_, EIO);
   at_ = static_cast<std::uint64_t>(here);
   if (at_ > memory_.size())
-    fail(at_, concat("the stream is behind the mapping's ", memory_.size(), " bytes"), FormatError::truncated);
+    fail(at_, concat("the position is beyond the ", memory_.size(), " bytes of the mapping"), FormatError::truncated);
 }
 
 void generic_loader::leave() {
@@ -89,7 +90,7 @@ bool generic_loader::expect_room(std::uint64_t count, std::uint64_t size) {
   if (count > there.value_or(most) / size)
     fail(where(),
          concat(count, " elements of ", size, " bytes, but ",
-                (there ? std::to_string(*there) + " bytes are left" : "no memory holds that many")),
+                (there ? std::to_string(*there) + " bytes are left" : "they do not fit into memory")),
          there ? FormatError::truncated : FormatError::too_costly);
   return is_small || there;
 }
@@ -118,7 +119,7 @@ void generic_loader::fail(std::uint64_t offset, const std::string& what, FormatE
 }
 
 void generic_loader::fail_endless(std::uint64_t count) {
-  fail(where(), std::to_string(count) + " elements that take no bytes", FormatError::too_costly);
+  fail(where(), std::to_string(count) + " elements without bytes", FormatError::too_costly);
 }
 
 }  // namespace onecopy::streams

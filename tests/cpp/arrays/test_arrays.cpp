@@ -25,9 +25,10 @@ TEST_CASE_FIXTURE(InFolder, "a writer that got too little or too much leaves the
 TEST_CASE_FIXTURE(InFolder, "a part of a file is no file of arrays") {
   const auto path = folder.path() / "a.safetensors";
   save(path, {});
-  CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.offset = 8, .length = {}}), doctest::Contains("name a part of it"),
+  CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.offset = 8, .length = {}}),
+                       doctest::Contains("cannot be opened in part"), OsError);
+  CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.length = 8}), doctest::Contains("cannot be opened in part"),
                        OsError);
-  CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.length = 8}), doctest::Contains("name a part of it"), OsError);
 }
 
 TEST_CASE_FIXTURE(InFolder,

@@ -128,7 +128,7 @@ TEST_CASE("what fits leaves as much to work with, at most 32 MiB") {
   CHECK((fits_in(100 * mib, 132 * mib) && !fits_in(100 * mib, 132 * mib - 1)));
   CHECK((!fits_in(UINT64_MAX, UINT64_MAX) && !fits_in(UINT64_MAX - 1, mib)));
   CHECK(shortage(3, {2, "the test"}) ==
-        "it needs 3 bytes of memory and 3 to work with, but 2 may be used (limited by the test)");
+        "3 bytes of memory and 3 bytes of working memory are needed, but only 2 may be used (limited by the test)");
 }
 
 }  // namespace onecopy

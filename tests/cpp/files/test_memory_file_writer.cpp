@@ -42,7 +42,7 @@ TEST_CASE_FIXTURE(InFolder, "in a folder it is a file without a name there, that
   CHECK(testing::same_bytes(mapping.bytes(), std::as_bytes(std::span(content))));
   CHECK_FALSE(mapping.sealed());
   CHECK(std::filesystem::is_empty(folder.path()));
-  CHECK(writer.reason() == "an unnamed file in " + folder.path().string() + ", which nothing seals");
+  CHECK(writer.reason() == "an unnamed file in " + folder.path().string() + ", which cannot be sealed");
   CHECK_THROWS_AS(MemoryFileWriter("content", 10, folder.path() / "none"), OsError);
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("a finished memory file is sealed where the kernel has seals, and the 
   writer.write(content);
   writer.commit();
   CHECK(writer.open().sealed() == testing::has_memory_files());
-  CHECK((writer.reason().find("nothing seals") == std::string::npos) == testing::has_memory_files());
+  CHECK((writer.reason().find("cannot be sealed") == std::string::npos) == testing::has_memory_files());
   CHECK((writer.reason() != before) == testing::has_memory_files());
   const testing::ScratchFolder folder;
   CHECK(!Mapping::open(folder.write("file", content)).sealed());

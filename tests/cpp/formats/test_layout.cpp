@@ -90,9 +90,10 @@ TEST_CASE("what cannot be laid out is an error") {
   CHECK(error_of({{"__metadata__", DType::u8, {1}}}).find("reserved") != std::string::npos);
   CHECK(error_of({{"\xff", DType::u8, {1}}}).find("UTF-8") != std::string::npos);
   CHECK(error_of({{"a", DType::f4, {3}}}).find("whole bytes") != std::string::npos);
-  CHECK(error_of({{"a", DType::f64, {UINT64_MAX, 8}}}).find("larger than a file") != std::string::npos);
+  CHECK(error_of({{"a", DType::f64, {UINT64_MAX, 8}}}).find("the maximum size of a file") != std::string::npos);
   constexpr std::uint64_t huge = UINT64_MAX / 2 - 10'000;
-  CHECK(error_of({{"a", DType::u8, {huge}}, {"b", DType::u8, {huge}}}).find("larger than a file") != std::string::npos);
+  CHECK(error_of({{"a", DType::u8, {huge}}, {"b", DType::u8, {huge}}}).find("the maximum size of a file") !=
+        std::string::npos);
   CHECK(error_of({{"two\nlines", DType::f4, {3}}}).starts_with("'two\\u000alines'"));
   CHECK(error_of({{std::string(1'000'000, 'n'), DType::f4, {3}}}).size() < 300);
   LayoutOptions odd;
@@ -121,7 +122,7 @@ TEST_CASE("sizes that no file has are refused before anything is allocated for t
   }
   // 2^32 checksums: 16 GiB of them, and a header that no reader accepts.
   CHECK_THROWS_WITH_AS(Layout::plan({{"a", DType::u8, {std::uint64_t{1} << 53U}}}, {}),
-                       "the header would have more than the 100 MB that readers accept", FormatError);
+                       "the header would exceed the 100 MB that readers accept", FormatError);
 }
 
 TEST_CASE("the data begins where it lies already, if the header fits before it") {

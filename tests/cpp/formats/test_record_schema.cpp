@@ -65,29 +65,30 @@ TEST_CASE("what does not fit together is refused with what it is") {
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(static_cast<void>(parse_record_schema(text)), doctest::Contains(what), FormatError);
   };
-  refused("{}", "has no container of rows");
+  refused("{}", "does not name the container of the rows");
   refused(types(""), "ends too early");
-  refused(types("{\"kind\":\"null\"}", "set"), "container of the unknown kind 'set'");
+  refused(types("{\"kind\":\"null\"}", "set"), "unknown container 'set'");
   refused(types("{\"kind\":\"nul\"}"), "unknown kind 'nul'");
-  refused(types("{\"kind\":\"null\"},{\"kind\":\"null\"}"), "belong to nothing");
+  refused(types("{\"kind\":\"null\"},{\"kind\":\"null\"}"), "nodes without a parent");
   refused(types("{\"kind\":\"list\",\"children\":1}"), "ends too early");
   refused(types("{\"kind\":\"list\",\"children\":18446744073709551615}"), "ends too early");
-  refused(types("{\"kind\":\"list\"}"), "'list' with 0 children");
-  refused(types("{\"kind\":\"real\",\"children\":1},{\"kind\":\"null\"}"), "'real' with 1 children");
-  refused(types("{\"kind\":\"choice\",\"children\":1},{\"kind\":\"null\"}"), "'choice' with 1 children");
+  refused(types("{\"kind\":\"list\"}"), "'list' has 0 children");
+  refused(types("{\"kind\":\"real\",\"children\":1},{\"kind\":\"null\"}"), "'real' has 1 children");
+  refused(types("{\"kind\":\"choice\",\"children\":1},{\"kind\":\"null\"}"), "'choice' has 1 children");
   refused(types("{\"kind\":\"null\",\"nullable\":1}"), "nullable");
   refused(types("{\"kind\":\"null\",\"length\":4611686018427387905}"), "impossible length");
-  refused(types("{\"kind\":\"array\",\"item_size\":4}"), "without a dtype");
-  refused(types("{\"kind\":\"array\",\"name\":\"<f4\",\"item_size\":65537}"), "a number over 65536");
-  refused(types("{\"kind\":\"extension\",\"length\":2,\"children\":1},{\"kind\":\"null\",\"length\":1}"), "child of 1");
+  refused(types("{\"kind\":\"array\",\"item_size\":4}"), "has no dtype");
+  refused(types("{\"kind\":\"array\",\"name\":\"<f4\",\"item_size\":65537}"), "exceeds the maximum of 65536");
+  refused(types("{\"kind\":\"extension\",\"length\":2,\"children\":1},{\"kind\":\"null\",\"length\":1}"),
+          "has 2 values, but a child has 1");
   refused(
       types("{\"kind\":\"record\",\"fields\":[\"a\",\"a\"],\"children\":2},{\"kind\":\"null\"},{\"kind\":\"null\"}"),
-      "a field twice");
+      "has the same field twice");
   for (const char* shapes : {"[[1]]", "[[0,0]]", "[[4294967295]]"})
     refused(types(std::string("{\"kind\":\"record\",\"fields\":[\"a\"],\"shapes\":") + shapes +
                   ",\"children\":1},{\"kind\":\"null\"}"),
-            "a shape that does not fit");
-  refused(types("{\"kind\":\"null\"}", "dict"), "not pairs");
+            "has a shape that does not match");
+  refused(types("{\"kind\":\"null\"}", "dict"), "must be pairs");
 }
 
 TEST_CASE("depth is limited, and a long flat list of nodes is no depth") {
@@ -98,7 +99,7 @@ TEST_CASE("depth is limited, and a long flat list of nodes is no depth") {
   };
   CHECK_NOTHROW(static_cast<void>(parse_record_schema(nested(RecordSchema::deepest))));
   CHECK_THROWS_WITH_AS(static_cast<void>(parse_record_schema(nested(RecordSchema::deepest + 1))),
-                       doctest::Contains("deeper than 128"), FormatError);
+                       doctest::Contains("nested more than 128 deep"), FormatError);
 }
 
 TEST_CASE("every cut of a schema is refused") {

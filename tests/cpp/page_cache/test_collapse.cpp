@@ -64,7 +64,7 @@ TEST_CASE("only whole 2 MiB of the file are collapsed") {
   options.length = 2 * mib;
   const auto none = collapse(Mapping::from_descriptor(mapping.descriptor(), "less", options));
   CHECK(none.outcome == Outcome::refused);
-  CHECK(none.reason == "there are no whole 2 MiB in it");
+  CHECK(none.reason == "it contains no complete 2 MiB page");
 }
 
 TEST_CASE_FIXTURE(InFolder, "a file on a disk and a private copy can be asked as well, and keep their bytes") {

@@ -316,9 +316,9 @@ TEST_CASE_FIXTURE(TestFile, "parts that lie alone are warmed, whatever the kerne
     options.mechanism = mechanism;
     const auto report = warm(mapping, parts, options);
     CHECK(completed(report));
-    CHECK(report.reason.find("without what lies around") != std::string::npos);
+    CHECK(report.reason.find("without surrounding pages") != std::string::npos);
     options.huge = Huge::yes;
-    CHECK(warm(mapping, parts, options).reason.find("without what lies around") == std::string::npos);
+    CHECK(warm(mapping, parts, options).reason.find("without surrounding pages") == std::string::npos);
   }
 }
 

@@ -34,7 +34,7 @@ TEST_CASE("a mode is chosen by where the file lies and what memory there is, and
         {.file_size = size, .available = available, .read_ahead = ahead, .file_system = os::FileSystem{storage, name}});
   };
   CHECK(choose(os::Storage::local, "", 500, 1000, 8 * mib).huge);
-  CHECK(choose(os::Storage::local, "", 500, 1000, 8 * mib).reason.find("8.0 MiB ahead") != std::string::npos);
+  CHECK(choose(os::Storage::local, "", 500, 1000, 8 * mib).reason.find("reads ahead 8.0 MiB") != std::string::npos);
   CHECK_FALSE(choose(os::Storage::local, "", 501, 1000, 8 * mib).huge);
   CHECK_FALSE(choose(os::Storage::local, "", 500, 1000, 128 * 1024).huge);
   CHECK_FALSE(choose(os::Storage::memory, "tmpfs", 500, 1000, 8 * mib).huge);

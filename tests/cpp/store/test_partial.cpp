@@ -50,7 +50,7 @@ TEST_CASE_FIXTURE(InStore, "a file that was fetched in part is removed with the 
     auto seen_before = store.list().at(0);
     --seen_before.last_used_ns;
     const auto opened = store::Folder::open(store.folder());
-    if (has_file) CHECK(store::remove(opened, seen_before) == "it was used or built meanwhile");
+    if (has_file) CHECK(store::remove(opened, seen_before) == "it was used or built in the meantime");
     PruneOptions options;
     options.everything = true;
     CHECK(prune(store, options).removed.size() == 1);

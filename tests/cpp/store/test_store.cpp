@@ -154,11 +154,11 @@ TEST_CASE_FIXTURE(InStore, "what was built or used since it was listed is not re
   const auto leftover = store.list().at(0);
   CHECK(leftover.state == ArtefactState::leftover);
   (void)store.get_or_build("a", writes("whole"));
-  CHECK(store::remove(opened, leftover) == "it was used or built meanwhile");
+  CHECK(store::remove(opened, leftover) == "it was used or built in the meantime");
   const auto ready = store.list().at(0);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a tick of the file system's clock
   (void)store.find("a");
-  CHECK(store::remove(opened, ready) == "it was used or built meanwhile");
+  CHECK(store::remove(opened, ready) == "it was used or built in the meantime");
   CHECK(store::remove(opened, store.list().at(0)).empty());
   CHECK(fs::is_empty(store.folder()));
 }

@@ -227,7 +227,7 @@ TEST_CASE_FIXTURE(onecopy::AtPath, "offsets that fall, and sequences of two wher
   CHECK(jagged->at(1).size() == 3);
   for (const auto& offsets : {std::vector<std::uint64_t>{0, 6, 5}, {1, 2, 5}, {0, UINT64_MAX, 5}}) {
     save_offsets(offsets, "U8[]");
-    CHECK(has(refusal<Jagged>(path), {"'value[].offsets'", "do not rise"}));
+    CHECK(has(refusal<Jagged>(path), {"'value[].offsets'", "do not increase"}));
     CHECK(refusal<OwningSpan<OwningSpan<std::uint8_t>>>(path) == refusal<Jagged>(path));
   }
   save_offsets({0, 0, 2}, "U8?");

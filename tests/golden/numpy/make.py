@@ -57,7 +57,7 @@ def main() -> None:
             np.lib.format.write_array(file, ARRAYS["fortran"], version=(version, 0))
         said.append(expected(f"version{version}.npy", "array", ARRAYS["fortran"]))
     np.save(HERE / "objects.npy", np.array([{}, None], object), allow_pickle=True)
-    said.append(refused("objects.npy", "holds Python objects, which only unpickling could read"))
+    said.append(refused("objects.npy", "contains Python objects, which could only be read by unpickling"))
     np.save(HERE / "structured.npy", np.zeros(2, [("a", "f4"), ("b", "i8")]))
     said.append(refused("structured.npy", "has a structured type, which is not supported"))
 

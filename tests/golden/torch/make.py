@@ -106,9 +106,9 @@ def main() -> None:
     said += [expected("protocol4.pt", name, tensor) for name, tensor in tensors(saved["nested.pt"])]
     module = torch.nn.Linear(1, 1)
     torch.save(module, HERE / "module.pt")
-    said.append(refused("module.pt", "what unpickling would have to make: torch.nn.modules.linear.Linear"))
+    said.append(refused("module.pt", "only objects that would have to be unpickled: torch.nn.modules.linear.Linear"))
     torch.save({"a": numbers(2)}, HERE / "old.pt", _use_new_zipfile_serialization=False)
-    said.append(refused("old.pt", "saved in the legacy format of torch.save"))
+    said.append(refused("old.pt", "the legacy format of torch.save cannot be mapped"))
     torch.jit.save(torch.jit.script(module), HERE / "script.pt")
     said.append(refused("script.pt", "TorchScript"))
     (HERE / "expected.txt").write_text("\n".join(said) + "\n")

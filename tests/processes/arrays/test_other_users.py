@@ -112,7 +112,7 @@ def test_an_evict_report_does_not_claim_success_that_it_cannot_see(name, nobody,
         report = in_child(lambda: facts(oc.evict(name)), uid=nobody)
         assert cached(path) == SIZE
         assert (report.cached_before, report.cached_after) == (None, None)
-        assert report.reason == "the kernel does not report what is cached"
+        assert report.reason == "the kernel does not report how much is cached"
         os.chown(path, nobody, nobody)  # the owner's report has the numbers
         report = in_child(lambda: facts(oc.evict(name)), uid=nobody)
         assert cached(path) == SIZE
@@ -120,7 +120,7 @@ def test_an_evict_report_does_not_claim_success_that_it_cannot_see(name, nobody,
         assert "mapped by another process" in report.reason
     report = in_child(lambda: facts(oc.evict(name)), uid=nobody)
     assert cached(path) == report.cached_after == 0
-    assert "nothing of it is cached" in report.reason
+    assert "nothing is cached any more" in report.reason
 
 
 def permissions_of_new_files() -> int:

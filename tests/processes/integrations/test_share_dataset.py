@@ -121,15 +121,18 @@ class Names(list[str]):
 
 STAY = {
     "set": (set(range(50_000)), "a set cannot be shared: convert it to a sorted list or a dict"),
-    "subclass": (Names(f"{i}" for i in range(50_000)), "a Names may differ from its base class: convert it"),
-    "objects": (np.array([None] * 200_000), "an array of Python objects; a list of them can be shared"),
+    "subclass": (
+        Names(f"{i}" for i in range(50_000)),
+        "the class Names may behave differently from its base class: convert",
+    ),
+    "objects": (np.array([None] * 200_000), "an array of Python objects cannot be shared: convert it to a list"),
     "contents": (
         np.array([{"n": i} for i in range(20_000)]),
-        "an array of Python objects; a list of them can be shared",
+        "an array of Python objects cannot be shared: convert it to a list",
     ),
     "text": ("x" * 2_000_000, "a str cannot be shared"),
     "lambda": ([*range(100_000), lambda: 3], r"[100000]: "),
-    "bag": (Bag(rows=[str(i) for i in range(50_000)]), "call oc.torch.share_dataset on it"),
+    "bag": (Bag(rows=[str(i) for i in range(50_000)]), "call oc.torch.share_dataset to share its attributes"),
 }
 
 
@@ -285,7 +288,7 @@ def test_a_key_that_does_not_say_all_is_an_error(tmp_path):
     first = oc.torch.share_dataset(names(200_000), **options)
     again = oc.torch.share_dataset(names(200_000), **options)
     assert [part.path for part in first.onecopy_report.parts] == [part.path for part in again.onecopy_report.parts]
-    with pytest.raises(ValueError, match="key 'names 1 names' refers to data with 200000 rows, but 300000"):
+    with pytest.raises(ValueError, match="key 'names 1 names' refers to data with 200000 rows, but `data` has"):
         oc.torch.share_dataset(names(300_000), **options)
     longer = oc.torch.share_dataset(Bag(numbers=np.arange(300_000)), **options)  # type and shape are in an array's key
     assert longer.numbers[-1] == 299_999

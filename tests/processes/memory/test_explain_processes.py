@@ -131,7 +131,7 @@ def test_a_file_in_memory_is_the_own_memory_of_the_only_process_that_maps_it():
         (process,) = group.pids
         alone = oc.explain(process)
         assert alone.own > 64 * MIB
-        assert "of it only this process maps" in only(alone, "shmem", "numbers").text
+        assert "; only this process maps " in only(alone, "shmem", "numbers").text
         with open_memory(process, "numbers") as memory:
             assert sum(memory[at] for at in range(0, len(memory), 4096)) == 0
             shared = oc.explain(process)

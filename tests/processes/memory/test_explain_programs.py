@@ -67,9 +67,9 @@ def test_processes_of_one_program_that_hold_as_much_each_are_named(data):
         assert not cause.bad, "/proc does not show that they are copies"
         assert cause.bytes == pytest.approx(held * 2 / 3, rel=0.05)  # 40 MiB, the interpreter and numpy
         assert cause.bytes > 2 * 40 * MIB
-        assert cause.text.startswith("3 processes run this program, have numpy loaded, and hold ")
+        assert cause.text.startswith("3 processes run this program, have loaded numpy, and use ")
         assert "weights.safetensors open or mapped in 3 of them" in cause.text
-        assert "if they loaded the same files, `onecopy run -- COMMAND` could hold these once" in cause.text
+        assert "If they loaded the same files, `onecopy run -- COMMAND` could share them" in cause.text
 
 
 def test_one_process_and_processes_of_other_programs_are_not_named(data):
@@ -133,7 +133,7 @@ def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_proces
 def test_a_process_that_loaded_nothing_and_one_without_onecopy_run():
     with run() as (_, program, _):
         (cause,) = causes_of_run(program)
-    assert cause.text.startswith("it was started by `onecopy run`, and has loaded nothing")
+    assert cause.text.startswith("it was started by `onecopy run`, but has loaded no files")
     with run(command=()) as (process, _, _):
         assert causes_of_run(process.pid) == []
 

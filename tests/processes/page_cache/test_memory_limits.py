@@ -211,7 +211,7 @@ def test_the_group_that_reads_a_file_first_pays_and_explain_says_so(files, in_ch
         pytest.skip(str(error))
     assert paid > size * 0.9
     assert shared < size * 0.2
-    assert "/warmer" in text or "not known without root" in text
+    assert "/warmer" in text or "only root can see which one" in text
     assert "/reader" not in text
     assert hidden is None
 

@@ -164,7 +164,7 @@ def has_driver():
 
 @pytest.mark.skipif(has_driver(), reason="there is a driver")
 def test_without_a_driver_the_error_says_what_is_missing(path):
-    with pytest.raises(OSError, match="pinned memory needs an NVIDIA GPU and its driver") as caught:
+    with pytest.raises(OSError, match="pinned memory requires an NVIDIA GPU and its driver") as caught:
         oc.open(path, pinned=True)
     assert caught.value.errno == errno.ENODEV
 

@@ -47,7 +47,7 @@ def test_what_was_refused_by_the_disk_is_not_saved(tmp_path):
     builder = _core.RecordBuilder(str(tmp_path), "list", {})
     with pytest.raises(OSError, match="File too large"):
         builder.extend(ROWS, lambda _: None)
-    with pytest.raises(ValueError, match="start a new builder"):
+    with pytest.raises(ValueError, match="create a new builder"):
         builder.save(tmp_path / "rows")
     assert names_in(tmp_path) == []
 

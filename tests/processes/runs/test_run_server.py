@@ -398,4 +398,4 @@ print([int(array[7]) for array in arrays] == list(range(60)))
     )
     assert printed == "True\n"
     assert len(report["shared"]) == 32
-    assert {one["reason"] for one in report["copied"]} == {"onecopy run has reached its limit of snapshots"}
+    assert {one["reason"] for one in report["copied"]} == {"onecopy run keeps too many snapshots"}

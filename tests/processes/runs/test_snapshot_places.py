@@ -188,7 +188,7 @@ def test_a_snapshot_is_as_large_as_the_file_was(tmp_path: Path, monkeypatch: pyt
         return expected, ""
 
     monkeypatch.setattr("onecopy.store.snapshots.identify_open", identify)
-    with pytest.raises(NoSnapshot, match="changed while a snapshot was made"):
+    with pytest.raises(NoSnapshot, match="the file changed while the snapshot was taken"):
         take(str(path))
     assert not [file for file in (tmp_path / "cache").rglob("*") if file.stat().st_size > MIB]
 
@@ -209,7 +209,7 @@ def test_a_file_that_is_written_while_it_is_copied_has_no_snapshot(
 
     with monkeypatch.context() as patched:
         patched.setattr(_core, "take_snapshot", copy_and_write)
-        with pytest.raises(NoSnapshot, match="changed while a snapshot was made"):
+        with pytest.raises(NoSnapshot, match="the file changed while the snapshot was taken"):
             take(str(path))
     assert contents(path)[:3] == b"new"
 

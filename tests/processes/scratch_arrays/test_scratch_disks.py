@@ -49,7 +49,7 @@ def test_a_full_disk_is_reported_at_creation_with_what_is_needed_and_free(disk, 
     before = os.statvfs(folder)
     free = (before.f_bfree if os.geteuid() == 0 else before.f_bavail) * before.f_frsize
     needed = 20 * MIB + max(8192, mmap.PAGESIZE)
-    with pytest.raises(OSError, match=f"it needs {needed} bytes, and {free} are free") as raised:
+    with pytest.raises(OSError, match=f"{needed} bytes are needed, but only {free} are free") as raised:
         oc.scratch((20, MIB), "u1", folder, anywhere=True)
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(folder))
     assert (names_of(folder), os.statvfs(folder).f_bfree) == (set(), before.f_bfree)
@@ -104,19 +104,19 @@ def test_a_sparse_array_on_a_disk_that_is_full_ends_the_process_where_memory_is_
 
 def test_memory_is_no_disk_and_is_refused_by_name(reserving):
     with pytest.raises(
-        OSError, match=r"it is on tmpfs, which is memory and no disk: choose .* allow any file system"
+        OSError, match=r"it is on tmpfs, which is in memory instead of on disk: choose .* allow any file system"
     ) as told:
         oc.scratch(3, "u1", "/dev/shm")
     assert told.value.errno == errno.EOPNOTSUPP
     assert told.value.filename == "/dev/shm"
     with oc.scratch(3, "u1", "/dev/shm", anywhere=True) as ours:
         ours.array[:] = 5
-        assert "no disk" in ours.release().reason
+        assert "has no disk" in ours.release().reason
         assert ours.array.tolist() == [5, 5, 5]
 
 
 PASSED_OVER = {
-    "/dev/shm": "/var/tmp, because of /dev/shm: it is on tmpfs, which is memory and no disk",
+    "/dev/shm": "/var/tmp, because of /dev/shm: it is on tmpfs, which is in memory instead of on disk",
     "/missing": "/var/tmp, because there is no folder for temporary files",
 }
 
@@ -148,8 +148,10 @@ def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving):
     ours = oc.scratch((16, MIB), "u1", reserving, max_resident="4 MiB")
     ours.write(slice(0, 2), 1)
     refuse("sync_file_range", error=errno.EIO)
-    assert ours.release(0).reason.startswith("it could not be written to the disk")
+    assert ours.release(0).reason.startswith("it stays in memory, because it could not be written to the disk")
     for call in (lambda: ours.write(None, 1), ours.flush, ours.seal):
-        with pytest.raises(OSError, match="bytes could not be written to the disk before") as raised:
+        with pytest.raises(
+            OSError, match="an earlier write of the kernel to the disk failed, and bytes were lost"
+        ) as raised:
             call()
         assert raised.value.errno == errno.EIO

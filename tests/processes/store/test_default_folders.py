@@ -276,7 +276,7 @@ def test_a_home_folder_that_can_be_written_is_used(folders, monkeypatch) -> None
 def test_a_folder_that_cannot_be_made_names_the_variable_that_sets_another(folders, monkeypatch) -> None:
     for variable in ("ONECOPY_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.setenv(variable, "/root/none")
-        assert "set ONECOPY_CACHE to a folder that this user may write" in str(failure_of(share, "disk"))
+        assert "set ONECOPY_CACHE to a folder to which this user may write" in str(failure_of(share, "disk"))
         monkeypatch.delenv(variable)
 
 

@@ -132,9 +132,9 @@ def test_folders_in_which_others_could_exchange_something_are_refused(shared: Pa
     assert as_user(READER, find, tmp_path / "missing", ()).startswith("FileNotFoundError")
     with pytest.raises(ValueError, match="missing-user"):
         oc.Store(shared, trust=["missing-user"])
-    with pytest.raises(TypeError, match="a list of users"):
+    with pytest.raises(TypeError, match="a list, not one user"):
         oc.Store(shared, trust="root")
-    with pytest.raises(ValueError, match="trust needs a folder"):
+    with pytest.raises(ValueError, match="trust requires a folder"):
         oc.Store(trust=["root"])
 
 
@@ -177,7 +177,7 @@ def test_a_user_whose_name_was_taken_by_another_one_builds_under_the_next_name(s
 def test_a_folder_of_the_user_that_others_may_write_is_refused_and_no_other_name_is_taken(shared: Path) -> None:
     place = shared / str(BUILDER)
     plant(shared, BUILDER, BUILDER, 0o777)
-    assert "chmod go-w forbids that" in as_user(BUILDER, find, shared, ())
+    assert "chmod go-w prevents that" in as_user(BUILDER, find, shared, ())
     assert list(shared.iterdir()) == [place]
 
 

@@ -293,6 +293,6 @@ def test_a_builder_is_used_by_one_thread_at_a_time(tmp_path):
     thread.start()
     builder.save(tmp_path / "saved.oc")
     thread.join()
-    assert errors in (["another call is using the builder"], ["the rows are saved; no more can be added"])
+    assert errors in (["another call is using the builder"], ["cannot add rows after the rows were saved"])
     with oc.open_records(tmp_path / "saved.oc") as opened:
         assert opened["key-299999"] == 299_999

@@ -110,7 +110,7 @@ def test_onnx_data_may_go_down_and_up_inside_of_the_folder(source):
         assert np.array_equal(opened["w"], ARRAYS["layer.1"])
     (source / "data").rename(source / "elsewhere")
     (source / "data").symlink_to("elsewhere")
-    with pytest.raises(oc.FormatError, match=r"'..' follows the symbolic link"):
+    with pytest.raises(oc.FormatError, match=r"'..' comes after the symbolic link"):
         oc.open(source / "model.onnx")
 
 

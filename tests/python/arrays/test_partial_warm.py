@@ -61,7 +61,7 @@ def test_every_eighth_array_is_read_and_nothing_else(folder, nbytes, huge):
         assert report.complete
         assert report.bytes >= asked
         assert report.cached_after == nearly(report.bytes)
-        assert "without what lies around" in report.reason
+        assert "without surrounding pages" in report.reason
         assert 0.9 * asked <= read <= 1.1 * asked + NOISE
         file.pin(names)  # a busy kernel takes idle pages back before they are touched
         before = read_bytes()
@@ -87,7 +87,7 @@ def test_what_lies_together_or_is_requested_in_huge_pages_is_read_ahead(tmp_path
     with oc.open(path) as file:
         report = file.warm(list(file)[part], huge=huge)
         assert report.complete
-        assert "without what lies around" not in report.reason
+        assert "without surrounding pages" not in report.reason
 
 
 def test_a_budget_and_a_check_go_with_it(tmp_path):

@@ -108,7 +108,7 @@ def test_only_what_was_sampled_and_not_written_to_is_saved():
     report = RunReport.of(calls, {0: {}, 1: {"/m/model.pt": 1_500_000_000}, 2: {"/m/other.pt": 5}})
     assert report.saved == 1_500_000_000
     assert report.shared[0].private == 1_500_000_000
-    assert str(report).splitlines()[1].endswith("torch.load; 1.50 GB of it were written to, and are private")
+    assert str(report).splitlines()[1].endswith("torch.load; 1.50 GB of it are private, because they were written to")
     assert RunReport.of(calls).saved == 0
     assert "less than" not in str(RunReport.of([call(1)], {1: {"/m/model.pt": 7}}))
 
@@ -181,14 +181,14 @@ def test_what_stays_in_the_store_is_named():
     assert "store" not in str(report)
     kept = RunReport(report.shared, (), (), tuple(f"/c/{number}.oc" for number in range(12)))
     assert str(kept).splitlines()[2:] == [
-        "kept in the store, also after this run:",
+        "kept in the store after this run:",
         *(f"  /c/{number}.oc" for number in range(10)),
         "  and 2 more",
     ]
 
 
 def test_a_file_of_one_process_is_shared_with_no_other_run():
-    said = "no other process shares them: other runs have copies of their own, which `onecopy run --keep` avoids"
+    said = "no other process shares them; use `onecopy run --keep` to share them with other runs"
     assert str(replace(RunReport.of([call(1)]), in_memory=True)).splitlines()[-1] == said
     assert said not in str(replace(RunReport.of([call(1), call(2)]), in_memory=True))
     assert said not in str(replace(RunReport.of([call(1)]), stored=("/cache/1.oc",), in_memory=True))

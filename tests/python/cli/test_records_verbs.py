@@ -41,7 +41,7 @@ def test_import_of_other_formats_by_name_or_by_word(onecopy_command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--path", "data.row"], 1, "no member 'row' in the object; it has 'rows'"),
+        (["--path", "data.row"], 1, "the object has no member 'row'; it has 'rows'"),
         ([], 1, "give --path with one of its members, 'info', 'data'"),
         (["--format", "parquet", "--path", "a"], 2, "--path applies to json, but SOURCE is parquet"),
         (["--format", "jsonl", "--dict"], 2, "--dict applies to json, but SOURCE is jsonl"),
@@ -99,7 +99,7 @@ def test_ls_shows_a_dict_rows_that_are_no_dicts_and_the_arrays_of_records_on_req
     assert shown.splitlines()[2].split()[:3] == ["records.0.id.data", "I16", "2"]
     done = onecopy_command("ls", path, "--sort", "size")
     assert done.returncode == 2
-    assert "--sort and --names are for arrays: add --arrays" in done.stderr
+    assert "--sort and --names apply to arrays only: add --arrays" in done.stderr
 
 
 def test_ls_of_hostile_fields_repaints_nothing(onecopy_command, tmp_path):

@@ -174,4 +174,4 @@ def test_a_damaged_file_is_warmed_as_bytes_with_a_warning(onecopy_process, tmp_p
     os.truncate(path, 500_000)
     done = onecopy_process("warm", path)
     assert done.returncode == 0
-    assert "the file is cut off, or its header is wrong; mapped as bytes" in done.stderr
+    assert "the file is truncated, or its header is wrong; the file is mapped as bytes" in done.stderr

@@ -52,7 +52,7 @@ def test_nothing_to_compare_with_is_another_status_than_damage(onecopy_command, 
     done = onecopy_command("verify", model)
     assert done.returncode == 3
     assert onecopy_command("verify", model, "nothing").returncode == 1
-    assert "no checksums" in " ".join(done.stderr.split())
+    assert "without checksums" in " ".join(done.stderr.split())
     assert onecopy_command("verify").returncode == 2
 
 

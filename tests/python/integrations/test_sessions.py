@@ -37,7 +37,7 @@ def test_the_usual_mode_is_onnx_runtime_untouched(model):
     session = oc.onnxruntime.session(model)
     assert isinstance(session, onnxruntime.InferenceSession)
     assert session.onecopy.mode == "read"
-    assert session.onecopy.reason.startswith("the default: ONNX Runtime without changes")
+    assert session.onecopy.reason.startswith("the default: ONNX Runtime works as usual")
     assert "mode='auto' shares weights that were prepacked once per machine" in str(session.onecopy)
     assert oc.onnxruntime.session(model, "read").onecopy.reason == "as requested"
     with pytest.raises(RuntimeError, match="does not have"):
@@ -167,7 +167,7 @@ def test_a_model_that_changed_and_other_options_are_prepacked_anew(tmp_path, sto
 def test_auto_leaves_small_models_alone(tmp_path, store):
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
     assert session.onecopy.mode == "read"
-    assert "453 kB of weights, and auto prepacks from 16.8 MB on" in session.onecopy.reason
+    assert "453 kB of weights, and auto prepacks at least 16.8 MB" in session.onecopy.reason
     assert "mode='prepacked' prepacks any model" in session.onecopy.reason
     assert not store.exists()
 
@@ -183,7 +183,7 @@ def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path)
     (tmp_path / "store").write_text("no folder")
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", store=tmp_path / "store")
     assert session.onecopy.mode == "read"
-    assert "auto prepacks from" in session.onecopy.reason
+    assert "auto prepacks at least" in session.onecopy.reason
 
 
 def test_growth_that_measures_nothing_is_unknown(tmp_path, monkeypatch):
@@ -205,7 +205,7 @@ def test_without_the_library_the_error_names_what_to_install():
     program = "import sys; sys.modules['onnxruntime'] = None; import onecopy; onecopy.onnxruntime.session('a.onnx')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
-    assert last == "ModuleNotFoundError: oc.onnxruntime needs ONNX Runtime: pip install 'onecopy[onnxruntime]'"
+    assert last == "ModuleNotFoundError: oc.onnxruntime requires ONNX Runtime: pip install 'onecopy[onnxruntime]'"
 
 
 # Entries that a rung sets in its copy of the options.

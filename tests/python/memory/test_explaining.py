@@ -136,7 +136,7 @@ def test_a_direct_session_is_shared_but_for_what_is_copied(tmp_path, save_inline
 
 def test_a_session_of_its_own_copies_has_nothing_to_share(tmp_path, save_inline):
     session = oc.onnxruntime.session(save_inline(tmp_path / "model.onnx", aligned=True))
-    with pytest.raises(TypeError, match="cannot find shared files of this Session"):
+    with pytest.raises(TypeError, match="this Session has no shared files"):
         assert_shared(session, [os.getpid()])
 
 
@@ -168,7 +168,7 @@ def test_what_cannot_be_explained_is_refused(target):
 
 
 def test_a_second_sample_is_for_processes_only():
-    with pytest.raises(ValueError, match=r"interval=1 is for processes, not for a list"):
+    with pytest.raises(ValueError, match=r"interval=1 applies to processes only, not to a list"):
         oc.explain([], interval=1)
 
 

@@ -192,7 +192,7 @@ def test_an_unreadable_line_is_named_with_its_file(kind, parse):
 @pytest.mark.parametrize(("kind", "name"), [("smaps_rollup", "Pss:"), ("status", "PPid"), ("io", "wchar")])
 def test_a_line_that_is_missing_is_named(kind, name):
     text = "\n".join(line for line in recorded(kind).split("\n") if not line.startswith(name))
-    with pytest.raises(ValueError, match=f"^{kind}: no line for '{name.lower().strip(':')}'"):
+    with pytest.raises(ValueError, match=f"^{kind}: the line for '{name.lower().strip(':')}' is missing"):
         PARSERS[KINDS.index(kind)](text)
 
 

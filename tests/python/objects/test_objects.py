@@ -253,5 +253,5 @@ def test_saving_keeps_no_view_of_the_memory_until_the_garbage_is_collected(path)
 
 
 def test_an_object_in_the_place_of_a_function_is_refused_with_what_to_pass(tmp_path):
-    with pytest.raises(TypeError, match=r"needs a function that returns the object, not a dict: pass lambda: data"):
+    with pytest.raises(TypeError, match=r"expects a function that returns the object, not a dict: use lambda: data"):
         oc.share_object({"a": 1}, "k", store=tmp_path)  # type: ignore[type-var]

@@ -400,5 +400,5 @@ def test_reports_travel_between_processes(tmp_path):
         again = pickle.loads(pickle.dumps(report))
         assert type(again) is type(report)
         assert repr(again) == repr(report)
-    with pytest.raises(ValueError, match="not the state of this report"):
+    with pytest.raises(ValueError, match="the state does not belong to this report"):
         type(reports[0]).__new__(type(reports[0])).__setstate__((1,))

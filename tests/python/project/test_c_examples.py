@@ -49,4 +49,4 @@ def test_r_sums_a_vector_of_a_file_and_copies_it_before_it_changes(run):
     assert run("cc", "-shared", "-fPIC", *flags, C / "onecopy_r.c", "-o", "onecopy_r.so", *link) == ""
     said = f"x: 8388608 bytes, sum {VALUES.sum()}, changed {VALUES.sum() + 1}"
     assert run("Rscript", C / "sum.R", "model.safetensors", "x") == said
-    assert "no array of the name 'y'" in run("Rscript", C / "sum.R", "model.safetensors", "y")
+    assert "there is no array named 'y'" in run("Rscript", C / "sum.R", "model.safetensors", "y")

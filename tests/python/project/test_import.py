@@ -168,4 +168,4 @@ def test_torch_that_is_missing_is_named_with_what_to_install(call):
     """Also before the file is looked for."""
     program = f"import sys; sys.modules['torch'] = None; import onecopy; onecopy.torch.{call}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: oc.torch needs PyTorch: pip install torch"
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: oc.torch requires PyTorch: pip install torch"

@@ -157,9 +157,9 @@ def test_the_members_of_an_object_are_a_dict(tmp_path):
 def test_sixty_levels_are_taken_and_one_more_is_refused(imported):
     rows = json.loads("[" * 61 + "]" * 61)
     assert same(imported(json.dumps(rows)), rows)
-    with pytest.raises(oc.FormatError, match="nested deeper than 60"):
+    with pytest.raises(oc.FormatError, match="nested more than 60 deep"):
         imported("[" * 62 + "]" * 62)
-    with pytest.raises(oc.FormatError, match="nested deeper than 60"):
+    with pytest.raises(oc.FormatError, match="nested more than 60 deep"):
         imported('{"a": ' * 10**6, "b")
 
 
@@ -167,7 +167,7 @@ def test_integers_of_any_size_up_to_where_json_loads_refuses(imported):
     largest = "9" * sys.get_int_max_str_digits()
     rows = imported(f"[{largest}, -{largest}]")
     assert rows == [int(largest), -int(largest)]
-    with pytest.raises(oc.FormatError, match="an integer of 4301 digits"):
+    with pytest.raises(oc.FormatError, match="the integer has 4301 digits"):
         imported(f"[{largest}0]")
 
 
@@ -197,7 +197,7 @@ MESSAGES = {
     "UTF-16": [b"\xff\xfe[\0]\0"],
     "2 (line 1, column 3, in [1]): expected ',' or ']'": ["[1"],
     "expected ',' or ']'": ["[1 2]", "[1}", "[0x10]", "[1_000]"],
-    "the end, where a value is expected": ["[1,"],
+    "expected a value, found the end of the text": ["[1,"],
     "3 (line 1, column 4, in [1]): expected a value": ["[1,]"],
     "12 (line 3, column 7, in [2]): expected a value": ['[\n1,\n "é", x]'],
     '20 (line 3, column 7, in [0]["é"][2])': ['[\n{"é": [1,\n "é", x]}]'],
@@ -205,18 +205,18 @@ MESSAGES = {
     "expected a value": [
         f"[{one}]" for one in (",", "value", "nul", "True", "nan", "'a'", "-", "+1", ".5", "-Inf", "\xa0")
     ],
-    "3 (line 1, column 4): text behind the end of the value": ["[1]x"],
+    "3 (line 1, column 4): unexpected text after the value": ["[1]x"],
     "leading zero": ["[01]", "[-01]"],
-    "a fraction needs digits": ["[1.]", "[1.e5]"],
-    "an exponent needs digits": ["[1e]", "[1e+]"],
-    "1 (line 1, column 2, in [0]): a string that does not end": ['["a]'],
-    "a control character in a string": ['["a\n"]'],
+    "the fraction has no digits": ["[1.]", "[1.e5]"],
+    "the exponent has no digits": ["[1e]", "[1e+]"],
+    "1 (line 1, column 2, in [0]): the string is not terminated": ['["a]'],
+    "the string contains a control character": ['["a\n"]'],
     "an unknown escape sequence": ['["\\x"]', '["\\'],
     "\\u needs four hexadecimal digits": ['["\\u12"]', '["\\u-123"]'],
-    "10 (line 1, column 11, in [0]): half of a surrogate pair": ['["abcdefgh\\ud800"]'],
-    "half of a surrogate pair": ['["\\udc00"]', '["\\ud800\\u0041"]', '["\\ud800x"]'],
+    "10 (line 1, column 11, in [0]): an unpaired surrogate": ['["abcdefgh\\ud800"]'],
+    "an unpaired surrogate": ['["\\udc00"]', '["\\ud800\\u0041"]', '["\\ud800x"]'],
     "in [0]): expected a key in quotes": ["[{1: 2}]", '[{"a": 1,}]'],
-    "expected ':' behind the key": ['[{"a" 1}]'],
+    "expected ':' after the key": ['[{"a" 1}]'],
     "expected ',' or '}'": ['[{"a": 1 "b": 2}]'],
     "5 (line 1, column 6, in [0]): no UTF-8": [b'["abc\xff"]'],
     "4 (line 1": [b'["\xc3\xa9\xc0\x80"]', b'["\\n\xed\xa0\x80"]'],
@@ -227,15 +227,15 @@ MESSAGES_AT = [
     (
         {},
         '{"annotations": [], "images": []}',
-        "0 (line 1, column 1): an object, and rows are the items of an array: give the path to one of its members, "
+        "0 (line 1, column 1): expected an array of rows, found an object: give the path to one of its members, "
         "'annotations', 'images'",
     ),
-    ({"path": ["data", "rows"]}, ITEMS, "no member 'rows' in the object; it has 'x', 'items', 'more'"),
+    ({"path": ["data", "rows"]}, ITEMS, "the object has no member 'rows'; it has 'x', 'items', 'more'"),
     ({"path": ["data"]}, ITEMS, "give the path to one of its members, 'x', 'items', 'more'"),
     ({"path": ["no", "items", "x"]}, ITEMS, "17 (line 1, column 18, in no.items)"),
-    ({"path": ["a"]}, '{"a": [1], "a": [2]}', "the member with the rows comes twice"),
+    ({"path": ["a"]}, '{"a": [1], "a": [2]}', "the member with the rows occurs twice"),
     ({"path": ["a"]}, '{"a": [1], "b": tru}', "in b): expected a value"),
-    ({"lines": True}, "1\n2 3\n", "4 (line 2, column 3, in [1]): text behind the end of the value"),
+    ({"lines": True}, "1\n2 3\n", "4 (line 2, column 3, in [1]): unexpected text after the value"),
     ({"lines": True}, "[1,\n2]\n", "3 (line 1, column 4, in [0][1])"),
     *(({}, text, message) for message, texts in MESSAGES.items() for text in texts),
 ]

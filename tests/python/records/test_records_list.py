@@ -121,7 +121,7 @@ def test_a_handle_to_another_file_by_now_is_refused(tmp_path):
 
 def test_the_error_for_data_that_is_gone_names_the_process_that_shared_it():
     handle = pickle.dumps(oc.share(["x"]))
-    with pytest.raises(FileNotFoundError, match="has ended or closed it"):
+    with pytest.raises(FileNotFoundError, match="has ended or has closed it"):
         pickle.loads(handle)
 
 

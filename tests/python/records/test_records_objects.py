@@ -149,8 +149,8 @@ ROWS = "tests.support.rows"
     ("type_name", "plain", "words"),
     [
         (f"dataclass:{ROWS}:Box", [1], "Box"),
-        (f"namedtuple:{ROWS}:Point", (1,), "x, y of a Point"),
-        (f"namedtuple:{ROWS}:Point", {"x": 1, "y": 2}, "x, y of a Point"),
+        (f"namedtuple:{ROWS}:Point", (1,), "do not match the fields of Point: x, y"),
+        (f"namedtuple:{ROWS}:Point", {"x": 1, "y": 2}, "do not match the fields of Point: x, y"),
         (f"enum:{ROWS}:Point", "x", f"{ROWS}.Point"),
         (f"dataclass:{ROWS}:same", {}, f"{ROWS}.same"),
         (f"enum:{ROWS}:np.bool_", "x", f"{ROWS}.np.bool_"),

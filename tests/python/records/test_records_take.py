@@ -138,7 +138,7 @@ def test_what_does_not_number_rows_is_refused():
         table.take([[0]])
     with pytest.raises(KeyError):
         table.take([0], ["m"])
-    with pytest.raises(TypeError, match="list of names"):
+    with pytest.raises(TypeError, match="must be a list, not one name"):
         table.take([0], "n")
     with pytest.raises(ValueError, match="numpy"):
         table.take([0], out="jax")

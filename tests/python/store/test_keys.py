@@ -73,5 +73,5 @@ def test_values_without_a_stable_identity_are_refused(tmp_path: Path) -> None:
 def test_a_list_of_another_length_under_a_key_is_refused(tmp_path: Path) -> None:
     oc.share([1, 2, 3], "k", store=tmp_path / "store")
     assert oc.share([1, 2, 3], "k", store=tmp_path / "store")[2] == 3
-    with pytest.raises(ValueError, match="key 'k' refers to data with 3 rows, but 2 rows were given"):
+    with pytest.raises(ValueError, match="key 'k' refers to data with 3 rows, but `data` has 2 rows"):
         oc.share([1, 2], "k", store=tmp_path / "store")

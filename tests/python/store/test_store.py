@@ -44,7 +44,7 @@ def test_the_first_call_builds_and_the_second_attaches(store, where):
     assert (first.built, second.built) == (True, False)
     assert (first.path, first.bytes, first.key) == (second.path, second.bytes, "k")
     assert first.reason.startswith("built here in ")
-    assert second.reason == "attached to an earlier build"
+    assert second.reason == "found from an earlier build"
     assert oc.open(second.path)["a"].tolist() == list(range(1000))
     assert names(store) == [".about", ".oc"]
 
@@ -140,7 +140,7 @@ def test_a_child_that_is_killed_or_exits_and_a_build_that_makes_no_file_are_repo
     with pytest.raises(ChildProcessError, match="exited with status 3"):
         store.with_options(where="fork").get_or_build("k", lambda _: os._exit(3))
     assert list(store.folder.iterdir()) == []
-    with pytest.raises(FileNotFoundError, match="the build function returned without this file") as raised:
+    with pytest.raises(FileNotFoundError, match="the build function returned without creating this file") as raised:
         store.get_or_build("k", lambda _: None)
     assert raised.value.filename == str(store.path("k"))
 
@@ -294,7 +294,7 @@ def test_a_builder_that_raises_is_followed_by_one_that_waited(store):
     artefact = store.with_options(on_wait=waiting.append).get_or_build("k", text("x"))
     thread.join()
     assert artefact.built
-    assert "which ended without it" in artefact.reason
+    assert "which ended without building it" in artefact.reason
     assert len(failed) == 1
 
 
@@ -303,9 +303,9 @@ def test_the_usual_word_comes_after_two_seconds_and_then_every_five(caplog):
     for tenth in range(130):
         say(Waiting("k", 17 if tenth else 0, 0.0, 5_000_000 if tenth > 50 else 0, tenth / 10))
     assert caplog.messages == [
-        "onecopy: process 17 builds 'k'; waited 2 s",
-        "onecopy: process 17 builds 'k', 5.0 MB so far; waited 7 s",
-        "onecopy: process 17 builds 'k', 5.0 MB so far; waited 12 s",
+        "onecopy: process 17 is building 'k'; waited 2 s",
+        "onecopy: process 17 is building 'k', 5.0 MB so far; waited 7 s",
+        "onecopy: process 17 is building 'k', 5.0 MB so far; waited 12 s",
     ]
 
 
@@ -409,7 +409,9 @@ def test_a_damaged_description_is_reported_and_prune_removes_it(store, damage):
 def test_two_keys_with_one_digest_are_reported(store):
     about = store.get_or_build("one key", text("x")).path.with_suffix(".about")
     about.rename(store.path("another").with_suffix(".about"))
-    with pytest.raises(oc.FormatError, match="this is of the key 'one key', which has the digest of 'another'"):
+    with pytest.raises(
+        oc.FormatError, match="the file belongs to the key 'one key', which has the same digest as 'another'"
+    ):
         store.get_or_build("another", never)
 
 

@@ -55,7 +55,7 @@ def test_only_unflushed_artefacts_have_a_boot(store):
         assert not store.with_options(durable=durable).get_or_build(key, never).built
     assert sorted(one.reason for one in store.ls()) == [
         "ready",
-        "ready, and not flushed: it counts until the machine starts again",
+        "ready, but not flushed: it is valid until the machine restarts",
     ]
 
 
@@ -63,7 +63,7 @@ def test_after_another_start_it_is_built_again(store):
     about = store.with_options(durable=False).get_or_build("a", build).path.with_suffix(".about")
     change(about, r"\nboot \d+ .*\n", "\nboot 5 other\n")
     assert store.find("a") is None
-    left = ("leftover", "a", "the machine started again before it was flushed")
+    left = ("leftover", "a", "the machine restarted before it was flushed")
     assert [(one.state, one.key, one.reason) for one in store.ls()] == [left]
     assert store.with_options(durable=False).get_or_build("a", build).built
     assert store.find("a") is not None

@@ -37,7 +37,7 @@ def test_numbers_are_limited_and_never_negative():
     assert [thread_count(number) for number in (None, 0, 1, 1024, 1025)] == [0, 0, 1, 1024, 1024]
     assert [byte_count("x", size) for size in (0, 7, "7", "2 KiB")] == [0, 7, 7, 2048]
     for call in (lambda: non_negative("threads", -1), lambda: thread_count(-1), lambda: byte_count("threads", -1)):
-        with pytest.raises(ValueError, match="threads must not be negative, but is -1"):
+        with pytest.raises(ValueError, match="threads must not be negative: -1"):
             call()
     with pytest.raises(TypeError):
         byte_count("x", 1.5)

@@ -163,7 +163,7 @@ def test_wrong_uses_are_errors_that_name_them(source, store):
         oc.cached(inputs=[source], store=store)(lambda: [lock])()
     with pytest.raises(TypeError, match="the arguments of the function, a lock, cannot be pickled"):
         oc.cached(store=store)(lambda given: [given])(lock)
-    with pytest.raises(TypeError, match="inputs must be a list of paths"):
+    with pytest.raises(TypeError, match="inputs must be a list, not one path"):
         oc.cached(inputs=str(source), store=store)(lambda: [1])()
     with pytest.raises(FileNotFoundError):
         oc.cached(inputs=[source.with_name("none")], store=store)(lambda: [1])()
@@ -190,7 +190,7 @@ def test_a_generator_of_inputs_is_read_once(tmp_path, store, calls):
 
 
 def test_a_folder_as_input_is_refused(tmp_path, store):
-    with pytest.raises(IsADirectoryError, match="a folder cannot be identified"):
+    with pytest.raises(IsADirectoryError, match="expected a file, found a folder"):
         oc.cached(inputs=[tmp_path], store=store)(lambda: [1])()
 
 
@@ -231,7 +231,7 @@ def test_a_function_can_be_decorated_without_parentheses(tmp_path, monkeypatch):
         return [1, 2]
 
     assert list(rows()) == [1, 2]
-    with pytest.raises(TypeError, match=r"cached decorates a function, not '.*': give paths as inputs="):
+    with pytest.raises(TypeError, match=r"cached decorates a function, not '.*': pass paths as inputs="):
         oc.cached("rows.json")  # type: ignore[call-overload]
 
 

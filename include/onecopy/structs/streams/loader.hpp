@@ -40,8 +40,8 @@ struct LoadReport {
   std::optional<std::uint64_t> trailing;  // bytes behind the value; empty: the length of the stream is unknown
 };
 
-// Errors: FormatError where the bytes are wrong, with their offset; OsError where the system refused. A field then has
-// its previous value, the stream's, or (a truncated plain field) a mixture. One thread at a time.
+// Throws FormatError with the offset of wrong bytes, and OsError if the system refuses. A field then has its previous
+// value, the stream's, or (a truncated plain field) a mixture. One thread at a time.
 class generic_loader {
  public:
   // `name` is for messages.

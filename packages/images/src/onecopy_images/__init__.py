@@ -7,11 +7,11 @@
     found = oc.images.register(tiles, grid=(5, 5), overlap=0.1)
     whole = oc.images.mosaic(tiles, found.positions, out="whole.oc", max_resident="512 MiB")
 
-The distribution onecopy-images installs this package, ``onecopy_images``. ``oc.images`` and ``onecopy.images`` are
-other names of it.
+The distribution onecopy-images installs this package as ``onecopy_images``. ``oc.images`` and ``onecopy.images`` are
+other names for it.
 
 * `open` returns an `Image`: its pixels are mapped from an artefact of the store, or from the image file itself if that
-  holds them uncompressed and contiguous (an uncompressed TIFF).
+  stores them uncompressed and contiguous (an uncompressed TIFF).
 * `share` decodes all images of a dataset into one file, and returns `Images`, a sequence of arrays.
 * `decode` writes the pixels into an unnamed scratch file of this process; `codecs.decode` writes them into any array.
 * `register` finds the positions of overlapping tiles by their pixels.
@@ -19,12 +19,12 @@ other names of it.
 * `thumbnail` makes a small 8-bit picture of an image of any size.
 
 Tiles are arrays, paths of images, or functions that return arrays. Images are read by tifffile with imagecodecs, Pillow
-or pyvips (``pip install 'onecopy-images[vips]'``). Each is imported when it decodes an image; opening an image that is
-decoded already imports none of them.
+or pyvips (``pip install 'onecopy-images[vips]'``). Each library is imported when it decodes an image, so opening an
+image that is already decoded does not import any.
 
-**When not to use it.** For images that are read once: the library's own call is as good. For parts of slides that do
-not fit on the disk when decoded: `tifffile` and OpenSlide decode only the parts. To correct illumination, to blend
-seams, or for rotated or deformed tiles: use ASHLAR or BigStitcher.
+**When not to use it.** For images that are read once, calling the library directly is as good. For parts of slides that
+do not fit on the disk when decoded, `tifffile` and OpenSlide decode only those parts. To correct illumination, to blend
+seams, or for rotated or deformed tiles, use ASHLAR or BigStitcher.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HOMES = {
     "pasting": ("Mosaic", "mosaic"),
     "thumbnails": ("thumbnail",),
 }
-"""Names by the module that has them."""
+"""Names by their modules."""
 
 __all__ = [
     "CodecError",

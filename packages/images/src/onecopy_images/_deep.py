@@ -1,6 +1,6 @@
-"""Decoding with imagecodecs of PNG and JPEG 2000 files with 9 to 16 bits per sample, where Pillow would keep 8 of them.
+"""Decoding with imagecodecs: PNG and JPEG 2000 files with 9 to 16 bits per sample, of which Pillow would keep only 8.
 
-imagecodecs decodes the whole image in the heap. JPEG 2000 values are those of the file: 0 to 1023 for 10 bits.
+imagecodecs decodes the whole image in the heap. JPEG 2000 values are not scaled: 10 bits are 0 to 1023.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SAMPLES = {0: 1, 2: 3, 4: 2, 6: 4}
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return the facts of the header; such an image has one level."""
+    """Return the facts of the header. These images have one level."""
     if level:
         raise no_level(path, level, 1)
     *shape, bits = header(path)
     if not 8 < bits <= 16:
         raise CodecError(
-            f"{codec}: not a PNG or JPEG 2000 file of 9 to 16 bits without a sign", Kind.UNSUPPORTED, path=path
+            f"{codec}: not a PNG or JPEG 2000 file with 9 to 16 unsigned bits", Kind.UNSUPPORTED, path=path
         )
     shape = shape[:2] if shape[2] == 1 else shape
     return Facts(codec, tuple(shape), "<u2", "YXS"[: len(shape)], 0, (tuple(shape),))
@@ -47,7 +47,7 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
 
 
 def header(path: str) -> tuple[int, int, int, int]:
-    """Return height, width, samples and bits (negative: signed) of a PNG or JPEG 2000 file; or four zeros."""
+    """Return the height, width, samples and bits (negative: signed) of a PNG or JPEG 2000 file, or zeros for others."""
     with open(path, "rb") as file:  # noqa: PTH123 - text
         head = file.read(4096)
     try:

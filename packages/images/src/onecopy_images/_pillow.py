@@ -1,8 +1,8 @@
 """Decoding with Pillow: JPEG, PNG, WebP, GIF, BMP, ... Pillow decodes the whole image in the heap.
 
-The pixels equal ``numpy.asarray(PIL.Image.open(path))``: palette images give palette indices. TIFF files, which Pillow
-turns as their orientation says, stay in the order of the file as well; only a `Form` turns images. Files whose samples
-Pillow would reduce to 8 bits are refused. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, stays in force.
+The pixels equal ``numpy.asarray(PIL.Image.open(path))``; those of palette images are palette indices. Pixels are in the
+order of the file, even in TIFF files, which Pillow would rotate; only a `Form` rotates images. Files whose samples
+Pillow would reduce to 8 bits are refused. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, applies.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MODES = {
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return the facts of the header; with Pillow an image has one level."""
+    """Return the facts of the header. With Pillow, an image has one level."""
     if level:
         raise no_level(path, level, 1)
     with _opened(path) as image:
@@ -61,7 +61,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
-    """Decode the image into an array of its shape; `report` is called with the bytes of each band."""
+    """Decode the image into an array of its shape, calling `report` with the bytes of each band."""
     with _opened(path) as opened:
         expect_shape(path, (*_size(opened, upright=False), *into.shape[2:]), into)
         image = _loaded(opened, upright=False)
@@ -73,9 +73,9 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
 def decoded(path: str, form: Form) -> NDArray[Any]:
     """Return the pixels of an image in a colour mode and size, as a read-only array.
 
-    An image is decoded, converted to the mode, and resized with Pillow's bilinear filter, which averages all pixels
-    when it reduces. A JPEG that is to be reduced to a quarter or less is decoded at 1/2, 1/4 or 1/8 of its size, by its
-    decoder, to at least twice the final size.
+    The image is decoded, converted to the mode, and resized with Pillow's bilinear filter, which averages all pixels
+    when it reduces an image. If a JPEG is reduced to a quarter or less, the decoder itself reduces it to 1/2, 1/4 or
+    1/8, but to at least twice the final size.
     """
     with _opened(path) as opened:
         height, width = form.sides(*_size(opened, form.upright))
@@ -91,13 +91,13 @@ def decoded(path: str, form: Form) -> NDArray[Any]:
 
 
 def upright_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of an image after it is turned as its EXIF orientation says."""
+    """Return the shape of an image after rotation according to its EXIF orientation."""
     with _opened(path) as image:
         return (*_size(image, upright=True), *shape[2:])
 
 
 def _size(image: Image.Image, upright: bool) -> tuple[int, int]:
-    """Return height and width of an image, upright or in the order of the file."""
+    """Return the height and width of an image, upright or in the order of the file."""
     height, width = image.height, image.width
     if isinstance(image, TiffImageFile):  # some versions of Pillow have exchanged them already
         height, width = image.tag_v2[IMAGELENGTH], image.tag_v2[IMAGEWIDTH]
@@ -110,7 +110,7 @@ def _is_turned(image: Image.Image) -> bool:
 
 
 def _loaded(image: Image.Image, upright: bool) -> Image.Image:
-    """Load an image, and return it upright or in the order of the file: Pillow turns no files but TIFF."""
+    """Load an image, and return it upright or in the order of the file. Pillow itself rotates only TIFF files."""
     orientation = image.getexif().get(0x0112, 1)
     image.load()
     if upright == isinstance(image, TiffImageFile) or orientation == 1:
@@ -148,7 +148,7 @@ def _opened(path: str) -> Image.Image:
         image.close()
         raise CodecError(
             "Pillow would reduce its samples to 8 bits; tifffile, imagecodecs (PNG, JPEG 2000) and pyvips do not "
-            "(pip install 'onecopy[images-all]'), in images.share with color=None and without size and upright",
+            "(pip install 'onecopy[images-all]'); images.share uses them with color=None and without size and upright",
             Kind.UNSUPPORTED,
             path=path,
         )

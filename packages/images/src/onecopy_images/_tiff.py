@@ -1,7 +1,7 @@
 """Decoding of TIFF, BigTIFF, OME-TIFF, NDPI, SVS and similar files with tifffile and imagecodecs.
 
 tifffile decodes segment by segment (strips or tiles) into the target. By default it reads up to 256 MB of a file at
-once, and holds the decoded segments of all its threads: this module sets smaller buffers.
+once, and keeps the decoded segments of all its threads in memory. This module sets smaller buffers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
         series = _level(file, path, level)
         dtype = series.dtype
         if dtype is None or not series.shape or 0 in series.shape:
-            raise CodecError(f"{codec}: no image with pixels of a known type", Kind.UNSUPPORTED, path=path)
+            raise CodecError(f"{codec}: the file has no image with a supported pixel type", Kind.UNSUPPORTED, path=path)
         _check_segments(path, series.keyframe)
         segment = 0 if series.dataoffset is not None else prod(series.keyframe.chunks) * dtype.itemsize
         is_palette = series.keyframe.photometric == tifffile.PHOTOMETRIC.PALETTE
@@ -50,7 +50,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
-    """Decode one level into an array of its shape; `report` is called with the bytes of each segment."""
+    """Decode one level into an array of its shape, calling `report` with the bytes of each segment."""
     with tifffile.TiffFile(path) as file:
         series = _level(file, path, level)
         expect_shape(path, tuple(series.shape), into)
@@ -74,7 +74,7 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
 
 def _level(file: tifffile.TiffFile, path: str, level: int) -> Any:
     if not file.series:
-        raise CodecError("the file has no image", path=path)
+        raise CodecError("the file contains no image", path=path)
     levels = file.series[0].levels
     if level >= len(levels):
         raise no_level(path, level, len(levels))
@@ -82,7 +82,7 @@ def _level(file: tifffile.TiffFile, path: str, level: int) -> Any:
 
 
 def _in_place(file: tifffile.TiffFile, series: Any) -> InPlace | None:
-    """Return offset and dtype of pixels that are uncompressed, contiguous, aligned and within the file; else None."""
+    """Return the offset and dtype of pixels if they are uncompressed, contiguous, aligned and within the file."""
     offset, keyframe = series.dataoffset, series.keyframe
     if offset is None or not keyframe.is_final or series.dtype.kind not in "uif" or offset % series.dtype.itemsize:
         return None
@@ -112,7 +112,7 @@ def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], r
 
 
 def _by_itself(series: Any, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
-    """Decode with `TiffPageSeries.asarray`: for missing pages, and targets that cannot be reshaped to pages."""
+    """Decode with `TiffPageSeries.asarray`, for missing pages and targets that cannot be reshaped to pages."""
     if into.flags.c_contiguous and into.dtype == series.dtype:
         series.asarray(out=into, maxworkers=threads, buffersize=_READ)
     else:
@@ -121,9 +121,9 @@ def _by_itself(series: Any, into: NDArray[Any], report: Callable[[int], None], t
 
 
 def _check_segments(path: str, page: Any) -> None:
-    """Raise DamagedError if a segment ends behind the end of the file, or has no entry in the table of segments.
+    """Raise DamagedError if a segment extends beyond the end of the file, or is missing in the table of segments.
 
-    tifffile would decode a short read, and fill in any number of segments that the file does not have.
+    tifffile would decode an incomplete segment, and fill in any number of missing segments.
     """
     keyframe, end = page.keyframe, page.parent.filehandle.size
     if len(page.dataoffsets) < prod(keyframe.chunked) and not keyframe.is_contiguous:

@@ -1,6 +1,6 @@
 """Decoding with libvips (pyvips): JPEG 2000, HEIF, JPEG XL, SVS and other slides, in bands from top to bottom.
 
-For slides, levels are those of OpenSlide.
+The levels of slides are those of OpenSlide.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TYPES = {
 }
 
 _NO_IMAGES = {"VipsForeignLoadCsv": "a CSV table", "VipsForeignLoadMatrix": "a text file of numbers"}
-"""Formats that libvips reads and that are not images, by the prefix of the name of the loader."""
+"""Formats that libvips reads although they are not images, by the prefix of the loader's name."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
@@ -49,7 +49,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
-    """Decode one level into an array of its shape; `report` is called with the bytes of each band."""
+    """Decode one level into an array of its shape, calling `report` with the bytes of each band."""
     image = _opened(path, level)
     expect_shape(path, _shape(image), into)
     dtype = np.dtype(_TYPES[image.format])

@@ -1,4 +1,4 @@
-"""Files and folders that appear complete or not at all: written to a temporary path, then renamed to the target."""
+"""Files and folders that appear complete or not at all: they are written to a temporary path and then renamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def path_beside(target: Path) -> Path:
-    """Return a hidden temporary path of this call alone beside `target`; remove those left by killed processes."""
+    """Return a unique hidden path beside `target`, and remove such paths that killed processes left behind."""
     namespace = Path("/proc/self/ns/pid")  # processes of another one are not visible, and what they write stays
     ours = f".{target.name}.onecopy-{namespace.stat().st_ino if namespace.exists() else 0:x}-"
     for left in target.parent.glob(f"{glob.escape(ours)}*") if namespace.exists() else ():
@@ -20,7 +20,7 @@ def path_beside(target: Path) -> Path:
 
 
 def replace(beside: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename a complete file or folder to its target; FileExistsError if `target` exists and `overwrite` is False."""
+    """Rename a complete file or folder to its target. Raise FileExistsError if that exists, unless `overwrite`."""
     if not overwrite and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "the target was created in the meantime", str(target))
     if beside.is_dir() and target.is_dir():

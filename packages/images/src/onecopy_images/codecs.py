@@ -1,18 +1,18 @@
-"""Reading of image headers, and decoding of image files into given arrays, with the libraries that are installed.
+"""Reads image headers, and decodes image files into existing arrays, with the installed libraries.
 
     facts = oc.images.codecs.read_facts("slide.ndpi", level=1)    # reads the header only
     pixels = np.empty(facts.shape, facts.dtype)
     oc.images.codecs.decode("slide.ndpi", pixels, level=1)  # any array: mapped, shared, or a view
 
-The libraries are tried in this order: tifffile (with imagecodecs) for files that begin with a TIFF signature, which
-includes NDPI and SVS slides; Pillow; imagecodecs, for PNG and JPEG 2000 files of more than 8 bits per sample; pyvips. A
-library is imported when it is tried for the first time. Each decodes by strips or tiles if it can: beside the target,
-memory holds a few strips; with Pillow and imagecodecs it holds the whole image.
+The libraries are tried in this order: tifffile (with imagecodecs) for files that begin with a TIFF signature, including
+NDPI and SVS slides; Pillow; imagecodecs, for PNG and JPEG 2000 files with more than 8 bits per sample; pyvips. A
+library is imported when it is tried for the first time. If possible, a library decodes strip by strip or tile by tile,
+and needs memory for a few strips in addition to the target; Pillow and imagecodecs need memory for the whole image.
 
-**When not to use it.** To read an image once: the library's own call is as good. `onecopy.images.open` is for images
-that several processes, or several runs, read.
+**When not to use it.** To read an image once, calling the library directly is as good. `onecopy.images.open` is for
+images that several processes or runs read.
 
-**Threads.** All functions may be called from any thread. A library may use threads of its own while it decodes.
+**Threads.** All functions may be called from any thread. A library may start threads to decode.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class Codec(NamedTuple):
     package: str
     """Name of the package that is imported."""
     module: str
-    """Name of the module that reads with the library: ``facts(path, level, codec)`` returns the `Facts` of a level, and
-    ``fill(path, level, into, report, threads)`` decodes it, and calls `report` with the bytes of each piece."""
+    """Name of the module that uses the library: ``facts(path, level, codec)`` returns the `Facts` of a level,
+    and ``fill(path, level, into, report, threads)`` decodes it and calls `report` with the bytes of each piece."""
     decoder: tuple[str, str] | None = None
-    """(distribution, package) that the library decodes with."""
+    """(distribution, package) that the library uses to decode."""
     signatures: tuple[bytes, ...] = (b"",)
-    """First bytes of the files that the library is tried for; by default all."""
+    """First bytes of the files for which the library is tried; by default, it is tried for all files."""
     version: str = ""
-    """Name and version of the library and of its decoder. Part of store keys: pixels may differ by version."""
+    """Name and version of the library and of its decoder. Part of store keys, because pixels may depend on versions."""
 
     def reader(self) -> Any:
-        """Import the library and return the module that reads with it."""
+        """Import the library, and return the module that uses it."""
         return import_module(self.module)
 
 
@@ -75,7 +75,7 @@ LIBRARIES = (
 
 
 def installed(library: Codec) -> Codec | None:
-    """Return a library with its version; None if it is not installed."""
+    """Return a library with its version, or None if it is not installed."""
     own = _version_of(library.package)
     if own is None:
         return None
@@ -85,7 +85,7 @@ def installed(library: Codec) -> Codec | None:
 
 
 def _version_of(package: str) -> str | None:
-    """Return the version of a package without importing it, or what else identifies it; None if it is not installed."""
+    """Return a version or another identity of a package without importing it, or None if it is not installed."""
     from onecopy.store.packages import package_of, version_of
 
     try:
@@ -102,17 +102,17 @@ T = TypeVar("T")
 
 _INSTALL = "pip install 'onecopy[images]'"
 _PLAUSIBLE, _RATIO = 256 << 20, 1400
-"""Limits against decompression bombs: an image, a strip, or all strips above 256 MiB must have a file of at least a
-1,400th of that size, which is about the highest ratio of LZW, deflate and JPEG."""
+"""Limits against decompression bombs: if an image, a strip, or all strips together exceed 256 MiB, the file must have
+at least a 1,400th of their size, which is about the maximum compression ratio of LZW, deflate and JPEG."""
 _SMALL, _READ_AHEAD = 1 << 20, 16 << 20
-"""Bytes of pixels below which the available memory is not read; what a library for TIFF holds besides segments."""
+"""Size of pixels below which the available memory is not checked; memory of a TIFF library besides segments."""
 
 
 def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
     """Yield the installed libraries that may read a file, in the order in which they are tried.
 
-    A library is searched for when the iteration reaches it. The first 16 bytes of the file are read. CodecError if no
-    library is installed that could read the file.
+    The iteration looks for a library only when it reaches it. It reads the first 16 bytes of the file. Raise CodecError
+    if no library is installed that might read the file.
     """
     text = path_text(path)
     with open_regular(text) as file:
@@ -126,24 +126,24 @@ def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
             yield codec
     if not found:
         names = " nor ".join(library.name for library in libraries)
-        raise CodecError(f"cannot be read: neither {names} is installed: {_INSTALL}", Kind.UNSUPPORTED, path=text)
+        raise CodecError(f"neither {names} is installed to read the image: {_INSTALL}", Kind.UNSUPPORTED, path=text)
 
 
 def pillow(path: str) -> Codec:
-    """Return the codec of Pillow; CodecError, which names the image, if it is not installed."""
+    """Return the codec of Pillow. Raise CodecError, which names the image, if Pillow is not installed."""
     codec = installed(PILLOW)
     if codec is None:
-        raise CodecError(f"cannot be converted: Pillow is not installed: {_INSTALL}", Kind.UNSUPPORTED, path=path)
+        raise CodecError(f"cannot convert the image without Pillow: {_INSTALL}", Kind.UNSUPPORTED, path=path)
     return codec
 
 
 def read_facts(path: str | os.PathLike[str], level: int = 0) -> Facts:
-    """Return shape, element type and levels of an image from its header; no pixels are decoded.
+    """Return the shape, element type and levels of an image from its header, without decoding pixels.
 
     Parameters
     ----------
     path
-        A file of any format that an installed library reads.
+        A file of any format that an installed library supports.
     level
         Level of an image pyramid; 0 is the largest.
 
@@ -181,16 +181,16 @@ def decode(
     Parameters
     ----------
     path
-        A file of any format that an installed library reads.
+        A file of any format that an installed library supports.
     into
-        A writable array of exactly the shape of the level, in any memory; elements are converted to its dtype. After
+        A writable array with exactly the shape of the level, in any memory. Elements are converted to its dtype. After
         an error, it may be partly filled.
     level
         Level of an image pyramid; 0 is the largest.
     threads
-        Number of threads of the library, if it uses several; None: the CPUs of this process, at most 4.
+        Number of threads, if the library uses several; None: the number of CPUs of this process, at most 4.
     progress
-        Called with (bytes done, bytes in total) after each strip. An exception from it stops the decoding.
+        Called with (bytes done, bytes in total) after each strip. An exception that it raises stops the decoding.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def decode(
 def first_that_can(path: str | os.PathLike[str], use: Callable[[Codec], T]) -> T:
     """Return `use(codec)` of the first library that does not raise CodecError.
 
-    If all raise it, the CodecError has all their messages. DamagedError is raised at once.
+    If all libraries raise it, raise a CodecError with all their messages. A DamagedError is raised immediately.
     """
     messages: list[str] = []
     for codec in each_for(path):
@@ -239,12 +239,12 @@ def first_that_can(path: str | os.PathLike[str], use: Callable[[Codec], T]) -> T
     if len(messages) == 1:
         raise last
     raise CodecError(
-        f"no installed library can read it: {'; '.join(messages)}", Kind.UNSUPPORTED, path=path_text(path)
+        f"no installed library can read the image: {'; '.join(messages)}", Kind.UNSUPPORTED, path=path_text(path)
     ) from last
 
 
 def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
-    """Return the facts that one library reads from the header of a file."""
+    """Return the facts that a library reads from the header of a file."""
     text, level = path_text(path), non_negative("level", level)
     with translated(text, codec):
         try:
@@ -255,7 +255,7 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
 
         if of_numpy(np.dtype(facts.dtype)) is None:
             raise CodecError(
-                f"elements of {facts.dtype} are not supported: array files have no such type",
+                f"elements of type {facts.dtype} are not supported by array files",
                 Kind.UNSUPPORTED,
                 path=text,
             )
@@ -263,7 +263,7 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
 
 
 def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
-    """Raise DamagedError if the decoded image exceeds `max_bytes`, or a plausible size for its file if that is None."""
+    """Raise DamagedError if the decoded image exceeds `max_bytes`, or by default a plausible size for its file."""
     nbytes = os.stat(path).st_size  # noqa: PTH116 - text
     most = most_at_once = most_decoded = max(_PLAUSIBLE, _RATIO * nbytes)
     if max_bytes is not None:
@@ -271,12 +271,12 @@ def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
         most_at_once, most_decoded = most - facts.nbytes, max(most, most_decoded)
     shape = " x ".join(map(str, facts.shape))
     for taken, limit, claim in (
-        (facts.nbytes, most, f"the header claims {shape} elements of {facts.dtype},"),
-        (facts.at_once, most_at_once, "one strip or tile takes, beside the pixels,"),
-        (facts.decoded, most_decoded, "to decode its strips or tiles takes"),
+        (facts.nbytes, most, f"the header declares {shape} elements of {facts.dtype},"),
+        (facts.at_once, most_at_once, "one strip or tile takes, in addition to the pixels,"),
+        (facts.decoded, most_decoded, "decoding its strips or tiles takes"),
     ):
         if taken > limit:
-            why = f"the limit of {size(limit)} (its file has {size(nbytes)}): to decode it, give a larger max_bytes"
+            why = f"the limit of {size(limit)} (the file has {size(nbytes)}): to decode it, pass a larger max_bytes"
             raise DamagedError(f"{claim} {size(taken)}, more than {why}", Kind.TOO_COSTLY, path=path)
 
 
@@ -289,19 +289,19 @@ def fill(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> None:
-    """Decode a level with one library; `facts` are those that the library returned for it. See `decode`.
+    """Decode a level with one library, which returned `facts` for it. See `decode`.
 
-    NotEnoughMemory where the library would need more than the available memory beside the pixels.
+    Raise NotEnoughMemory if the library would need more than the available memory in addition to the pixels.
     """
     text = path_text(path)
     if into.shape != facts.shape or not into.flags.writeable:
         shape = " x ".join(map(str, facts.shape))
-        raise ValueError(f"{text}: `into` must be a writable array of {shape} elements, but has shape {into.shape}")
+        raise ValueError(f"{text}: `into` must be a writable array of shape {shape}, not {into.shape}")
     threads = threads or decoder_threads()
     if facts.nbytes >= _SMALL:
         # Segments of a TIFF in each thread, and what is read ahead; other libraries decode the whole image first.
         segments = 2 * threads * facts.at_once + min(facts.decoded, _READ_AHEAD)
-        instead = "decode it where more memory is available, fewer pixels (level=), or with fewer threads"
+        instead = "use a smaller level= or fewer threads, or make more memory available"
         expect_memory(segments if facts.at_once else facts.nbytes, "decode", text, instead=instead)
     before, raised = identity_of(text), list[BaseException]()
     done = 0
@@ -325,7 +325,7 @@ def fill(
         expect_identity(text, before, cause=error)
         left = available_memory()
         if isinstance(error, MemoryError) and left is not None and 4 * (facts.nbytes + facts.at_once) < left:
-            raise DamagedError(f"{error}: damaged: more memory is needed than {size(facts.nbytes)}") from error
+            raise DamagedError(f"{error}: damaged: decoding needs more memory than {size(facts.nbytes)}") from error
         raise
     finally:
         trim_heap()  # of all threads, those of the library too
@@ -333,7 +333,7 @@ def fill(
 
 
 def identity_of(path: str) -> FileIdentity:
-    """Return what identifies the contents of a file; zeros if there is no file."""
+    """Return the identity of a file's contents, or zeros if there is no file."""
     try:
         return file_identity(path)
     except FileNotFoundError:
@@ -341,19 +341,19 @@ def identity_of(path: str) -> FileIdentity:
 
 
 def expect_identity(path: str, expected: FileIdentity, cause: Exception | None = None) -> None:
-    """Raise FileChanged, with its `cause`, if a file has another identity than before."""
+    """Raise FileChanged, with its `cause`, if the identity of a file has changed."""
     if identity_of(path) != expected:
         raise changed(path, "it was being decoded") from cause
 
 
 def changed(path: str, doing: str) -> FileChanged:
-    """Return the error for an image that is not the one that was identified."""
+    """Return the error for an image that changed after it was identified."""
     return FileChanged(errno.ESTALE, f"the image was replaced or written while {doing}", path)
 
 
 @contextlib.contextmanager
 def translated(path: str, codec: Codec) -> Iterator[None]:
-    """Turn exceptions of a library into CodecError; an OSError of the system, and errors of onecopy, pass through."""
+    """Convert exceptions of a library to CodecError, except an OSError of the system and errors of onecopy."""
     try:
         yield
     except (FormatError, FileChanged, NoLevelError):

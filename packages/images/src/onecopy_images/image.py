@@ -1,4 +1,4 @@
-"""`Image` and `Images`: mapped pixels; `Facts`: what a header says; the errors of images that cannot be read."""
+"""`Image` and `Images`: mapped pixels. `Facts`: the contents of a header. Errors for images that cannot be read."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ if TYPE_CHECKING:
     from onecopy.store import Artefact
 
 NAME = "data"
-"""Name of the one array in an artefact."""
+"""Name of the only array in an artefact."""
 PALETTE = "palette indices"
-"""Suffix of `Facts.codec` for pixels that are indices into a palette, which is not read."""
+"""Suffix of `Facts.codec` if pixels are indices into a palette, which is not read."""
 
 
 class CodecError(FormatError):
-    """No installed library can read an image: its format is not supported, or its bytes are damaged.
+    """No installed library can read an image, because its format is not supported or its bytes are damaged.
 
-    The message has the path of the file and the error of each library.
+    The message contains the path of the file and the error of each library.
     """
 
 
 class DamagedError(CodecError):
-    """An image file is truncated, or its header claims an implausible size.
+    """An image file is truncated, or its header declares an implausible size.
 
-    No other library is tried: some fill in missing pixels, and all need the memory.
+    No other library is tried, because some would fill in missing pixels, and all would need the memory.
     """
 
 
 class NoLevelError(Error, ValueError):
-    """The image has no such level."""
+    """The image does not have the requested level."""
 
 
 def no_level(path: str, level: int, levels: int) -> NoLevelError:
     """Return the error for a missing level."""
     have = "one level, 0" if levels == 1 else f"levels 0 to {levels - 1}"
-    return NoLevelError(f"{path}: no level {level}: the image has {have}")
+    return NoLevelError(f"{path}: there is no level {level}: the image has {have}")
 
 
 def expect_shape(path: str, now: tuple[int, ...], into: NDArray[Any]) -> None:
-    """Raise CodecError unless an image has the shape that its header had when `into` was made for it."""
+    """Raise CodecError unless an image still has the shape of its header, for which `into` was made."""
     if now != into.shape:
         message = f"the image was replaced: its shape is now {now}, not {into.shape}"
         raise CodecError(message, Kind.INCONSISTENT, path=path)
 
 
 def bands(into: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield the parts of an array of about 4 MiB each, from top to bottom, with the number of their first row."""
+    """Yield parts of an array of about 4 MiB each, from top to bottom, and the number of their first row."""
     rows = max(1, (4 << 20) * len(into) // max(1, into.nbytes))
     return ((top, into[top : top + rows]) for top in range(0, len(into), rows))
 
@@ -76,13 +76,13 @@ class InPlace(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """The facts that the header of an image has about one level."""
+    """The facts in the header of an image about one level."""
 
     codec: str
     """The decoding library with versions: "tifffile 2026.3.3, imagecodecs 2026.3.6"; for palette images "pillow
     12.0.0, palette indices"."""
     shape: tuple[int, ...]
-    """Shape of the level, in elements."""
+    """Shape of the level in elements."""
     dtype: str
     """Element type in numpy's notation, little-endian."""
     axes: str
@@ -92,11 +92,11 @@ class Facts(NamedTuple):
     levels: tuple[tuple[int, ...], ...]
     """Shapes of all levels; the first one is the largest."""
     in_place: InPlace | None = None
-    """Place of the pixels in the file if they are uncompressed; None if they have to be decoded."""
+    """Place of the pixels in the file if they are uncompressed, or None if they must be decoded."""
     at_once: int = 0
-    """Bytes of the largest strip or tile of a TIFF, which is decoded in memory beside the pixels."""
+    """Bytes of the largest strip or tile of a TIFF, which is decoded into additional memory."""
     decoded: int = 0
-    """Bytes of all strips or tiles of a TIFF when decoded, with what lies outside the image."""
+    """Bytes of all decoded strips or tiles of a TIFF, including the parts outside of the image."""
 
     @property
     def nbytes(self) -> int:
@@ -107,13 +107,13 @@ class Facts(NamedTuple):
 
     @classmethod
     def of_file(cls, file: ArrayFile) -> Facts:
-        """Return the facts of an array file: those that `metadata` wrote, or defaults for a file without them.
+        """Return the facts of an array file that `metadata` wrote, or defaults for a file without metadata.
 
-        FormatError if the file has several arrays and none is called "data", or if the metadata are damaged.
+        Raise FormatError if the file has several arrays and none is called "data", or if the metadata are damaged.
         """
         if len(file) != 1 and NAME not in file:
             raise FormatError(
-                f"not an image: {len(file)} arrays, and none is called {NAME!r}", Kind.NOT_THIS_FORMAT, path=file.path
+                f"not an image: none of its {len(file)} arrays is called {NAME!r}", Kind.NOT_THIS_FORMAT, path=file.path
             )
         entry = file.entry(NAME if NAME in file else next(iter(file)))
         in_numpy, *_ = TYPES.get(entry.dtype, (None,))
@@ -130,17 +130,17 @@ class Facts(NamedTuple):
             raise FormatError(f"the image metadata are damaged: {error!r}", path=file.path) from None
 
     def metadata(self, source: str) -> dict[str, str]:
-        """Return the metadata that an artefact is saved with."""
+        """Return the metadata to save in an artefact."""
         source = os.fsencode(source).decode(errors="backslashreplace")  # metadata are UTF-8, names any bytes
         about = {"level": self.level, "levels": self.levels, "axes": self.axes, "codec": self.codec}
         return {"image": json.dumps(about), "source": source}
 
 
 class Image(Closeable):
-    """A read-only image whose pixels are mapped pages, shared by all processes of the machine. `open` returns it.
+    """A read-only image, returned by `open`, whose pixels are mapped pages that all processes of the machine share.
 
-    An image pickles as the path and the identity of the mapped file: another process maps the same pages. Views of
-    `array` keep the mapping alive after `close`. ``np.asarray(image)`` returns `array` without a copy.
+    The pickle of an image consists of the path and identity of the mapped file, so another process maps the same pages.
+    Views of `array` keep the mapping alive after `close`. ``np.asarray(image)`` returns `array` without a copy.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Image(Closeable):
         self.file = file
         """The mapped file, for `onecopy.warm`, `evict`, `pin` and `residency`."""
         self.path = path
-        """Path of the image file, as given."""
+        """Path of the image file, as passed to `open`."""
         self.level = facts.level
         """Level of the image pyramid; 0 is the largest."""
         self.levels = facts.levels
@@ -157,12 +157,12 @@ class Image(Closeable):
         self.axes = facts.axes
         """One letter per axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
         self.codec = facts.codec
-        """The library that decoded the image, with versions; empty if nothing was decoded."""
+        """The library that decoded the image, with versions, or "" if nothing was decoded."""
         self.reason = reason
-        """A sentence on where the pixels come from: decoded by this call, decoded before, or mapped from the file.
-        For palette images it adds that the pixels are palette indices."""
+        """The origin of the pixels as a sentence: decoded by this call, decoded before, or mapped from the file.
+        For palette images it also states that the pixels are palette indices."""
         self.artefact = artefact
-        """The decoded image in the store; None if the image file itself is mapped."""
+        """The decoded image in the store, or None if the image file itself is mapped."""
         if facts.codec.endswith(PALETTE) and PALETTE not in reason:  # after unpickling, the reason has it already
             self.reason += f"; its pixels are {PALETTE}, not colours"
         self._facts = facts
@@ -170,7 +170,7 @@ class Image(Closeable):
 
     @property
     def array(self) -> NDArray[Any]:
-        """The pixels as a read-only array without a copy; ValueError if the image is closed."""
+        """The pixels as a read-only array without a copy. Raise ValueError if the image is closed."""
         if self.file.closed:
             raise ValueError(f"{self.path}: the image is closed")
         if self._array is None:
@@ -191,7 +191,7 @@ class Image(Closeable):
 
     @property
     def dtype(self) -> Any:
-        """Numpy dtype of `array`; in the byte order of the file if the image file itself is mapped."""
+        """Numpy dtype of `array`. If the image file itself is mapped, it has the byte order of the file."""
         return self.array.dtype
 
     @property
@@ -210,11 +210,11 @@ class Image(Closeable):
 
         if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
             conversion = f"from {self.dtype} to {np.dtype(dtype)}"
-            raise ValueError(f"{self.path}: a conversion {conversion} needs a copy, and copy is False")
+            raise ValueError(f"{self.path}: a conversion {conversion} requires a copy, but copy is False")
         return np.array(self.array, dtype) if copy else np.asarray(self.array, dtype)
 
     def close(self) -> None:
-        """Close the image. The mapping is released with the last view of it. Closing twice has no effect."""
+        """Close the image. The mapping is released with its last view. Closing twice has no effect."""
         self._array = None  # this reference would keep the mapping alive
         self.file.close()
 
@@ -237,20 +237,20 @@ class Images(Closeable):
     """A read-only sequence of decoded images, whose pixels are mapped pages that all processes share.
 
     ``images[i]`` is an array of shape (height, width) or (height, width, samples) without a copy. If all images have
-    one shape, ``images[2:5]`` and ``images[[7, 1]]`` are arrays with one more axis, the first as a view, the second as
-    a copy. Arrays keep the mapping alive after `close`.
+    the same shape, ``images[2:5]`` and ``images[[7, 1]]`` are arrays with an additional axis; the first is a view, the
+    second a copy. Arrays keep the mapping alive after `close`.
 
-    A pickle has the path and the identity of the file, a few hundred bytes: another process (fork, spawn or forkserver)
-    maps the same pages. Unpickling raises `onecopy.errors.FileChanged` if the file was replaced or written since.
+    A pickle contains the path and identity of the file, a few hundred bytes, so any other process maps the same pages.
+    Unpickling raises `onecopy.errors.FileChanged` if the file has been replaced or modified.
 
     Raises
     ------
     FormatError
-        The file is not one of a dataset of images.
+        The file does not contain a dataset of images.
     """
 
     report: Artefact | None = None
-    """Whether this call decoded the images, the path, and the time; None after unpickling."""
+    """The path, the duration, and whether this call decoded the images; None after unpickling."""
 
     mapped_by_onecopy = True  # `onecopy.torch.share_dataset` leaves it as it is
 
@@ -267,7 +267,7 @@ class Images(Closeable):
             self._check(*self._ragged)
 
     def _check(self, offsets: NDArray[Any], shapes: NDArray[Any]) -> None:
-        """Raise FormatError unless the offsets and shapes are those of the pixels."""
+        """Raise FormatError unless the offsets and shapes match the pixels."""
         right = (
             offsets.shape == (len(shapes) + 1,)
             and shapes.ndim == 2
@@ -279,7 +279,7 @@ class Images(Closeable):
         )
         if not right:
             raise FormatError(
-                "the offsets and shapes of the images do not agree with the pixels",
+                "the offsets and shapes of the images do not match the pixels",
                 Kind.INCONSISTENT,
                 path=self.file.path,
             )
@@ -305,7 +305,7 @@ class Images(Closeable):
             number = operator.index(index)
         except TypeError:
             raise TypeError(
-                f"images of different shapes are indexed by one number, not by {index!r}: share them with a size to "
+                f"images of different shapes require one number as index, not {index!r}: share them with a size to "
                 "index several at once"
             ) from None
         if not -len(shapes) <= number < len(shapes):
@@ -319,7 +319,7 @@ class Images(Closeable):
 
     @property
     def array(self) -> NDArray[Any]:
-        """All images as one array of shape (images, height, width[, samples]); ValueError if shapes differ."""
+        """All images as one array of shape (images, height, width[, samples]). Raise ValueError if shapes differ."""
         if self._ragged is not None:
             raise ValueError(f"{self.file.path}: the images have different shapes: share them with a size")
         return self._all
@@ -351,12 +351,12 @@ class Images(Closeable):
 
     @cached_property
     def paths(self) -> list[str]:
-        """Absolute paths of the image files, in the order in which they were shared first."""
+        """Absolute paths of the image files, in the order in which they were first shared."""
         return [os.fsdecode(name) for name in bytes(self.file["paths"]).split(b"\0")[: len(self)]]
 
     @cached_property
     def errors(self) -> dict[int, str]:
-        """The reason by the number of each image that could not be decoded; its pixels are zeros."""
+        """For each image that could not be decoded, its number and the reason; its pixels are zeros."""
         text = bytes(self.file["errors"]) if "errors" in self.file else b"{}"
         try:
             return {int(number): str(reason) for number, reason in json.loads(text).items()}
@@ -371,11 +371,11 @@ class Images(Closeable):
         return self.file.path
 
     def warm(self, **options: Unpack[WarmOptions]) -> WarmReport | WarmJob:
-        """Read the pixels into memory before they are accessed; options are those of `onecopy.warm`."""
+        """Read the pixels into memory before they are accessed. See `onecopy.warm` for the options."""
         return self.file.warm(**options)
 
     def close(self) -> None:
-        """Close the file. The mapping is released with the last array of it. Closing twice has no effect."""
+        """Close the file. The mapping is released with its last array. Closing twice has no effect."""
         self._pixels = self._ragged = None  # these references would keep the mapping alive
         self.file.close()
 

@@ -1,4 +1,4 @@
-"""`open`: an image as a mapped array, decoded once per machine; `decode`: an image in a scratch file."""
+"""`open`: map an image that is decoded once per machine. `decode`: decode an image into a scratch file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onecopy_images.codecs import Codec
 
 _VERSION = "2"
-"""Version of the artefacts, part of their keys: with a new version all images are decoded again."""
+"""Version of the artefacts. It is part of their keys, so a new version causes all images to be decoded again."""
 _OURS = (".oc", ".safetensors")
 
 
@@ -37,12 +37,12 @@ def open(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Image:
-    """Open an image as an array that all processes share; the first process decodes it into the store.
+    """Open an image as an array that all processes share. The first process decodes it into the store.
 
-    An uncompressed TIFF is mapped itself. Other images are decoded once per machine by the first installed library that
-    can read them (see `onecopy.images.codecs`), directly into a file of the store. Its key has the identity of the
-    image file, the level, and the versions of the library. The file appears when it is complete: if the decoding
-    process is killed, a waiting process decodes instead. ``onecopy store prune`` removes decoded images.
+    An uncompressed TIFF is mapped directly. Other images are decoded once per machine by the first installed library
+    that can read them (see `onecopy.images.codecs`), directly into a file of the store. Its key consists of the
+    identity of the image file, the level, and the versions of the library. The file appears when it is complete. If its
+    builder is killed, a waiting process decodes the image. ``onecopy store prune`` removes decoded images.
 
     Parameters
     ----------
@@ -51,19 +51,19 @@ def open(
     level
         Level of an image pyramid; 0 is the largest.
     store
-        Where decoded images are kept: a `onecopy.Store` or a folder; None: the default folder on disk.
+        The store of the decoded images: a `onecopy.Store` or a folder; None: the default folder on disk.
     max_bytes
-        Maximum size of the decoded level, in bytes or as text such as "20 GB"; a larger image is an error before any
-        space is reserved. None: 256 MiB, or 1400 times the size of the file if that is more.
+        Maximum size of the decoded level, in bytes or as text such as "20 GB". A larger image raises an error before
+        any space is reserved. None: 256 MiB, or 1400 times the size of the file if that is more.
     threads
-        Number of threads of the decoding library; None: the CPUs of this process, at most 4.
+        Number of threads of the decoding library; None: the number of CPUs of this process, at most 4.
     progress
-        Called with (bytes done, bytes in total) if this process decodes. An exception from it stops the decoding.
+        Called with (bytes done, bytes in total) if this process decodes. An exception of it stops the decoding.
 
     Raises
     ------
     OSError
-        The file does not exist. ENOSPC: no space for the decoded image, found before the decoding begins.
+        The file does not exist. ENOSPC: there is no space for the decoded image, which is detected in advance.
     CodecError
         No installed library can read the image, its bytes are damaged, or it is larger than `max_bytes`.
     FileChanged
@@ -71,7 +71,7 @@ def open(
     ValueError
         The image has no such level.
     TimeoutError
-        Another process is still decoding when the timeout of the store has passed.
+        Another process is still decoding after the timeout of the store.
 
     Examples
     --------
@@ -86,13 +86,13 @@ def open(
     """
     text, level = resolve(path)[0], non_negative("level", level)
     if text.endswith(_OURS):
-        image = _of_file(text, OneFile(text), "mapped: it is an array file")
+        image = _of_file(text, OneFile(text), "mapped, because it is an array file")
         if level == image.level:
             return image
         image.close()
         if image.level == 0:
             raise no_level(text, level, 1)
-        raise ValueError(f"{text}: no level {level}: the file has level {image.level} only")
+        raise ValueError(f"{text}: there is no level {level}: the file contains only level {image.level}")
     opened = Store.of(store).with_options(durable=False)
     if progress is not None:  # calls of it in a child would be lost
         opened = opened.with_options(where="here")
@@ -126,22 +126,22 @@ def decode(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Scratch:
-    """Decode an image into an unnamed scratch file on disk: writable pixels of this process, outside the heap.
+    """Decode an image into an unnamed scratch file on disk, as writable pixels of this process outside of the heap.
 
-    Use it to change pixels, and for images that are larger than memory. `open` is for images that several processes
-    read; `onecopy.images.codecs.decode` decodes into an existing array.
+    Use this function to change pixels, and for images that are larger than memory. `open` is for images that several
+    processes read; `onecopy.images.codecs.decode` decodes into an existing array.
 
     Parameters
     ----------
     path, level, max_bytes, threads, progress
         As for `open`.
     folder, max_resident
-        The folder of the file, and the maximum of its bytes in memory: see `onecopy.scratch`.
+        The folder of the file, and the maximum number of its bytes in memory; see `onecopy.scratch`.
 
     Raises
     ------
     OSError
-        The file does not exist. ENOSPC: no space for the decoded image, found before the decoding begins.
+        The file does not exist. ENOSPC: there is no space for the decoded image, which is detected in advance.
     CodecError, FileChanged, ValueError
         As for `open`.
 
@@ -186,7 +186,7 @@ def _build(
     threads: int | None,
     progress: Callable[[int, int], object] | None,
 ) -> None:
-    """Decode into the file that becomes the artefact, without a copy; after an error no file is left."""
+    """Decode into the file that becomes the artefact, without a copy. After an error, no file is left."""
 
     def report(done: int, total: int) -> None:
         report_progress(done)
@@ -201,7 +201,7 @@ def _build(
 
 
 def _reserved(facts: Facts, target: Path) -> Scratch:
-    """Return the memory to decode into: a scratch file, or heap where the file system cannot reserve space."""
+    """Return memory for the pixels: a scratch file, or the heap if the file system cannot reserve space."""
     from onecopy.arrays.scratch import alloc, scratch  # opening a decoded image needs neither
 
     try:
@@ -232,5 +232,5 @@ def _in_place(path: str, facts: Facts, expected: FileIdentity) -> Image:
     if mapping.identity != expected[:4] or codecs.identity_of(path) != expected:
         mapping.close()
         raise codecs.changed(path, "it was being opened")
-    reason = f"mapped from the image file, which has uncompressed pixels from byte {facts.in_place.offset}"
+    reason = f"mapped from the image file, whose uncompressed pixels begin at byte {facts.in_place.offset}"
     return Image(path, mapping, facts, reason)

@@ -1,9 +1,9 @@
-"""Outputs of a mosaic: an array of the caller, an unnamed scratch file, or a file of one of four formats.
+"""Outputs of a mosaic: an array of the caller, an unnamed scratch file, or a file in one of four formats.
 
-For files, tiles are pasted into a scratch file whose space is reserved, so that a full disk is an error before the
-first tile is decoded. The scratch file becomes an ``.oc`` file without a copy. TIFF and Zarr are encoded from it at the
-end, tile by tile, beside the target, and renamed to it when they are complete. The space of a TIFF is reserved first
-too; that of a Zarr array is not known before it is compressed.
+For files, tiles are pasted into a scratch file whose space is reserved, so that a full disk raises an error before the
+first tile is decoded. The scratch file becomes an ``.oc`` file without a copy. TIFF and Zarr files are encoded from it
+at the end, tile by tile, at a temporary path beside the target, and renamed when they are complete. The space of a TIFF
+is reserved in advance too; the size of a Zarr array is unknown until it is compressed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 _TILE = (512, 512)
 _USUAL_CAP = 512 << 20
-"""Bytes of a large canvas that may be in memory by default."""
+"""Maximum bytes of a large canvas in memory by default."""
 _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
 
 
 class Finished(NamedTuple):
-    """Where the pixels are after `Output.finish`."""
+    """The pixels after `Output.finish`."""
 
     array: NDArray[Any] | None = None
     path: str | None = None
@@ -50,7 +50,7 @@ class Finished(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The tiles that an output is written from."""
+    """The tiles from which an output is written."""
 
     shares: list[Share]
     """Visible parts of the tiles, from top to bottom."""
@@ -59,18 +59,18 @@ class Work(NamedTuple):
 
 
 class Output(Closeable):
-    """An array of the caller that is filled once, by any number of threads.
+    """An array of the caller, which any number of threads fill once.
 
-    Closing an output removes what `finish` has not returned.
+    Closing an output removes files and memory that `finish` has not returned.
     """
 
     window: Window | None = None
-    """The rows that are in memory; the caller of `put` asks it for space. None if all rows may be."""
+    """The rows that are in memory, in which the caller of `put` requests space. None if all rows may be in memory."""
 
     def __init__(self, array: NDArray[Any], shares: list[Share]) -> None:
         self._array = array
         self.shares = shares
-        """The shares to write, in this order; they may be cut into smaller ones than those of the `Work`."""
+        """The shares to write, in this order. They may be cut into smaller shares than those of the `Work`."""
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
@@ -81,11 +81,11 @@ class Output(Closeable):
         return Finished(self._array)
 
     def close(self) -> None:
-        """Remove what `finish` has not returned."""
+        """Remove files and memory that `finish` has not returned."""
 
 
 class ScratchOutput(Output):
-    """A scratch file, of the caller or created here."""
+    """A scratch file, either the caller's or a new one."""
 
     def __init__(self, canvas: Scratch, work: Work, *, ours: bool, reserved: bool = True) -> None:
         self._canvas, self._ours = canvas, ours
@@ -94,7 +94,7 @@ class ScratchOutput(Output):
         self._through_memory = canvas.memory_cap is None and reserved
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Write pixels into a rectangle: through the mapping, or by system calls with a memory cap or without space."""
+        """Write pixels into a rectangle by the mapping, or by system calls with a memory cap or unreserved space."""
         if self.window is not None:
             self.window.put(place, pixels)
         elif self._through_memory:
@@ -112,7 +112,7 @@ class ScratchOutput(Output):
         return Finished(self._canvas.array, scratch=self._canvas, close=self._canvas.close)
 
     def close(self) -> None:
-        """Remove what `finish` has not returned."""
+        """Remove files and memory that `finish` has not returned."""
         if self.window is not None:
             self.window.close()
         if self._ours:
@@ -120,7 +120,7 @@ class ScratchOutput(Output):
 
 
 class FileOutput(ScratchOutput):
-    """A file: a scratch file becomes it, or it is encoded from one."""
+    """A file that a scratch file becomes, or that is encoded from a scratch file."""
 
     def __init__(
         self, canvas: Scratch, work: Work, target: Path, tile: tuple[int, int], *, reserved: bool, overwrite: bool
@@ -159,13 +159,13 @@ class FileOutput(ScratchOutput):
         return Finished(path=path)
 
     def _named(self, error: BaseException) -> BaseException:
-        """Return an error with the name of the target: those of encoders have none, or that of the temporary file."""
+        """Add the name of the target to an error. Errors of encoders have no name, or that of the temporary file."""
         if isinstance(error, OSError):
             error.filename = str(self._target)
         return error
 
     def close(self) -> None:
-        """Remove what `finish` has not returned."""
+        """Remove files and memory that `finish` has not returned."""
         super().close()
         remove(self._beside)
 
@@ -181,12 +181,12 @@ def output_for(
     *,
     overwrite: bool,
 ) -> Output:
-    """Return the output for a canvas; errors of `out` are raised before any tile is decoded.
+    """Return the output for a canvas. Errors in `out` are raised before any tile is decoded.
 
     Raises
     ------
     ValueError
-        `out` is an array that is too small, of another dtype or read-only, or a path with an unknown suffix.
+        `out` is an array that is too small, read-only or of another dtype, or a path with an unknown suffix.
     FileExistsError
         The path exists.
     OSError
@@ -206,13 +206,13 @@ def output_for(
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
     if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
         raise ValueError(
-            f"out does not fit: it has shape {tuple(out.shape)} and dtype {out.dtype}, but the mosaic has {shape} "
+            f"out does not fit: its shape is {tuple(out.shape)} and its dtype {out.dtype}, but the mosaic has {shape} "
             f"and {dtype}"
         )
     if isinstance(out, Scratch):
         return ScratchOutput(out, work, ours=False)
     if not out.flags.writeable:
-        raise ValueError("out is a read-only array: give a writable one")
+        raise ValueError("out is a read-only array: pass a writable one")
     return Output(out, work.shares)
 
 
@@ -224,7 +224,7 @@ def _canvas(
     *,
     anywhere: bool,
 ) -> tuple[Scratch, bool]:
-    """Return a scratch file, and whether its space is reserved, which not every file system can do."""
+    """Return a scratch file, and whether its space is reserved, which not every file system supports."""
     try:
         return scratch(shape, dtype, folder, max_resident=max_resident, anywhere=anywhere), True
     except OSError as error:
@@ -236,8 +236,8 @@ def _canvas(
 def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | None]:
     """Return the shares in the order of writing, and a window if only some rows of the canvas may be in memory.
 
-    There is no window if too many rows are partly written at a time; tiles in memory are cut to avoid that. Neither is
-    there one if it would overwrite pixels of the caller that no tile covers.
+    No window is used if too many rows are partly written at a time (tiles in memory are cut to avoid that), or if it
+    would overwrite pixels of the caller that no tile covers.
     """
     held, shares = canvas.memory_cap, work.shares
     if held is None and ours:
@@ -256,10 +256,10 @@ def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Sh
 
 
 def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], work: Work) -> int | None:
-    """Return the default of `max_resident` in bytes; None if the whole canvas may be in memory.
+    """Return the default of `max_resident` in bytes, or None if the whole canvas may be in memory.
 
-    Above an eighth of the available memory, the kernel throttles writers to the speed of the disk, so that more memory
-    does not make writing faster.
+    Above an eighth of the available memory, the kernel throttles writers to the speed of the disk, so more memory does
+    not make writing faster.
     """
     available, row = available_memory(), prod(shape[1:]) * dtype.itemsize
     if available is None or shape[0] * row <= available // 8:
@@ -274,7 +274,7 @@ def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -
         known = ", ".join(_OURS + _TIFF + _ZARR)
         raise ValueError(f"{target}: unknown format: the suffix must be one of {known}")
     if not overwrite and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "the path exists: give overwrite=True to replace it", str(target))
+        raise FileExistsError(errno.EEXIST, "the path exists: pass overwrite=True to replace it", str(target))
     if tile is not None and any(extent <= 0 or (suffix in _TIFF and extent % 16) for extent in tile):
         raise ValueError(f"{target}: tile extents must be positive, and multiples of 16 in a TIFF file, not {tile}")
     if suffix in _TIFF:
@@ -284,7 +284,7 @@ def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -
 
 
 def write_tiff(canvas: Scratch, path: Path, tile: tuple[int, int], *, is_ome: bool) -> None:
-    """Write a tiled TIFF or OME-TIFF into space that may be reserved, releasing the rows that are written."""
+    """Write a tiled TIFF or OME-TIFF, possibly into reserved space, releasing rows after they are written."""
     import tifffile
 
     def opener(name: str, flags: int) -> int:
@@ -310,9 +310,9 @@ def write_tiff(canvas: Scratch, path: Path, tile: tuple[int, int], *, is_ome: bo
 
 
 class _Plain(io.BufferedWriter):
-    """A buffered file whose end is the last written byte, although more space is reserved behind it.
+    """A buffered file that ends at the last written byte, although more space is reserved.
 
-    It has no `fileno`, so that numpy writes through it: errors of `ndarray.tofile` carry neither errno nor file name.
+    It has no `fileno`, so that numpy writes through it, because errors of `ndarray.tofile` have no errno or file name.
     """
 
     end = 0
@@ -330,13 +330,13 @@ class _Plain(io.BufferedWriter):
 
 
 def max_tiff_bytes(canvas: Scratch, tile: tuple[int, int]) -> int:
-    """Return an upper bound of the bytes of a TIFF file of a canvas: tiles, two numbers per tile, and a header."""
+    """Return the maximum size of a canvas's TIFF file: tiles, two numbers per tile, and a header."""
     tiles = prod(-(-extent // side) for extent, side in zip(canvas.shape[:2], tile, strict=True))
     return int(tiles * (prod(tile) * prod(canvas.shape[2:]) * canvas.dtype.itemsize + 16 + 16)) + (1 << 16)
 
 
 def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
-    """Yield the tiles of a canvas in row-major order, padded with zeros; release each row of tiles when it is done."""
+    """Yield the tiles of a canvas in row-major order, padded with zeros. Release each row of tiles after use."""
     for top in range(0, canvas.shape[0], tile[0]):
         for left in range(0, canvas.shape[1], tile[1]):
             block = canvas.array[top : top + tile[0], left : left + tile[1]]
@@ -348,7 +348,7 @@ def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
 
 
 def write_zarr(canvas: Scratch, path: Path, tile: tuple[int, int]) -> None:
-    """Write a Zarr array with a chunk for each tile, releasing the rows of the canvas that are written."""
+    """Write a Zarr array with a chunk for each tile, releasing rows of the canvas after they are written."""
     import zarr
 
     shape = canvas.shape

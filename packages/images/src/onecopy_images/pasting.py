@@ -1,13 +1,13 @@
-"""`mosaic`: tiles pasted onto a canvas that may be larger than memory.
+"""`mosaic`: paste tiles onto a canvas that may be larger than memory.
 
     found = oc.images.register(tiles, grid=(40, 40), overlap=0.1)
     whole = oc.images.mosaic(tiles, found.positions, out="slide.oc", max_resident="512 MiB")
 
 The visible rectangles of all tiles are computed first (see `onecopy_images.regions`). Every pixel of the canvas is
 written once, by the topmost tile, and each tile is decoded once, from top to bottom. The order of writes does not
-matter, so threads share the work, and with `part` several processes do.
+matter, so threads, or with `part` processes, can share the work.
 
-**When not to use it.** For blending: each pixel is copied from one tile.
+**When not to use it.** For blending, because each pixel is copied from one tile.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Out: TypeAlias = "NDArray[Any] | Scratch | str | os.PathLike[str] | None"
 
 
 _SPARE = 32 << 20
-"""Bytes of memory that are left for pages that are being read and written."""
+"""Bytes of memory that are reserved for pages being read and written."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,21 @@ class Mosaic(Closeable):
     array: NDArray[Any] | None
     """The pixels: `out`, the array of the scratch file, or a mapped file; None after writing TIFF or Zarr."""
     path: str | None
-    """The written file or folder; None if `out` was no path."""
+    """The written file or folder, or None if `out` was not a path."""
     scratch: Scratch | None
-    """The scratch file with the pixels if `out` was None or a scratch: writable, to be sealed or saved; else None."""
+    """The writable scratch file with the pixels, which can be sealed or saved, if `out` was None or a scratch."""
     tiles: int
     """Number of tiles that were decoded and pasted."""
     hidden: tuple[int, ...]
-    """Numbers of tiles that other tiles cover completely; they are not decoded."""
+    """Numbers of tiles that other tiles cover completely, and that are not decoded."""
     covered: int
-    """Number of pixels that a tile covers; the others are zero, or as they were in `out`."""
+    """Number of pixels that are covered by tiles. The others are zero, or unchanged in `out`."""
     seconds: float
     """Time of the whole call in seconds."""
     _close: Callable[[], None]
 
     def close(self) -> None:
-        """Release the scratch file or the mapping of the pixels; an `out` of the caller stays open."""
+        """Release the scratch file or the mapping of the pixels. An `out` of the caller stays open."""
         self._close()
 
     def __str__(self) -> str:
@@ -99,53 +99,53 @@ def mosaic(
     overwrite: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> Mosaic:
-    """Paste tiles onto a canvas, later ones over earlier ones.
+    """Paste tiles onto a canvas; later tiles cover earlier ones.
 
     Parameters
     ----------
     tiles
-        Arrays, image files, or functions that return arrays; all of one dtype, of shape (y, x) or (y, x, samples).
-        Each tile is decoded when it is pasted, and then released.
+        Arrays, image files, or functions that return arrays, all of the same dtype, and of shape (y, x) or (y, x,
+        samples). Each tile is decoded when it is pasted, and then released.
     positions
-        (row, column) of the upper left corner of each tile, in whole pixels, not negative; as `register` returns them.
+        (row, column) of the upper left corner of each tile in whole pixels, not negative, as from `register`.
     out
-        None: an unnamed scratch file on disk (`onecopy.scratch`). An array or a `Scratch`: filled from its upper left
-        corner; pixels that no tile covers keep their values. A path: ``.oc`` and ``.safetensors`` become a mapped image
-        without a copy; ``.tif`` and ``.tiff`` are written by tifffile (``.ome.tif`` as OME-TIFF), ``.zarr`` by zarr.
-        The path appears when the file is complete.
+        None: an unnamed scratch file on disk (`onecopy.scratch`). An array or a `Scratch`: it is filled from its upper
+        left corner, and pixels that no tile covers keep their values. A path: ``.oc`` and ``.safetensors`` become a
+        mapped image without a copy; ``.tif`` and ``.tiff`` are written by tifffile (``.ome.tif`` as OME-TIFF),
+        ``.zarr`` by zarr. The file appears when it is complete.
     order
         "given", or the numbers of all tiles in the order of pasting.
     tile
         (rows, columns) of the tiles of a TIFF file (multiples of 16) or of the chunks of a Zarr array; None: 512 x 512.
     shape
-        (rows, columns) of the canvas, which must contain all tiles; None: their bounding box from (0, 0).
+        (rows, columns) of the canvas, which must contain all tiles; None: the smallest canvas that contains them.
     max_resident
-        Maximum bytes of the canvas in memory, as a number or text such as "512 MiB". None: the whole canvas, unless it
-        exceeds an eighth of the available memory; then 512 MiB, or more if one row of tiles needs it.
+        Maximum bytes of the canvas in memory, as a number or text such as "512 MiB". None: the whole canvas, or, if it
+        exceeds an eighth of the available memory, 512 MiB or the size of one row of tiles.
     folder
         Folder of the scratch file; None: that of the path, or the default of `onecopy.scratch`.
     part
-        (index, count): write only this part of the rows, for one of several processes that fill one array or scratch;
-        needs `out`.
+        (index, count): write only this part of the rows, if several processes fill the same array or scratch. Requires
+        `out`.
     threads
-        Number of threads that decode and paste; None: the CPUs of this process, at most 4. Each holds one tile;
-        fewer run where the available memory does not hold their tiles.
+        Number of threads that decode and paste; None: the number of CPUs of this process, at most 4. Each thread keeps
+        one tile in memory; fewer threads run if the available memory does not suffice.
     overwrite
-        Replace an existing file at the path.
+        Whether to replace an existing file at the path.
     progress
-        Called with (bytes done, bytes in total) after each tile. An exception from it stops the work.
+        Called with (bytes done, bytes in total) after each tile. An exception that it raises stops the work.
 
     Raises
     ------
     ValueError, TypeError
         A position is negative or its tile exceeds the canvas, tiles differ in dtype, or `order` is not a permutation.
     OSError
-        ENOSPC: no space for the canvas, found before any tile is decoded. FileExistsError: the path exists. A tile
-        does not exist.
+        ENOSPC: there is no space for the canvas, which is detected before any tile is decoded. FileExistsError: the
+        path exists. FileNotFoundError: a tile does not exist.
     CodecError
         A tile cannot be decoded.
     NotEnoughMemory
-        A tile, decoded, is larger than the available memory.
+        A decoded tile is larger than the available memory.
 
     Examples
     --------
@@ -212,13 +212,13 @@ class _Plan:
         if not which < count:
             raise ValueError(f"part must be (index, count) with index < count, not {part}")
         if out is None or isinstance(out, str | os.PathLike):
-            raise ValueError("part needs `out`: an array or a scratch that the processes share")
+            raise ValueError("part requires `out`, an array or a scratch that the processes share")
         first, last = (self.shape[0] * (which + one) // count for one in (0, 1))
         found = [piece for share in self.shares if (piece := within(share, first, last)) is not None]
         return _Plan(self.tiles, self.shape, self.dtype, downwards(found))
 
     def paste(self, share: Share, output: Output) -> int:
-        """Load a tile, and write its visible part; return the number of bytes."""
+        """Load a tile and write its visible part. Return the number of bytes."""
         pixels = self.tiles.load(share.tile)
         for piece in share.shown:
             rows = slice(piece.top - share.place.top, piece.bottom - share.place.top)
@@ -234,13 +234,13 @@ def _plan(
     shape: tuple[int, int] | None,
 ) -> _Plan:
     if len(tiles) == 0:
-        raise ValueError("a mosaic needs 1 tile or more, not 0")
+        raise ValueError("a mosaic must have at least 1 tile, not 0")
     facts = [tiles.shape_and_dtype(number) for number in range(len(tiles))]
     _check_alike(tiles, facts)
     places = _places(tiles, positions, [shape for shape, _ in facts])
     extent = tuple(map(int, places[:, 2:].max(axis=0)))
     if shape is not None and any(have > room for have, room in zip(extent, shape, strict=True)):
-        raise ValueError(f"tiles reach to row {extent[0]} and column {extent[1]}, beyond the canvas of shape {shape}")
+        raise ValueError(f"tiles extend to row {extent[0]} and column {extent[1]}, beyond the canvas of shape {shape}")
     canvas = (*(shape or extent), *facts[0][0][2:])
     return _Plan(tiles, canvas, facts[0][1], shares(places, _ranked(order, len(tiles))))
 
@@ -252,7 +252,7 @@ def _check_alike(tiles: Tiles, facts: list[tuple[tuple[int, ...], Any]]) -> None
             raise ValueError(f"{tiles.name(number)} must have shape (y, x) or (y, x, samples), not {shape}")
         if dtype != first_dtype or shape[2:] != first_shape[2:]:
             raise ValueError(
-                f"tiles must have one dtype and number of samples: {tiles.name(number)} has {dtype} and shape {shape}, "
+                f"dtypes or numbers of samples differ: {tiles.name(number)} has {dtype} and shape {shape}, "
                 f"tile 0 has {first_dtype} and {first_shape}"
             )
 
@@ -261,7 +261,7 @@ def _places(tiles: Tiles, positions: Any, shapes: list[tuple[int, ...]]) -> NDAr
     corners = np.asarray(positions)
     if corners.shape != (len(tiles), 2):
         raise ValueError(
-            f"positions must have shape ({len(tiles)}, 2), (row, column) of each tile, not {corners.shape}"
+            f"positions must have shape ({len(tiles)}, 2), with (row, column) of each tile, not {corners.shape}"
         )
     if corners.dtype.kind not in "iu" and not np.all(np.mod(corners, 1) == 0):
         raise ValueError("positions must be whole pixels")
@@ -278,12 +278,12 @@ def _ranked(order: Literal["given"] | Sequence[int], count: int) -> Sequence[int
         return range(count)
     numbers = [int(number) for number in order]
     if sorted(numbers) != list(range(count)):
-        raise ValueError(f"order must have each of the numbers 0 to {count - 1} once")
+        raise ValueError(f"order must contain each of the numbers from 0 to {count - 1} once")
     return numbers
 
 
 def _that_fit(plan: _Plan, threads: int) -> int:
-    """Return the number of threads that fit into memory with a tile each."""
+    """Return the number of threads whose tiles fit into memory."""
     largest = max((plan.tiles.loaded_bytes(share.tile) for share in plan.shares), default=0)
     available = available_memory()
     if largest == 0 or available is None:
@@ -292,7 +292,7 @@ def _that_fit(plan: _Plan, threads: int) -> int:
 
 
 def _paste(plan: _Plan, output: Output, threads: int, progress: Callable[[int, int], object] | None) -> None:
-    """Paste the tiles from top to bottom, a few at a time; the first error cancels the others."""
+    """Paste the tiles from top to bottom, a few at a time. The first error cancels the others."""
     total, done = plan.pixels * plan.pixel_bytes, 0
 
     window = output.window

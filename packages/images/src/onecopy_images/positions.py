@@ -1,4 +1,4 @@
-"""Positions of tiles from the shifts between neighbours: a maximum spanning tree, then least squares."""
+"""Computes positions of tiles from the shifts between neighbours: a maximum spanning tree, then least squares."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Edge(NamedTuple):
     weight: float
     """Priority in the spanning tree: higher weights are used first."""
     verified: bool
-    """False if the shift is an expected one that was not measured."""
+    """False if the shift is an expected one instead of a measured one."""
 
 
 def joined(count: int, edges: Sequence[Edge], tolerance: int) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-    """Return the positions of `count` tiles, and the numbers of those that no verified edge joins to the largest group.
+    """Return the positions of tiles, and the numbers of tiles that no verified edges connect with the largest group.
 
-    The spanning tree uses verified edges before others. A verified edge takes part in the least squares if it differs
-    from the tree by at most `tolerance` pixels. The graph of all edges must be connected, with one edge per pair.
+    The spanning tree prefers verified edges. The least squares include verified edges that differ from the tree by at
+    most `tolerance` pixels. The graph of all edges must be connected, with one edge per pair.
     """
     ranked = sorted(edges, key=lambda edge: (not edge.verified, -edge.weight))
     costs = _graph(count, [(edge.first, edge.second) for edge in ranked], range(1, len(ranked) + 1))

@@ -1,7 +1,7 @@
-"""The visible part of each tile, as rectangles of the canvas that do not overlap.
+"""Computes the visible part of each tile, as rectangles of the canvas that do not overlap.
 
-A tile keeps the pixels that no later tile covers. As the rectangles are disjoint, tiles can be written in any order,
-once each, and by several threads or processes at a time.
+The visible part of a tile consists of the pixels that no later tile covers. Because the rectangles are disjoint, each
+tile can be written once, in any order, and by several threads or processes at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rectangle(NamedTuple):
         return (self.bottom - self.top) * (self.right - self.left)
 
     def common(self, other: Rectangle) -> Rectangle | None:
-        """Return the intersection of two rectangles; None if it is empty.
+        """Return the intersection of two rectangles, or None if it is empty.
 
         Examples
         --------
@@ -78,7 +78,7 @@ class Share(NamedTuple):
 
     @property
     def bottom(self) -> int:
-        """One past the last visible row."""
+        """The row after the last visible row."""
         return max(piece.bottom for piece in self.shown)
 
 
@@ -90,7 +90,7 @@ def shares(places: NDArray[np.int64], order: Sequence[int]) -> list[Share]:
     places
         (top, left, bottom, right) of each tile: n x 4.
     order
-        The numbers of the tiles from bottom to top: later ones cover earlier ones.
+        The numbers of the tiles from bottom to top; later tiles cover earlier ones.
     """
     rank = np.empty(len(places), np.int64)
     rank[list(order)] = np.arange(len(places))
@@ -107,12 +107,12 @@ def shares(places: NDArray[np.int64], order: Sequence[int]) -> list[Share]:
 
 
 def downwards(found: Iterable[Share]) -> list[Share]:
-    """Return shares in the order in which they are written: from top to bottom, from left to right."""
+    """Sort shares in the order of writing: from top to bottom, then from left to right."""
     return sorted(found, key=lambda share: share.shown[0])
 
 
 def in_bands(whole: Iterable[Share], rows: int, may_be_cut: Callable[[int], bool]) -> list[Share]:
-    """Return shares in which tiles that may be cut are cut at multiples of `rows` rows.
+    """Cut the shares of tiles that may be cut at multiples of `rows` rows.
 
     Examples
     --------
@@ -138,14 +138,14 @@ def minus(whole: Rectangle, holes: Iterable[Rectangle]) -> list[Rectangle]:
 
 
 def within(share: Share, first: int, last: int) -> Share | None:
-    """Return the part of a share in rows [first, last); None if it is empty."""
+    """Return the part of a share in rows [first, last), or None if it is empty."""
     rows = Rectangle(first, share.place.left, last, share.place.right)
     shown = sorted(piece for one in share.shown if (piece := one.common(rows)) is not None)
     return share._replace(shown=tuple(shown)) if shown else None
 
 
 def span_of(shares: list[Share]) -> int:
-    """Return the maximum number of rows that are partly written at a time, when tiles are taken in this order."""
+    """Return the maximum number of rows that are partly written at a time if tiles are written in this order."""
     lowest, span = 0, 0
     for share in shares:
         lowest = max(lowest, share.bottom)
@@ -154,7 +154,7 @@ def span_of(shares: list[Share]) -> int:
 
 
 def covered_rows(shares: list[Share], rows: int) -> NDArray[np.int64]:
-    """Return the number of written pixels of each of `rows` rows.
+    """Return the number of written pixels in each of `rows` rows.
 
     Examples
     --------

@@ -1,17 +1,17 @@
-"""Registration of overlapping tiles: their positions, measured from their pixels.
+"""Registration: measures the positions of overlapping tiles from their pixels.
 
     found = oc.images.register(sorted(folder.glob("*.tif")), grid=(5, 5), overlap=0.1, column_major=True)
     found.positions          # (y, x) of each tile: for oc.images.mosaic
-    print(found)             # how many seams were verified, and which tiles were not placed by one
+    print(found)             # how many seams were verified, and which tiles have no verified seam
 
-For two neighbours only the strips that may overlap are compared. Peaks of their phase correlation (SciPy's FFT) are the
-candidate shifts. From each candidate, a hill climb with growing steps maximises the normalised correlation of the
-overlapping pixels; in smooth images, where a peak may be hundreds of pixels off, it evaluates some hundred shifts
-instead of thousands. Verified shifts are joined along a maximum spanning tree, and all that agree with it to within 2
-pixels are balanced by least squares. Tiles without a verified seam are placed by the median shift, and listed.
+For two neighbours, only the strips that may overlap are compared. Peaks of their phase correlation (SciPy's FFT) are
+the candidate shifts. From each candidate, hill climbing with growing steps maximises the normalised correlation of the
+overlapping pixels; in smooth images, in which a peak may be off by hundreds of pixels, this evaluates a few hundred
+shifts instead of thousands. Verified shifts are joined along a maximum spanning tree, and all that agree with it to
+within 2 pixels are balanced by least squares. Tiles without a verified seam are placed by the median shift and listed.
 
-**When not to use it.** For tiles that are rotated or distorted against each other, or scenes that move between tiles:
-only translations by whole pixels are found.
+**When not to use it.** For tiles that are rotated or distorted relative to each other, or scenes that move between
+tiles, because only translations by whole pixels are found.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _PEAKS = 8
 _THINNEST = 3
 """Minimum overlap in pixels."""
 _ROUNDED = 1e-6
-"""Relative threshold of a sum of squares: if less is left without the mean, the mean is subtracted first."""
+"""Relative threshold of a sum of squares. If less is left after removing the mean, the mean is subtracted first."""
 _AGREES = 2
-"""Maximum difference in pixels between a link and the spanning tree for the link to take part in the least squares."""
+"""Maximum difference in pixels between the spanning tree and links that are included in the least squares."""
 
 
 class Link(NamedTuple):
@@ -53,7 +53,7 @@ class Link(NamedTuple):
     shift: tuple[int, int]
     """Pixels (y, x) from the first tile to the second."""
     correlation: float
-    """Normalised correlation of the overlapping pixels: 1 is equal up to brightness and contrast."""
+    """Normalised correlation of the overlapping pixels; 1 means equal except for brightness and contrast."""
     pixels: int
     """Number of overlapping pixels."""
     verified: bool
@@ -70,13 +70,13 @@ class Registration(NamedTuple):
     links: tuple[Link, ...]
     """Links of all pairs of neighbours."""
     guessed: tuple[int, ...]
-    """Numbers of tiles that no verified link joins to the largest group: placed by the usual shift."""
+    """Numbers of tiles without verified links to the largest group, which are placed by the usual shift."""
 
     def __str__(self) -> str:
         good = [link for link in self.links if link.verified]
         text = f"{len(self.positions)} tiles: {len(good)} of {len(self.links)} seams verified"
         if good:
-            text += f", correlation {min(link.correlation for link in good):.3f} and more"
+            text += f", correlation at least {min(link.correlation for link in good):.3f}"
         if self.guessed:
             numbers = ", ".join(map(str, self.guessed[:10])) + (", ..." if len(self.guessed) > 10 else "")
             text += f"; placed by the usual shift: {numbers}"
@@ -92,7 +92,7 @@ def register(
     min_correlation: float = 0.5,
     progress: Callable[[int, int], object] | None = None,
 ) -> Registration:
-    """Measure the positions of tiles of one size that form a grid.
+    """Measure the positions of tiles that have the same size and form a grid.
 
     Parameters
     ----------
@@ -102,15 +102,15 @@ def register(
     grid
         Numbers of (rows, columns).
     overlap
-        The expected overlap as a fraction of a tile, or two of them: (of the rows of vertical neighbours, of the
-        columns of horizontal neighbours). Overlaps from 3 pixels to twice the fraction are found, and sideways shifts
-        up to the fraction.
+        The expected overlap as a fraction of a tile, or a pair of fractions: for the rows of vertical neighbours and
+        the columns of horizontal neighbours. Overlaps from 3 pixels to twice the fraction are found, and sideways
+        shifts up to the fraction.
     column_major
-        True if `tiles` lists the grid column by column; False if row by row.
+        True if `tiles` lists the grid column by column, or False if row by row.
     min_correlation
         The minimum correlation of a verified shift.
     progress
-        Called with (tiles done, tiles in total). An exception from it stops the work.
+        Called with (tiles done, tiles in total). An exception that it raises stops the work.
 
     Raises
     ------
@@ -130,10 +130,10 @@ def register(
     rows, columns = grid
     sources = Tiles(tiles)
     if rows < 1 or columns < 1 or rows * columns != len(sources):
-        raise ValueError(f"grid of {rows} rows and {columns} columns needs {rows * columns} tiles, not {len(sources)}")
+        raise ValueError(f"a grid of {rows} rows and {columns} columns has {rows * columns} tiles, not {len(sources)}")
     shares = overlap if isinstance(overlap, tuple) else (overlap, overlap)
     if not all(0 < share <= 0.5 for share in shares):
-        raise ValueError(f"overlap must be more than 0 and at most 0.5, not {overlap}")
+        raise ValueError(f"overlap must be above 0 and at most 0.5, not {overlap}")
     links = list(_links(sources, grid, shares, column_major, min_correlation, progress))
     if links and not any(link.verified for link in links):
         best = max(link.correlation for link in links)
@@ -153,7 +153,7 @@ def _links(
     min_correlation: float,
     progress: Callable[[int, int], object] | None,
 ) -> Iterator[Link]:
-    """Yield the links of all pairs of neighbours; memory holds the edges of two rows of tiles."""
+    """Yield the links of all pairs of neighbours, keeping the edges of two rows of tiles in memory."""
     above: list[_Edges] = []
     for row in range(grid[0]):
         edges: list[_Edges] = []
@@ -170,7 +170,7 @@ def _links(
 
 
 class _Edges(NamedTuple):
-    """The strips of a tile that neighbours may overlap."""
+    """The strips of a tile that may overlap its neighbours."""
 
     number: int
     shape: tuple[int, int]
@@ -184,7 +184,7 @@ class _Edges(NamedTuple):
         shape = tiles.shape_and_dtype(number)[0]
         if shape != tiles.shape_and_dtype(0)[0] or len(shape) not in (2, 3):
             raise ValueError(
-                f"tiles must have one shape: {tiles.name(number)} has {shape}, tile 0 has {tiles.shape_and_dtype(0)[0]}"
+                f"tile shapes differ: {tiles.name(number)} has {shape}, tile 0 has {tiles.shape_and_dtype(0)[0]}"
             )
         pixels = np.asarray(tiles.load(number))
         grey = pixels.astype(np.float32) if pixels.ndim == 2 else pixels.mean(axis=2, dtype=np.float32)
@@ -198,7 +198,7 @@ def _strip(extent: int, share: float) -> int:
 
 
 def _measured(first: _Edges, second: _Edges, axis: int, shares: tuple[float, float], min_correlation: float) -> Link:
-    """Measure the shift between two neighbours; axis 0: the second tile is below the first, 1: to the right of it."""
+    """Measure the shift between two neighbours; the second tile is below the first (axis 0) or to its right (1)."""
     one, other = first.tail[axis], second.head[axis]
     reach = max(1, round(shares[1 - axis] * first.shape[1 - axis]))
     seam = _Seam(one, other, axis, reach)
@@ -213,7 +213,7 @@ def _measured(first: _Edges, second: _Edges, axis: int, shares: tuple[float, flo
 
 
 def _likely(one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> Iterator[tuple[int, int]]:
-    """Yield the shifts (along the axis, aside) at the peaks of the phase correlation of two strips."""
+    """Yield the shifts (along the axis, across it) at the peaks of the phase correlation of two strips."""
     product = fft.rfft2(one - one.mean()) * np.conj(fft.rfft2(other - other.mean()))
     size = np.abs(product)
     phases = np.divide(product, size, out=np.zeros_like(product), where=size > 0)
@@ -230,7 +230,7 @@ def _likely(one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> It
 class _Seam:
     """Two strips that may overlap, and a cache of their correlations by shift.
 
-    A shift is (along the axis, aside). The correlation of each shift is computed once.
+    A shift is (along the axis, across it). The correlation of each shift is computed once.
     """
 
     def __init__(self, one: NDArray[Any], other: NDArray[Any], axis: int, reach: int) -> None:
@@ -243,7 +243,7 @@ class _Seam:
         self._seen: dict[tuple[int, int], float] = {}
 
     def at(self, shift: tuple[int, int]) -> float:
-        """Return the normalised correlation of the overlap; -2 for a shift out of range."""
+        """Return the normalised correlation of the overlap, or -2 if the shift is out of range."""
         if not 0 <= shift[0] <= self._furthest or abs(shift[1]) > self._reach:
             return -2.0
         if shift not in self._seen:
@@ -255,9 +255,9 @@ class _Seam:
         return self._common(shift)[0].size
 
     def climbed(self, here: tuple[int, int]) -> tuple[int, int]:
-        """Return the local maximum that a hill climb from a shift reaches: none of its eight neighbours is better.
+        """Climb from a shift to a local maximum, none of whose eight neighbours is better.
 
-        A step that improves is repeated with twice the length as long as it improves further.
+        A step that improves the correlation is repeated with twice the length as long as that improves it further.
         """
         while True:
             beside = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
@@ -277,7 +277,7 @@ class _Seam:
 
 
 def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return the normalised correlation of two arrays; 0 if one of them is constant."""
+    """Return the normalised correlation of two arrays, or 0 if one of them is constant."""
     count, sums = a.size, (float(a.sum()), float(b.sum()))
     squares = [float(np.einsum("ij,ij", each, each)) for each in (a, b)]
     spread = [square - total * total / count for square, total in zip(squares, sums, strict=True)]
@@ -290,7 +290,7 @@ def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def _joined(count: int, links: list[Link], shape: tuple[int, ...], shares: tuple[float, float]) -> Registration:
-    """Place all tiles by the verified links, and tiles without one by the usual shift."""
+    """Place tiles by their verified links, and tiles without verified links by the usual shift."""
     edges = [
         Edge(link.first, link.second, link.shift, link.correlation, verified=True) for link in links if link.verified
     ]
@@ -303,7 +303,7 @@ def _joined(count: int, links: list[Link], shape: tuple[int, ...], shares: tuple
 
 
 def _usual(links: list[Link], axis: int, shape: tuple[int, ...], shares: tuple[float, float]) -> tuple[int, int]:
-    """Return the median of the shifts along an axis; without links, the shift of the expected overlap."""
+    """Return the median of the shifts along an axis, or the shift of the expected overlap if there are no links."""
     if links:
         y, x = np.median([link.shift for link in links], axis=0)
         return round(float(y)), round(float(x))

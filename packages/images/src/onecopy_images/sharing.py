@@ -1,7 +1,7 @@
-"""`share`: the images of a dataset, decoded once per machine into one file that all processes map.
+"""`share`: decode the images of a dataset once per machine, into a file that all processes map.
 
-`share` finds the file by its key. Where there is none, `build` decodes into it in threads: a `Job` says what becomes of
-each image, a `Layout` where it is in the file. A build that was killed is continued by the next one.
+`share` finds the file by its key. If there is none, `_build` decodes the images in threads: a `Job` describes how to
+decode each image, and a `Layout` where to put it in the file. If a build is killed, the next one continues it.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     from onecopy_images.image import Facts
 
 _SAMPLES = {"L": 1, "RGB": 3, "RGBA": 4}
-"""Samples of a pixel by colour mode."""
+"""Samples per pixel by colour mode."""
 
 
 class Form(NamedTuple):
-    """The colour mode, size and orientation of images; None, None and False: images as they are decoded."""
+    """The colour mode, size and orientation of images. None, None and False: images stay as they are decoded."""
 
     color: str | None
-    """Name of one of Pillow's modes, or None for that of the image."""
+    """Name of one of Pillow's modes, or None to keep the mode of the image."""
     size: tuple[int, int] | int | None
-    """(height, width), or the number of pixels of the longer side, or None for the size of the image."""
+    """(height, width), or the length of the longer side in pixels, or None to keep the size of the image."""
     upright: bool
-    """Whether images are turned as their EXIF orientation says."""
+    """Whether images are rotated according to their EXIF orientation."""
 
     @classmethod
     def of(cls, color: str | None, size: tuple[int, int] | int | None, upright: bool) -> Form:
-        """Return the form of three arguments of `onecopy.images.share`; ValueError if one is invalid."""
+        """Return the form for three arguments of `onecopy.images.share`. Raise ValueError if one is invalid."""
         if color is not None and color not in _SAMPLES:
             raise ValueError(f"color must be one of {', '.join(map(repr, _SAMPLES))} or None, not {color!r}")
         sides = size if isinstance(size, tuple) else (1, 1) if size is None else (size, size)
@@ -67,11 +67,11 @@ class Form(NamedTuple):
 
     @property
     def is_original(self) -> bool:
-        """Whether images stay as they are decoded."""
+        """Whether images are not changed after decoding."""
         return self.color is None and self.size is None and not self.upright
 
     def sides(self, height: int, width: int) -> tuple[int, int]:
-        """Return the (height, width) of an image of this height and width.
+        """Return the (height, width) in this form of an image with this height and width.
 
         Examples
         --------
@@ -86,7 +86,7 @@ class Form(NamedTuple):
         return max(1, round(height * self.size / longer)), max(1, round(width * self.size / longer))
 
     def applied(self, path: str, facts: Facts) -> tuple[tuple[int, ...], str]:
-        """Return shape and dtype of an image in this form; CodecError if its values do not fit into the mode."""
+        """Return the shape and dtype of an image in this form. Raise CodecError if its values do not fit the mode."""
         if self.is_original:
             return facts.shape, facts.dtype
         height, width = self.sides(*facts.shape[:2])
@@ -94,7 +94,7 @@ class Form(NamedTuple):
             return (height, width, *facts.shape[2:]), facts.dtype
         if facts.dtype not in ("|u1", "|b1"):
             raise CodecError(
-                f"elements of {facts.dtype} cannot be converted to {self.color!r} without loss: give color=None",
+                f"elements of type {facts.dtype} cannot be converted to {self.color!r} without loss: pass color=None",
                 CodecError.Kind.UNSUPPORTED,
                 path=path,
             )
@@ -103,9 +103,9 @@ class Form(NamedTuple):
 
 
 _VERSION = "2"
-"""Version of the artefacts, part of their keys: with a new version all datasets are decoded again."""
+"""Version of the artefacts. It is part of their keys, so a new version causes all datasets to be decoded again."""
 _SHOWN = 5
-"""Number of damaged images in an error message."""
+"""Maximum number of damaged images in an error message."""
 
 
 def share(
@@ -125,60 +125,60 @@ def share(
 ) -> Images:
     """Decode the images of a dataset once per machine, into one file that all processes map.
 
-    The first process that calls it decodes, in threads; the others wait, and they and all later runs map the file
-    within milliseconds. The key of the file has path and identity of every image (`onecopy.file_key`), their order, the
-    options, what `transform` reaches, and the versions of the decoding libraries. If the decoding process is
-    killed, the next call decodes the images that are missing. ``onecopy store prune`` removes the file.
+    The first process that calls this function decodes the images, in threads. Other processes wait and then map the
+    file; later runs map it within milliseconds. The key of the file consists of the path and identity of every image
+    (`onecopy.file_key`), their order, the options, the code of `transform`, and the versions of the decoding libraries.
+    If that process is killed, the next call decodes the missing images. ``onecopy store prune`` removes the file.
 
     Parameters
     ----------
     paths
-        Paths of the images, in the order of the result; or a pattern such as ``"train/**/*.jpg"``, whose matches are
+        Paths of the images, in the order of the result, or a pattern such as ``"train/**/*.jpg"``, whose matches are
         sorted.
     size
-        None: images keep their sizes. (height, width): all images are resized to it, whatever their proportions.
-        A number: the longer side is resized to it, and the other one in proportion (rounded, at least 1). Images are
-        reduced or enlarged by Pillow's bilinear filter. A JPEG that is reduced to a quarter or less is decoded at 1/2,
-        1/4 or 1/8 of its size first, so that pixels differ a little from those of a whole decode.
+        None: images keep their sizes. (height, width): all images are resized to this size, whatever their proportions.
+        A number: the longer side is resized to this length, and the other one in proportion (rounded, at least 1).
+        Images are reduced or enlarged by Pillow's bilinear filter. If a JPEG is reduced to a quarter or less, the
+        decoder first reduces it to 1/2, 1/4 or 1/8, so its pixels differ slightly from those of a complete decoding.
     color
-        The mode that Pillow converts images to: "RGB" and "RGBA" have three axes, "L" (grey) has two. None: each image
-        as it is decoded, which must be of one dtype and number of axes for all; without `size` and `upright` by the
-        libraries of `onecopy.images.codecs`, which keep 16 bits. Palettes then stay indices. Images that Pillow would
-        reduce to 8 bits count as damaged.
+        The mode to which Pillow converts images: "RGB" and "RGBA" have three axes, "L" (grey) has two. None: images are
+        not converted, and must all have the same dtype and number of axes. Without `size` and `upright`, the libraries
+        of `onecopy.images.codecs` then decode them and keep 16 bits. Pixels of palette images stay indices. Images that
+        Pillow would reduce to 8 bits count as damaged.
     upright
-        Whether images are turned or mirrored as the orientation in their EXIF data says, as ``ImageOps.exif_transpose``
-        of Pillow does; `size` is that of the upright image. False: pixels are in the order of the file, as those of
-        ``PIL.Image.open`` and, for TIFF files, which that function turns, of ``tifffile.imread``.
+        Whether to rotate and mirror images according to the orientation in their EXIF data, like
+        ``ImageOps.exif_transpose`` of Pillow; `size` is the size of the upright image. False: pixels are in the order
+        of the file, as in ``PIL.Image.open``, or for TIFF files in ``tifffile.imread``.
     transform
-        A function from an array, which it may change, to an array with any dtype of array files. It is called in
-        threads of the process that decodes. The shape of its result may depend only on the shape of its argument; it is
-        called twice for the first image of each shape. The key has all of the program's own code and values that it
-        reaches, as for `onecopy.cached`.
+        A function that takes an array, which it may change, and returns an array with any dtype that array files
+        support. It is called in threads of the decoding process. The shape of its result may depend only on the shape
+        of its argument; it is called twice for the first image of each shape. The key identifies all code and values of
+        the program that it uses, as with `onecopy.cached`.
     version
-        Any text that is part of the key: change it for what the key does not see.
+        Any text; it becomes part of the key. Change it after changes that the key does not detect.
     on_error
-        What happens if images are damaged. "raise": after the others are decoded, CodecError, which names them.
-        "skip": their pixels are zeros, and `Images.errors` has the reasons by number. Both make the same file, so that
-        a call with "skip" after an error decodes nothing again.
+        What to do if images are damaged. "raise": decode the others, then raise CodecError, which names the damaged
+        ones. "skip": set their pixels to zero; `Images.errors` contains the reasons by number. Both write the same
+        file, so a call with "skip" after an error decodes nothing again.
     private
-        Whether arrays are writable, on copy-on-write pages, as with `onecopy.open`: ``torch.from_numpy(images[i])``
-        then makes a tensor without a copy and without a warning. Pages that are written become private.
+        Whether arrays are writable, on copy-on-write pages, as with `onecopy.open`. ``torch.from_numpy(images[i])``
+        then makes a tensor without a copy and without a warning. Written pages become private.
     store
-        Where the file is kept: a `onecopy.Store` or a folder; None: the default folder on disk.
+        The store of the file: a `onecopy.Store` or a folder; None: the default folder on disk.
     max_bytes
-        Maximum size of one decoded image, before it is resized; a larger one counts as damaged. None: as for
+        Maximum size of one decoded image, before it is resized. A larger image counts as damaged. None: as for
         `onecopy.images.open`.
     threads
-        Number of threads that decode; None: the CPUs of this process. Each holds one decoded image in memory.
+        Number of decoding threads; None: the number of CPUs of this process. Each keeps one decoded image in memory.
     progress
-        Called with (images done, images in total) if this process decodes; images that an earlier process decoded
-        count as done. An exception from it stops the decoding.
+        Called with (images done, images in total) if this process decodes. Images that an earlier process decoded count
+        as done. An exception that it raises stops the decoding.
 
     Raises
     ------
     OSError
-        A file does not exist, is not a regular file, or cannot be read. ENOSPC: no space for the pixels, found before
-        they are decoded.
+        A file does not exist, is not a regular file, or cannot be read. ENOSPC: there is no space for the pixels, which
+        is detected before they are decoded.
     CodecError
         Images are damaged, no installed library can read them, or they are larger than `max_bytes`.
     FileChanged
@@ -186,11 +186,11 @@ def share(
     ValueError
         There are no images, or their dtypes or numbers of axes differ.
     TypeError
-        The transform reaches a value without a stable identity; the message names it.
+        The transform uses a value without a stable identity; the message names it.
     TimeoutError
-        Another process is still decoding when the timeout of the store has passed.
+        Another process is still decoding after the timeout of the store.
 
-    Exceptions of the transform are passed on, with a note that has the path of the image.
+    Exceptions of the transform are passed on, with a note that contains the path of the image.
 
     Examples
     --------
@@ -225,32 +225,32 @@ def share(
         images.close()
         more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
         raise CodecError(
-            f"{len(reasons)} of {count} images cannot be decoded: {'; '.join(reasons[:_SHOWN])}{more}: the others are "
-            "decoded: give on_error='skip' to use them"
+            f"{len(reasons)} of {count} images cannot be decoded: {'; '.join(reasons[:_SHOWN])}{more}: the others were "
+            "decoded: pass on_error='skip' to use them"
         )
     return images
 
 
 def _named(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[str]:
-    """Return the paths as text; ValueError if there are none."""
+    """Return the paths as text. Raise ValueError if there are none."""
     if isinstance(paths, str | os.PathLike):
         from glob import glob
 
         pattern = path_text(paths)
         if os.path.isdir(pattern):  # noqa: PTH112 - text
-            raise ValueError(f"{pattern}: a folder: give a pattern of images in it, such as {pattern}/**/*.jpg")
+            raise ValueError(f"{pattern} is a folder: pass a pattern of images in it, such as {pattern}/**/*.jpg")
         found = sorted(glob(pattern, recursive=True))  # noqa: PTH207 - an absolute pattern too
         if not found:
             raise ValueError(f"{pattern}: no file matches this pattern")
         return found
     found = [path_text(path) for path in paths]
     if not found:
-        raise ValueError("a dataset needs 1 image or more, not 0")
+        raise ValueError("a dataset must contain at least 1 image, not 0")
     return found
 
 
 def _identified(paths: list[str], words: list[str]) -> tuple[list[Contents], str]:
-    """Return what each file contains, and a digest of all of them, their real paths, and words."""
+    """Return the identity of each file's contents, and a digest of all of them, their real paths, and `words`."""
     folders: dict[str, str] = {}
     contents: list[Contents] = []
     lines = words
@@ -265,22 +265,22 @@ def _identified(paths: list[str], words: list[str]) -> tuple[list[Contents], str
 
 
 def _code(form: Form, transform: Callable[[NDArray[Any]], NDArray[Any]] | None) -> list[str]:
-    """Return the versions of the libraries that decode, and the identity of the transform."""
+    """Return the versions of the decoding libraries, and the identity of the transform."""
     libraries = codecs.LIBRARIES if form.is_original else (codecs.PILLOW,)
     words = [codec.version for codec in map(codecs.installed, libraries) if codec is not None]
     return words if transform is None else [*words, f"by {keys.name_of(transform)}"]
 
 
 HEAD = 4096
-"""Bytes of the header; pixels begin at a multiple of it."""
+"""Size of the header in bytes. Pixels begin at a multiple of it."""
 
 
 class Layout:
-    """Where the arrays of a dataset are in its file.
+    """The places of a dataset's arrays in its file.
 
-    They are ``offsets`` and ``shapes`` (only if shapes differ), ``paths``, ``pixels``, and ``errors`` if images could
-    not be decoded. The header takes 4096 bytes and is written last, because the length of ``errors`` is known last.
-    There are no checksums: the pieces of the file are written in any order. All images have one number of axes.
+    The arrays are ``offsets`` and ``shapes`` (only if shapes differ), ``paths``, ``pixels``, and ``errors`` if images
+    could not be decoded. The header takes 4096 bytes and is written last, because the length of ``errors`` is known
+    last. There are no checksums, because pieces are written in any order. All images have the same number of axes.
     """
 
     def __init__(self, paths: Sequence[str], shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> None:
@@ -288,7 +288,7 @@ class Layout:
         sizes = np.array([prod(shape) for shape in shapes], np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         self.small: dict[str, NDArray[Any]] = {}
-        """The arrays that are known before an image is decoded."""
+        """The arrays that are known before any image is decoded."""
         shape: tuple[int, ...] = (len(shapes), *shapes[0])
         if len(set(shapes)) > 1:
             self.small = {"offsets": offsets.astype("<i8"), "shapes": np.array(shapes, "<i8")}
@@ -306,11 +306,11 @@ class Layout:
         return self._begin + self._pixels[2]
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return the first byte of an image in the file, and the byte after its last one."""
+        """Return the positions of an image's first byte in the file and of the byte after its last."""
         return self._begin + int(self._offsets[number]), self._begin + int(self._offsets[number + 1])
 
     def finish(self, file: PartialFile, errors: dict[int, str]) -> None:
-        """Write all arrays but the pixels, then the header."""
+        """Write all arrays except the pixels, then the header."""
         arrays: dict[str, NDArray[Any] | None] = {**self.small, "pixels": None}
         if errors:
             arrays["errors"] = np.frombuffer(json.dumps(dict(sorted(errors.items()))).encode(), np.uint8)
@@ -331,15 +331,15 @@ class Layout:
 T = TypeVar("T")
 U = TypeVar("U")
 _AT_ONCE = 8
-"""Images in one task of a thread: switching between threads takes as long as decoding a small image."""
+"""Number of images per task of a thread, because switching threads takes as long as decoding a small image."""
 Kind = tuple[tuple[int, ...], "np.dtype[Any]"]
-"""Shape and dtype of an image."""
+"""The shape and dtype of an image."""
 _Work = Callable[..., "Generator[Any]"]
-"""`_results` in the threads of a build: (function, items) -> results."""
+"""`_results` with the threads of a build: (function, items) -> results."""
 
 
 class _TransformError(Exception):
-    """The transform raised an exception, which is the argument."""
+    """The transform raised an exception, which is the argument of this one."""
 
 
 class Job(NamedTuple):
@@ -347,13 +347,13 @@ class Job(NamedTuple):
 
     paths: list[str]
     contents: list[Contents]
-    """What each file contained when the key was made."""
+    """The identity of each file's contents when the key was computed."""
     form: Form
     transform: Callable[[NDArray[Any]], NDArray[Any]] | None
     max_bytes: int | str | None
 
     def kind(self, number: int) -> Kind | CodecError:
-        """Return the shape and dtype that an image has before the transform, from its header, or why it has none."""
+        """Return the shape and dtype of an image before the transform, according to its header, or the error."""
         path = self.paths[number]
 
         def one(codec: Codec) -> Kind:
@@ -373,7 +373,7 @@ class Job(NamedTuple):
             return error
 
     def decode(self, number: int) -> NDArray[Any]:
-        """Return the pixels of an image after the transform; CodecError if it is damaged."""
+        """Return the pixels of an image after the transform. Raise CodecError if it is damaged."""
         path = self.paths[number]
         try:
             pixels = self._first_that_can(path, lambda codec: self._decoded(codec, path))
@@ -418,11 +418,11 @@ class Job(NamedTuple):
 def _build(
     target: Path, key: str, job: Job, threads: int | None, progress: Callable[[int, int], object] | None
 ) -> None:
-    """Decode all images into the file at `target`, which appears when it is complete.
+    """Decode all images into the file `target`, which appears when it is complete.
 
-    A build that is killed, or ends with an error of the system, leaves the images that it has decoded; the next build
-    of the key decodes the others. After an error of the transform, or a change of an image, nothing is left, because
-    the key is never requested again.
+    If a build is killed or ends with a system error, it leaves the decoded images, and the next build with the same key
+    decodes the others. After an error of the transform, or a change of an image, nothing is left, because the key is
+    never requested again.
     """
     from concurrent.futures import ThreadPoolExecutor  # here, because processes that map the file do not build
 
@@ -452,9 +452,9 @@ def _build(
 
 
 def _results(pool: ThreadPoolExecutor, ahead: int, function: Callable[[T], U], items: Sequence[T]) -> Generator[U]:
-    """Yield the results of a function, called in threads, in the order of the items; an error ends all work.
+    """Call a function in threads, and yield the results in the order of the items. An error ends all work.
 
-    `ahead` is the number of tasks that are in work or done before the result of the first of them is taken.
+    `ahead` is the number of tasks that are started before the result of the first of them is taken.
     """
 
     def several(first: int) -> list[U]:
@@ -474,9 +474,9 @@ def _results(pool: ThreadPoolExecutor, ahead: int, function: Callable[[T], U], i
 
 
 def _planned(job: Job, work: _Work) -> tuple[Layout, dict[int, str]]:
-    """Return the layout of the images, and the reason by the number of each image that cannot be decoded.
+    """Return the layout of the images, and the numbers of images that cannot be decoded, with the reasons.
 
-    Damaged images have the shape of the first one that can be read.
+    Damaged images get the shape of the first image that can be read.
     """
     kinds: list[Kind | None] = []
     errors: dict[int, str] = {}
@@ -500,8 +500,8 @@ def _planned(job: Job, work: _Work) -> tuple[Layout, dict[int, str]]:
     for number, other in enumerate(kinds):
         if other is not None and (len(other[0]), other[1]) != (len(expected[0]), expected[1]):
             raise ValueError(
-                f"images must have one dtype and number of axes, but {job.paths[first]} has {_as_text(expected)} and "
-                f"{job.paths[number]} has {_as_text(other)}: give color='RGB', or share them apart"
+                f"the dtypes or numbers of axes differ: {job.paths[first]} has {_as_text(expected)} and "
+                f"{job.paths[number]} has {_as_text(other)}: pass color='RGB', or share them separately"
             )
     shapes = [expected[0] if kind is None else kind[0] for kind in kinds]
     return Layout(job.paths, shapes, expected[1]), errors
@@ -520,7 +520,7 @@ class _Build(NamedTuple):
     errors: dict[int, str]
 
     def reserve(self) -> None:
-        """Reserve the space of the file; OSError if there is not enough."""
+        """Reserve the space of the file. Raise OSError if there is not enough."""
         try:
             self.file.reserve(0, self.file.size)
         except OSError:
@@ -529,7 +529,7 @@ class _Build(NamedTuple):
             raise
 
     def decode(self, work: _Work, progress: Callable[[int, int], object] | None) -> None:
-        """Decode the images that the file does not have, and add those that cannot be decoded to the errors."""
+        """Decode the images that the file lacks, and add those that cannot be decoded to the errors."""
         total, errors = len(self.job.paths), self.errors
         missing = [
             number
@@ -545,7 +545,7 @@ class _Build(NamedTuple):
                     progress(done, total)
 
     def _one(self, number: int) -> tuple[int, str | None]:
-        """Decode one image into the file; return its number, and the reason if it is damaged."""
+        """Decode one image into the file. Return its number, and the reason if it is damaged."""
         try:
             pixels = self.job.decode(number)
         except CodecError as error:
@@ -553,8 +553,8 @@ class _Build(NamedTuple):
         found, expected = (pixels.shape, pixels.dtype), (self.layout.shapes[number], self.layout.dtype)
         if found != expected:
             wrong = ValueError(
-                f"{self.job.paths[number]}: decoded as {_as_text(found)}, but another image of its shape as "
-                f"{_as_text(expected)}: the shape of what a transform makes may depend only on that of its argument"
+                f"{self.job.paths[number]}: decoded as {_as_text(found)}, but another image of the same shape as "
+                f"{_as_text(expected)}: the shape of a transform's result may depend only on the shape of its argument"
             )
             raise _TransformError(wrong)
         if pixels.size:

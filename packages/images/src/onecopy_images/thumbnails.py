@@ -1,4 +1,4 @@
-"""`thumbnail`: a small picture of an image of any size, by means of blocks, read from top to bottom."""
+"""`thumbnail`: a small picture of an image of any size, which averages blocks of pixels from top to bottom."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True
     Parameters
     ----------
     array
-        An array or `Image` of shape (y, x) or (y, x, samples) and of any numeric dtype. Three and four samples are
-        kept; other numbers of samples are averaged.
+        An array or `Image` of shape (y, x) or (y, x, samples) and any numeric dtype. Three and four samples are kept;
+        other numbers of samples are averaged.
     max_side
-        Maximum number of pixels of the longer side.
+        Maximum length of the longer side in pixels.
     stretch
-        Map the range from the 0.1 to the 99.9 percentile to 0 to 255; False: map the range of the dtype (0 to 1 for
-        floats). uint8 images are not scaled.
+        True: map the range from the 0.1 to the 99.9 percentile to 0 to 255. False: map the range of the dtype (0 to 1
+        for floats); uint8 images are not scaled.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True
     """
     shape: tuple[int, ...] = array.shape
     if len(shape) not in (2, 3) or 0 in shape:
-        raise ValueError(f"an image must have shape (y, x) or (y, x, samples), with pixels, not {shape}")
+        raise ValueError(f"an image must have the shape (y, x) or (y, x, samples) and at least one pixel, not {shape}")
     if max_side < 1:
         raise ValueError(f"max_side must be at least 1, not {max_side}")
     step = -(-max(shape[:2]) // max_side)
@@ -64,7 +64,7 @@ def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True
 
 
 def _to_bytes(small: NDArray[Any], dtype: Any, stretch: bool) -> NDArray[Any]:
-    """Scale means to 0 to 255."""
+    """Scale means to the range from 0 to 255."""
     if dtype == np.uint8:
         return small.clip(0, 255).astype(np.uint8)
     if dtype.kind == "b":

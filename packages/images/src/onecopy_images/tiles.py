@@ -1,4 +1,4 @@
-"""`Tiles`: arrays, image files and functions, whose shapes are read without decoding files."""
+"""`Tiles`: arrays, image files and functions as tiles. Shapes are read without decoding files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Tile: TypeAlias = "NDArray[Any] | str | os.PathLike[str] | Callable[[], NDArray[Any]]"
-"""An array (of numpy, or an object with shape, dtype and ``__array__``), a path of an image, or a function."""
+"""An array (a numpy array, or an object with shape, dtype and ``__array__``), the path of an image, or a function."""
 
 _LARGE = 1 << 20
-"""Bytes of a tile from which on the available memory is read before it is decoded."""
+"""Minimum size in bytes of a tile for which the available memory is checked before decoding."""
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return an array whose memory goes back to the kernel with it: heaps of threads keep up to 32 MiB each."""
+    """Return an array whose memory the kernel gets back when it is freed; heaps of threads keep up to 32 MiB each."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     return np.ndarray(shape, dtype, mmap.mmap(-1, prod(shape) * dtype.itemsize, flags=flags))
 
@@ -36,13 +36,12 @@ class Tiles:
     Parameters
     ----------
     tiles
-        Arrays, paths and functions. The first function is called for its shape and dtype, which all functions must
-        have.
+        Arrays, paths and functions. The first function is called to determine the shape and dtype of all functions.
 
     Raises
     ------
     OSError, CodecError
-        From methods, not from the constructor: a file does not exist, or is not an image.
+        Raised by methods, not by the constructor: a file does not exist, or is not an image.
     """
 
     def __init__(self, tiles: Sequence[Tile]) -> None:
@@ -54,12 +53,12 @@ class Tiles:
         return len(self._tiles)
 
     def name(self, number: int) -> str:
-        """Return the name of a tile in messages."""
+        """Return the name of a tile for messages."""
         tile = self._tiles[number]
         return f"tile {number} ({os.fsdecode(tile)})" if isinstance(tile, str | os.PathLike) else f"tile {number}"
 
     def shape_and_dtype(self, number: int) -> tuple[tuple[int, ...], Any]:
-        """Return (shape, numpy dtype) of a tile; for a file, from its header."""
+        """Return (shape, numpy dtype) of a tile. For a file, only the header is read."""
         if number not in self._facts:
             self._facts[number] = self._facts_of(self._tiles[number])
         return self._facts[number]
@@ -78,16 +77,16 @@ class Tiles:
         return self._of_functions
 
     def is_in_memory(self, number: int) -> bool:
-        """Return whether a tile is a numpy array, so that `load` is cheap and may be called repeatedly."""
+        """Return whether a tile is a numpy array, so that calling `load` repeatedly is cheap."""
         return isinstance(self._tiles[number], np.ndarray)
 
     def loaded_bytes(self, number: int) -> int:
-        """Return the bytes of memory that `load` takes, half of them for buffers of a decoder; 0 for an array."""
+        """Return how much memory `load` takes in bytes, half of it for buffers of a decoder, or 0 for an array."""
         shape, dtype = self.shape_and_dtype(number)
         return 0 if self.is_in_memory(number) else 2 * prod(shape) * int(dtype.itemsize)
 
     def load(self, number: int) -> NDArray[Any]:
-        """Return a tile as an array, decoding files; ValueError if it does not agree with `shape_and_dtype`."""
+        """Return a tile as an array, decoding files. Raise ValueError if it does not match `shape_and_dtype`."""
         tile, (shape, dtype) = self._tiles[number], self.shape_and_dtype(number)
         if isinstance(tile, str | os.PathLike):
             if (needed := self.loaded_bytes(number)) >= _LARGE:
@@ -98,7 +97,7 @@ class Tiles:
         array = np.asarray(tile() if callable(tile) else tile)
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(
-                f"{self.name(number)} must have shape {shape} and dtype {dtype}, as the first function, not "
+                f"{self.name(number)} must have shape {shape} and dtype {dtype}, like the first function, not "
                 f"{array.shape} and {array.dtype}"
             )
         return array

@@ -1,9 +1,9 @@
 """A ring buffer for the rows of a canvas, which are written to disk past the page cache.
 
 A canvas is filled from top to bottom. Writing through a shared mapping costs a page fault, writeback, unmapping and
-eviction for each page: twice the CPU time of writing the bytes. `Window` is anonymous memory that is faulted in once;
-byte n of the canvas is at n modulo the size of the window. Complete pieces are written by `Scratch.write_direct`, two
-at a time, and their space is reused for later rows.
+eviction for each page, which takes twice the CPU time of writing the bytes. `Window` is anonymous memory that is
+faulted in once; byte n of the canvas is at n modulo the size of the window. Complete pieces are written by
+`Scratch.write_direct`, two at a time, and their space is reused for later rows.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _WRITERS = 2
 
 
 class Window:
-    """A ring buffer of canvas rows. `put` is for any thread; all other methods are for one thread.
+    """A ring buffer of canvas rows. Any thread may call `put`; only one thread may call the other methods.
 
     Parameters
     ----------
     canvas
-        The canvas. Nothing else may write to the covered rows; their former content is overwritten.
+        The canvas. Nothing else may write to the covered rows, whose previous contents are overwritten.
     covered
         Number of pixels that will be put into each row of the canvas. Between the first and the last covered row, all
         other pixels become zero.
     nbytes
-        Size of the window, 64 KiB or more: 1.25 times the rows that are partly written at a time.
+        Size of the window in bytes, at least 64 KiB: 1.25 times the size of the rows that are partly written at a time.
     """
 
     def __init__(self, canvas: Scratch, covered: NDArray[np.int64], nbytes: int) -> None:
@@ -63,7 +63,7 @@ class Window:
         return min(bottom, self._last) * self._row_bytes - self._queued <= self._size
 
     def expect(self, bottom: int) -> None:
-        """Wait until rows up to `bottom` fit; call it before `put` to those rows. OSError if a write to disk failed."""
+        """Wait until rows up to `bottom` fit, before `put` to those rows. Raise OSError if a write to disk failed."""
         bottom = min(bottom, self._last)
         while self._under_way and bottom * self._row_bytes - self._done > self._size:
             self._settle()
@@ -71,11 +71,11 @@ class Window:
             self._enter(bottom)
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Copy pixels into a rectangle whose rows are expected and not finished."""
+        """Copy pixels into a rectangle of rows that are expected and not finished."""
         self._put(place.top, place.left * self._samples, pixels.reshape(len(pixels), -1))
 
     def finished(self, row: int) -> None:
-        """Declare the rows above this one final: whole pieces of them are queued for writing."""
+        """Declare the rows above this one final, and queue their complete pieces for writing."""
         row = min(row, self._last)
         while self._entered < row:  # uncovered rows, which may be more than the window holds
             self._queue(self._entered)
@@ -90,7 +90,7 @@ class Window:
             self._under_way.append((self._queued, self._pool.submit(self._write, begin, self._queued)))
 
     def finish(self) -> None:
-        """Write the remaining rows, and wait for all writes. OSError if a write to disk failed."""
+        """Write the remaining rows, and wait for all writes. Raise OSError if a write to disk failed."""
         self.finished(self._last)
         while self._under_way:
             self._settle()
@@ -113,7 +113,7 @@ class Window:
         self._canvas.write_direct(begin, self._items[at // item : (at + end - begin) // item])
 
     def _enter(self, bottom: int) -> None:
-        """Admit rows to the window; clear rows that are not covered completely, as older rows were in their place."""
+        """Admit rows to the window. Clear rows that are not covered completely, because they contain older rows."""
         whole = self._covered[self._entered : bottom] == self._canvas.shape[1]
         rows = int(np.argmax(whole != whole[0])) or len(
             whole
@@ -123,7 +123,7 @@ class Window:
         self._entered += rows
 
     def _put(self, row: int, start: int, values: NDArray[Any]) -> None:
-        """Copy lines of items to item `start` of row `row` and of the rows after it."""
+        """Copy lines of items to item `start` of row `row` and of the following rows."""
         size, width, done = len(self._items), self._width, 0
         while done < len(values):
             at = (row + done) * width % size
@@ -140,7 +140,7 @@ class Window:
 
 
 def _memory(nbytes: int) -> mmap.mmap:
-    """Return zeroed, page-aligned memory, in huge pages if possible: page faults are its main cost."""
+    """Return zeroed, page-aligned memory, in huge pages if possible, because page faults are the main cost."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without transparent huge pages

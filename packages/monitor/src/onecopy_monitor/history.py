@@ -30,7 +30,7 @@ class Rates:
 
 
 class History:
-    """The last samples of each process of a group; for one thread at a time."""
+    """The last samples of each process of a group. Only one thread may use it at a time."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[int, float], tuple[float, ProcessReading]] = {}
@@ -38,7 +38,7 @@ class History:
         self._shares: dict[tuple[int, float], deque[int]] = {}
 
     def add(self, snapshot: Snapshot) -> None:
-        """Add a sample; the history of processes that are not in it is dropped."""
+        """Add a sample, and drop the history of processes that are not in it."""
         alive = {one.key for one in snapshot.processes}
         for kept in (self._before, self._rates, self._shares):
             for key in kept.keys() - alive:
@@ -51,11 +51,11 @@ class History:
             self._shares.setdefault(one.key, deque(maxlen=_KEPT)).append(one.share)
 
     def rates(self, process: ProcessReading) -> Rates | None:
-        """Return the rates of a process since the sample before; None after its first sample."""
+        """Return the rates of a process since the previous sample, or None after its first sample."""
         return self._rates.get(process.key)
 
     def shares(self, process: ProcessReading) -> tuple[int, ...]:
-        """Return the shares of a process in bytes at the last samples, the latest last."""
+        """Return the shares of a process in bytes at the last samples, oldest first."""
         return tuple(self._shares.get(process.key, ()))
 
 

@@ -1,4 +1,4 @@
-r"""Recordings: samples in a file of JSON lines, which stays readable if the recorder is killed.
+r"""Recordings: files of JSON lines with samples, which stay readable if the recorder is killed.
 
     {"format": "onecopy memory", "version": 1, "command": [...], "started": ..., "machine": {...}, "columns": [...]}
     {"process": 0, "pid": 4312, "started": 81.5, "parent": 4300, "name": "python"}
@@ -6,10 +6,10 @@ r"""Recordings: samples in a file of JSON lines, which stays readable if the rec
     {"at": 0.1, "total": [...], "processes": [[0, [...], VmHWM, minor, major, cpu_s], ...], "files": [[0, ...], ...]}
     {"end": 12.5, "exit": 0, ...}
 
-`columns` names the numbers of each list in ``total``. Processes and files have numbers, which are defined by a line
-before their first sample, and again when a name changes. The list of a file in a sample has its number, bytes in the
-deduplicated total, dirty bytes, bytes saved and number of sharers. Lines of other kinds are reserved for later versions
-and are skipped. The contents are validated when they are read: see `read_recording`.
+`columns` names the numbers of each list in ``total``. A line before its first sample assigns a number to each process
+and file; another line follows if the name changes. The list of a file in a sample consists of its number, its bytes in
+the deduplicated total, dirty bytes, saved bytes and the number of sharers. Lines of other kinds are reserved for later
+versions and are skipped. The contents are validated when they are read; see `read_recording`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ __all__ = ["FORMAT", "VERSION", "End", "Machine", "Recorder", "Recording", "comp
 
 FORMAT, VERSION = "onecopy memory", 1
 _MAX_LINE = 64 << 20
-"""Maximum bytes of one line."""
+"""Maximum length of a line in bytes."""
 _MAX_NUMBER = 2**62
-"""Limit of numbers of bytes, so that sums fit 64 bits."""
+"""Maximum number of bytes in a field, so that sums fit into 64 bits."""
 _MAX_NAMED = 1_000_000
-"""Maximum number of processes, and of files, in one recording."""
+"""Maximum number of processes and of files in a recording."""
 _LONG = 120
-"""Maximum characters of a command."""
+"""Maximum length of a command in characters."""
 Fact = tuple[float | None, str]
-"""A number, None if unknown, and its text."""
+"""A number, or None if it is unknown, and its text."""
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class Machine:
     """The machine on which a recording was made; the fields are keys of the file format."""
 
     name: str
-    """Name of the machine in the network."""
+    """Host name of the machine."""
     kernel: str
     """Version of the kernel."""
     processors: int
@@ -83,15 +83,15 @@ class Machine:
 class End:
     """The last line of a recording; the fields are keys of the file format.
 
-    Numbers are None if unknown, as most are for processes that were attached to.
+    Unknown numbers are None, which applies to most numbers if the recorder was attached to running processes.
     """
 
     seconds: float
     """Seconds from the first to the last sample."""
     exit: int | None = None
-    """Exit status of the command; -N if it was killed by signal N."""
+    """Exit status of the command, or -N if signal N killed it."""
     max_rss: int | None = None
-    """Peak of RSS of the largest process that was waited for, in bytes, as recorded by the kernel."""
+    """Peak RSS in bytes of the largest process that was waited for, as recorded by the kernel."""
     minor_faults: int | None = None
     """Page faults of the command that did not wait for a disk."""
     major_faults: int | None = None
@@ -105,7 +105,7 @@ class End:
     look_cpu_s: float = 0.0
     """CPU seconds of sampling."""
     put_off: int = 0
-    """Number of page-table walks that were deferred, because they exceed the budget."""
+    """Number of page-table walks that were deferred because they would have exceeded the budget."""
 
 
 @dataclass
@@ -116,7 +116,7 @@ class _Numbering:
     written: dict[int, object] = field(default_factory=dict)
 
     def number(self, key: object, values: object) -> tuple[int, bool]:
-        """Return the number of a key, and whether its values have changed since they were written."""
+        """Return the number of a key, and whether its values have changed since they were last written."""
         number = self.numbers.setdefault(key, len(self.numbers))
         new = self.written.get(number) != values
         self.written[number] = values
@@ -124,16 +124,16 @@ class _Numbering:
 
 
 class Recorder(Closeable):
-    """Writes each sample to a file immediately, so that killing the recorder loses none. For one thread at a time.
+    """Writes each sample to a file immediately, so none are lost if the recorder is killed. Not thread-safe.
 
     Parameters
     ----------
     path
         Path of the file to create.
     command
-        The observed command, as words.
+        The words of the observed command.
     options
-        Options of the recording, plain values that are stored in the file.
+        Options of the recording, as plain values to store in the file.
     force
         Whether to overwrite an existing file.
 
@@ -142,7 +142,7 @@ class Recorder(Closeable):
     FileExistsError
         The file exists, and `force` is False.
     OSError
-        The file cannot be created; from `add` and `end`: it cannot be written, but its earlier lines are readable.
+        The file cannot be created, or, raised by `add` and `end`, it cannot be written; earlier lines stay readable.
     """
 
     def __init__(
@@ -176,14 +176,14 @@ class Recorder(Closeable):
         }
 
     def begin(self) -> None:
-        """Truncate the file and write the first line; `add` and `end` do this if it was not called."""
+        """Truncate the file and write the first line. `add` and `end` call this method if necessary."""
         if self._head is not None:
             head, self._head = self._head, None
             os.ftruncate(self._descriptor, 0)
             self._write(head)
 
     def discard(self) -> None:
-        """Close the file; if nothing was written, remove it if this recorder created it, else leave it unchanged."""
+        """Close the file. If nothing was written, remove the file if this recorder created it."""
         self.close()
         if self._is_new and self._head is not None:
             os.unlink(self.path)  # noqa: PTH108 - text
@@ -225,7 +225,7 @@ class Recorder(Closeable):
         return [number, one.once, one.dirty, one.saves, one.sharers]
 
     def _write(self, *lines: Mapping[str, object]) -> None:
-        """Write lines in one call; a full disk leaves an incomplete line, which readers skip."""
+        """Write lines in one call. If the disk is full, an incomplete line remains, which readers skip."""
         text = "".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines)
         left = memoryview(text.encode("ascii"))
         while left:
@@ -249,7 +249,7 @@ class Recording:
     path: str
     """Path of the file."""
     command: tuple[str, ...]
-    """The recorded command as words; empty for processes that were attached to."""
+    """The words of the recorded command. Empty if the recorder was attached to running processes."""
     started: float
     """Time of the start in seconds since 1970."""
     machine: Machine
@@ -257,7 +257,7 @@ class Recording:
     series: Series
     """The samples over time."""
     end: End | None
-    """Resources used at the end; None if the recorder was killed or is still running."""
+    """Resources used at the end, or None if the recorder was killed or is still running."""
     cut: bool
     """Whether the last line is incomplete, because the recorder was killed or the disk was full."""
 
@@ -268,12 +268,12 @@ class Recording:
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:
-    """Read a recording; an incomplete last line is skipped, and reported by `Recording.cut`.
+    """Read a recording. An incomplete last line is skipped and reported by `Recording.cut`.
 
     Raises
     ------
     FormatError
-        The file is not a recording or is damaged; the message has the file and the line.
+        The file is not a recording or is damaged; the message states the file and the line.
     OSError
         The file cannot be read.
 
@@ -310,7 +310,7 @@ class _Reader:
         self._mapped: tuple[FileSample, ...] = ()
 
     def read(self) -> bool:
-        """Read all lines; return whether the last one is incomplete."""
+        """Read all lines. Return whether the last one is incomplete."""
         with open_regular(self.path) as file:
             for text in self._lines(file):
                 whole = text.endswith(b"\n")
@@ -319,9 +319,9 @@ class _Reader:
                 except (ValueError, RecursionError) as error:
                     if not whole and self._line > 1:
                         return True
-                    self._refuse(f"not a line of JSON ({_short(error)})")
+                    self._refuse(f"the line is not JSON ({_short(error)})")
                 if not isinstance(line, dict):
-                    self._refuse(f"an object was expected, not {type(line).__name__}")
+                    self._refuse(f"expected an object, found a {type(line).__name__}")
                 self._take(line)
         if self._line == 0:
             self._refuse("the file is empty")
@@ -331,7 +331,7 @@ class _Reader:
         while line := file.readline(_MAX_LINE):
             self._line += 1
             if len(line) == _MAX_LINE:
-                self._refuse(f"a line of more than {_MAX_LINE} bytes")
+                self._refuse(f"the line is longer than {_MAX_LINE} bytes")
             yield line
 
     def _take(self, line: dict[str, Any]) -> None:
@@ -350,7 +350,7 @@ class _Reader:
         if line.get("format") != FORMAT:
             self._refuse(f"not a recording of onecopy: 'format' is {_short(line.get('format'))}, not {FORMAT!r}")
         if self._whole(line, "version") > VERSION:
-            self._refuse(f"version {line['version']} is newer than {VERSION}, which this version of onecopy reads")
+            self._refuse(f"version {line['version']} is newer than {VERSION}, the newest supported version")
         columns, command = line.get("columns"), line.get("command")
         if columns != list(COLUMNS):
             self._refuse(f"'columns' is {_short(columns)}, not {list(COLUMNS)}")
@@ -373,14 +373,14 @@ class _Reader:
         number = self._number(line, "file", self._files)
         kind = self._text(line, "kind")
         if kind not in ("file", "shmem"):
-            self._refuse(f"'kind' is {_short(kind)}, neither 'file' nor 'shmem'")
+            self._refuse(f"'kind' must be 'file' or 'shmem', not {_short(kind)}")
         size = None if line.get("size") is None else self._whole(line, "size")
         self._files[number] = FileSample((0, number), self._text(line, "path"), kind, size, None, 0, 0, 0)
 
     def _sample(self, line: dict[str, Any]) -> None:
         at = self._seconds(line, "at")
         if at < self._at:
-            self._refuse(f"'at' is {at}, which is before {self._at} of the previous sample")
+            self._refuse(f"'at' is {at}, which is before the previous sample at {self._at}")
         self._at = at
         processes = tuple(map(self._process_sample, self._list(line, "processes")))
         if len({one.pid for one in processes}) != len(processes):
@@ -391,7 +391,7 @@ class _Reader:
 
     def _process_sample(self, line: object) -> ProcessSample:
         if not isinstance(line, list) or len(line) != 6:
-            self._refuse(f"a process in a sample must be a list of 6, not {_short(line)}")
+            self._refuse(f"a process in a sample must be a list of 6 values, not {_short(line)}")
         number, row, peak, minor, major, cpu = line
         known = self._processes.get(number) if isinstance(number, int) else None
         if known is None:
@@ -406,7 +406,7 @@ class _Reader:
 
     def _file_sample(self, line: object) -> FileSample:
         if not isinstance(line, list) or len(line) != 5:
-            self._refuse(f"a file in a sample must be a list of 5, not {_short(line)}")
+            self._refuse(f"a file in a sample must be a list of 5 values, not {_short(line)}")
         number, once, dirty, saves, sharers = line
         known = self._files.get(number) if isinstance(number, int) else None
         if known is None:
@@ -432,7 +432,7 @@ class _Reader:
 
     def _row(self, line: object) -> Row:
         if not isinstance(line, list) or len(line) != len(COLUMNS):
-            self._refuse(f"a list of {len(COLUMNS)} numbers was expected, not {_short(line)}")
+            self._refuse(f"expected a list of {len(COLUMNS)} numbers, found {_short(line)}")
         return tuple(self._natural(one, name) for one, name in zip(line, COLUMNS, strict=True))  # type: ignore[return-value]
 
     def _natural(self, value: object, what: str) -> int:
@@ -448,7 +448,7 @@ class _Reader:
     def _number(self, line: dict[str, Any], name: str, known: dict[int, Any]) -> int:
         number = self._whole(line, name)
         if number not in known and len(known) >= _MAX_NAMED:
-            self._refuse(f"more than {_MAX_NAMED} of {name!r}")
+            self._refuse(f"the recording has more than {_MAX_NAMED} {name!r} lines")
         return number
 
     def _whole(self, line: dict[str, Any], name: str) -> int:
@@ -460,7 +460,7 @@ class _Reader:
     def _text(self, line: dict[str, Any], name: str) -> str:
         value = line.get(name)
         if not isinstance(value, str):
-            self._refuse(f"{name!r} must be a text, not {_short(value)}")
+            self._refuse(f"{name!r} must be text, not {_short(value)}")
         return value
 
     def _list(self, line: dict[str, Any], name: str) -> list[Any]:
@@ -494,15 +494,15 @@ def _short(value: object) -> str:
 
 
 def resources_of(recording: Recording) -> dict[str, Fact]:
-    """Return the peaks of a recording and the resources that the command used, by the labels of `compare`.
+    """Return the peaks of a recording and the resources that the command used, by their labels in `compare`.
 
-    ValueError if the recording has no samples.
+    Raise ValueError if the recording has no samples.
     """
     series, end = recording.series, recording.end
     peak = series.peak
     resources = {f"{LABELS[name]}, peak": _fact(getattr(peak, name).bytes, size) for name in LABELS}
     one = max(peak.high_water, (end.max_rss if end else None) or 0)
-    resources["largest process, peak of RSS"] = _fact(one or None, size)
+    resources["largest process, peak RSS"] = _fact(one or None, size)
     processes = series.processes
     minor = sum(process.minor_faults for process in processes)
     major = sum(process.major_faults for process in processes)
@@ -519,10 +519,10 @@ def resources_of(recording: Recording) -> dict[str, Fact]:
 
 
 def compare(before: Recording, after: Recording) -> str:
-    """Return the comparison of two recordings as a Markdown table, with the two commands above it.
+    """Return a Markdown table that compares two recordings, with their commands above it.
 
-    Each peak has its own time. A ratio below 1 means that `after` needs less; it is empty if `before` is 0 or a number
-    is unknown. Control characters and markup in commands are escaped.
+    Each peak has its own time. A ratio below 1 means that `after` needs less. The ratio is empty if `before` is 0 or a
+    number is unknown. Control characters and markup in commands are escaped.
 
     Raises
     ------

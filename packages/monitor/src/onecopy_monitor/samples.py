@@ -1,4 +1,4 @@
-"""The part of a snapshot that is kept over time: a row of numbers for the group and for each process, and the files."""
+"""The parts of a snapshot that are kept over time: a row of numbers for the group and each process, and the files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "LABELS", "FileSample", "ProcessSample", "Row", "Sample", "sample_of"]
 
 COLUMNS = ("anonymous", "file_clean", "file_dirty", "shmem", "page_tables", "swap", "real", "sum_of_rss")
-"""Names of the numbers of a `Row`, all in bytes. For one process, `real` is its share of the real memory of the group,
-`sum_of_rss` its RSS, and files and shared memory are all that it has mapped."""
+"""Names of the numbers of a `Row`, all in bytes. For a process, `real` is its share of the group's real memory,
+`sum_of_rss` is its RSS, and files and shared memory are those that it has mapped."""
 LABELS = {
     "anonymous": "anonymous",
     "file_clean": "files, clean",
@@ -41,7 +41,7 @@ class ProcessSample(NamedTuple):
     row: Row
     """Memory of the process; see `COLUMNS`."""
     peak_rss: int | None
-    """Maximum of RSS since the process began (VmHWM), in bytes; None if unknown."""
+    """Maximum of RSS since the process began (VmHWM), in bytes, or None if unknown."""
     minor_faults: int
     """Page faults that did not wait for a disk, since the process began."""
     major_faults: int
@@ -60,9 +60,9 @@ class FileSample(NamedTuple):
     kind: str
     """"file" or "shmem"."""
     size: int | None
-    """Size of the file in bytes; None if unknown."""
+    """Size of the file in bytes, or None if unknown."""
     dirty: int | None
-    """Bytes in memory that are not yet written back to disk; None if unknown."""
+    """Bytes in memory that are not yet written back to disk, or None if unknown."""
     once: int
     """Bytes of the file in the deduplicated total of the group."""
     saves: int

@@ -1,8 +1,8 @@
 """Memory over time: curves of a group of processes and of each process in it, and their peaks.
 
-The memory of a series is bounded: when a curve has too many points, the lower one of each pair is dropped, and when
-there are too many processes, those that have ended and held least are dropped. Peaks are kept separately and are exact:
-the maximum of all samples.
+The memory of a series is bounded: if a curve has too many points, the lower point of each pair is dropped, and if there
+are too many processes, ended processes that used the least memory are dropped. Peaks are kept separately, and are the
+exact maximum of all samples.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 __all__ = ["Curve", "FilePeak", "Height", "Holder", "Peaks", "ProcessSeries", "Series"]
 
 MAX_POINTS = 10_000
-"""Maximum points of one curve; the curves of all processes have at most ten times as many in total."""
+"""Maximum number of points of one curve. The curves of all processes have at most ten times as many in total."""
 MAX_PROCESSES = 1_000
 MAX_FILES = 1_000
 _NAMED = 3
-"""Number of processes and files that are named for a peak."""
+"""Maximum number of processes and of files that are listed for a peak."""
 _SAME_PEAK = 0.95
-"""Share of a peak from which on a later sample replaces its holders, because files are found up to a second late."""
+"""Share of a peak above which a later sample determines its holders, because files are found up to a second late."""
 _REAL = COLUMNS.index("real")
 _RSS = COLUMNS.index("sum_of_rss")
 
 
 class Curve:
-    """Bytes over time, with one column for each of `onecopy_monitor.COLUMNS`; columns are returned as numpy arrays.
+    """Bytes over time, with one column for each of `onecopy_monitor.COLUMNS`. Columns are returned as numpy arrays.
 
     Examples
     --------
@@ -59,16 +59,16 @@ class Curve:
         return len(self._times)
 
     def __getitem__(self, column: str) -> NDArray[np.int64]:
-        """Return a copy of one column, int64, in bytes; KeyError if there is no column of this name."""
+        """Return a copy of one column in bytes, as int64. Raise KeyError if there is no column of this name."""
         return self._copy(self._column(column), "int64")
 
     @property
     def times(self) -> NDArray[np.float64]:
-        """A copy of the times of the points, float64, in seconds since the first sample of the group."""
+        """A copy of the times of the points, as float64, in seconds since the first sample of the group."""
         return self._copy(self._times, "float64")
 
     def numbers(self, column: str) -> list[float]:
-        """Return a column, or "times", as a list of numbers, without numpy; KeyError if there is no such column."""
+        """Return a column, or "times", as a list, without numpy. Raise KeyError if there is no such column."""
         return list(self._times if column == "times" else self._column(column))
 
     def add(self, at: float, row: Row) -> None:
@@ -102,14 +102,14 @@ class Curve:
 
 
 class Holder(NamedTuple):
-    """A process, or a file if `pid` is 0, with the bytes that it held at a peak."""
+    """A process, or a file if `pid` is 0, and its memory at a peak."""
 
     pid: int
-    """Process id; 0 for a file."""
+    """Process id, or 0 for a file."""
     name: str
     """Name of the process, or path of the file."""
     bytes: int
-    """Bytes held."""
+    """Bytes of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +123,14 @@ class Height:
     grown: int
     """Bytes above the value of the first sample."""
     processes: tuple[Holder, ...]
-    """The processes that held most of it, at most three."""
+    """The processes with the most memory, at most three."""
     files: tuple[Holder, ...]
-    """The files that held most of it, at most three; empty for anonymous memory."""
+    """The files with the most memory, at most three. Empty for anonymous memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The maximum of each column of the total of a group; each maximum has its own time."""
+    """The maximum of each column of a group's total. Each maximum has its own time."""
 
     anonymous: Height
     file_clean: Height
@@ -141,10 +141,9 @@ class Peaks:
     real: Height
     sum_of_rss: Height
     high_water: int
-    """Largest peak of RSS of a process as recorded by the kernel (VmHWM), in bytes, since that process began. Sampling
-    cannot miss it. 0 if unknown."""
+    """Largest peak RSS of a process, as recorded by the kernel (VmHWM), in bytes, or 0 if unknown. Exact."""
     unseen: int
-    """Lower bound of the RSS in bytes that one process had between samples beyond the maximum of its samples."""
+    """Lower bound of the RSS in bytes by which a process exceeded, between samples, the maximum of its samples."""
 
 
 class ProcessSeries:
@@ -188,25 +187,25 @@ class ProcessSeries:
 
     @property
     def unseen(self) -> int:
-        """Bytes of RSS between samples beyond their maximum, known if the kernel's peak grew since the first sample."""
+        """Bytes by which RSS exceeded all samples, known if the kernel's peak has grown since the first sample."""
         peak = self.peak_rss or 0
         return max(peak - self._seen, 0) if peak > self._first_peak else 0
 
 
 @dataclass(slots=True)
 class FilePeak:
-    """A big file, and the maximum of each of its numbers, in bytes; see `FileSample`."""
+    """A big file, and the maximum of each of its numbers in bytes; see `FileSample`."""
 
     path: str
     """Path of the file."""
     kind: str
     """"file" or "shmem"."""
     size: int | None
-    """Size of the file in the last sample; None if unknown."""
+    """Size of the file in the last sample, or None if unknown."""
     once: int
     """Maximum bytes of the file in the deduplicated total."""
     dirty: int | None
-    """Maximum bytes not yet written back to disk; None if unknown."""
+    """Maximum bytes not yet written back to disk, or None if unknown."""
     saves: int
     """Maximum of the extra bytes that separate copies would need."""
     sharers: int
@@ -214,7 +213,7 @@ class FilePeak:
 
 
 class Series:
-    """A group of processes over time; `total` is the curve of its deduplicated total.
+    """A group of processes over time. `total` is the curve of its deduplicated total.
 
     Examples
     --------
@@ -249,7 +248,7 @@ class Series:
 
     @property
     def files(self) -> tuple[FilePeak, ...]:
-        """The big files, those with most memory first."""
+        """The big files, beginning with those with the most memory."""
         return tuple(sorted(self._files.values(), key=lambda one: (-one.once, one.path)))
 
     @property
@@ -259,9 +258,9 @@ class Series:
 
     @property
     def peak(self) -> Peaks:
-        """The maximum of each column; ValueError if there are no samples."""
+        """The maximum of each column. Raise ValueError if there are no samples."""
         if not self._highest:
-            raise ValueError("there is no peak: no sample was taken yet")
+            raise ValueError("there is no peak, because no sample has been taken yet")
         processes = self._processes.values()
         high = max([self._high_water, *(one.peak_rss or 0 for one in processes)])
         unseen = max([self._unseen, *(one.unseen for one in processes)])
@@ -321,7 +320,7 @@ class Series:
                 self._highest[at] = self._highest[at]._replace(holders=sample)
 
     def _bound(self, at: float) -> None:
-        """Thin the curves if they have too many points, then drop curves of ended processes that held least."""
+        """Thin the curves if they have too many points, then drop curves of ended processes with the least memory."""
         if self._points > 10 * self._max_points:
             for one in self._processes.values():
                 one.curve.thin()
@@ -338,12 +337,12 @@ class Series:
 
 
 class _Highest(NamedTuple):
-    """The sample with the maximum of a column; its holders are computed on demand: it may have thousands of files."""
+    """The sample with the maximum of a column. Its holders are computed on demand, because it may have thousands."""
 
     sample: Sample
     grown: int
     holders: Sample
-    """The sample that names the holders: a later one near the peak, because files are found up to a second late."""
+    """The sample that determines the holders: a later one near the peak, because files are found up to 1 s late."""
 
     def height(self, at: int) -> Height:
         now = _height(self.holders, at, 0)

@@ -1,6 +1,6 @@
-"""`assert_shared`: whether processes share one copy of the files of some data.
+"""`assert_shared`: check that processes share one copy of data in files.
 
-It walks page tables (see `onecopy.memory.proc`): for tests, not for loops.
+It walks page tables (see `onecopy.memory.proc`), so use it in tests, but not in loops.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ GROWTH = 64 << 20  # bytes; a forked worker copies about as much of torch's obje
 
 @dataclass(frozen=True)
 class MemoryOfWorker:
-    """Memory of one process in mappings of the files and outside, in bytes."""
+    """Memory of one process inside and outside of mappings of the files, in bytes."""
 
     pid: int
     """Process ID."""
     regions: int
     """Number of mappings of the files."""
     mapped: int
-    """Resident bytes of the mappings: pages that the process has touched."""
+    """Resident bytes of the mappings, that is, of pages that the process has accessed."""
     pss: int
     """Proportional share of the resident bytes (PSS)."""
     private: int
-    """Bytes of private copies of mapped pages, made by writing (copy on write)."""
+    """Bytes of private copies of mapped pages, caused by writing (copy on write)."""
     elsewhere: int
-    """Private dirty bytes outside the mappings, mainly heap."""
+    """Private dirty bytes outside of the mappings, mainly heap."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """Snapshot of the memory of processes that map the same files. `str` gives a table."""
+    """A snapshot of the memory of processes that map the same files. `str` returns a table."""
 
     paths: tuple[str, ...]
     """Paths of the files."""
@@ -54,7 +54,7 @@ class Sharing:
     workers: tuple[MemoryOfWorker, ...]
     """Memory of each process."""
     since: Sharing | None = field(default=None, repr=False)
-    """An earlier snapshot to compare with; None without one."""
+    """An earlier snapshot to compare with, or None without one."""
 
     @property
     def pss(self) -> int:
@@ -62,25 +62,25 @@ class Sharing:
         return sum(worker.pss for worker in self.workers)
 
     def growth(self, worker: MemoryOfWorker) -> int:
-        """Return the growth of a worker's `elsewhere` since the earlier snapshot, in bytes; 0 without one."""
+        """Return the growth of a worker's `elsewhere` since the earlier snapshot, in bytes, or 0 without one."""
         before = {w.pid: w.elsewhere for w in self.since.workers} if self.since else {}
         return worker.elsewhere - before.get(worker.pid, worker.elsewhere)
 
     def faults(self, written: int, grown: int) -> list[str]:
-        """Return one sentence per finding: private copies above `written` bytes, growth above `grown` bytes."""
+        """Return a sentence for each private copy above `written` bytes, and each growth above `grown` bytes."""
         found = [f"process {worker.pid} does not map the files" for worker in self.workers if not worker.regions]
         found += [
-            f"process {worker.pid} has {size(worker.private)} of private pages in the mapping: it wrote to them"
+            f"process {worker.pid} has {size(worker.private)} of private pages in the mapping, because it wrote to them"
             for worker in self.workers
             if worker.private > written
         ]
         found += [
-            f"process {worker.pid} has grown by {size(self.growth(worker))} elsewhere: it may hold a copy"
+            f"process {worker.pid} has grown by {size(self.growth(worker))} elsewhere, and may have made a copy"
             for worker in self.workers
             if self.growth(worker) > grown
         ]
         if self.pss > self.bytes + written * len(self.workers):
-            found.append(f"{size(self.pss)} are held of {size(self.bytes)}")
+            found.append(f"the processes hold {size(self.pss)}, but the files have {size(self.bytes)}")
         return found
 
     def __str__(self) -> str:
@@ -96,39 +96,40 @@ class Sharing:
 def assert_shared(
     data: Any, processes: Any, *, since: Sharing | None = None, allowance: int | str | None = None
 ) -> Sharing:
-    """Raise AssertionError with a table unless processes share one copy of the data.
+    """Raise AssertionError, with a table, unless processes share one copy of the data.
 
     Each process must map the files of the data and must not have written to them (copy on write), and the proportional
-    shares must not exceed the size of the files. With `since`, an earlier result, no process may have grown: this finds
-    data that is copied by reading or unpickling.
+    shares must not exceed the size of the files. With `since`, an earlier result, no process may have grown, which
+    detects data that is copied by reading or unpickling.
 
     Parameters
     ----------
     data
         An object with a `path` (`ArrayFile`, `Mapping`, `List`, `Table`, `Dict`), a dataset after `share_dataset`, or a
-        session of `onecopy.onnxruntime` or a torch module, whose mapped files in this process are taken.
+        session of `onecopy.onnxruntime` or a torch module, whose mapped files are checked.
     processes
         PIDs or Process objects, a pool of multiprocessing or concurrent.futures, or the iterator of a DataLoader.
     since
         Result of an earlier call for the same processes.
     allowance
-        Bytes that each process may have written in the mappings, and may have grown by outside, as a number or text
-        such as "4 MiB". None: a tenth of the data, and for growth at least 64 MiB, because a forked worker copies about
-        as much of torch's objects by counting references. Test with larger data, or give a smaller allowance.
+        Maximum bytes that each process may have written in the mappings, and by which it may have grown outside of
+        them, as a number or text such as "4 MiB". None: a tenth of the data, and for growth at least 64 MiB, because a
+        forked worker copies about as much of torch's objects by counting references. Test with larger data or a smaller
+        allowance.
 
     Returns
     -------
     Sharing
-        The snapshot; `str` gives a table.
+        The snapshot; `str` returns a table.
 
     Raises
     ------
     AssertionError
         The processes do not share one copy.
     TypeError
-        The data is in no file.
+        The data is not in a file.
     ValueError
-        There are no processes.
+        No processes were given.
 
     Examples
     --------
@@ -153,12 +154,12 @@ def assert_shared(
     tenth = seen.bytes // 10
     allowed = (tenth, max(tenth, GROWTH)) if allowance is None else (byte_count("allowance", allowance),) * 2
     if faults := seen.faults(*allowed):
-        raise AssertionError("\n".join(["not one copy: " + "; ".join(faults), str(seen)]))
+        raise AssertionError("\n".join(["the processes do not share one copy: " + "; ".join(faults), str(seen)]))
     return seen
 
 
 def _files_of(data: Any) -> dict[Identity, str]:
-    """Return the paths of the files of some data by identity; unnamed files may share a path."""
+    """Return the paths of the data's files by identity. Unnamed files may share a path."""
     session: Any = getattr(data, "onecopy", None)
     mapped = [file.path for file in session.mapped] if hasattr(session, "mapped") else []
     if hasattr(data, "named_parameters"):
@@ -171,7 +172,7 @@ def _files_of(data: Any) -> dict[Identity, str]:
             opened = getattr(part, "file", part)  # a container of records
             files[getattr(opened, "identity", None) or _identity_of(path)] = os.fspath(path)
     if not files:
-        raise TypeError(f"cannot find shared files of this {type(data).__name__}: no part of it is in a file")
+        raise TypeError(f"this {type(data).__name__} has no shared files: no part of it is in a file")
     return files
 
 

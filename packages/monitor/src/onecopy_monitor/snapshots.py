@@ -1,4 +1,4 @@
-"""`Snapshot`: the result of one sample of a group: its processes, the big files that they map, and its totals.
+"""`Snapshot`: the result of one sample of a group, with its processes, the big files that they map, and its totals.
 
 Sizes are in bytes and times in seconds. A number that the kernel does not report is None, never zero. Snapshots can be
 compared, pickled, and converted to JSON with `Snapshot.as_dict`.
@@ -19,7 +19,7 @@ __all__ = ["Cost", "FileReading", "ProcessReading", "Snapshot", "Totals", "Walk"
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The result of a page-table walk of a process (smaps_rollup), which is exact and expensive."""
+    """The result of a page-table walk of a process (smaps_rollup), which is exact but expensive."""
 
     at: float
     """Time of the walk in seconds since 1970."""
@@ -28,7 +28,7 @@ class Walk:
     pss: int
     """Resident bytes, with each page divided by the number of processes that map it."""
     uss: int
-    """Resident bytes that only this process maps now, including clean pages of files."""
+    """Resident bytes that only this process currently maps, including clean pages of files."""
     shared: int
     """Resident bytes that other processes map as well."""
     pss_anonymous: int | None
@@ -43,13 +43,13 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """A process: its counters, which take 8 us to read, and its last page-table walk, if any."""
+    """A process with its counters, which take 8 us to read, and its last page-table walk, if any."""
 
     pid: int
     parent: int
     """Process id of the parent."""
     name: str
-    """Name of the process in the kernel, at most 15 bytes; may contain any character."""
+    """Name of the process in the kernel, at most 15 bytes. It may contain any character."""
     state: str
     """One letter: R, S, D, T, Z ..."""
     started: float
@@ -63,11 +63,11 @@ class ProcessReading:
     shmem: int
     """Resident bytes of mapped shared memory: /dev/shm, memfd, tmpfs."""
     swap: int | None
-    """Bytes swapped out; None if unknown."""
+    """Bytes swapped out, or None if unknown."""
     page_tables: int | None
-    """Bytes of page tables; None if unknown."""
+    """Bytes of page tables, or None if unknown."""
     peak_rss: int | None
-    """Maximum of RSS as recorded by the kernel (VmHWM), in bytes; sampling cannot miss it. None if unknown."""
+    """Peak RSS as recorded by the kernel (VmHWM), in bytes, which sampling cannot miss. None if unknown."""
     minor_faults: int
     """Page faults that did not wait for a disk, since the process began."""
     major_faults: int
@@ -79,9 +79,9 @@ class ProcessReading:
     files: tuple[Key, ...]
     """The big files that the process maps."""
     walk: Walk | None
-    """The last page-table walk; None if there was none."""
+    """The last page-table walk, or None if there was none."""
     unknown: str
-    """Why files and walks of the process are unknown; empty if they are known."""
+    """Why files and walks of the process are unknown, or "" if they are known."""
 
     @property
     def key(self) -> tuple[int, float]:
@@ -95,32 +95,32 @@ class FileReading:
 
     key: Key
     path: str
-    """Path of the file when it was mapped; the name of a memfd."""
+    """Path of the file when it was mapped, or the name of a memfd."""
     deleted: bool
     """Whether the file was removed, or is a memfd."""
     kind: Literal["file", "shmem"]
-    """"shmem" for tmpfs, /dev/shm and memfd, whose pages have no copy on disk and cannot be dropped; else "file"."""
+    """"shmem" for tmpfs, /dev/shm and memfd, whose pages are not on disk and cannot be dropped; otherwise "file"."""
     size: int | None
-    """Size of the file in bytes; None if unknown."""
+    """Size of the file in bytes, or None if unknown."""
     mapped: int
     """Bytes of the file that at least one process maps."""
     cached: int | None
-    """Mapped bytes that are in memory, whichever process read them; None if unknown, with the reason in `unknown`."""
+    """Mapped bytes in memory, whichever process read them, or None if unknown; `unknown` states the reason."""
     dirty: int | None
-    """Mapped bytes that are not yet written back to disk; None if unknown."""
+    """Mapped bytes that are not yet written back to disk, or None if unknown."""
     recently_evicted: int | None
-    """Mapped bytes evicted so recently that reading them again indicates memory shortage; None if unknown."""
+    """Mapped bytes evicted so recently that reading them again indicates memory shortage, or None if unknown."""
     huge: float | None
-    """Share, 0 to 1, of the pages in 2 MiB entries among those that one process maps, measured every few seconds by
-    `Sampler` with ``huge=True``; None if not measured or not reported (before Linux 6.7)."""
+    """Share (0 to 1) of huge pages (2 MiB) among the pages that one process maps, measured every few seconds by
+    `Sampler` with ``huge=True``, or None if not measured or not reported (before Linux 6.7)."""
     pids: tuple[int, ...]
     """The processes of the group that map the file."""
     once: int
     """Bytes of the file in the total of the group: `cached`, but at most the resident file pages of its processes."""
     rss: int
-    """Estimated bytes of the file in the sum of RSS, at most the resident file pages of each process."""
+    """Estimated bytes of the file in the sum of RSS, limited to the resident file pages of each process."""
     unknown: str
-    """Why `cached` is unknown; empty if it is known."""
+    """Why `cached` is unknown, or "" if it is known."""
 
     @property
     def saves(self) -> int:
@@ -155,7 +155,7 @@ class Totals:
     """"files": big files from the page cache, small ones from page-table walks. "walks": also anonymous memory
     that is shared since a fork, by an amount known from walks. "exact": PSS from walks of this sample."""
     walked_s: float | None
-    """Age in seconds of the oldest walk that the totals are based on; None without walks."""
+    """Age in seconds of the oldest walk that the totals are based on, or None without walks."""
     notes: tuple[str, ...]
     """Numbers that are unknown or estimated, as sentences."""
 
@@ -169,7 +169,7 @@ class Cost:
     share: float
     """Share of one CPU, since the first sample or over the last 30 seconds."""
     deferred: int
-    """Number of page-table walks and readings of mappings that were deferred, because they exceed the budget."""
+    """Number of page-table walks and readings of mappings that were deferred because of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +183,16 @@ class Snapshot:
     processes: tuple[ProcessReading, ...]
     """The processes, sorted by process id."""
     files: tuple[FileReading, ...]
-    """The big files, those with most bytes in memory first."""
+    """The big files, beginning with those with the most bytes in memory."""
     totals: Totals
     """The memory of the group."""
     ended: tuple[int, ...]
-    """Ids of processes of the sample before that have ended."""
+    """Ids of processes in the previous sample that have ended."""
     cost: Cost
     """The cost of sampling."""
 
     def process(self, pid: int) -> ProcessReading:
-        """Return the process with an id; KeyError if it is not in the group."""
+        """Return the process with an id. Raise KeyError if it is not in the group."""
         for one in self.processes:
             if one.pid == pid:
                 return one
@@ -221,7 +221,7 @@ class WatchCost:
     failed: int
     """Number of samples that failed."""
     reason: str
-    """The error of the first sample that failed; empty if none failed."""
+    """The error of the first sample that failed, or "" if none failed."""
 
     @property
     def share(self) -> float:

@@ -1,4 +1,4 @@
-"""Tables of memory as text: the peaks of a series, and the memory of processes now.
+"""Tables of memory as text: the peaks of a series, and the current memory of processes.
 
 Control characters in names of processes and files are escaped.
 """
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["ProcessMemory", "memory_of", "memory_table", "series_table", "watch_table"]
 
 _SHOWN = 20
-"""Number of processes, and of files, in a table."""
+"""Maximum number of processes and of files in a table."""
 _NAME = 40
 
 
 class ProcessMemory(NamedTuple):
-    """The memory of a process in bytes, with the names of MemoryMonitor and psutil; from a page-table walk."""
+    """The memory of a process in bytes from a page-table walk, with the names of MemoryMonitor and psutil."""
 
     pid: int
     name: str
@@ -40,7 +40,7 @@ class ProcessMemory(NamedTuple):
     pss: int
     """Resident bytes, with each page divided by the number of processes that map it."""
     uss: int
-    """Resident bytes that only this process maps now, including clean pages of files."""
+    """Resident bytes that only this process currently maps, including clean pages of files."""
     shared: int
     """Resident bytes that other processes map as well."""
     shared_file: int
@@ -48,9 +48,9 @@ class ProcessMemory(NamedTuple):
 
 
 def memory_of(pid: int) -> ProcessMemory:
-    """Return the memory of a process by a page-table walk: 6 ms per GiB of files, 22 ms per GiB of anonymous memory.
+    """Measure a process by a page-table walk, which takes 6 ms per GiB of files and 22 ms per GiB of anonymous memory.
 
-    ProcessLookupError if it has ended, PermissionError if it belongs to another user.
+    Raise ProcessLookupError if it has ended, PermissionError if it belongs to another user.
 
     >>> import os
     >>> mine = memory_of(os.getpid())
@@ -79,8 +79,8 @@ def memory_table(pids: Sequence[int], *, children: bool = False) -> str:
     """Return the memory of processes as a table: time, PID, rss, pss, uss, shared, shared_file, in megabytes (10**6).
 
     The columns are those of ``MemoryMonitor.table()``, except that `shared_file` does not include memfd files. The last
-    row has sums; that of rss counts shared pages once per process and is marked. Below are the deduplicated total of
-    `Sampler`, and the processes that have ended or belong to another user.
+    row contains sums; the sum of rss counts shared pages once per process and is marked. Below the table are the
+    deduplicated total of `Sampler`, and the processes that have ended or belong to another user.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def series_table(series: Series) -> str:
     text = [_grid(lines, left={0}), "", _processes(series)]
     text += ["", _files(series)] if series.files else []
     if peak.unseen > 1 << 20:
-        text += ["", f"Between two samples a process had {size(peak.unseen)} more RSS than in any sample (VmHWM)."]
+        text += ["", f"Between two samples, a process had {size(peak.unseen)} more RSS than in any sample (VmHWM)."]
     return "\n".join(text)
 
 
@@ -194,7 +194,7 @@ def _cut(name: str) -> str:
 
 
 def _grid(lines: Sequence[tuple[str, ...]], left: Iterable[int]) -> str:
-    """Return lines with aligned columns: those in `left` to the left, others to the right."""
+    """Return lines with columns aligned to the right, or to the left if they are in `left`."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = set(left)
     return "\n".join(

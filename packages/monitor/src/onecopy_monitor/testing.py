@@ -1,4 +1,4 @@
-"""A pytest plugin for the tests of other projects: objects that are built once per machine, and memory budgets.
+"""A pytest plugin for other projects, with objects that are built once per machine, and memory budgets.
 
     def test_a_search_finds(onecopy_cached):
         index = onecopy_cached("index", build_index)     # built once for all workers of xdist, and for later runs
@@ -10,8 +10,8 @@
     @pytest.mark.memory_budget(anonymous="200 MiB")
     def test_an_epoch_fits(): ...
 
-pytest loads it where onecopy-monitor is installed (``-p no:onecopy_monitor.testing``: not). Until a test uses a
-fixture or the marker, only this module and `onecopy` itself are loaded.
+pytest loads it if onecopy-monitor is installed, unless ``-p no:onecopy_monitor.testing`` disables it. Until a test uses
+a fixture or the marker, only this module and `onecopy` itself are loaded.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MemoryBudget(Protocol):
 
 @contextmanager
 def _budget(**limits: Any) -> Iterator[Watch]:
-    """Watch a block, and fail the test if a limit was exceeded; an exception of the block is passed on instead."""
+    """Watch a block, and fail the test if a limit was exceeded. An exception of the block is passed on instead."""
     __tracebackhide__ = True
     from onecopy_monitor import watch
 
@@ -63,7 +63,7 @@ def _budget(**limits: Any) -> Iterator[Watch]:
     if unknown:
         raise TypeError(f"memory_budget has no limit or option named {', '.join(sorted(unknown))}")
     if all(limits.get(name) is None for name in _LIMITS):
-        raise TypeError(f"memory_budget needs a limit, one of {', '.join(_LIMITS)}")
+        raise TypeError(f"memory_budget requires at least one limit of {', '.join(_LIMITS)}")
     options: dict[str, Any] = {
         "interval": 0.02,
         "files": limits.get("real") is not None or limits.get("file_dirty") is not None,
@@ -84,10 +84,10 @@ def _budget(**limits: Any) -> Iterator[Watch]:
 def memory_budget() -> MemoryBudget:
     """Return a context manager that limits the memory of its block: ``with memory_budget(anonymous="200 MiB"): ...``.
 
-    The limits are those of `onecopy_monitor.Watch.assert_peak`, and apply to the memory added while the block runs, by
-    this process and its children. A limit on anonymous memory is the most useful one: pages of files are shared, and
-    the kernel drops them when needed. The options are those of `onecopy_monitor.watch`. Memory is sampled 50 times per
-    second, so shorter peaks can be missed.
+    The limits are those of `onecopy_monitor.Watch.assert_peak`, and apply to the memory that this process and its
+    children add while the block runs. A limit on anonymous memory is the most useful one: pages of files are shared,
+    and the kernel drops them when needed. The options are those of `onecopy_monitor.watch`. Memory is sampled 50 times
+    per second, so shorter peaks can be missed.
     """
     return _budget
 
@@ -96,23 +96,23 @@ class Cached(Protocol):
     """The type of the fixture `onecopy_cached`."""
 
     def __call__(self, key: str, build: Callable[[], T], *, private: bool = False) -> T:
-        """Return the object that `build` makes, built once per machine, with arrays that all processes share."""
+        """Return the object that `build` makes once per machine, with arrays that all processes share."""
 
 
 @pytest.fixture(scope="session")
 def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cached:
-    """Return a function that returns what a function makes: ``onecopy_cached("index", build_index)``.
+    """Return a function that builds objects once per machine: ``onecopy_cached("index", build_index)``.
 
-    Of all processes of the machine, workers of pytest-xdist included, one calls the function, and the others wait for
-    it; all of them, and later runs, open its result from the default store (`onecopy.share_object`), in milliseconds
-    and with arrays that are in memory once. Each call opens it again. Arrays are read-only; ``private=True``: writable,
-    on pages of this process alone.
+    One of the processes of the machine, including workers of pytest-xdist, calls the build function, and the others
+    wait. All of them, and later runs, open the result from the default store (`onecopy.share_object`) within
+    milliseconds, and share its arrays. Each call opens the result again. Arrays are read-only, or with ``private=True``
+    writable on private pages.
 
-    The function is part of the identity, with everything of the project's code that it reaches, and so is the root
-    folder of the tests: the object is built again when any of it changes. What it reads belongs in the key, by
-    `onecopy.file_key`. If it raises an exception, every test of the run that needs the object gets a RuntimeError with
-    the traceback, and the next run calls it again; if the process is killed meanwhile, another one calls it.
-    ``pytest --onecopy-clear`` removes what it made.
+    The object is built again when the function, the project's code that it uses, or the root folder of the tests
+    changes. Files that the function reads must be part of the key, as returned by `onecopy.file_key`. If it raises an
+    exception, every test of the run that needs the object gets a RuntimeError with the traceback, and the next run
+    calls the function again. If the process is killed, another one calls it. ``pytest --onecopy-clear`` removes the
+    objects.
     """
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
@@ -127,7 +127,7 @@ def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
         def make() -> T:
             if failed.exists():
-                raise RuntimeError(f"the object was not built: its function failed in this run\n{failed.read_text()}")
+                raise RuntimeError(f"cannot build the object: its function failed in this run\n{failed.read_text()}")
             try:
                 return build()
             except Exception:
@@ -147,12 +147,12 @@ def _prefix(config: pytest.Config) -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option ``--onecopy-clear``."""
-    text = "remove what the fixture onecopy_cached has made for these tests, before they begin"
+    text = "before the tests, remove the objects that the fixture onecopy_cached has built for them"
     parser.getgroup("onecopy").addoption("--onecopy-clear", action="store_true", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker `memory_budget`, and remove cached objects if that is requested."""
+    """Register the marker `memory_budget`, and remove cached objects if requested."""
     config.addinivalue_line("markers", _MARKER)
     if config.getoption("--onecopy-clear", default=False) and not hasattr(config, "workerinput"):
         from onecopy.store import Store
@@ -169,6 +169,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if marker is None:
         return (yield)
     if marker.args:
-        raise TypeError('memory_budget takes keyword arguments only: memory_budget(anonymous="200 MiB")')
+        raise TypeError('memory_budget accepts keyword arguments only: memory_budget(anonymous="200 MiB")')
     with _budget(**marker.kwargs):
         return (yield)

@@ -36,9 +36,9 @@ _WORDS = {
 
 
 class Watch(Closeable):
-    """Samples the memory of processes from a thread while a block runs; created by `watch`, which has the parameters.
+    """Samples the memory of processes from a thread while a block runs; created by `watch`.
 
-    A forked child does not have the thread: there a watch has the samples until the fork, and takes no more.
+    A forked child does not have the thread, so its watch contains only the samples before the fork.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class Watch(Closeable):
 
     @property
     def series(self) -> Series:
-        """All samples over time. It grows while the watch runs, so two columns may then differ by one sample."""
+        """All samples over time. While the watch runs, two columns may differ by one sample."""
         return self._series
 
     @property
     def last(self) -> Snapshot:
-        """The last snapshot; ValueError if there is none."""
+        """The last snapshot. Raise ValueError if there is none."""
         if self._last is None:
-            raise ValueError("no sample was taken yet")
+            raise ValueError("no sample has been taken yet")
         return self._last
 
     @property
     def peak(self) -> Peaks:
-        """The maximum of each kind of memory so far, its holders, and its growth since the first sample."""
+        """The maximum of each kind of memory so far, with its holders and its growth since the first sample."""
         with self._unchanging():
             return self._series.peak
 
@@ -120,7 +120,7 @@ class Watch(Closeable):
             return watch_table(self._series, self.cost)
 
     def plot(self, path: str | os.PathLike[str], *, title: str = "", theme: str = "auto") -> None:
-        """Draw the series to a file: .svg, .html or .png, by its suffix; see `onecopy_monitor.pictures.draw`."""
+        """Draw the series to a file with the suffix .svg, .html or .png; see `onecopy_monitor.pictures.draw`."""
         from onecopy_monitor.pictures import draw
 
         with self._unchanging():
@@ -141,16 +141,16 @@ class Watch(Closeable):
         Parameters
         ----------
         anonymous, file_dirty, shmem, page_tables, real
-            Limits in bytes, or text such as "200 MiB". RSS cannot be limited, because mapping a file increases it.
+            Limits in bytes, or as text such as "200 MiB". RSS cannot be limited, because mapping a file increases it.
         grown
             True: compare the growth since the first sample. False: compare the total, including the interpreter.
 
         Raises
         ------
         AssertionError
-            A limit was exceeded; the message has limit, peak, time, processes and files for each such limit.
+            A limit was exceeded; the message states each such limit with peak, time, processes and files.
         ValueError
-            A limit is not a size, or there is no limit.
+            A limit is not a size, or no limit was given.
         """
         limits = {
             "anonymous": anonymous,
@@ -161,7 +161,7 @@ class Watch(Closeable):
         }
         given = {name: _bytes_of(name, limit) for name, limit in limits.items() if limit is not None}
         if not given:
-            raise ValueError(f"assert_peak needs a limit, one of {', '.join(limits)}")
+            raise ValueError(f"assert_peak requires at least one limit of {', '.join(limits)}")
         peak = self.peak
         exceeded = []
         for name, limit in given.items():
@@ -172,7 +172,7 @@ class Watch(Closeable):
             raise AssertionError("\n".join(exceeded))
 
     def _unchanging(self) -> threading.Lock:
-        """Return the lock against the sampling thread; a new one in a forked child, where it may be locked for ever."""
+        """Return the lock against the sampling thread; in a forked child, where it may stay locked, a new one."""
         return self._lock if os.getpid() == self._owner else threading.Lock()
 
     def _run(self) -> None:
@@ -202,9 +202,9 @@ def watch(
 ) -> Watch:
     """Watch the memory of processes while a ``with`` block runs.
 
-    A thread samples every `interval` seconds, less often if that would exceed `budget`. A peak between two samples is
-    missed, except that of RSS (`Peaks.high_water`, `Peaks.unseen`). Freed memory that the allocator keeps can be reused
-    without growth. The samples take at most 10 MB, however long the block runs; see `Series`.
+    A thread samples every `interval` seconds, or less often if that would exceed `budget`. A peak between two samples
+    is missed, except a peak of RSS (`Peaks.high_water`, `Peaks.unseen`). Memory that was freed but kept by the
+    allocator can be reused without growth. The samples take at most 10 MB, however long the block runs; see `Series`.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def watch(
     interval
         Seconds between two samples, at least 0.001.
     exact
-        Whether to walk the page tables of all processes at every sample (PSS), whatever it costs.
+        Whether to walk the page tables of all processes in every sample (PSS), regardless of the budget.
     budget
         Maximum cost of sampling, as a share of one CPU.
 

@@ -1,1 +1,1 @@
-"""Functions that `onecopy run` replaces: one module per framework, which `onecopy.run.hooks` loads after its import."""
+"""Functions that `onecopy run` replaces. `onecopy.run.hooks` loads one module per framework after its import."""

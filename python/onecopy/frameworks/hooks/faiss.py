@@ -1,7 +1,7 @@
-"""`faiss.read_index` and `read_index_binary` return indexes whose vectors, codes and links view a snapshot of the file.
+"""Makes `faiss.read_index` and `read_index_binary` return indexes whose vectors, codes and links view a snapshot.
 
-**Not shared:** calls with flags or readers; versions of faiss without such views. An index is read as soon as the
-program uses more than the functions in `_READS` and the attributes in `_ATTRIBUTES`.
+**Not shared:** calls with flags or readers, and versions of faiss without such views. An index is read as soon as the
+program uses a function that is not in `_READS`, or an attribute that is not in `_ATTRIBUTES`.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _READS |= {"reconstruct", "reconstruct_n", "reconstruct_batch", "sa_encode", "sa
 _READS |= {"write_index", "write_index_binary"}
 _ATTRIBUTES = {"d", "ntotal", "is_trained", "metric_type", "metric_arg", "verbose", "code_size", "nlist", "max_level"}
 _SETTINGS = {"nprobe", "efSearch"}
-"""Attributes that are set in a view, and again in the index that is read later."""
+"""Attributes that are set in a view, and set again in the index that replaces it."""
 _PARTS = {"hnsw"}
-"""Attributes that are parts of an index and have such attributes."""
+"""Attributes that are parts of an index and have these attributes themselves."""
 
 
 class _Part(View):
-    """The view of an index, or of a part of it; `path` returns the same part of any index."""
+    """The view of an index, or of a part of it. `path` returns the same part of any index."""
 
     def __init__(self, native: Any, read: Callable[[], Any], source: Source | None = None) -> None:
         super().__init__(native, read, source)
         self.root, self.path = self, _itself
         self.index: Any = None
-        """The index that was read."""
+        """The index that replaces the view, if it has been read."""
         self.settings: dict[str, Callable[[Any], Any]] = {}
-        """Steps that set in an index what the program has set in the view."""
+        """Steps that apply to an index the attributes that the program has set in the view."""
 
     def reading(self) -> Any:
         return self.own("") if self.root.read is None else self.native
 
     def part(self, path: Callable[[Any], Any], part: Any) -> Any:
-        """Let a part of this view refer to the index, and return it."""
+        """Connect a part of the index with this view, and return the part."""
 
         def read() -> Any:
             self.root.own("changed")
@@ -62,7 +62,7 @@ class _Part(View):
         return part
 
     def set(self, name: str, step: Callable[[Any], Any]) -> None:
-        """Remember what the program has set, for the index that is read later."""
+        """Record an attribute that the program has set, for the index that replaces the view."""
         self.root.settings.pop(name, None)
         self.root.settings[name] = lambda index: step(self.path(index))
 
@@ -91,7 +91,7 @@ def apply(faiss: ModuleType) -> None:
 
 
 def _read(faiss: ModuleType, name: str, path: Any, flags: int = 0) -> Any:
-    """Return an index that views a snapshot of its file; None if faiss reads it."""
+    """Return an index that views a snapshot of its file, or None if faiss should read it."""
     import numpy as np
 
     source = source_of(f"faiss.{name}", path) if type(path) is str and type(flags) is int and not flags else None

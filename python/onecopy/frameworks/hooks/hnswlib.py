@@ -1,4 +1,4 @@
-"""`hnswlib.Index.load_index` reads into its own memory; the report says what to do instead."""
+"""Reports calls of `hnswlib.Index.load_index`, which cannot be shared, with advice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`joblib.load` maps the arrays of uncompressed files on a snapshot of the file.
+"""Makes `joblib.load` map the arrays of uncompressed files from a snapshot.
 
-**Not shared:** compressed files, in `_load`; arrays of objects, of another byte order or not aligned in the file, in
-`_mapped`; arrays that the loaded object copies, in `mapped.Source.close`.
+**Not shared:** compressed files (see `_load`); arrays of objects, of another byte order or not aligned in the file
+(`_mapped`); arrays that the loaded object copies (`mapped.Source.close`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 LOAD = "joblib.load"
 _of_thread = threading.local()
-"""`sources` has the snapshots of the files that `joblib.load` is reading, by descriptor."""
+"""`sources` maps descriptors to the snapshots of the files that `joblib.load` is reading."""
 
 
 def apply(_: ModuleType) -> None:
-    """Replace `joblib.load`, and the function with which it reads an array."""
+    """Replace `joblib.load`, and the function by which it reads arrays."""
     replace_where_shared(joblib.numpy_pickle.NumpyArrayWrapper, "read_array", _mapped)
     replace(joblib.numpy_pickle, "load", _load)
     setattr(joblib, "load", joblib.numpy_pickle.load)  # noqa: B010 - a module has no type
@@ -44,7 +44,7 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
             loaded = original(*args, **kwargs)
             file = args[0] if args else kwargs.get("filename")
             if not sources and isinstance(file, (str, os.PathLike)):
-                note_read(LOAD, file, "compressed, or without large arrays")
+                note_read(LOAD, file, "the file is compressed, or contains no large arrays")
             return loaded
         finally:
             _of_thread.sources = before
@@ -56,7 +56,7 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
-    """Return the array at the position of a file, and advance the position; None if joblib reads it."""
+    """Return the array at the current position of a file and advance the position, or None if joblib should read it."""
     handle = unpickler.file_handle
     shape, dtype = wrapper.shape, wrapper.dtype
     count = math.prod(shape)
@@ -83,7 +83,7 @@ def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
 
 
 def _source(descriptor: int | None) -> Source | None:
-    """Return the snapshot of a file that `joblib.load` is reading; None if it has none."""
+    """Return the snapshot of a file that `joblib.load` is reading, or None if there is none."""
     sources: dict[int, Source | None] | None = getattr(_of_thread, "sources", None)
     if sources is None or descriptor is None:
         return None
@@ -97,7 +97,7 @@ def _source(descriptor: int | None) -> Source | None:
 
 @functools.cache
 def _returns_views() -> bool:
-    """Return whether joblib returns arrays that do not own their memory, as it does since 1.6."""
+    """Return whether joblib returns arrays that do not own their memory, as joblib 1.6 and later do."""
     file = io.BytesIO()
     joblib.dump(np.zeros(2), file)
     file.seek(0)

@@ -1,10 +1,10 @@
-"""`onnxruntime.InferenceSession` maps weights that are prepacked once per machine.
+"""Makes `onnxruntime.InferenceSession` map weights that are prepacked once per machine.
 
-Session options cannot be inspected: they may hold weights, custom operators, or entries that decide how a model is
-optimized. Calls of their methods are therefore recorded. Prepacked weights are used only if every setting is
-known: the options were created after the methods were replaced.
+Session options cannot be inspected, but they may contain weights, custom operators, or entries that determine how a
+model is optimized. Therefore calls of their methods are recorded. Prepacked weights are used only if all settings are
+known because the options were created after the methods had been replaced.
 
-**Not shared:** for reasons of the options, in `_why_read`, and of the model, in `frameworks.onnxruntime._sessions`.
+**Not shared:** sessions whose options (see `_why_read`) or model (`frameworks.onnxruntime._sessions`) do not allow it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 SESSION = "onnxruntime.InferenceSession"
 _READERS = ("get_session_config_entry", "has_providers")
-"""Methods of session options that change nothing."""
+"""Methods that do not change session options."""
 _settings: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-"""Names of the entries and methods that were set, for session options whose settings are all known."""
+"""Names of the entries that were set and the methods that were called, for options whose settings are all known."""
 
 
 def apply(onnxruntime: ModuleType) -> None:
@@ -69,7 +69,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _open_prepacked(opening: Opening, original: Callable[..., None], given: Any, kwargs: dict[str, Any]) -> bool:
-    """Initialize a session on prepacked weights; if that fails, return False, and report why."""
+    """Initialize a session on prepacked weights. If that fails, report the reason and return False."""
     from onecopy.frameworks.onnxruntime import _options, _sessions
     from onecopy.store.fork import trim_heap
 
@@ -85,7 +85,7 @@ def _open_prepacked(opening: Opening, original: Callable[..., None], given: Any,
         shared = sum(file.bytes for file in _sessions.mapped_files(opening.files))
     except Exception as error:  # any: the session is created as without this module
         opening.close()
-        note_read(SESSION, path, f"the session on prepacked weights failed: {error}")
+        note_read(SESSION, path, f"cannot create a session on prepacked weights: {error}")
         return False
     trim_heap()
     note(SESSION, name_of(path), shared=shared)
@@ -93,7 +93,7 @@ def _open_prepacked(opening: Opening, original: Callable[..., None], given: Any,
 
 
 def _prepacked_opening(path: Any, options: Any, providers: Any, given: dict[str, Any]) -> Opening | None:
-    """Return how a session opens prepacked weights, which are created if necessary; None if it reads the file."""
+    """Return how a session opens prepacked weights, creating them if necessary, or None if it should read the file."""
     from onecopy.frameworks.onnxruntime import _sessions
 
     try:
@@ -112,7 +112,7 @@ def _prepacked_opening(path: Any, options: Any, providers: Any, given: dict[str,
 
 
 def _why_read(options: Any, given: dict[str, Any]) -> str:
-    """Return why the arguments make a session read its model; "" if they do not."""
+    """Return why a session with these arguments must read its model, or "" if it need not."""
     from onecopy.frameworks.onnxruntime import _options
 
     if given.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL")):
@@ -124,4 +124,4 @@ def _why_read(options: Any, given: dict[str, Any]) -> str:
     if options.optimized_model_filepath or options.enable_profiling:
         return "the session writes its optimized model or a profile"
     others = sorted(_settings[options].difference(_options.DECIDING, _options.OTHER_THAN_RESULTS))
-    return f"the session options have {', '.join(others)}" if others else ""
+    return f"the session options contain {', '.join(others)}" if others else ""

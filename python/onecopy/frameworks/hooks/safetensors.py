@@ -1,9 +1,9 @@
-"""`safetensors.numpy.load_file` returns arrays on a snapshot.
+"""Makes `safetensors.numpy.load_file` return arrays on a snapshot.
 
-`safetensors.torch.load_file` maps the file itself. On a network or user-space file system, the file is read into the
-page cache meanwhile.
+`safetensors.torch.load_file` maps the file itself. A file on a network or user-space file system is read into the page
+cache in the background.
 
-**Not shared:** arrays that are small, have a dtype that numpy lacks, or are not aligned in the file, in `_array`.
+**Not shared:** arrays that are small, have a dtype that numpy lacks, or are not aligned in the file (see `_array`).
 """
 
 from __future__ import annotations

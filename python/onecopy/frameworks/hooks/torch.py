@@ -1,17 +1,17 @@
-"""`torch.load` reads into snapshots; `Module.load_state_dict` moves weights to snapshots instead of copying them.
+"""Makes `torch.load` return tensors on snapshots, and `Module.load_state_dict` move weights to snapshots.
 
 `load_state_dict` calls ``parameter.copy_(tensor)`` for each weight. If the tensor is on a mapped file, the parameter
-gets copy-on-write memory of a snapshot with the same values. It stays the same object, with its gradient and hooks, and
-neither tensor sees what is written to the other.
+gets copy-on-write memory of a snapshot with the same values instead. It stays the same object, with its gradient and
+hooks, and writing to one of the two tensors does not change the other.
 
-**Resizing.** torch resizes the storages of its own weights, but no storage of another library. The functions that
-resize therefore copy a moved weight to memory of torch first.
+**Resizing.** torch can resize storages in its own memory, but not storages of another library. Therefore the functions
+that resize first copy a moved weight to memory of torch.
 
-**Addresses.** A weight that moves has another address. If the program has called its `data_ptr`, the values are copied
+**Addresses.** Moving a weight changes its address. If the program has called its `data_ptr`, the values are copied
 instead, because ctypes, numba or an extension may have kept the address.
 
-**Not shared:** files of torch before 1.6, in `_note_old_format`; weights for the reasons in `_why_copied`; tensors
-without a file that still has their values, in `_Sharing` and `_source_of_region`.
+**Not shared:** files in the format of torch before 1.6 (see `_note_old_format`); some weights (`_why_copied` returns
+the reason); tensors without a file that still contains their values (`_Sharing` and `_source_of_region`).
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 
 LOAD = "torch.load"
 _ADDRESS_IS_KEPT = "_onecopy_address_is_kept"
-"""Attribute of a storage whose address the program knows."""
+"""Attribute that marks a storage whose address the program may have kept."""
 _MIN_WEIGHT = 4096
-"""Bytes; smaller weights are copied, because a page of a file is as large."""
+"""Size in bytes below which weights are copied, because a page of a file is as large."""
 _ALIGNMENT = 64
-"""Bytes; torch aligns the memory of its weights to them."""
+"""Alignment in bytes of memory that torch allocates for weights."""
 
 _loaded: dict[int, _SecondMapping] = {}
-"""The storages on snapshots that `torch.load` returned: second mappings of their files by address."""
+"""Second mappings of files, by the address of the storage on a snapshot that `torch.load` returned."""
 _moved: dict[int, None] = {}
-"""Addresses of the storages on snapshots and cast files that weights have instead of memory of torch."""
+"""Addresses of storages on snapshots and cast files that replace weights' memory of torch."""
 address_of = torch.Tensor.data_ptr
-"""torch's own function, which `apply` replaces: onecopy does not keep addresses."""
+"""The original function of torch, which `apply` replaces. onecopy calls it and does not keep addresses."""
 
 
 def apply(_: ModuleType) -> None:
@@ -75,7 +75,7 @@ def apply(_: ModuleType) -> None:
 
 
 def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
-    """Return a tensor on an array of bytes; `known` maps its address to a value while the array exists."""
+    """Return a tensor on an array of bytes. While the array exists, `known` maps its address to `value`."""
     tensor = torch.from_numpy(array)
     known[address_of(tensor)] = value
     weakref.finalize(array, known.pop, address_of(tensor), None).atexit = False
@@ -83,7 +83,7 @@ def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
 
 
 def _is_observed() -> bool:
-    """Return whether a mode of torch intercepts calls, and must not see those of onecopy."""
+    """Return whether a mode of torch intercepts calls, and so must not see the calls of onecopy."""
     modes = _get_current_function_mode_stack()
     return torch._C._len_torch_dispatch_stack() > 0 or any(type(mode) is not DeviceContext for mode in modes)
 
@@ -102,7 +102,7 @@ def _open_reader(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _begin_in_file(file: Any) -> int | None:
-    """Return the position of a file that Python opened; None for any other object."""
+    """Return the position of a file that Python opened, or None for any other object."""
     return None if descriptor_of(file) is None else file.tell()
 
 
@@ -113,11 +113,11 @@ def _close_reader(reader: Any, *_: Any) -> None:
 
 def _note_old_format(file: Any, *_: Any, **__: Any) -> None:
     if (descriptor := descriptor_of(file)) is not None:
-        note_read(LOAD, descriptor, "in the format of torch before 1.6, which cannot be mapped")
+        note_read(LOAD, descriptor, "the format of torch before 1.6 cannot be mapped")
 
 
 class _Reader:
-    """torch's reader of an archive, with large storages on a snapshot of the file."""
+    """A replacement for torch's archive reader that returns large storages on a snapshot of the file."""
 
     def __init__(self, reader: Any, file: Any, begin: int) -> None:
         self._reader, self._file, self._begin = reader, file, begin
@@ -130,7 +130,7 @@ class _Reader:
         return getattr(self._reader, name)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> Any:
-        """Return an empty tensor whose storage has the bytes of a record, on a snapshot if possible."""
+        """Return an empty tensor whose storage contains the bytes of a record, on a snapshot if possible."""
         tensor = None
         if numel >= MIN_ARRAY and dtype is torch.UntypedStorage and not _is_observed():
             tensor = guarded(LOAD, self._mapped, name, numel)
@@ -233,7 +233,7 @@ def _move_to_heap(storage: Any) -> None:
 
 
 def load_resizable(path: Path) -> dict[str, Any]:
-    """Return the weights of a cast file on copy-on-write pages, which torch resizes like its own weights."""
+    """Return the weights of a cast file on copy-on-write pages; torch can resize them like its own weights."""
 
     def resizable(weight: Any) -> Any:
         raw = weight.reshape(-1).view(torch.uint8).numpy()
@@ -261,7 +261,7 @@ def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_large(state: Any) -> bool:
-    """Return whether the values for a module are large enough to be shared, and nothing observes the call."""
+    """Return whether the values for a module are large enough to be shared, and no mode observes the call."""
     return not _is_observed() and _bytes_of(state) >= MIN_BYTES
 
 
@@ -276,18 +276,18 @@ def _bytes_of(state: Any) -> int:
 
 
 class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
-    """A mode of torch for one call of `load_state_dict`, which replaces each ``copy_`` by sharing if possible."""
+    """A mode of torch for one call of `load_state_dict`. It replaces each ``copy_`` by sharing if possible."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sources: dict[tuple[int, int, str], Source | str] = {}
-        """A snapshot of the file of a region, or why it has none."""
+        """Snapshots of the files of regions, or the reasons why there are none."""
         self._parts: dict[Source, Parts] = {}
         self._regions: Regions | None = None
         self._pages: Pages | None = None
         self._shared: dict[str, int] = {}
         self._copied: dict[tuple[str, str], int] = {}
-        """Bytes by path and reason."""
+        """Copied bytes by path and reason."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.Tensor.copy_ and len(args) == 2 and not kwargs and self._share(*args):
@@ -295,7 +295,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         return function(*args, **(kwargs or {}))
 
     def _share(self, target: Any, source: Any) -> bool:
-        """Move a weight to shared memory with the values of `source`; return False if they must be copied."""
+        """Move a weight to shared memory with the values of `source`. Return False if they must be copied."""
         path, nbytes = "", 0
         try:
             nbytes = source.nbytes if _is_dense(source) else 0
@@ -322,7 +322,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         return True
 
     def close(self) -> None:
-        """Release snapshots, and report what was shared and copied."""
+        """Release the snapshots, and report how many bytes were shared and copied."""
         for source in self._sources.values():
             if isinstance(source, Source):
                 source.close()
@@ -336,14 +336,14 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
             trim_heap()  # releases the former memory of the weights
 
     def _is_shared(self, target: Any, source: Any, second: _SecondMapping, nbytes: int) -> bool:
-        """Return whether a weight already has the bytes under another name."""
+        """Return whether a weight already uses these bytes, under another name."""
         same = bool(address_of(target) == second.address_for(source))
         return same and not self._why_private(address_of(target), nbytes)
 
     def _part_of_region(self, region: Any, source: Any, nbytes: int) -> Any:
-        """Return bytes with the values of a tensor, from a snapshot of the file on which it is mapped."""
+        """Return bytes with the values of a tensor, from a snapshot of the file that contains it."""
         if region.perms[3] != "p":
-            raise _NotShared("the given tensors are on a mapping that other processes may write to")
+            raise _NotShared("the given tensors are on a mapping to which other processes may write")
         offset = region.offset + address_of(source) - region.start
         file = self._source(region, -offset % _ALIGNMENT)
         if isinstance(file, str):
@@ -366,7 +366,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         return region if region is not None and region.inode and region.path.startswith("/") else None
 
     def _source(self, region: Any, lead: int) -> Source | str:
-        """Return a snapshot of the file of a region, or why it has none; `lead` aligns the first of its weights."""
+        """Return a snapshot of a region's file, or the reason why there is none. `lead` aligns its first weight."""
         key = region.dev, region.inode, region.path
         if key not in self._sources:
             self._sources[key] = _source_of_region(region, lead)
@@ -374,7 +374,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
 
 
 def _move(target: Any, source: Any, array: Any) -> None:
-    """Let `target` use the memory of an array of bytes, which has the values of `source`."""
+    """Let `target` use the memory of an array of bytes that has the values of `source`."""
     if array.ctypes.data % _ALIGNMENT:  # some sums of a matrix product depend on it
         raise _NotShared("not aligned in the file")
     target.data = _tensor_on(array, _moved, None).view(source.dtype).view(source.shape)
@@ -388,17 +388,17 @@ def _source_of_region(region: Any, lead: int) -> Source | str:
             again = Regions().at(mapping.address)  # `os.stat` reports another device on btrfs and overlayfs
             if again is None or (again.dev, again.inode) != (region.dev, region.inode):
                 return "the file was replaced after it was mapped"
-            return source_of(LOAD_STATE_DICT, mapping.fileno(), lead) or "it has no snapshot"
+            return source_of(LOAD_STATE_DICT, mapping.fileno(), lead) or "no snapshot of the file could be taken"
     except OSError as error:
         return f"the file cannot be mapped again: {error.strerror}"
 
 
 class _NotShared(Exception):
-    """A weight must be copied, for the reason in the message."""
+    """A weight must be copied; the message states the reason."""
 
 
 class _SecondMapping:
-    """A second mapping of a file that `torch.load` has mapped, for weights that get the values it returned."""
+    """A second mapping of a file that `torch.load` has mapped, for weights that receive the loaded values."""
 
     def __init__(self, parts: Parts, first_address: int) -> None:
         self._parts, self._first_address = parts, first_address
@@ -409,15 +409,15 @@ class _SecondMapping:
         return self._parts.address + int(address_of(source)) - self._first_address
 
     def part(self, source: Any, nbytes: int) -> Any:
-        """Return the values of a tensor of the first mapping as bytes, once."""
+        """Return the values of a tensor of the first mapping as bytes. Each part can be returned once."""
         array = self._parts.part(address_of(source) - self._first_address, nbytes)
         if array is None:
-            raise _NotShared("another weight has the same bytes of the file")
+            raise _NotShared("another weight uses the same bytes of the file")
         return array
 
 
 def _why_copied(target: Any, source: Any) -> str:
-    """Return why `target` cannot get other memory instead of a copy; "" if no code can tell the difference."""
+    """Return why the memory of `target` cannot be replaced, or "" if the program cannot tell the difference."""
     for one in (target, source):
         if type(one) not in (torch.Tensor, torch.nn.Parameter):
             return f"of the class {type(one).__name__}"
@@ -432,7 +432,7 @@ def _why_copied(target: Any, source: Any) -> str:
         (target.grad_fn is not None, "computed from other tensors"),
         (target.is_shared(), "in memory that is shared with other processes"),
         (not storage.resizable(), "in memory of another library"),
-        (hasattr(storage, _ADDRESS_IS_KEPT), "the program has asked for the address of the weight"),
+        (hasattr(storage, _ADDRESS_IS_KEPT), "the program has read the address of the weight"),
         (
             target._base is not None or storage.nbytes() != target.nbytes or _has_aliases(storage),
             "other tensors share the memory of the weight",
@@ -442,7 +442,7 @@ def _why_copied(target: Any, source: Any) -> str:
 
 
 def _has_aliases(storage: Any) -> bool:
-    """Return whether more than one tensor has this storage."""
+    """Return whether several tensors use this storage."""
     count = torch._C._storage_Use_Count
     alone = torch.empty(1)
     return bool(count(storage._cdata) > count(alone.untyped_storage()._cdata))

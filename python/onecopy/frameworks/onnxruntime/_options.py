@@ -1,4 +1,4 @@
-"""Session options: copies with the entries of a mode, and the entries that decide the prepacked form."""
+"""Session options: copies with the entries of a mode, and the entries that determine prepacked weights."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _IDENTITY = bytes.fromhex(
     "08093a370a100a016112016222084964656e746974791201675a0f0a0161120a0a08080112040a020801"
     "620f0a0162120a0a08080112040a02080142040a001011"
 )
-"""A minimal ONNX model, which returns its input."""
+"""A minimal ONNX model that returns its input."""
 
 PREPACKING_OFF = "session.disable_prepacking"
 FOLDER = "session.model_external_initializers_file_folder_path"
-"""Names of entries: "1" disables prepacking; the folder of the external data of a model that is given as bytes."""
+"""Names of entries: the first disables prepacking; the second is the folder of external data of a model in memory."""
 
 IN_PLACE = {PREPACKING_OFF: "1", "session.use_external_initializer_file_buffers_directly": "1"}
 """Entries that make ONNX Runtime use the given weights in place, without prepacking."""
@@ -76,7 +76,7 @@ OTHER_THAN_RESULTS = (
     "session.intra_op_thread_affinities",
     "session.use_env_allocators",
 )
-"""Entries about threads and memory of a session, which also apply to prepacked weights."""
+"""Entries for the threads and memory of a session. Sessions on prepacked weights support them too."""
 
 _changing = threading.Lock()
 
@@ -94,7 +94,7 @@ def copied(options: onnxruntime.SessionOptions | None, entries: Mapping[str, str
 
 
 def _session(model: bytes | Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
-    """Return a session that writes no profile; options that would write one are changed meanwhile."""
+    """Return a session that writes no profile. Options that would write one are changed temporarily."""
     with _changing:
         profiling, options.enable_profiling = options.enable_profiling, False
         try:
@@ -104,7 +104,7 @@ def _session(model: bytes | Path, options: onnxruntime.SessionOptions) -> onnxru
 
 
 def holds(options: onnxruntime.SessionOptions | None, initializers: Iterable[str], files: Iterable[str]) -> bool:
-    """Return whether options hold an initializer or an external file of these names in memory, or cannot be copied."""
+    """Return whether options hold one of these initializers or external files in memory, or cannot be copied."""
     # Options cannot be inspected. But a copy refuses a second initializer of a name, and a model whose external data is
     # missing can be opened only with options that hold it. Copies do not hold files.
     if options is None:
@@ -128,7 +128,7 @@ def holds(options: onnxruntime.SessionOptions | None, initializers: Iterable[str
 
 
 def _model_of(location: str) -> bytes:
-    """Return a minimal ONNX model, which returns a byte of an external file."""
+    """Return a minimal ONNX model that returns a byte of an external file."""
 
     def field(number: int, *parts: bytes) -> bytes:
         size = len(b"".join(parts))
@@ -142,7 +142,7 @@ def _model_of(location: str) -> bytes:
 
 
 def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
-    """Return an entry of session options; None if it is not set."""
+    """Return an entry of session options, or None if it is not set."""
     if options is None:
         return None
     try:
@@ -153,7 +153,7 @@ def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
 
 
 def deciding(options: onnxruntime.SessionOptions | None) -> dict[str, str]:
-    """Return the entries that decide the optimised model and its prepacked weights."""
+    """Return the entries that determine the optimised model and its prepacked weights."""
     found = {"graph_optimization_level": (options or onnxruntime.SessionOptions()).graph_optimization_level.name}
     found.update({name: value for name in DECIDING if (value := entry(options, name)) is not None})
     return found

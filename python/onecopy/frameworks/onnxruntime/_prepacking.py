@@ -1,15 +1,15 @@
 """Prepacked weights in the store: one artefact per model, machine and options, from which sessions are created.
 
 ONNX Runtime can save an optimised model with prepacked weights, and maps them when it opens that model. A child process
-saves it, so that the kernel gets all of its heap back. The artefact is one file: the data as ONNX Runtime wrote it, the
+saves the model, so that its heap is freed completely. The artefact is one file: the data as ONNX Runtime wrote it, the
 model that refers to the data, and facts about both.
 
     data | model (protobuf) | facts (JSON) | their lengths and their CRC-32: 8 bytes each, little-endian | "oc-ort-1"
 
 The key contains the digest of the model and its external data, the version of ONNX Runtime, the CPU and the options.
-The digest is in the store under `onecopy.file_key`, so that a file is read for it once. If a model cannot be prepacked,
-the artefact contains the reason, and prepacking is not repeated until the artefact is pruned. A memory limit or a full
-disk leaves no artefact.
+The digest is stored under `onecopy.file_key`, so that a file is read only once to compute it. If a model cannot be
+prepacked, the artefact contains the reason, and prepacking is not repeated until the artefact is pruned. If memory or
+disk space is too small, no artefact is left.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 _TRAILER = 24 + len(PREPACKED_END)
 _MIN_IN_DATA = "1024"
-"""Minimum bytes of a weight that is written to the data; smaller ones stay in the model."""
+"""Minimum size in bytes of a weight that is written to the data; smaller ones stay in the model."""
 
 _background: list[subprocess.Popen[bytes]] = []
-"""Children that prepack in the background; listed so that they are reaped."""
+"""Children that prepack in the background, listed so that they are reaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +60,20 @@ class Prepacked:
     model: bytes
     """The serialized model; empty if prepacking failed."""
     prepacked: int
-    """Number of weights that kernels have prepacked."""
+    """Number of weights that operator kernels have prepacked."""
     failed: str
-    """Why prepacking failed; "" if it succeeded."""
+    """Why prepacking failed, or "" if it succeeded."""
 
     @classmethod
     def read(cls, path: Path) -> Prepacked:
-        """Read the model and facts of an artefact; FormatError if it is damaged."""
+        """Read the model and facts of an artefact. Raise FormatError if it is damaged."""
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _TRAILER, 0))
             trailer = file.read()
             *lengths, checksum = (int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8, 16))
             if trailer[24:] != PREPACKED_END or sum(lengths) + _TRAILER > size:
-                raise FormatError("not a file of prepacked weights: wrong end", Kind.NOT_THIS_FORMAT, path=str(path))
+                raise FormatError("not a file of prepacked weights: wrong magic", Kind.NOT_THIS_FORMAT, path=str(path))
             file.seek(size - _TRAILER - sum(lengths))
             model, facts = file.read(lengths[0]), file.read(lengths[1])
         if crc32(facts, crc32(model)) != checksum:
@@ -87,7 +87,7 @@ class Prepacked:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The model and options to prepack, which the child gets as JSON."""
+    """The model and options to prepack, passed to the child as JSON."""
 
     path: str
     files: tuple[str, ...]
@@ -107,16 +107,16 @@ class Recipe:
         return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 4"
 
     def digest(self) -> str | None:
-        """Return the digest of the files; None if the store does not have it."""
+        """Return the digest of the files, or None if the store does not have it."""
         found = self.store.find(self._digest_key())
         return None if found is None else found.read_bytes().decode()
 
     def digest_now(self) -> str:
-        """Return the digest of the files; compute it if the store does not have it."""
+        """Return the digest of the files, computing it if the store does not have it."""
         return self.store.get_or_build(self._digest_key(), self._write_digest, source=self.path).read_bytes().decode()
 
     def find(self) -> Prepacked | None:
-        """Return the artefact; None if it is missing or cannot be read."""
+        """Return the artefact, or None if it is missing or cannot be read."""
         digest = self.digest()
         found = None if digest is None else self.store.find(self.key(digest))
         if found is None:
@@ -126,7 +126,7 @@ class Recipe:
         return None
 
     def built(self, store: Store, make: Callable[[Recipe, Path], None]) -> Artefact:
-        """Return the artefact, which `make` writes unless the store has it; OSError if a file changes meanwhile."""
+        """Return the artefact, calling `make` unless the store has it. Raise OSError if a file changes meanwhile."""
         key = self.key(self.digest_now())
 
         def build(path: Path) -> None:
@@ -150,7 +150,7 @@ class Recipe:
 
     @classmethod
     def of_json(cls, text: str) -> Recipe:
-        """Return the recipe of a JSON text."""
+        """Return the recipe that JSON text describes."""
         path, files, options, optimizers, folder, trust = json.loads(text)
         return cls(path, tuple(files), options, tuple(optimizers), reopened(folder, trust, False, {"on_wait": None}))
 
@@ -171,12 +171,12 @@ class Recipe:
 
 
 def prepack(recipe: Recipe) -> Prepacked:
-    """Return the prepacked weights; prepack them in a child, or wait for another process. OSError if that fails."""
+    """Return the prepacked weights, after prepacking in a child or waiting for a process. Raise OSError on failure."""
     return Prepacked.read(recipe.built(recipe.store, _in_child).path)
 
 
 def start_in_background(recipe: Recipe) -> int:
-    """Start a child that prepacks and outlives this process; return its PID. OSError if it cannot be started."""
+    """Start a child that prepacks and may outlive this process. Return its PID, or raise OSError."""
     _background[:] = [child for child in _background if child.poll() is None]
     # A session of its own protects it from Ctrl-C: later sessions use its result.
     child = _child("background", recipe.json(), stderr=subprocess.DEVNULL, start_new_session=True)
@@ -218,7 +218,7 @@ def write(recipe: Recipe, path: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path, *hidden: Path) -> Iterator[None]:
-    """Remove hidden files at the end of the block; an OSError without a file name gets that of `path`."""
+    """Remove hidden files at the end of the block. An OSError without a file name gets that of `path`."""
     try:
         yield
     except OSError as error:
@@ -231,7 +231,7 @@ def _temporary(path: Path, *hidden: Path) -> Iterator[None]:
 
 
 def _save_or_raise(recipe: Recipe, data: Path, saved: Path) -> bytes:
-    """Call `_save`; raise OSError for temporary failures, and other exceptions for models that cannot be saved."""
+    """Call `_save`. Raise OSError for temporary failures, and other exceptions if the model cannot be saved."""
     # Errors of ONNX Runtime do not distinguish a full disk or a memory limit from a model that it cannot save. After
     # an error, space is reserved, which raises OSError if the disk is full, and saving is repeated once.
     try:
@@ -251,7 +251,7 @@ def _save_or_raise(recipe: Recipe, data: Path, saved: Path) -> bytes:
     except Exception as second:
         if type(second) is type(first) and not isinstance(second, OSError):
             raise
-        raise OSError(errno.EAGAIN, f"{first}; and then {second}", recipe.path) from second
+        raise OSError(errno.EAGAIN, f"{first}; the second attempt failed too: {second}", recipe.path) from second
 
 
 def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
@@ -275,7 +275,7 @@ def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """Return a field of a protobuf message, whose number is below 16; b"" for an empty value."""
+    """Return a field of a protobuf message with a number below 16, or b"" for an empty value."""
     length, rest = b"", len(value)
     while rest > 127:
         length, rest = length + bytes([rest & 127 | 128]), rest >> 7
@@ -283,7 +283,7 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 def _in_child(recipe: Recipe, path: Path) -> None:
-    """Prepack in a child that ends with this process; report the progress to processes that wait."""
+    """Prepack in a child that ends with this process, and report the progress to waiting processes."""
     before = {file.name for file in path.parent.glob(".onecopy-*")}
     with _child(str(os.getpid()), recipe.json(), str(path), stderr=subprocess.PIPE) as child:
         try:
@@ -300,7 +300,7 @@ def _in_child(recipe: Recipe, path: Path) -> None:
     if child.returncode:
         lines = text.decode(errors="replace").strip().splitlines()
         reason = lines[-1] if lines else "it was killed"
-        raise ChildProcessError(f"process {child.pid}, which prepacked {recipe.path}, failed: {reason}")
+        raise ChildProcessError(f"process {child.pid} failed to prepack {recipe.path}: {reason}")
 
 
 def _child(*arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
@@ -317,14 +317,14 @@ def _command() -> list[str]:
 
 
 def _hidden_name(path: Path) -> str:
-    """Return a name by which the store recognizes unfinished files, as long as the name of the artefact."""
+    """Return a name that the store recognizes as an unfinished file. It is as long as the name of the artefact."""
     prefix = ".onecopy-"
     return prefix + secrets.token_hex(len(path.name))[: len(path.name) - len(prefix)]
 
 
 @lru_cache(maxsize=1)
 def _cpu_features() -> str:
-    """Return a hash of the model and features of the CPU, which decide how ONNX Runtime prepacks."""
+    """Return a hash of the model and features of the CPU, which determine how ONNX Runtime prepacks."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -336,7 +336,7 @@ def _cpu_features() -> str:
 
 
 def main(caller: str, text: str, *path: str) -> None:
-    """Run the child that prepacks, in the background or for a parent that waits, whose process ID is `caller`."""
+    """Run the child that prepacks, in the background or for a waiting parent with the process ID `caller`."""
     recipe = Recipe.of_json(text)
     if caller != "background":
         if _core.end_with_parent(int(caller)):

@@ -1,4 +1,4 @@
-"""`session`: an `onnxruntime.InferenceSession` with shared weights, its modes and its report."""
+"""`session`: an `onnxruntime.InferenceSession` with shared weights, several modes and a report."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 MIN_TO_PREPACK = 16 << 20
-"""Bytes of weights from which `auto` prepacks; it uses existing prepacked weights of any size."""
+"""Minimum size of weights that `auto` prepacks; it uses existing prepacked weights of any size."""
 MIN_TO_ALIGN = 1 << 18
-"""Misaligned bytes from which `direct` uses an aligned copy in the store; ONNX Runtime copies fewer bytes."""
+"""Minimum number of misaligned bytes for which `direct` uses an aligned copy in the store."""
 _DEFAULT_REASON = (
-    "the default: ONNX Runtime without changes, with a copy of the weights in each process; mode='auto' shares weights "
-    "that were prepacked once per machine, and prepacks 16 MiB and more"
+    "the default: ONNX Runtime works as usual, with a copy of the weights in each process; mode='auto' shares weights "
+    "that were prepacked once per machine, if they have at least 16 MiB"
 )
 _PEAK_MEMORY = 4
 """Approximate peak memory of the child that prepacks, as a multiple of the weights."""
@@ -46,13 +46,13 @@ _MAX_DISK = 2.5
 """Maximum size of the artefact, as a multiple of the weights."""
 _CPU_PROVIDERS = {"CPUExecutionProvider", "AzureExecutionProvider"}
 _INSIDE = "model"
-"""Location that stands for the model file itself in the model without its data."""
+"""Location that represents the model file itself, in a model without its data."""
 _MIN_IN_PLACE = 1024
-"""Bytes; smaller weights stay in the message of the model, and ONNX Runtime copies them."""
+"""Minimum size in bytes of weights that are used in place. Smaller weights stay in the model and are copied."""
 
 
 class UnavailableError(Error):
-    """A mode cannot be used, for the reason in the message."""
+    """A mode cannot be used; the message states the reason."""
 
 
 class Tensor(NamedTuple):
@@ -70,7 +70,7 @@ class Tensor(NamedTuple):
 
     @property
     def why_copied(self) -> str:
-        """Why ONNX Runtime copies it; "" if it is used in place."""
+        """Why ONNX Runtime copies the tensor, or "" if it is used in place."""
         if not self.is_initializer:
             return "a constant of a node, or of the body of a control-flow node"
         if self.storage == "coded":
@@ -94,10 +94,10 @@ class Request:
     wait: bool
     store: Store | str | os.PathLike[str] | None
     tensors: tuple[Tensor, ...] | None = None
-    """Constants of an ``.onnx`` model, empty for ``.ort``; None until `parse` has read them."""
+    """Constants of an ``.onnx`` model, or None until `parse` has read them. Empty for ``.ort``."""
 
     def parse(self) -> None:
-        """Read where the weights are; UnavailableError if the options hold some, else errors of `onecopy.open`."""
+        """Read where the weights are. Raise UnavailableError if options hold some, or an error of `onecopy.open`."""
         if self.tensors is not None:
             return
         with FileMapping(self.path) as mapping:
@@ -118,7 +118,7 @@ class Request:
 
     @property
     def is_ort(self) -> bool:
-        """Whether ONNX Runtime reads the model as ``.ort``: by the options, else by the suffix."""
+        """Whether ONNX Runtime reads the model as ``.ort``, according to the options or else the suffix."""
         given = _options.entry(self.sess_options, "session.load_model_format")
         return (given or self.path[-4:]).lower() in ("ort", ".ort")
 
@@ -134,7 +134,7 @@ class Request:
 
     @property
     def weights(self) -> int:
-        """Bytes of all constants; for ``.ort``, the size of the file."""
+        """Size of all constants in bytes, or the size of the file for ``.ort``."""
         return os.stat(self.path).st_size if self.is_ort else sum(one.bytes for one in self.tensors or ())  # noqa: PTH116
 
     @property
@@ -158,11 +158,11 @@ class Opening:
     mode: str
     reason: str
     model: str | bytes
-    """Path of the model, or its serialized message."""
+    """Path of the model, or the serialized model."""
     entries: Mapping[str, str] = field(default_factory=dict)
     """Entries for the session options."""
     buffers: dict[str, memoryview] = field(default_factory=dict)
-    """Bytes of the locations in the model, for ONNX Runtime."""
+    """For each location in the model, the bytes for ONNX Runtime."""
     owned: list[FileMapping] = field(default_factory=list)
     """The mappings that `buffers` view."""
     files: tuple[str, ...] = ()
@@ -180,12 +180,12 @@ class Opening:
 
 
 def read(request: Request, reason: str) -> Opening:
-    """Open the model with ONNX Runtime without changes."""
+    """Let ONNX Runtime open the model as usual."""
     return Opening("read", reason, request.path, files=request.files)
 
 
 def direct(request: Request) -> Opening:
-    """Use weights in the mapping of the model."""
+    """Use the weights in the mapping of the model."""
     request.parse()
     if request.is_ort:
         return Opening("direct", AS_REQUESTED, request.path, _options.ORT_IN_PLACE, files=request.files)
@@ -217,10 +217,10 @@ def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
 
 
 def auto(request: Request) -> Opening:
-    """Use the best mode that is not slower than "read"."""
+    """Use the mode that saves the most memory without being slower than "read"."""
     request.parse()
     if request.weights < MIN_TO_PREPACK and not _is_prepacked(request):
-        reason = f"the model has {size(request.weights)} of weights, and auto prepacks from {size(MIN_TO_PREPACK)} on"
+        reason = f"the model has {size(request.weights)} of weights, and auto prepacks at least {size(MIN_TO_PREPACK)}"
         return read(request, f"auto: {reason}; mode='prepacked' prepacks any model")
     try:
         return prepacked(request, "auto: one copy for all processes, at full speed")
@@ -229,7 +229,7 @@ def auto(request: Request) -> Opening:
 
 
 def _is_prepacked(request: Request) -> bool:
-    """Return whether the store has prepacked weights of the model for this machine and these options."""
+    """Return whether the store contains prepacked weights of the model for this machine and these options."""
     try:
         if not isinstance(request.store, Store) and not Path(request.store or default_folder()[0]).is_dir():
             return False  # `Store` would create the folder
@@ -240,7 +240,7 @@ def _is_prepacked(request: Request) -> bool:
 
 
 def _prepacked_weights(request: Request) -> _prepacking.Prepacked:
-    """Return the prepacked weights; UnavailableError if they are not ready, or not possible."""
+    """Return the prepacked weights. Raise UnavailableError if they are not ready or cannot be created."""
     recipe = request.recipe
     found = recipe.find()
     if found is None:
@@ -258,7 +258,7 @@ def _prepacked_weights(request: Request) -> _prepacking.Prepacked:
 
 
 def _missing_space(weights: int, folder: Path) -> str:
-    """Return why disk space or memory does not suffice for prepacking; "" if both do."""
+    """Return why disk space or memory does not suffice for prepacking, or "" if both suffice."""
     needed, free = int(weights * _MAX_DISK), free_on(folder)
     if free is not None and free < needed:
         return f"prepacking needs {size(needed)} of disk, but {folder} has {size(free)} free"
@@ -277,7 +277,7 @@ def _of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reas
 
 
 def _map_files(opening: Opening, request: Request) -> None:
-    """Let an opening have the model without its data, and views of the files with the data."""
+    """Give an opening the model without its data, and views of the files with the data."""
     try:
         for path in request.files:
             opening.owned.append(FileMapping(path))
@@ -291,11 +291,11 @@ def _map_files(opening: Opening, request: Request) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A file of the model that this process has mapped, from ``/proc/self/maps``."""
+    """A file of the model that this process has mapped, according to ``/proc/self/maps``."""
 
     path: str
     bytes: int
-    """Mapped bytes (address space); `onecopy.residency` returns how many of them are in memory."""
+    """Mapped bytes of address space. `onecopy.residency` returns how many of them are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,18 +308,18 @@ class Report:
     mode: str
     """The mode that was used: "read", "direct" or "prepacked"."""
     reason: str
-    """A sentence on why this mode was used."""
+    """Why this mode was used, as a sentence."""
     seconds: float
     """Time to create the session, in seconds."""
     weights: int | None
-    """Bytes of all initializers; None if the file was not parsed."""
+    """Bytes of all initializers, or None if the file was not parsed."""
     private: int | None
-    """Growth of the anonymous memory of the process, in bytes. None if unknown: the kernel does not report it, or the
-    growth is less than what was copied, because the heap had free memory."""
+    """Growth of the anonymous memory of the process, in bytes. None if it is unknown because the kernel does not
+    report it, or because the heap had free memory, so that the growth is less than the copied bytes."""
     mapped: tuple[Mapped, ...]
     """Files of the model that are mapped."""
     copied: tuple[Copied, ...] = ()
-    """In mode "direct": weights that are not used in place, with reasons."""
+    """In mode "direct": weights that are not used in place, with the reasons."""
 
     def __str__(self) -> str:
         lines = [f"{self.path}: {self.mode} ({self.reason})"]
@@ -337,7 +337,7 @@ class Report:
 
 
 def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
-    """Return the files among `paths` that this process has mapped, with the mapped bytes."""
+    """Return those files of `paths` that this process has mapped, with the mapped bytes."""
     files = {}
     for one in paths:
         with suppress(OSError):
@@ -354,7 +354,7 @@ def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
 
 
 def anonymous_memory() -> int | None:
-    """Return the resident anonymous memory of this process in bytes; None if it is unknown."""
+    """Return the resident anonymous memory of this process in bytes, or None if it is unknown."""
     try:
         return proc.status(os.getpid()).rss_anon
     except OSError:  # no /proc
@@ -365,15 +365,15 @@ Mode: TypeAlias = Literal["read", "direct", "prepacked", "auto"]
 
 
 class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  # has no types
-    """An `onnxruntime.InferenceSession` with a report and `close`. `session` returns it.
+    """An `onnxruntime.InferenceSession` with a report and a method `close`, returned by `session`.
 
     Threads: any thread may call `run`, as with ONNX Runtime. Call `close` when no thread is in `run`.
     """
 
     onecopy: Report
-    """Report of how the session was created."""
+    """A report of how the session was created."""
     warming: WarmJob | None = None
-    """The job that reads the model file into memory, with ``warm=True``; else None."""
+    """The job that reads the model file into memory; None without ``warm=True``."""
 
     def __init__(self, opening: Opening, sess_options: onnxruntime.SessionOptions | None, **given: Any) -> None:
         self._opening = opening
@@ -431,36 +431,37 @@ def session(
         Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``. For a folder, its
         ``model.onnx`` or only ``.onnx`` file is used.
     mode
-        "read", and None: ONNX Runtime without changes. "direct": weights are used in the mapping, not prepacked.
-        "prepacked": weights are prepacked once per machine. "auto": "prepacked" if that is ready; else "read", while a
-        child prepacks models of 16 MiB and more. An unavailable mode becomes "read"; the report has the reason.
+        "read" or None: ONNX Runtime works as usual. "direct": use the weights in the mapping, without prepacking.
+        "prepacked": prepack the weights once per machine. "auto": "prepacked" if prepacked weights exist, otherwise
+        "read", while a child prepacks models with at least 16 MiB of weights. An unavailable mode becomes "read", and
+        the report states the reason.
     sess_options
-        Session options; they are not changed. Options with custom operators, weights in memory or a path of the
-        optimized model: the mode becomes "read".
+        Session options, which are not changed. With custom operators, weights in memory or a path for the optimized
+        model, the mode becomes "read".
     providers, provider_options
-        Arguments of `onnxruntime.InferenceSession`. Prepacked weights are for the CPU execution provider.
+        Arguments of `onnxruntime.InferenceSession`. Prepacked weights require the CPU execution provider.
     wait
-        For "prepacked", "auto", and "direct" with misaligned weights: True prepacks now in a child, or waits for the
-        process that does. False creates this session as "read" while a child prepacks in the background.
+        For "prepacked", "auto", and "direct" with misaligned weights. True: prepack in a child now, or wait for the
+        process that is prepacking. False: create this session as "read" while a child prepacks in the background.
     warm
-        Read the model file into memory in the background; `Session.warming` is the `WarmJob`.
+        Whether to read the model file into memory in the background; `Session.warming` is the `WarmJob`.
     max_bytes
         Maximum bytes that `warm` reads; None: the available memory.
     store
-        Where prepacked weights are kept: a `onecopy.Store` or a folder; None: the default folder on disk.
+        The store of prepacked weights: a `onecopy.Store` or a folder; None: the default folder on disk.
     **given
         Other arguments of `onnxruntime.InferenceSession`.
 
     Returns
     -------
     Session
-        Its attribute ``onecopy`` is a `Report`: the mode and its reason, mapped bytes, growth of private memory (None
-        if unknown), and copied weights with reasons.
+        Its attribute ``onecopy`` is a `Report`: the mode and why it was used, mapped bytes, growth of private memory
+        (None if unknown), and copied weights with the reasons.
 
     Raises
     ------
     onnxruntime's own errors
-        The model is missing, damaged or not supported; nothing stays mapped.
+        The model is missing, damaged or not supported. No mapping remains.
     ModuleNotFoundError
         ONNX Runtime is not installed; raised when ``oc.onnxruntime`` is first used.
     ValueError
@@ -471,7 +472,7 @@ def session(
     >>> import onecopy as oc
     >>> with oc.onnxruntime.session("model.onnx", "auto") as session:  # doctest: +SKIP
     ...     print(session.onecopy)
-    model.onnx: read (auto: the model has 2.33 MB of weights, and auto prepacks from 16.8 MB on; ...)
+    model.onnx: read (auto: the model has 2.33 MB of weights, and auto prepacks at least 16.8 MB; ...)
       created in 38 ms; the process grew by 9.1 MB of private memory
       no file of the model is mapped
     """
@@ -500,14 +501,14 @@ def _planned(request: Request, mode: Mode | None) -> Opening:
         return read(request, AS_REQUESTED if mode else _DEFAULT_REASON)
     try:
         if request.sess_options is not None and request.sess_options.optimized_model_filepath:
-            raise UnavailableError("the session options write the optimized model, which would refer to other files")
+            raise UnavailableError("the session options save the optimized model, which would refer to other files")
         return {"direct": direct, "prepacked": prepacked, "auto": auto}[mode](request)
     except (UnavailableError, OSError, FormatError) as error:
         return read(request, f"mode {mode!r} is unavailable: {error}")
 
 
 def _created(request: Request, opening: Opening, given: dict[str, Any]) -> Session:
-    """Create the session; if the mode fails, create it as "read"."""
+    """Create the session, or create it as "read" if the mode fails."""
     try:
         return Session(opening, request.sess_options, **given)
     except Exception as error:
@@ -521,7 +522,7 @@ def _created(request: Request, opening: Opening, given: dict[str, Any]) -> Sessi
 
 
 def _warming(opening: Opening, max_bytes: int | str | None) -> WarmJob | None:
-    """Start to read the largest file of the session into memory; return None if it cannot be opened."""
+    """Start to read the largest file of the session into memory, or return None if it cannot be opened."""
     files = opening.files[:1] if opening.mode == "prepacked" else opening.files
     with suppress(OSError):  # making the session raises the error
         return page_cache.warm(max(files, key=os.path.getsize), max_bytes=max_bytes, wait=False)

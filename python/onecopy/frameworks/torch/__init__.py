@@ -1,4 +1,4 @@
-"""PyTorch with mapped memory: weights loaded by mapping, and datasets that workers share.
+"""PyTorch with mapped memory: load weights by mapping, and share datasets between workers.
 
     state = oc.torch.load("model.safetensors")           # tensors on mapped pages; reads no data
     report = oc.torch.load_into(model, "model.safetensors")
@@ -10,11 +10,12 @@ GGUF, npz, ... All processes share one copy of the pages that none of them write
 **Copy-on-write.** By default, code may write to a weight in place: the written page becomes private to its process, and
 the file never changes. With ``unsafe_shared=True`` no page becomes private, and a write ends the process (SIGSEGV).
 
-**GPU.** With ``device="cuda"``, torch copies the weights from the mapping. A file in the page cache is registered with
-the driver meanwhile, as pinned memory; other files are read ahead. To copy repeatedly: ``oc.open(path, pinned=True)``.
+**GPU.** With ``device="cuda"``, torch copies the weights from the mapping. During the copy, a file in the page cache is
+registered with the driver as pinned memory; other files are read ahead. To copy often, use ``oc.open(path,
+pinned=True)``.
 
-**When not to use it.** If the weights are copied afterwards in any case, for example by a cast to another dtype. The
-report of `load_into` lists all copied weights.
+**When not to use it.** If the weights are copied afterwards anyway, for example by a cast to another dtype. The report
+of `load_into` lists all copied weights.
 
 torch is imported when `load` or `load_into` is called, not when this module is imported.
 """

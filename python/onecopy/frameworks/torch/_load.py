@@ -1,4 +1,4 @@
-"""`load` and `load_into`: the weights of a file as tensors on its mapping, alone or in a module."""
+"""`load` and `load_into`: load the weights of a file as tensors on its mapping, alone or into a module."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 
 TYPES = {name: scalar or np.dtype(numpy).name for name, (numpy, scalar, _) in ARRAY_TYPES.items()}
-"""Names of dtypes in torch by the dtype of a safetensors file."""
+"""Names of torch dtypes by their names in safetensors files."""
 _OTHER_TYPES = dict.fromkeys(("<c16", "COMPLEX128", "COMPLEXDOUBLE"), "complex128") | {"COMPLEXHALF": "complex32"}
-"""The same for dtypes of npz, ONNX and ExecuTorch; torch checkpoints use the names of torch."""
+"""Names of torch dtypes by their names in npz, ONNX and ExecuTorch files; torch checkpoints use the names of torch."""
 
 
 def expect_torch() -> None:
-    """Raise ModuleNotFoundError with the command that installs torch, if it is missing."""
+    """Raise ModuleNotFoundError, with the command that installs torch, if torch is missing."""
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise ModuleNotFoundError("oc.torch needs PyTorch: pip install torch", name="torch") from None
+        raise ModuleNotFoundError("oc.torch requires PyTorch: pip install torch", name="torch") from None
 
 
 def dtype_of(dtype: Any) -> Any:
-    """Return a dtype of torch from itself or its name, such as "bfloat16"; None for None, TypeError if unknown."""
+    """Convert a torch dtype or its name, such as "bfloat16", to a dtype. None stays None; others raise TypeError."""
     import torch
 
     found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
@@ -57,7 +57,7 @@ def dtype_of(dtype: Any) -> Any:
 
 
 class _Cast(UserDict[str, Any]):
-    """The cast tensors of a file for `onecopy.save`, which reads each item twice: first for its dtype and shape."""
+    """The cast tensors of a file, for `onecopy.save`, which reads each item twice: first for its dtype and shape."""
 
     def __init__(self, path: str, dtype: Any) -> None:
         super().__init__(load(path, unsafe_shared=True))
@@ -74,17 +74,17 @@ class _Cast(UserDict[str, Any]):
 
 
 def needs_cast(tensor: Any, dtype: Any) -> bool:
-    """Return whether a tensor is floating-point with another dtype; False for pairs of F4, which torch cannot cast."""
+    """Return whether a tensor is floating-point with another dtype, and not of pairs of F4, which torch cannot cast."""
     return bool(tensor.is_floating_point() and tensor.dtype != dtype and not str(tensor.dtype).endswith("_x2"))
 
 
 def file_needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
-    """Return whether a file has floating-point weights with another dtype; reads no data."""
+    """Return whether a file has floating-point weights with another dtype, without reading data."""
     return any(needs_cast(tensor, dtype) for tensor in load(path, unsafe_shared=True).values())
 
 
 def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of a file in the store with the weights of `path`, cast to another dtype once per machine."""
+    """Cast the weights of a file once per machine, and return the path of the cast file in the store."""
     with arrays.open_arrays(path) as file:
         metadata = file.metadata if file.container == "safetensors" else {}
         real = file.path
@@ -101,7 +101,7 @@ def load(
     unsafe_shared: bool = False,
     device: Any = None,
 ) -> dict[str, Any]:
-    """Return the weights of a file as tensors on its mapping without reading them, or as tensors on a device.
+    """Return the weights of a file as tensors, on its mapping without reading them, or on a device.
 
     Parameters
     ----------
@@ -110,27 +110,27 @@ def load(
     names
         Names of the weights to load; None: all.
     unsafe_shared
-        False: copy-on-write pages; a write in place makes a page private. True: read-only pages; a write in place ends
+        False: copy-on-write pages; writing in place makes a page private. True: read-only pages; writing in place ends
         the process with SIGSEGV, because torch has no read-only tensors.
     device
-        None or "cpu": tensors on the mapping. Another ``torch.device`` or its name: torch copies the weights there. A
-        file in the page cache that is loaded whole is pinned meanwhile, so that a CUDA device copies at the speed of
-        its link; another one is read ahead. Weights of more than half of the available memory pass through a window,
-        and do not stay in the page cache.
+        None or "cpu": tensors on the mapping. Another ``torch.device`` or its name: torch copies the weights to that
+        device. During the copy, a file that is in the page cache and loaded completely is pinned, so that a CUDA device
+        copies at the speed of its link; other files are read ahead. Weights larger than half of the available memory
+        are copied through a window, and do not stay in the page cache.
 
     Returns
     -------
     dict of str to torch.Tensor
-        CPU tensors with the strides of the file, or complete copies on the device. Names with the same bytes in the
-        file share a storage. The mapping is kept alive by the last tensor. F4 elements are pairs. Weights of dtypes
-        that torch does not have, such as big-endian ones, are bytes, as uint8.
+        CPU tensors with the strides of the file, or complete copies on the device. Names that refer to the same bytes
+        of the file share a storage. The tensors keep the mapping alive. F4 elements are pairs. Weights of dtypes that
+        torch lacks, such as big-endian dtypes, are returned as uint8 bytes.
 
     Raises
     ------
     OSError, FormatError
         The file cannot be opened, as for `onecopy.open`.
     KeyError
-        The file does not contain a name.
+        The file does not contain one of the names.
     ModuleNotFoundError
         torch is not installed.
     DataLost
@@ -167,55 +167,55 @@ def load_into(
     """Replace the weights of a module by those of a file on its mapping, without reading or copying them.
 
     The module may be on the meta device (``with torch.device("meta")``), where it consumes no memory. Its own
-    ``load_state_dict(assign=True)`` gets tensors on the mapping, so that hooks, extra state, lazy modules and errors
-    are torch's; only versions of modules are unknown, because a pickle has them. Tied parameters (embeddings) stay
-    tied; the last of their names in the file counts. Optimizers that were created before refer to the old parameters.
+    ``load_state_dict(assign=True)`` receives tensors on the mapping, so hooks, extra state, lazy modules and errors
+    work as usual; only the versions of modules, which are in pickles, are missing. Tied parameters (embeddings) stay
+    tied, and the last of their names in the file is used. Older optimizers refer to the old parameters.
 
     Parameters
     ----------
     module
-        A ``torch.nn.Module``; or a dict of modules, tensors and such dicts, whose keys begin the names in the file, as
-        in a file of ``torch.save({"model": model.state_dict(), ...})``. Its tensors are replaced in the dict.
+        A ``torch.nn.Module``, or a nested dict of modules and tensors, whose keys are the prefixes of the names in the
+        file, as in a file of ``torch.save({"model": model.state_dict(), ...})``. Tensors are replaced in the dict.
     path
         Path of any file that `onecopy.open` reads.
     dtype
-        Dtype of floating-point weights, a ``torch.dtype`` or its name ("bfloat16"). Weights of another dtype in the
-        file are cast, which copies them; the report lists them. None: the dtypes of the file, not of the module.
+        Dtype of floating-point weights, a ``torch.dtype`` or its name ("bfloat16"). Weights with another dtype in the
+        file are cast, and so copied; the report lists them. None: the dtypes of the file, not of the module.
     cast
-        Where cast weights are. "private": in memory of this process, cast by each process. "store": in a file of the
-        default `Store`, cast once per machine and mapped by all processes.
+        Where cast weights are kept. "private": each process casts them in its own memory. "store": they are cast once
+        per machine into a file of the default `Store`, which all processes map.
     prefix
-        How the names of the weights begin in the file, such as "model."; arrays with other names are ignored.
+        A prefix of the names of the weights in the file, such as "model."; arrays with other names are ignored.
     strict
-        As for ``load_state_dict``, but names tied to a name in the file are not missing. Buffers that a module does not
-        save (``persistent=False``) are loaded if they are on the meta device and the file has the name with the same
-        dtype and shape; RuntimeError if any stay there.
+        As for ``load_state_dict``, but a name does not count as missing if it is tied to a name in the file. Buffers
+        that a module does not save (``persistent=False``) are loaded if they are on the meta device and the file
+        contains an array with the same name, dtype and shape. RuntimeError if any other buffer is on the meta device.
     unsafe_shared
         As for `load`: read-only pages instead of copy-on-write pages.
     warm, max_bytes
-        Read the weights into memory in the background, in the order of the parameters and at most `max_bytes`; the
-        ``warming`` of the report is the `WarmJob`.
+        Whether to read the weights into memory in the background, in the order of the parameters and at most
+        `max_bytes`. The attribute ``warming`` of the report is the `WarmJob`.
     device
-        As for `load`: the device of the weights. Weights that the file does not have, and the extra state, stay where
-        they are.
+        The device of the weights, as for `load`. Weights that the file does not contain, and the extra state, are not
+        moved.
 
     Returns
     -------
     LoadReport
-        Mapped bytes; copied weights with reasons; missing, unexpected and unused names, and names on the meta device.
+        Mapped bytes, copied weights with the reasons, and missing, unexpected, unused and meta names.
 
     Raises
     ------
     OSError, FormatError
-        The file cannot be opened, as for `onecopy.open`, or was replaced meanwhile.
+        The file cannot be opened, as for `onecopy.open`, or was replaced during the call.
     ModuleNotFoundError
         torch is not installed.
     RuntimeError
-        torch raises it: a shape differs between file and module; with `strict`, names differ. Or buffers stay on the
+        torch reports that a shape, or with `strict` a name, differs between file and module; or buffers remain on the
         meta device. Parameters and buffers are unchanged.
     TypeError, ValueError
-        `module` is neither a module nor a dict, or a value of a dict is no module, tensor or dict. `dtype` is neither a
-        dtype of torch nor the name of one; `cast` is neither "private" nor "store".
+        `module`, or a value in a dict, has an unsupported type; `dtype` is neither a torch dtype nor the name of one;
+        or `cast` is neither "private" nor "store".
 
     Examples
     --------
@@ -289,7 +289,7 @@ def tensors_in(
 
 
 def _pin(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
-    """Register a file in memory with the driver of a GPU, which makes copies several times as fast."""
+    """Register a file in memory with the driver of a GPU, to make copies several times as fast."""
     # The file must be copied whole, because a copy must not begin in registered pages and end in others. It must be on
     # ext4 or in memory, because some drivers reportedly hang on pages of xfs and the caller did not ask for pinning.
     import torch
@@ -346,7 +346,7 @@ def _tensors(
     device: Any = None,
     bases: dict[_Place, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return tensors on views of a file, or on copies on a device, which `bases` may have; same bytes share storage."""
+    """Return tensors on views of a file, or on copies on a device (perhaps in `bases`). Equal bytes share storage."""
     bases = {} if bases is None else bases
     found = {}
     for name in names:
@@ -366,7 +366,7 @@ def _tensors(
 
 
 def dtype_in_torch(kind: str, shape: tuple[int, ...]) -> Any:
-    """Return torch's dtype for elements of a file, or pairs of F4; None if torch cannot represent them."""
+    """Return torch's dtype for elements of a file, or pairs of F4, or None if torch cannot represent them."""
     import torch
 
     if kind == "F4":
@@ -382,7 +382,7 @@ class _Slot(NamedTuple):
     tensors: Any
     key: str
     before: Any
-    """The tensor before anything is loaded."""
+    """The tensor before loading."""
     is_saved: bool
     """Whether the module saves it; False for buffers with ``persistent=False``."""
 
@@ -392,7 +392,7 @@ class _Slot(NamedTuple):
 
 
 def _slots(given: Any, prefix: str = "") -> Iterator[_Slot]:
-    """Yield the slots of a module or dict in the order in which torch loads them; tied weights under each name."""
+    """Yield the slots of a module or dict in the order in which torch loads them, and tied weights under each name."""
     import torch
 
     is_dict = isinstance(given, dict)
@@ -407,7 +407,7 @@ def _slots(given: Any, prefix: str = "") -> Iterator[_Slot]:
 
 
 def _groups(slots: list[_Slot]) -> list[list[_Slot]]:
-    """Return slots in groups that share one tensor."""
+    """Group the slots that share a tensor."""
     groups: dict[int, list[_Slot]] = {}
     for slot in slots:
         groups.setdefault(id(slot.before), []).append(slot)
@@ -415,7 +415,7 @@ def _groups(slots: list[_Slot]) -> list[list[_Slot]]:
 
 
 def _as_module(given: Any, name: str = "module") -> Any:
-    """Return a module, or for a dict a module whose `load_state_dict` loads the modules and tensors of the dict."""
+    """Return a module. For a dict, its `load_state_dict` loads the modules and tensors of the dict."""
     import torch
 
     if isinstance(given, torch.nn.Module):
@@ -433,7 +433,7 @@ def _as_module(given: Any, name: str = "module") -> Any:
 def _load_dict(
     given: Any, state: Any, prefix: str, _: Any, __: bool, missing: list[str], unexpected: list[str], errors: list[str]
 ) -> None:
-    """Replace the tensors of a dict as torch does those of a module; names in a dict can be any text."""
+    """Replace the tensors of a dict, like torch replaces those of a module. Names in a dict can be any text."""
     import torch
 
     known = set()
@@ -454,7 +454,7 @@ def _load_dict(
 
 
 def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], strict: bool, prefix: str) -> Any:
-    """Let torch assign the tensors of a file, all or none; return missing and unexpected names."""
+    """Let torch assign all or none of a file's tensors. Return missing and unexpected names."""
     slots = [slot for group in groups for slot in group]
     for group in groups:  # a name that the file does not have gets the tensor of the last name that it is tied to
         found = [state[slot.name] for slot in group if slot.name in state]
@@ -468,7 +468,7 @@ def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], stric
         lost = [slot.name for slot in slots if not slot.is_saved and slot.now is slot.before and slot.now.is_meta]
         if lost and strict:
             advice = "create them outside torch.device('meta'), or pass strict=False and assign values"
-            raise RuntimeError(f"on the meta device and not in the file: {', '.join(lost)} ({advice})")
+            raise RuntimeError(f"buffers on the meta device are not in the file: {', '.join(lost)} ({advice})")
     except Exception as error:
         for slot in slots:
             slot.tensors[slot.key] = slot.before
@@ -483,7 +483,7 @@ def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], stric
 def _finish(
     groups: list[list[_Slot]], state: dict[str, Any], sources: dict[int, arrays.Entry], dtype: Any, device: Any
 ) -> tuple[dict[arrays.Entry, bool], list[Copied], list[str]]:
-    """Tie and cast what torch has assigned; return used arrays (True if mapped), copies, and unused names."""
+    """Tie and cast the assigned weights. Return used arrays (True if mapped), copies, and unused names."""
     import torch
 
     used, copied, unused = dict[arrays.Entry, bool](), list[Copied](), list[str]()
@@ -512,7 +512,7 @@ def _finish(
 
 
 def _storage(tensor: Any) -> int:
-    """Return what identifies the storage of a tensor; 0 for None, sparse and lazy tensors."""
+    """Return an identifier of a tensor's storage, or 0 for None, sparse and lazy tensors."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (AttributeError, NotImplementedError, RuntimeError, ValueError):

@@ -1,7 +1,7 @@
-"""Imports `onecopy.auto` in each Python process of `onecopy run`, as it starts.
+"""Imports `onecopy.auto` at the start of each Python process of `onecopy run`.
 
-`onecopy run` puts the folder of this file first in PYTHONPATH. If the environment has a sitecustomize module of its
-own, that runs afterwards, as if this one did not exist. An error here must not end the program.
+`onecopy run` puts the folder of this file first in PYTHONPATH. If the environment contains another sitecustomize
+module, it runs afterwards, as if this one did not exist. An error here must not end the program.
 """
 
 import os
@@ -16,7 +16,7 @@ def _start() -> None:
     except ImportError:  # another environment, without onecopy
         pass
     except Exception as error:
-        sys.stderr.write(f"onecopy: nothing is shared by process {os.getpid()}: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"onecopy: process {os.getpid()} shares nothing: {type(error).__name__}: {error}\n")
     del sys.modules["sitecustomize"]
     try:
         import sitecustomize  # type: ignore[import-not-found]  # noqa: F401 - that of the environment

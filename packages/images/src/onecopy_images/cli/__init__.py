@@ -1,1 +1,1 @@
-"""The verbs of `onecopy images`: the group, and one module each."""
+"""The verbs of `onecopy images`: the group, and a module for each verb."""

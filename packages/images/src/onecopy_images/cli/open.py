@@ -31,7 +31,7 @@ def command(*, path: str, level: int, folder: str | None, max_bytes: int | None,
     """Decode IMAGE into the store of this machine unless the store has it, and print the path of the pixels.
 
     An uncompressed TIFF is mapped in place. `onecopy store ls` lists decoded images; `onecopy store prune --max-age`
-    removes those that were not used for 60 days.
+    removes decoded images that were not used for 60 days.
     """
     start = monotonic()
     with opened(path, level, store=folder, max_bytes=max_bytes) as image:

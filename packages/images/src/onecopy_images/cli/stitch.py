@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 SUFFIXES = {".bmp", ".jp2", ".jpeg", ".jpg", ".jxl", ".ndpi", ".png", ".svs", ".tif", ".tiff", ".webp"}
 VIEW = ".view.png"
-"""Suffix of the pictures that `images view` writes; they are not tiles."""
+"""Suffix of the pictures that `images view` writes, which are not tiles."""
 LINE = re.compile(r"^file:\s*(?P<name>[^;]+?)\s*;.*?\bposition:\s*\(\s*(?P<x>-?\d+)\s*,\s*(?P<y>-?\d+)\s*\)")
 
 
 class Listed(NamedTuple):
-    """Name and position of a tile."""
+    """The name and position of a tile."""
 
     name: str
     row: int
@@ -45,7 +45,7 @@ def parse_positions(text: str, path: str) -> list[Listed]:
     Raises
     ------
     ValueError
-        There is no such line, a name is listed twice or has a folder, or a position is negative.
+        There is no such line, a name is listed twice or contains a folder, or a position is negative.
 
     Examples
     --------
@@ -59,19 +59,19 @@ def parse_positions(text: str, path: str) -> list[Listed]:
             continue
         one = Listed(match["name"], int(match["y"]), int(match["x"]))
         if one.name in found or Path(one.name).name != one.name:
-            raise ValueError(f"{path}: line {number}: {one.name!r} is listed twice, or has a path separator")
+            raise ValueError(f"{path}: line {number}: {one.name!r} is listed twice, or contains a path separator")
         if one.row < 0 or one.column < 0:
             raise ValueError(f"{path}: line {number}: the position of {one.name!r} is negative")
         found[one.name] = one
     if not found:
         raise ValueError(
-            f"{path}: not a list of positions: no line begins with 'file: NAME;' and has 'position: (X, Y)'"
+            f"{path}: not a list of positions: no line begins with 'file: NAME;' and contains 'position: (X, Y)'"
         )
     return list(found.values())
 
 
 def in_order_of_names(names: Sequence[str]) -> list[str]:
-    """Sort names with the numbers in them as numbers.
+    """Sort names, comparing the numbers in them as numbers.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def in_order_of_names(names: Sequence[str]) -> list[str]:
 
 
 def pair_of(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, int] | None:
-    """Return (first, second) of an option such as 5x4; click.BadParameter for other text."""
+    """Return (first, second) of an option such as 5x4. Raise click.BadParameter for other text."""
     if text is None:
         return None
     match = re.fullmatch(r"\s*([1-9]\d*)\s*[xX]\s*([1-9]\d*)\s*", text)
@@ -97,7 +97,7 @@ def pair_of(_: click.Context, parameter: click.Parameter, text: str | None) -> t
 
 
 def share_of(_: click.Context, parameter: click.Parameter, text: str) -> float:
-    """Return an overlap such as 10% or 0.1 as a fraction; click.BadParameter for other text."""
+    """Return an overlap such as 10% or 0.1 as a fraction. Raise click.BadParameter for other text."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share <= 0.5:
@@ -106,7 +106,7 @@ def share_of(_: click.Context, parameter: click.Parameter, text: str) -> float:
 
 
 def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) -> list[str]:
-    """Return the names of the tiles in order; ValueError if there are none, OSError if the folder cannot be read."""
+    """Return the names of the tiles in order. Raise ValueError if there are none, or OSError for a bad folder."""
     if listed is not None:
         return in_order_of_names([one.name for one in listed])
     views = pattern is not None and pattern.endswith(VIEW)  # the pattern names them
@@ -117,22 +117,22 @@ def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) 
         if (path.match(pattern) if pattern else path.suffix.lower() in SUFFIXES and not path.name.startswith("."))
     ]
     if not names:
-        raise ValueError(f"{folder}: the folder has no images{' that match ' + repr(pattern) if pattern else ''}")
+        raise ValueError(f"{folder}: the folder contains no images{' that match ' + repr(pattern) if pattern else ''}")
     return in_order_of_names(names)
 
 
 @contextlib.contextmanager
 def progress(name: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar, and yield the function that updates it with what is done and the total."""
+    """Show a progress bar, and yield a function that updates it with the amount done and the total."""
     with screen.progress_bar(screen.err(), *columns) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
-    """Return the numbers of the tiles, those named in `first` first; ValueError for an unknown name."""
+    """Return the numbers of the tiles, beginning with those named in `first`. Raise ValueError for an unknown name."""
     if unknown := [name for name in first if name not in names]:
-        raise ValueError(f"--first {unknown[0]!r}: no such tile")
+        raise ValueError(f"--first {unknown[0]!r}: there is no such tile")
     front = [names.index(name) for name in dict.fromkeys(first)]
     return front + [number for number in range(len(names)) if number not in front]
 
@@ -150,11 +150,11 @@ def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
     metavar="P",
     default="10%",
     show_default=True,
-    help="Expected overlap of neighbours; with --grid.",
+    help="Expected overlap of neighbours, for --grid.",
 )
-@click.option("--column-major", is_flag=True, help="Tiles are in the order of columns, not of rows.")
+@click.option("--column-major", is_flag=True, help="Tiles are listed by columns instead of rows.")
 @click.option("--names", "pattern", metavar="GLOB", help="Only files whose names match; default: all images.")
-@click.option("--first", multiple=True, metavar="NAME", help="Paste this tile first, under the others. Repeatable.")
+@click.option("--first", multiple=True, metavar="NAME", help="Paste this tile first, below the others. Repeatable.")
 @click.option(
     "--size",
     "extent",
@@ -186,11 +186,11 @@ def command(
 ) -> None:
     """Stitch the tiles in FOLDER, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.
 
-    Tiles are pasted in the order of their names, numbers as numbers, later ones over earlier ones. Their positions are
-    read from a list (--positions), or found by their pixels (--grid).
+    Tiles are pasted in the order of their names, later ones over earlier ones; numbers in names are compared as
+    numbers. Positions are read from a list (--positions) or determined from the pixels (--grid).
     """
     if (list_path is None) == (grid is None):
-        raise click.UsageError("give the positions of the tiles: either --positions FILE or --grid RxC")
+        raise click.UsageError("specify the positions of the tiles with either --positions FILE or --grid RxC")
     listed = None if list_path is None else parse_positions(Path(list_path).read_text("utf-8", "replace"), list_path)
     names = tiles_in(folder, listed, pattern)
     paths, registration, start = [Path(folder, name) for name in names], None, monotonic()
@@ -225,7 +225,7 @@ def command(
 def show(
     done: Mosaic, names: list[str], positions: Any, registered: tuple[Registration, float] | None, as_json: bool
 ) -> None:
-    """Print a summary of the result; with `registering` seconds, of the registration too."""
+    """Print a summary of the result, and of the registration if `registering`, its time in seconds, is given."""
     registration, registering = registered or (None, 0.0)
     if as_json:
         facts = {

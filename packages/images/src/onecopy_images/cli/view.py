@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="IMAGE", type=click.Path())
 @click.option("-o", "--output", "target", type=click.Path(), metavar="PNG", help="Default: IMAGE.view.png.")
 @click.option(
-    "--max-side", type=click.IntRange(min=1), default=1024, show_default=True, help="Maximum pixels of the longer side."
+    "--max-side", type=click.IntRange(min=1), default=1024, show_default=True, help="Maximum length of the longer side."
 )
-@click.option("--level", type=click.IntRange(min=0), help="Level of a pyramid; default: the smallest sufficient.")
-@click.option("--no-stretch", is_flag=True, help="Keep the brightness: do not map the range of the pixels to 0 to 255.")
+@click.option("--level", type=click.IntRange(min=0), help="Level of a pyramid; default: the smallest that suffices.")
+@click.option("--no-stretch", is_flag=True, help="Keep the brightness instead of stretching the pixels to 0 to 255.")
 @click.option("--force", is_flag=True, help="Replace PNG if it exists.")
 def command(*, path: str, target: str | None, max_side: int, level: int | None, no_stretch: bool, force: bool) -> None:
     """Write a small picture of IMAGE, or of an output of `images stitch`, as a PNG file.
@@ -40,7 +40,7 @@ def command(*, path: str, target: str | None, max_side: int, level: int | None, 
     try:
         from PIL import Image as Pictures
     except ImportError:
-        raise click.ClickException("a PNG file is written by Pillow: pip install 'onecopy[images]'") from None
+        raise click.ClickException("writing a PNG file requires Pillow: pip install 'onecopy[images]'") from None
     array = pixels_of(path, max_side, level)
     small = thumbnail(array, max_side, stretch=not no_stretch)
     beside = path_beside(Path(target))
@@ -55,7 +55,7 @@ def command(*, path: str, target: str | None, max_side: int, level: int | None, 
 
 
 def pixels_of(path: str, max_side: int, level: int | None) -> NDArray[Any]:
-    """Return the pixels of an image or a Zarr array; only the parts that are indexed are read."""
+    """Return the pixels of an image or a Zarr array, which are read when they are indexed."""
     if Path(path, "zarr.json").exists() or Path(path, ".zarray").exists():
         import zarr
 

@@ -1,1 +1,1 @@
-"""The verbs that this package adds to the command `onecopy`, one module each, and what they share."""
+"""The verbs that this package adds to the command `onecopy`, with a module each, and shared code."""

@@ -1,4 +1,4 @@
-"""`onecopy diff BEFORE AFTER`: compare two recordings as a table and as a picture."""
+"""`onecopy diff BEFORE AFTER`: compare two recordings in a table or a picture."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from onecopy_monitor.recording import compare, resources_of
 @click.option("--title", default="", help="Title of the picture.")
 @theme_option
 @processes_option
-@options.as_json("JSON on stdout instead of Markdown: bytes, seconds, counts.")
+@options.as_json("JSON on stdout instead of Markdown, with bytes, seconds and counts.")
 def command(
     *, before: str, after: str, output: str | None, title: str, theme: str, processes: int, as_json: bool
 ) -> None:
-    """Compare two recordings of onecopy record: peaks, faults and times, as a table in Markdown.
+    """Compare the peaks, faults and times of two recordings of onecopy record in a Markdown table.
 
     A ratio below 1 means that AFTER needs less than BEFORE.
     """

@@ -1,4 +1,4 @@
-"""Options of `onecopy top` and `onecopy serve`: which processes are sampled, how often, and with how much CPU time."""
+"""Options of `onecopy top` and `onecopy serve` for the processes to sample, the rate and the CPU time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIRST_S = 0.25
-"""Extra CPU seconds for the first sample: enough to measure 500 processes."""
+"""Extra CPU seconds for the first sample, enough to measure 500 processes."""
 
 
 def which(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select processes, as arguments of `sampler_of`."""
     for option in (
         click.option("--file", "mapping", type=click.Path(), metavar="PATH", help="Processes that map this file."),
-        click.option("--cgroup", "group", metavar="GROUP", help="Processes in this control group or below: /a/b."),
+        click.option("--cgroup", "group", metavar="GROUP", help="Processes in this control group (/a/b) or below."),
         click.option("--regex", metavar="REGEX", help="Processes whose name or command line matches REGEX."),
         click.option("--tree", is_flag=True, help="Include descendants of the processes."),
         click.argument("pids", nargs=-1, type=options.PID, metavar="[PID]..."),
@@ -37,22 +37,22 @@ budget_option = click.option(
     default=1.0,
     show_default=True,
     metavar="PERCENT",
-    help="Maximum CPU time of sampling, in percent of one CPU; samples are taken less often if they need more.",
+    help="Maximum CPU time of sampling, in percent of one CPU; if samples need more, they are taken less often.",
 )
 exact_option = click.option(
-    "--exact", is_flag=True, help="Read PSS of each process in each sample: 6 to 22 ms per GiB, whatever the budget."
+    "--exact", is_flag=True, help="Read all PSS in each sample, at 6 to 22 ms per GiB, even beyond the budget."
 )
 
 
 def rate(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for the rate, the exactness and the CPU budget of sampling, as arguments of `sampler_of`."""
+    """Add the options for the rate, the precision and the CPU budget of sampling, as arguments of `sampler_of`."""
     return options.interval("1s", "Time between two samples.", least="100ms")(exact_option(budget_option(command)))
 
 
 def sampler_of(pids: tuple[int, ...], *, tree: bool, budget: float, **settings: Any) -> Sampler:
     """Return a sampler of the selected processes, with a CPU budget in percent.
 
-    The sampler keeps a file open per process, so the limit of open files is raised to its maximum.
+    The sampler keeps one file open per process, so the limit of open files is raised to its maximum.
     """
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

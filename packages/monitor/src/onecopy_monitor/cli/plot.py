@@ -14,32 +14,32 @@ ENDINGS = (".svg", ".html", ".png")
 
 
 def read(path: str) -> Recording:
-    """Read a recording, with a warning if its last line is cut; click.ClickException if it has no samples."""
+    """Read a recording, and warn if its last line is incomplete. Raise click.ClickException if it has no samples."""
     recording = read_recording(path)
     if not len(recording.series.total):
         raise click.ClickException(f"{path}: the recording has no samples")
     if recording.cut:
-        click.echo(f"onecopy: warning: {escape(path)}: the last line is cut and was ignored", err=True)
+        click.echo(f"onecopy: warning: {escape(path)}: ignored the last line, which is incomplete", err=True)
     return recording
 
 
 def check_output(path: str) -> None:
-    """Raise click.BadParameter if the path has another suffix than `ENDINGS`, or if its folder is missing."""
+    """Raise click.BadParameter if the suffix of the path is not in `ENDINGS`, or its folder is missing."""
     if not path.lower().endswith(ENDINGS):
         raise click.BadParameter(f"{path!r} must end in {', '.join(ENDINGS)}", param_hint="-o")
     if not Path(path).absolute().parent.is_dir():
-        raise click.BadParameter(f"no folder for {path!r}", param_hint="-o")
+        raise click.BadParameter(f"the folder of {path!r} does not exist", param_hint="-o")
 
 
-OUTPUT_HELP = "Path of the picture: .svg, .html (one file, with values at the pointer) or .png."
-THEME_HELP = "Colours; auto follows the settings of the viewer, and makes a light .png."
+OUTPUT_HELP = "Path of the picture: .svg, .html (a single file that shows values at the pointer) or .png."
+THEME_HELP = "Colours; auto follows the settings of the viewer; a .png is light."
 theme_option = click.option("--theme", type=click.Choice(THEMES), default="auto", show_default=True, help=THEME_HELP)
 processes_option = click.option(
     "--processes",
     type=click.IntRange(0, 100),
     default=8,
     show_default=True,
-    help="Number of processes with a panel each: those with the most memory.",
+    help="Number of processes, those with the most memory, that have a panel.",
 )
 
 

@@ -1,6 +1,6 @@
 """`onecopy record -o FILE -- COMMAND...`: run a command and record the memory of its process tree.
 
-The command has the terminal; the summary is printed on stderr at the end. Signals are blocked: one call of
+The command owns the terminal; the summary is printed on stderr at the end. Signals are blocked: one call of
 `signal.sigtimedwait` waits for the next sample, for the end of the command and for signals to forward.
 """
 
@@ -35,7 +35,7 @@ ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 
 class Recording:
-    """Samples processes, writes the samples to a recorder and keeps them; sampling goes on if writing fails."""
+    """Samples processes, writes the samples to a recorder and keeps them. Sampling continues if writing fails."""
 
     def __init__(self, sampler: Sampler, recorder: Recorder, interval: float) -> None:
         self._sampler, self._recorder, self._interval = sampler, recorder, interval
@@ -46,7 +46,7 @@ class Recording:
         self.failed = False
 
     def sample(self) -> Snapshot:
-        """Sample once."""
+        """Take a sample."""
         start = time.thread_time()
         snapshot = self._sampler.sample()
         sample = sample_of(snapshot)
@@ -66,7 +66,7 @@ class Recording:
         return max(self._interval, self._sampler.pause)
 
     def end(self, status: int | None = None, used: Sequence[float] | None = None) -> None:
-        """Write the last line; `used` is the resource usage of the command from `os.wait4`."""
+        """Write the last line. `used` is the resource usage of the command, from `os.wait4`."""
         resources: dict[str, Any] = {}
         if used is not None:
             resources = {
@@ -85,11 +85,11 @@ class Recording:
 
     def _fail(self, error: OSError) -> None:
         self.failed = True
-        click.echo(f"onecopy: {describe(error)}: recording has stopped; the command goes on", err=True)
+        click.echo(f"onecopy: {describe(error)}: recording has stopped, but the command continues", err=True)
 
 
 def follow(pid: int, recording: Recording) -> tuple[int, Sequence[float]]:
-    """Sample until the command has ended; return its status, negative for a signal, and its resource usage."""
+    """Sample until the command has ended. Return its status, negative for a signal, and its resource usage."""
     while True:
         recording.sample()
         child.wait(pid, recording.pause)
@@ -101,7 +101,7 @@ def follow(pid: int, recording: Recording) -> tuple[int, Sequence[float]]:
 
 
 def attend(recording: Recording) -> tuple[None, None]:
-    """Sample until all processes have ended, or until a signal of `ENDS`; nothing is known of how they ended."""
+    """Sample until all processes have ended, or until a signal in `ENDS`. Their exit statuses are unknown."""
     while any(one.state not in "ZX" for one in recording.sample().processes):  # a parent may never wait for a zombie
         if signal.sigtimedwait(ENDS, recording.pause) is not None:
             break
@@ -110,7 +110,7 @@ def attend(recording: Recording) -> tuple[None, None]:
 
 @click.command("record")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(), metavar="FILE", help="File of the samples: JSON lines."
+    "-o", "--output", required=True, type=click.Path(), metavar="FILE", help="File for the samples, as JSON lines."
 )
 @click.option("--pid", "pids", multiple=True, type=PID, help="Record this running process. Repeatable.")
 @interval("100ms", "Time between two samples.")
@@ -118,7 +118,7 @@ def attend(recording: Recording) -> tuple[None, None]:
 @budget_option
 @click.option("--no-children", is_flag=True, help="Do not record descendants.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no table of peaks at the end.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print a table of peaks at the end.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND]...")
 def command(
     *,
@@ -132,14 +132,14 @@ def command(
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND and record the memory of it and its children, each page counted once.
+    """Run COMMAND and record the memory of it and its children, counting each page once.
 
     The exit status is that of COMMAND, or 128 + N if signal N ended it; signals are forwarded to it. Each sample is
-    written at once: a recorder that is killed loses none. With --pid, running processes are recorded until they end, or
-    until Ctrl-C.
+    written immediately, so none are lost if the recorder is killed. With --pid, running processes are recorded until
+    they end, or until Ctrl-C.
     """
     if bool(command) == bool(pids):
-        raise click.UsageError("give either a command to run, or --pid")
+        raise click.UsageError("specify either a command to run or --pid")
     how: dict[str, Any] = {"exact": exact, "budget": budget / 100, "children": not no_children}
     with child.blocked_signals() as before:
         try:
@@ -163,7 +163,7 @@ def command(
                 recording.end(status, used)
     if not quiet:
         click.echo(
-            f"\n{series_table(recording.series)}\nin {escape(output)}: onecopy plot draws it, onecopy diff compares",
+            f"\n{series_table(recording.series)}\nin {escape(output)}: see onecopy plot and onecopy diff",
             err=True,
         )
     raise click.exceptions.Exit(child.exit_status(status or 0) or int(recording.failed))

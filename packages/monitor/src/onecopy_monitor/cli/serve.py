@@ -1,4 +1,4 @@
-"""`onecopy serve`: the memory of a group of processes as OpenMetrics and as a live page."""
+"""`onecopy serve`: serve the memory of a group of processes as OpenMetrics and on a live page."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ import click
 from onecopy_monitor.cli import groups
 from onecopy_monitor.serving import LOOPBACK, SnapshotSource, application
 
-NEEDS = "the server needs starlette, uvicorn and prometheus-client: pip install 'onecopy-monitor[serve]'"
+NEEDS = "the server requires starlette, uvicorn and prometheus-client: pip install 'onecopy-monitor[serve]'"
 
 
 @click.command("serve")
 @groups.which
 @click.option("--name", help="Name of the group on the page and in labels; default: the options that select it.")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; warns if it is not loopback."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; prints a warning if it is not loopback.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=9477, show_default=True, help="Port; 0: any free port.")
 @click.option(
     "--allow-host", "names", multiple=True, metavar="NAME", help="Also accept requests for host NAME. Repeatable."
 )
 @click.option(
-    "--token", envvar="ONECOPY_TOKEN", help="Token that requests must carry; default: a new one, which is printed."
+    "--token", envvar="ONECOPY_TOKEN", help="Token that requests must contain; default: a new one, which is printed."
 )
 @click.option("--no-token", is_flag=True, help="Accept all requests, even those of other users of this machine.")
 @groups.rate
@@ -45,16 +48,16 @@ def command(
     budget: float,
     **options: Any,
 ) -> None:
-    """Serve the memory of a group of processes: OpenMetrics at /metrics, a live page at /.
+    """Serve the memory of a group of processes, with OpenMetrics at /metrics and a live page at /.
 
     The processes are selected as for `onecopy top`, and sampled when a request arrives. The server is read-only, and
     listens on loopback unless --host is given.
 
-    Requests must carry a token: browsers use the printed address, Prometheus `authorization: {credentials: TOKEN}` in
+    Requests must contain a token: browsers use the printed address, Prometheus `authorization: {credentials: TOKEN}` in
     its configuration, other clients the header `Authorization: Bearer TOKEN`.
     """
     if no_token and token is not None:
-        raise click.UsageError("--token and --no-token contradict each other")
+        raise click.UsageError("--token and --no-token cannot be combined")
     secret = None if no_token else token or secrets.token_urlsafe(18)
     try:
         import uvicorn
@@ -74,7 +77,7 @@ def command(
         link = f"{address}?token={secret}" if secret else address
 
         class Announced(uvicorn.Server):  # type: ignore[misc,unused-ignore]  # the type checker may lack uvicorn
-            """Says where it is when signals reach it: before, Python may drop the interrupt of Ctrl-C."""
+            """Prints its address once it handles signals; before that, Python may drop the interrupt of Ctrl-C."""
 
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
@@ -82,7 +85,7 @@ def command(
                 if no_token:
                     click.echo("onecopy: warning: without a token, other users of this machine can read it", err=True)
                 elif host not in LOOPBACK:
-                    click.echo("onecopy: warning: other machines can reach it, and nothing is encrypted", err=True)
+                    click.echo("onecopy: warning: other machines can connect, without encryption", err=True)
 
         config = uvicorn.Config(
             served,
@@ -105,7 +108,7 @@ def _title(pids: tuple[int, ...], options: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _listening(host: str, port: int) -> Any:
-    """Yield a listening socket; click.ClickException if the port is in use, click.BadParameter for an unknown host."""
+    """Yield a listening socket. Raise click.ClickException for a used port, click.BadParameter for an unknown host."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`onecopy top`: the memory of processes and files without counting pages twice, live or once."""
+"""`onecopy top`: show the memory of processes and files, live or once, without counting pages twice."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ HELP = "q quit  t tree  sort by: s share  a anon  f file  r rss  w swap  m fault
     "--limit",
     "-n",
     type=click.IntRange(min=1),
-    help="Maximum processes, and maximum files, shown.",
+    help="Maximum number of processes and of files to show.",
 )
-@click.option("--once", is_flag=True, help="Sample once and print it.")
-@click.option("--json", "as_json", is_flag=True, help="One sample as JSON on stdout, in bytes.")
+@click.option("--once", is_flag=True, help="Print one sample and exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print one sample as JSON, in bytes.")
 @click.option(
     "--csv",
     "as_csv",
     is_flag=False,
     flag_value="processes",
     type=click.Choice(["processes", "files", "total"]),
-    help="One sample as CSV on stdout: a line for each process, each big file, or the group.",
+    help="Print one sample as CSV, with a line for each process, each big file, or the group.",
 )
 @groups.rate
 def command(
@@ -64,12 +64,12 @@ def command(
     budget: float,
     **options: Any,
 ) -> None:
-    """Show the memory of processes, and the big files that they map, each page counted once.
+    """Show the memory of processes and the big files that they map, counting each page once.
 
     REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is the part of
-    one process. Without a PID, --regex, --cgroup or --file, all processes of this machine are sampled.
+    a single process. Without a PID, --regex, --cgroup or --file, all processes of this machine are sampled.
 
-    Needs no privileges: numbers that cannot be read are shown as unknown. No process is stopped.
+    This needs no privileges: numbers that cannot be read are shown as unknown. No process is stopped.
     """
     single = once or as_json or as_csv is not None or not sys.stdout.isatty()
     with groups.sampler_of(pids, tree=tree, budget=budget, huge=True, **options) as sampler:
@@ -86,7 +86,7 @@ def command(
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
-    """Return a snapshot for JSON, with the total first."""
+    """Return a snapshot as a dict for JSON that begins with the total."""
     values = snapshot.as_dict()
     return {"total": values.pop("totals"), **values}
 
@@ -113,7 +113,7 @@ def _write_csv(snapshot: Snapshot, what: str) -> None:
 
 
 def _cell(value: object) -> object:
-    """Return a cell: names with escaped control characters, tuples as numbers separated by spaces."""
+    """Return the value of a cell: escape control characters in names, and separate numbers of tuples by spaces."""
     if isinstance(value, str):
         return escape(value)
     if isinstance(value, tuple):
@@ -122,7 +122,7 @@ def _cell(value: object) -> object:
 
 
 def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: float) -> None:
-    """Sample and show until q or Ctrl-C, at a rate that keeps the CPU time of both within the budget."""
+    """Take and show samples until q or Ctrl-C, at a rate that keeps the CPU time within the budget."""
     limit = view.limit
     console = screen.out()
     start, spent = time.monotonic(), time.process_time()
@@ -157,7 +157,7 @@ def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: floa
 
 @contextlib.contextmanager
 def single_keys() -> Iterator[bool]:
-    """Read keys without Enter inside the block; yield whether stdin is a terminal. Ctrl-C still interrupts."""
+    """Inside the block, read keys without Enter. Yield whether stdin is a terminal. Ctrl-C still interrupts."""
     import termios
     import tty
 
@@ -174,10 +174,10 @@ def single_keys() -> Iterator[bool]:
 
 
 def keys_within(seconds: float, *, listening: bool) -> str | None:
-    """Wait for keys and return those typed so far; None after `seconds`, and always None if not `listening`.
+    """Wait for keys and return the typed ones. Return None after `seconds`, or if not `listening`.
 
-    Keys that a terminal sends as several characters, such as arrows, end what is returned and are not part of it.
-    EOFError: the terminal is gone.
+    Keys that a terminal sends as several characters, such as arrows, end the result and are not included. Raise
+    EOFError if the terminal no longer exists.
     """
     if not listening:
         time.sleep(seconds)
@@ -192,7 +192,7 @@ def keys_within(seconds: float, *, listening: bool) -> str | None:
 
 
 def _rows_that_fit(snapshot: Snapshot, height: int) -> int:
-    """Return how many processes, and how many files, fit on a screen of `height` lines."""
+    """Return how many processes and files fit on a screen of `height` lines."""
     left = height - 14
     return max(left // 2 if len(snapshot.files) > left // 3 else left - len(snapshot.files), 3)
 

@@ -1,4 +1,4 @@
-"""The screen of `onecopy top`: a snapshot as lines of text of a given width."""
+"""The screen of `onecopy top`: formats a snapshot as lines of text."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from onecopy_monitor import FileReading, ProcessReading, Snapshot
 
 WIDE = 110
-"""Terminal width in characters from which all columns are shown."""
+"""Minimum terminal width in characters for which all columns are shown."""
 BAR = 10
 """Width of a bar in characters."""
 NAME = 26
-"""Maximum characters of a name or path on a narrow screen; twice as many on a wide one."""
+"""Maximum length of a name or path on a narrow screen, in characters. It is doubled on a wide screen."""
 
 ORDERS: dict[str, Callable[[View, ProcessReading], float]] = {
     "share": lambda _, one: -one.share,
@@ -36,7 +36,7 @@ ORDERS: dict[str, Callable[[View, ProcessReading], float]] = {
     "cpu": lambda view, one: -view.cpu(one),
     "pid": lambda _, one: one.pid,
 }
-"""Sort keys of processes, by the names that --sort takes."""
+"""Sort keys of processes, by the names that --sort accepts."""
 SORT_KEYS = {
     "s": "share",
     "a": "anonymous",
@@ -56,19 +56,19 @@ class View:
     sort: str = "share"
     tree: bool = False
     limit: int | None = None
-    """Maximum number of processes and of files; None shows all."""
+    """Maximum number of processes and of files, or None to show all."""
     cost: float | None = None
-    """CPU time of sampling and display as a fraction of one CPU; None shows the cost of sampling alone."""
+    """CPU time of sampling and display as a fraction of one CPU, or None to show only the cost of sampling."""
     history: History = field(default_factory=History)
     _labels: dict[tuple[int, float], str] = field(default_factory=dict)
 
     def faults(self, process: ProcessReading) -> float:
-        """Return page faults per second; 0 for the first sample."""
+        """Return page faults per second, or 0 for the first sample."""
         rates = self.history.rates(process)
         return 0.0 if rates is None else rates.minor_faults + rates.major_faults
 
     def cpu(self, process: ProcessReading) -> float:
-        """Return CPU time as a fraction of one CPU; 0 for the first sample."""
+        """Return CPU time as a fraction of one CPU, or 0 for the first sample."""
         rates = self.history.rates(process)
         return 0.0 if rates is None else rates.cpu
 
@@ -80,7 +80,7 @@ class View:
         return known
 
     def ordered(self, processes: Sequence[ProcessReading]) -> list[tuple[int, ProcessReading]]:
-        """Return processes in the order of the display, each with its depth in the tree."""
+        """Return processes in display order, each with its depth in the tree."""
         wanted = sorted(processes, key=lambda one: (ORDERS[self.sort](self, one), one.pid))
         if not self.tree:
             return [(0, one) for one in wanted]
@@ -98,7 +98,7 @@ class View:
 
 
 def lines_of(snapshot: Snapshot, view: View, width: int, interval: float | None) -> list[Text]:
-    """Return the lines of the screen; `interval` is the seconds between samples, None for a single sample."""
+    """Return the lines of the screen. `interval` is the time between samples in seconds; None: a single sample."""
     text = Text("\n").join(
         [
             *_heading(snapshot, width, interval, view.cost),
@@ -193,7 +193,7 @@ def _files(snapshot: Snapshot, view: View, width: int) -> Text:
 
 
 def resident(file: FileReading) -> str:
-    """Return a bar and the resident percentage of the mapped part of a file; never 0 % or 100 % by rounding."""
+    """Return a bar and the resident percentage of the mapped part of a file, never rounded to 0 % or 100 %."""
     if file.cached is None or file.mapped <= 0:
         return f"{'?':{BAR}} unknown"
     part = min(file.cached / file.mapped, 1.0)
@@ -206,7 +206,7 @@ def _notes(snapshot: Snapshot, view: View) -> list[Text]:
     notes = list(snapshot.totals.notes)
     notes += dict.fromkeys(f"unknown: {one.unknown}" for one in snapshot.files if one.unknown)
     if snapshot.cost.deferred:
-        notes.append(f"{snapshot.cost.deferred} page-table walks are deferred: they would exceed the budget")
+        notes.append(f"{snapshot.cost.deferred} page-table walks are deferred, because they would exceed the budget")
     if view.limit is not None and len(snapshot.processes) > view.limit:
         rest = sum(one.share for _, one in view.ordered(snapshot.processes)[view.limit :])
         notes.append(f"and {len(snapshot.processes) - view.limit} more processes with {size(rest)}")

@@ -5,7 +5,7 @@
     watched.plot("run.html")
 
 matplotlib draws the picture. The SVG follows the light or dark theme of the viewer. The HTML is a single file with the
-same SVG, which loads nothing, and shows the numbers under the pointer. Names of processes are escaped. The colours are
+same SVG. It loads nothing, and shows the numbers under the pointer. Names of processes are escaped. The colours are
 those of Okabe and Ito, which colour-blind readers can distinguish.
 """
 
@@ -39,7 +39,7 @@ def draw(
     theme: str = "auto",
     processes: int = 8,
 ) -> None:
-    """Draw runs side by side, with the same axes, to a file whose suffix is the format: .svg, .html or .png.
+    """Draw runs side by side, on the same axes, to a file whose suffix selects the format: .svg, .html or .png.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ def draw(
     path
         Path of the file; an existing file is replaced atomically.
     title
-        Title of the picture; if empty, the name of the run if there is only one.
+        Title of the picture. If it is empty, a single run's name is the title.
     theme
-        "light", "dark", or "auto" for the theme of the viewer; a PNG is light then.
+        "light", "dark", or "auto" for the theme of the viewer, which makes a PNG light.
     processes
-        Number of processes of each run, those that held most, that have their own panel.
+        Number of processes of each run, those with the most memory, that have their own panel.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def draw(
 def drawn(
     runs: Sequence[tuple[str, Series]], suffix: str, *, title: str = "", theme: str = "auto", processes: int = 8
 ) -> bytes:
-    """Return the bytes that `draw` writes for a suffix, ".svg", ".html" or ".png"."""
+    """Return the bytes that `draw` writes for the suffix ".svg", ".html" or ".png"."""
     if suffix.lower() not in (".svg", ".html", ".png"):
         raise ValueError(f"the suffix of a picture must be .svg, .html or .png, not {suffix!r}")
     if theme not in THEMES:
@@ -105,7 +105,7 @@ def drawn(
 
 
 def _page_of(picture: Picture, runs: Sequence[tuple[str, Series]], theme: str = "auto") -> str:
-    """Return a picture as HTML, with the tables of its runs below; `theme` is that of `draw`."""
+    """Return a picture as HTML with the tables of its runs. See `draw` for `theme`."""
     from importlib.resources import files
 
     from jinja2 import Environment
@@ -126,7 +126,7 @@ def _page_of(picture: Picture, runs: Sequence[tuple[str, Series]], theme: str = 
 
 
 def _data(picture: Picture) -> dict[str, Any]:
-    """Return what the script of the page needs; the template escapes characters of HTML in it."""
+    """Return the data for the script of the page. The template escapes HTML characters in it."""
     frames, width, height = frames_of(picture)
     panels = [
         {

@@ -1,4 +1,4 @@
-"""A picture drawn by matplotlib, which is imported when a picture is drawn and not before."""
+"""Draws pictures with matplotlib, which is imported when the first picture is drawn."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COLOURS = {"anonymous": "#D55E00", "file_clean": "#56B4E9", "file_dirty": "#0072
 LIGHT = {"paper": "#FFFFFF", "ink": "#222222", "quiet": "#666666", "faint": "#DDDDDD", "line": "#333333"}
 DARK = {"paper": "#15181D", "ink": "#E8E8E8", "quiet": "#A5A9B0", "faint": "#343941", "line": "#F0F0F0"}
 WIDE, NARROW = 900, 560
-"""Width in pixels of a column of panels: one alone, and one of several."""
+"""Width in pixels of a column of panels: of a single column, and of one of several."""
 LEFT, RIGHT, HEAD, FOOT = 76, 18, 62, 20
 TALL, LOW, BETWEEN, AXIS = 250, 90, 30, 34
-"""Heights of the panel of a group and of a process; above a panel its title; below it the numbers of its axis."""
+"""Heights in pixels: the panel of a group, the panel of a process, a title, and the numbers below an axis."""
 _PER_INCH = 72
-"""Pixels per inch of a figure: a pixel is a point of SVG."""
+"""Pixels per inch of a figure, so that a pixel is a point of SVG."""
 _SETTINGS = {
     "axes.spines.left": False,
     "axes.spines.right": False,
@@ -57,7 +57,7 @@ class Frame:
 
 
 def frames_of(picture: Picture) -> tuple[list[Frame], float, float]:
-    """Place the panels; return them with the width and the height of the picture."""
+    """Place the panels. Return them with the width and height of the picture."""
     wide = WIDE if len(picture.runs) == 1 else NARROW
     groups = max(run[0].top for run in picture.runs)
     processes = max((panel.top for run in picture.runs for panel in run[1:]), default=0)
@@ -76,7 +76,7 @@ def frames_of(picture: Picture) -> tuple[list[Frame], float, float]:
 
 
 def figure_of(picture: Picture, colours: dict[str, str]) -> Any:
-    """Return a picture as a figure of matplotlib."""
+    """Return a picture as a matplotlib figure."""
     figures = importlib.import_module("matplotlib.figure")
     frames, width, height = frames_of(picture)
     figure = figures.Figure((width / _PER_INCH, height / _PER_INCH), dpi=_PER_INCH, facecolor=colours["paper"])
@@ -103,7 +103,7 @@ def figure_of(picture: Picture, colours: dict[str, str]) -> Any:
 
 
 def svg_of(picture: Picture, theme: str = "auto") -> str:
-    """Return a picture as SVG; `theme` is "light", "dark", or "auto" for the theme of the viewer."""
+    """Return a picture as SVG. `theme` is "light", "dark", or "auto" for the theme of the viewer."""
     saved = _saved(picture, DARK if theme == "dark" else LIGHT, "svg", _PER_INCH).decode()
     svg = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', saved[saved.index("<svg") :], count=2)
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), svg)  # a tenth of a pixel is enough
@@ -113,7 +113,7 @@ def svg_of(picture: Picture, theme: str = "auto") -> str:
 
 
 def png_of(picture: Picture, theme: str = "auto") -> bytes:
-    """Return a picture as PNG with two pixels per pixel of the SVG; "auto" is light."""
+    """Return a picture as PNG with twice the resolution of the SVG. "auto" means "light"."""
     return _saved(picture, DARK if theme == "dark" else LIGHT, "png", 2 * _PER_INCH)
 
 
@@ -127,7 +127,7 @@ def _saved(picture: Picture, colours: dict[str, str], kind: str, dpi: int) -> by
 
 
 def _dark_rules() -> str:
-    """Return the CSS that replaces the colours of the light theme where the viewer's theme is dark."""
+    """Return the CSS that replaces the colours of the light theme if the viewer's theme is dark."""
     rules = (
         f'[style*="{kind}: {LIGHT[name].lower()}"]{{{kind}:{DARK[name]}!important}}'
         for name in LIGHT
@@ -137,7 +137,7 @@ def _dark_rules() -> str:
 
 
 def _draw(axes: Any, frame: Frame, seconds: float, colours: dict[str, str]) -> dict[str, Any]:
-    """Draw a panel; return what it shows, by the words of the legend."""
+    """Draw a panel. Return its graphic elements by their labels in the legend."""
     panel = frame.panel
     unit, length = next(
         (unit, length)
@@ -179,7 +179,7 @@ def _draw(axes: Any, frame: Frame, seconds: float, colours: dict[str, str]) -> d
 
 
 def _label(axes: Any, frame: Frame, unit: str, colours: dict[str, str]) -> None:
-    """Give the axes of a panel a title, marks and a grid."""
+    """Add a title, ticks and a grid to the axes of a panel."""
     ticker = importlib.import_module("matplotlib.ticker")
     axes.set_title(frame.panel.title, loc="left", fontsize=12, fontweight="bold", color=colours["ink"], pad=7)
     axes.tick_params(length=0, pad=6, labelcolor=colours["quiet"], labelbottom=frame.timed)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["BANDS", "Panel", "Picture", "picture_of"]
 
 BANDS = {name: LABELS[name] for name in ("anonymous", "file_clean", "file_dirty", "shmem")}
-"""Stacked columns, the lowest first, with their labels."""
+"""Stacked columns with their labels, from bottom to top."""
 _POINTS = 600
-"""Maximum points of a panel: about one per pixel."""
+"""Maximum number of points in a panel, about one per pixel."""
 _LONG = 100
 
 
@@ -30,13 +30,13 @@ class Panel:
     times: list[float]
     """Times of the points in seconds."""
     columns: dict[str, list[float]]
-    """Values in bytes of the columns of `BANDS`, "real", "sum_of_rss", "page_tables" and "swap"."""
+    """Values in bytes for the columns of `BANDS`, "real", "sum_of_rss", "page_tables" and "swap"."""
     line: str
     """The column that is drawn as a line."""
     line_words: str
     """Label of the line."""
     peak: tuple[float, int] | None = None
-    """Time and bytes of the maximum of the stacked bands, computed from all samples; None: not drawn."""
+    """Time and bytes of the maximum of the stacked bands, computed from all samples, or None if it is not drawn."""
 
     @property
     def top(self) -> float:
@@ -47,7 +47,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A column of panels for each run: the group first, then its processes."""
+    """A picture with a column of panels for each run: the group, followed by its processes."""
 
     title: str
     runs: list[list[Panel]]
@@ -57,9 +57,9 @@ class Picture:
 
 
 def picture_of(runs: Sequence[tuple[str, Series]], title: str, processes: int) -> Picture:
-    """Return the picture of some runs; ValueError if one of them has no samples."""
+    """Return the picture of `runs`. Raise ValueError if one of them has no samples."""
     if any(len(series.total) == 0 for _, series in runs):
-        raise ValueError("there is nothing to draw: a run has no samples")
+        raise ValueError("cannot draw a run without samples")
     columns, notes = [], []
     for name, series in runs:
         shown = sorted(series.processes, key=lambda one: -one.highest)[:processes]
@@ -67,10 +67,10 @@ def picture_of(runs: Sequence[tuple[str, Series]], title: str, processes: int) -
             shown = []  # the group is that process
         columns.append([_group(name, series), *(_process(one) for one in shown)])
         if shown and (more := len(series.processes) + series.dropped - len(shown)) > 0:
-            notes.append(f"{escape(name)}: " * (len(runs) > 1) + f"and {more} more processes, which held less")
+            notes.append(f"{escape(name)}: " * (len(runs) > 1) + f"and {more} more processes, which used less memory")
     if any(len(column) > 1 for column in columns):
         notes.append(
-            "Panels of processes show all resident memory; of memory that n processes map, the share of each is 1/n."
+            "Panels of processes show all resident memory. If n processes map some memory, the share of each is 1/n."
         )
     seconds = max(series.seconds for _, series in runs)
     return Picture(_cut(title or (runs[0][0] if len(runs) == 1 else "")), columns, seconds, notes)
@@ -97,7 +97,7 @@ def _cut(text: str) -> str:
 
 
 def _drawn(curve: Curve) -> tuple[list[float], dict[str, list[float]]]:
-    """Return the points to draw: the first, the last and the highest one of each interval of time."""
+    """Return the points to draw: the first, the last and the highest point of each time interval."""
     names = (*BANDS, "real", "sum_of_rss", "page_tables", "swap")
     times, real = curve.numbers("times"), curve.numbers("real")
     kept = list(range(len(times)))

@@ -1,10 +1,10 @@
 """`CpuBudget`: limits the CPU time of sampling to a share of one CPU, 1 % by default.
 
 Counters are read in every sample. A page-table walk is thousands of times as expensive (22 ms per GiB of anonymous
-memory, 6 ms per GiB of mapped files, for which the observed process may wait), so it is made when the budget allows it.
-The budget of 30 seconds can accumulate, 0.3 s at 1 %. A more expensive walk, such as that of 14 GB of anonymous memory,
-would stall the observed process for that time; it is made only for exact numbers. If counters alone exceed the share,
-samples are taken less often.
+memory, 6 ms per GiB of mapped files, during which the observed process may wait), so walks are made only when the
+budget allows it. The budget of 30 seconds can accumulate, which is 0.3 s at 1 %. A more expensive walk, for example of
+14 GB of anonymous memory, would stall the observed process for longer, and is made only for exact numbers. If counters
+alone exceed the share, samples are taken less often.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["CpuBudget"]
 _WINDOW_S = 30.0
 """Seconds over which the budget accumulates, and over which the share is computed."""
 _ANONYMOUS_S, _FILE_S = 0.022 / 2**30, 0.006 / 2**30
-"""Estimated CPU seconds of a walk per byte of anonymous memory, and of files."""
+"""Estimated CPU seconds of a walk per byte of anonymous memory and per byte of files."""
 _MIN_WALK_S = 0.0001
 
 
 class CpuBudget:
-    """A budget of CPU time that grows with the elapsed time; for one thread at a time.
+    """A budget of CPU time that grows with the elapsed time. Only one thread may use it at a time.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class CpuBudget:
 
     def __init__(self, share: float, at_first: float) -> None:
         if not 0 < share <= 1:
-            raise ValueError(f"the budget, a share of a CPU, must be above 0 and at most 1, not {share}")
+            raise ValueError(f"budget, a share of one CPU, must be above 0 and at most 1, not {share}")
         self._allowed = share
         self._start = self._last = monotonic()
         self._credit = at_first
@@ -43,7 +43,7 @@ class CpuBudget:
         self._began = 0.0
 
     def begin(self) -> None:
-        """Begin a sample; the time since the last one adds to the budget."""
+        """Begin a sample, and add the time since the last one to the budget."""
         now = monotonic()
         saved = self._allowed * _WINDOW_S
         if self._credit < saved:
@@ -51,7 +51,7 @@ class CpuBudget:
         self._last, self._began = now, thread_time()
 
     def end(self) -> float:
-        """End a sample; return its CPU seconds."""
+        """End a sample and return its CPU seconds."""
         spent = thread_time() - self._began
         self._credit -= spent
         self._samples.append((self._last, spent))
@@ -62,7 +62,7 @@ class CpuBudget:
 
     @property
     def left(self) -> float:
-        """CPU seconds that may be spent now; negative if the budget was exceeded."""
+        """CPU seconds that may be spent now. Negative if the budget was exceeded."""
         return self._credit - (thread_time() - self._began)
 
     def may(self, seconds: float) -> bool:
@@ -71,7 +71,7 @@ class CpuBudget:
 
     @property
     def share(self) -> float:
-        """Share of one CPU that samples took, over the last 30 seconds or since the start (at least one second)."""
+        """Share of one CPU that samples took over the last 30 seconds, or since the start (at least one second)."""
         since = self._samples[0][0] if self._samples and self._last - self._start > _WINDOW_S else self._start
         return max(self._spent, 0.0) / max(monotonic() - since, 1.0)
 

@@ -1,7 +1,7 @@
 """The big files that a process maps, and how much of them is in the page cache.
 
-The mappings of a process are read at most once per second, because the kernel holds a lock of the process meanwhile.
-The page cache is queried in every sample, once per file: 0.1 ms per GiB, whatever the number of processes.
+The mappings of a process are read at most once per second, because the kernel holds a lock of the process while they
+are read. The page cache is queried in every sample, once per file: 0.1 ms per GiB, whatever the number of processes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["BIG", "Cache", "CachedFile", "MappedFile", "files_of", "merged"]
 
 BIG = 4 << 20
-"""Mapped bytes from which on a file is counted separately; smaller files are counted by page-table walks."""
+"""Minimum number of mapped bytes of files that are counted separately; others are counted by page-table walks."""
 
 _FILE_LINE = re.compile(
     r"^([0-9a-f]+)-([0-9a-f]+) .{4} ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) ([1-9][0-9]*) +(\S.*)$", re.MULTILINE
 )
 _MAX_OPEN = 256
 _MAX_TRIED = 4
-"""Number of processes through which opening a file is tried."""
+"""Number of processes through which the sampler tries to open a file."""
 _MAX_RANGES = 32
-"""Number of ranges of a file that are queried separately; more are queried as one range."""
+"""Maximum number of ranges of a file that are queried separately; more ranges are queried as one."""
 
 Range = tuple[int, int]
 """[begin, end) in bytes from the start of the file."""
@@ -46,16 +46,16 @@ class MappedFile(NamedTuple):
     deleted: bool
     ranges: tuple[Range, ...]
     addresses: tuple[Range, ...]
-    """Addresses of its mappings, [begin, end)."""
+    """Address ranges [begin, end) of its mappings."""
 
     @property
     def mapped(self) -> int:
-        """Number of mapped bytes of the file."""
+        """Mapped bytes of the file."""
         return sum(end - begin for begin, end in self.ranges)
 
 
 def files_of(pid: int, least: int = BIG) -> dict[Key, MappedFile]:
-    """Return the files of which a process maps at least `least` bytes; PermissionError if it is of another user.
+    """Return files of which a process maps at least `least` bytes. Raise PermissionError for another user's process.
 
     >>> len(files_of(os.getpid(), 1 << 60))
     0
@@ -76,7 +76,7 @@ def files_of(pid: int, least: int = BIG) -> dict[Key, MappedFile]:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return ranges sorted, with overlapping and adjacent ones joined.
+    """Sort ranges, and join overlapping and adjacent ones.
 
     >>> merged([(8, 12), (0, 4), (4, 6), (10, 16)])
     ((0, 6), (8, 16))
@@ -91,7 +91,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 class CachedFile(NamedTuple):
-    """Size and cached bytes of a file; None if the kernel does not report them, with the reason in `unknown`."""
+    """Size and cached bytes of a file, or None if the kernel does not report them, with the reason in `unknown`."""
 
     size: int | None
     cached: int | None
@@ -101,7 +101,7 @@ class CachedFile(NamedTuple):
 
 
 class Cache:
-    """Queries the page cache for files, which it keeps open; to be closed."""
+    """Queries the page cache for files, and keeps the files open until it is closed."""
 
     def __init__(self) -> None:
         self._open: dict[Key, int | str] = {}
@@ -122,7 +122,7 @@ class Cache:
                 os.close(descriptor)
 
     def query(self, key: Key, file: MappedFile, pids: Iterable[int]) -> CachedFile:
-        """Return how much is cached of the ranges of a file that `pids` map."""
+        """Return how much of the parts of a file that `pids` map is cached."""
         descriptor = self._open.get(key)
         if descriptor is None:
             descriptor = self._open[key] = self._opened(key, file, pids)
@@ -150,13 +150,13 @@ class Cache:
                 if found.cached is not None and found.source == "mincore":
                     return CachedFile(size, found.cached, found.dirty, None, "")
         if error.errno == errno.EPERM:
-            why = "this user neither owns the file nor may write it"
+            why = "this user neither owns the file nor may write to it"
         elif error.errno == errno.EOPNOTSUPP:
-            why = "its pages belong to a file of another file system (overlayfs)"
+            why = "its pages belong to a file on another file system (overlayfs)"
         elif error.errno == errno.ENOSYS:
-            why = "this kernel has no cachestat (Linux 6.5)"
+            why = "the kernel does not support cachestat (Linux 6.5)"
         else:
-            why = f"the kernel refused: {os.strerror(error.errno or 0)}"
+            why = f"cachestat failed: {os.strerror(error.errno or 0)}"
         os.close(descriptor)
         self._open[key] = why
         return CachedFile(size, None, None, None, why)
@@ -164,20 +164,20 @@ class Cache:
     def _opened(self, key: Key, file: MappedFile, pids: Iterable[int]) -> int | str:
         """Return a descriptor of a file, opened by one of its names, or the reason why it cannot be opened."""
         if len(self._open) >= _MAX_OPEN:
-            return f"more than {_MAX_OPEN} files"
+            return f"more than {_MAX_OPEN} files are open"
         why = "it was removed" if file.deleted else "it was removed or replaced"
         for place in _places(file, pids):
             try:
                 return _open_same(place, key, named=place == file.path)
             except PermissionError:
-                why = "no permission to open it"
+                why = "this user may not open it"
             except OSError:
                 continue
         return why
 
 
 def _places(file: MappedFile, pids: Iterable[int]) -> Iterator[str]:
-    """Yield paths to open a file: its own, that in the mount namespace of a process, a mapping, a descriptor."""
+    """Yield paths to open a file: its own, one in a process's mount namespace, a mapping, a descriptor."""
     if not file.deleted:
         yield file.path
     for pid in tuple(pids)[:_MAX_TRIED]:
@@ -193,7 +193,7 @@ def _places(file: MappedFile, pids: Iterable[int]) -> Iterator[str]:
 
 
 def _open_same(place: str, key: Key, *, named: bool) -> int:
-    """Open a file and return its descriptor; OSError if it is not the file with this key. Does not wait for a FIFO."""
+    """Open a file without waiting for FIFOs, and return its descriptor. Raise OSError if its key differs."""
     if not stat.S_ISREG(os.stat(place).st_mode):  # noqa: PTH116 - text
         raise OSError(errno.EINVAL, "not a regular file", place)
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

@@ -1,7 +1,8 @@
 """`Member`: a process of a group, with its state between samples; `Observed` reads its counters.
 
 A process is sampled through an open file in ``/proc``, which refers to one process: reading fails after the process has
-ended, even if its PID was reused. Keeping it open also saves two of three system calls: the counters take 8 us to read.
+ended, even if its PID was reused. An open file also saves two of three system calls, so reading the counters takes 8
+us.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Times(NamedTuple):
 
 
 class Observed:
-    """A process of any user, to be closed; ProcessLookupError if it does not exist or has ended.
+    """A process of any user, which must be closed. Raise ProcessLookupError if it does not exist or has ended.
 
     Attributes
     ----------
@@ -82,7 +83,7 @@ class Observed:
             raise
 
     def counters(self) -> Counters:
-        """Read the memory counters; they are 0 for zombies."""
+        """Read the memory counters, which are 0 for zombies."""
         text = os.pread(self._status, _ENOUGH, 0)
         found = _COUNTERS.search(text)
         if found is None:
@@ -95,7 +96,7 @@ class Observed:
         )
 
     def times(self) -> Times:
-        """Read page faults and CPU time."""
+        """Read the page faults and the CPU time."""
         stat = proc.stat(self.pid)
         if stat.starttime != self.started:
             raise ProcessLookupError(f"process {self.pid} has ended, and its PID was reused")
@@ -119,7 +120,7 @@ class Member:
     files: dict[Key, MappedFile] = field(default_factory=dict)
     files_at: float = -1e9
     reading_s: float = _READING_S
-    """CPU seconds of the last reading of its mappings."""
+    """CPU seconds that the last reading of its mappings took."""
     files_of: tuple[int, int] = (-1, -1)
     """Resident bytes of files and of shared memory when its mappings were read."""
     times_at: float = 0.0

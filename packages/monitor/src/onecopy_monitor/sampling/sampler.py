@@ -1,4 +1,4 @@
-"""`Sampler`: takes snapshots of the memory of a group of processes, at a bounded cost."""
+"""`Sampler`: takes snapshots of the memory of a group of processes at a limited cost."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 __all__ = ["Sampler"]
 
 _CHILDREN_S, _EVERYONE_S, _TIMES_S = 0.2, 1.0, 1.0
-"""Minimum seconds between two searches for children, for matching processes, and between two readings of faults."""
+"""Minimum seconds between searches for children and matching processes, and between readings of faults."""
 _FILES_S, _SAME_FILES_S = 1.0, 5.0
-"""Minimum seconds between two readings of the mappings of a process; if its resident files have not changed."""
+"""Minimum seconds between two readings of the mappings of a process; and if its resident files have not changed."""
 _HUGE_S = 5.0
 """Minimum seconds between two measurements of huge pages of a file."""
 _SCAN_S = 0.0007 / 2**30
-"""Estimated CPU seconds per byte of addresses that is scanned for huge pages."""
+"""Estimated CPU seconds per byte of address space that is scanned for huge pages."""
 _SAME_S = 0.95
-"""Seconds for which a snapshot is reused if no counter has changed; only the dirty bytes can be outdated then."""
+"""Seconds for which a snapshot is reused if no counter has changed. Then only the dirty bytes can be outdated."""
 _LEAST_READING_S = 0.002
 """CPU seconds that every sample may spend on reading mappings, so that all processes are read eventually."""
 _OF_ANOTHER_USER = "belongs to another user"
 
 
 class Sampler(Closeable):
-    """Takes snapshots of processes: counters, the page cache of big files, and page-table walks within a budget.
+    """Takes snapshots of processes, using counters, the page cache of big files, and page-table walks within a budget.
 
-    For one thread at a time. It does not stop or change the observed processes, and needs no privileges: numbers that
-    it may not read are reported as unknown.
+    Only one thread may use it at a time. It does not stop or change the observed processes, and needs no privileges:
+    numbers that it may not read are reported as unknown.
 
     Parameters
     ----------
@@ -58,21 +58,21 @@ class Sampler(Closeable):
     children
         Whether to include descendants.
     regex
-        A regular expression that is searched in names and command lines.
+        A regular expression to search for in names and command lines.
     group
-        A control group, for the processes in it or in groups below.
+        A control group, to select the processes in it and in groups below.
     mapping
-        Path of a file, for the processes that map it.
+        Path of a file, to select the processes that map it.
     files
         Whether to query the page cache for big mapped files; False: all files are counted by page-table walks.
     huge
-        Whether to measure the share of huge pages of mapped files: 0.6 ms per GiB, every 5 seconds, within the budget.
+        Whether to measure the share of huge pages in mapped files (0.6 ms per GiB every 5 seconds, in the budget).
     exact
-        Whether to walk the page tables of all processes in every sample (PSS), whatever it costs.
+        Whether to walk the page tables of all processes in every sample (PSS), regardless of the budget.
     budget
         Maximum cost of sampling, as a share of one CPU.
     at_first
-        Extra CPU seconds that may be spent once, which make the first snapshot more exact.
+        Extra CPU seconds that may be spent once, to make the first snapshot more exact.
 
     Raises
     ------
@@ -180,7 +180,7 @@ class Sampler(Closeable):
     # --- processes----------------------------------------------------------------------------------------------------
 
     def _find(self, clock: float) -> None:
-        """Search for new processes; ended ones are detected when their counters are read."""
+        """Search for new processes. Ended ones are detected when their counters are read."""
         if self._selection.grows and clock - self._found_at >= _EVERYONE_S:
             self._found_at = clock
             self._join(self._selection.find())
@@ -211,7 +211,7 @@ class Sampler(Closeable):
             member.outdated = True
 
     def _count(self, clock: float) -> bool:
-        """Read the counters of all processes; return whether anything has changed."""
+        """Read the counters of all processes, and return whether any have changed."""
         moved = False
         for pid, member in list(self._members.items()):
             try:
@@ -258,7 +258,7 @@ class Sampler(Closeable):
         return tuple(replace(one, huge=self._huge_of(one, clock)) for one in found) if self._huge else found
 
     def _cached(self, key: Key, file: MappedFile, pids: list[int], clock: float) -> CachedFile:
-        """Return the cached bytes of a file; the last result while it is recent and its mappers are unchanged."""
+        """Return the cached bytes of a file, from the last result if it is recent and the mappers are unchanged."""
         seen = [(self._members[pid].counters.file, self._members[pid].counters.shmem) for pid in pids]
         known = self._cached_files.get(key)
         if known is not None and known[0] == (file.ranges, seen) and clock - known[1] < _SAME_S:
@@ -268,7 +268,7 @@ class Sampler(Closeable):
         return found
 
     def _huge_of(self, file: FileReading, clock: float) -> float | None:
-        """Return the share of huge pages in the process that maps most of a file, if it is due and within budget."""
+        """Return the share of huge pages in the process that maps most of a file, if due and within the budget."""
         at, share = self._huge_shares.get(file.key, (-1e9, None))
         if clock - at < _HUGE_S or not self._cpu_budget.may(file.mapped * _SCAN_S):
             return share
@@ -283,7 +283,7 @@ class Sampler(Closeable):
         return share
 
     def _read_mappings(self, clock: float) -> None:
-        """Read outdated mappings, those of processes with most resident files first, for half of the budget."""
+        """Read outdated mappings within half of the budget, beginning with processes with the most resident files."""
         due = []
         for member in self._members.values():
             now = member.counters.file, member.counters.shmem

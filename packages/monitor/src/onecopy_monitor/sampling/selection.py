@@ -1,4 +1,4 @@
-"""`Selection`: which processes are sampled, by PID, name, control group or mapped file, with their descendants."""
+"""`Selection`: selects processes by PID, name, control group or mapped file, and their descendants."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["Selection"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A group of processes: those that match all given conditions, and their descendants; all processes without one.
+    """A group of processes that match all given conditions, or all processes without conditions, and their descendants.
 
     Parameters
     ----------
     pids
         Process ids.
     match
-        A regular expression, searched in the command line, or in the name of processes without one. The calling process
-        never matches, because its own command line may contain the expression.
+        A regular expression to search for in the command line, or in the name of a process without a command line. The
+        calling process never matches, because its own command line may contain the expression.
     group
-        A control group, "/system.slice/x.service", for processes in it or in groups below.
+        A control group such as "/system.slice/x.service", to select processes in it and in groups below.
     mapping
         A file that the processes map, compared by device and inode.
     children
@@ -47,11 +47,11 @@ class Selection:
 
     @property
     def grows(self) -> bool:
-        """Whether processes can join that are not descendants of a member."""
+        """Whether processes that are not descendants of a member can join."""
         return self.pids is None
 
     def find(self) -> list[int]:
-        """Return the ids of the processes that match now, without descendants."""
+        """Return the ids of the processes that currently match, without descendants."""
         found: Iterable[int] = all_pids() if self.pids is None else self.pids
         if self.match is not None:
             found = [pid for pid in found if pid != os.getpid() and self.match.search(words_of(pid))]
@@ -78,7 +78,7 @@ class Selection:
 
 
 def words_of(pid: int) -> str:
-    """Return the command line of a process as text; its name if it has none, "" if it has ended.
+    """Return the command line of a process as text, or its name if it has none, or "" if it has ended.
 
     >>> "python" in words_of(os.getpid()) or "pytest" in words_of(os.getpid())
     True
@@ -113,7 +113,7 @@ def _families() -> dict[int, list[int]]:
 
 @cache
 def kernel_lists_children() -> bool:
-    """Return whether `children_of` works here: it needs CONFIG_PROC_CHILDREN.
+    """Return whether `children_of` works here, which requires CONFIG_PROC_CHILDREN.
 
     >>> kernel_lists_children() in (True, False)
     True

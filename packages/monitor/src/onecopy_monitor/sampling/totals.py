@@ -1,10 +1,10 @@
-"""The deduplicated total of a group of processes.
+"""Computes the deduplicated total of a group of processes.
 
-The counters of each process have its anonymous memory, and the page cache has the resident bytes of each big file:
-their sum, with files counted once, is the total in most cases, at a fiftieth of the cost of PSS if files are large. The
+The counters of each process show its anonymous memory, and the page cache shows the resident bytes of each big file. In
+most cases, their sum, with files counted once, is the total, at a fiftieth of the cost of PSS if files are large. The
 counters do not show how many small libraries are shared, and how much anonymous memory is still shared after a fork. A
-page-table walk (PSS) shows both. The results of walks are kept per process with the counters of that moment, and
-combined with the counters of now:
+page-table walk (PSS) shows both. The results of walks are kept per process together with the counters at that time, and
+are combined with the current counters:
 
     real = sum of anonymous - anonymous memory shared by forks, from walks
          + each big file once + other files, from walks, per process
@@ -31,15 +31,15 @@ __all__ = ["Found", "Shares", "file_readings", "found_by", "shares_of", "totals_
 
 _KINDS = ("file", "shmem")
 _WORTH_IT = 1 << 20
-"""Bytes of anonymous memory that must be shared before a process counts as forked."""
+"""Minimum number of shared bytes of anonymous memory for which a process counts as forked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The files, or the shared memory, of a process at one moment, in bytes."""
+    """The files or the shared memory of a process at one moment, in bytes."""
 
     rss: int
-    """Resident bytes, from its counters."""
+    """Resident bytes according to its counters."""
     big: int
     """Its shares of big files: 1/n of a file that n processes map."""
     known: int
@@ -67,8 +67,8 @@ class Found:
     def share(self, kind: str, now: Kind) -> int:
         """Return the share of a process now, in bytes.
 
-        Small files are assumed to be shared as at the time of the walk. If the PSS of the walk is less than the shares
-        of big files, the process did not have all cached pages mapped; then the PSS is scaled with the resident bytes.
+        Small files are assumed to be shared as they were during the walk. If the PSS of the walk is less than the
+        shares of big files, the process had not mapped all cached pages; then the PSS scales with the RSS.
         """
         pss, then = {"file": self.file, "shmem": self.shmem}[kind], self.then[kind]
         if pss >= then.big:
@@ -100,7 +100,7 @@ def file_readings(
     parts
         The processes.
     cached
-        For each file: the ranges that any process maps, its kind, and how much of them is in the page cache.
+        For each file, the ranges that any process maps, its kind, and how much of the ranges is in the page cache.
     """
     sharers: defaultdict[Key, list[Member]] = defaultdict(list)
     for part in parts:
@@ -136,7 +136,7 @@ def _resident(part: Member, kind: str) -> int:
 
 
 def kind_now(part: Member, kind: str, files: Iterable[FileReading]) -> Kind:
-    """Return the files ("file") or the shared memory ("shmem") of a process, known without a walk."""
+    """Return the files ("file") or the shared memory ("shmem") of a process, as known without a walk."""
     rss = getattr(part.counters, kind)
     mine = [one for one in files if one.kind == kind and part.pid in one.pids]
     known = sum(min(one.once, part.files[one.key].mapped) for one in mine)
@@ -169,7 +169,7 @@ def shares_of(parts: Iterable[Member], files: tuple[FileReading, ...]) -> dict[i
 
 
 def _forked(program: list[Member]) -> Callable[[Member], int]:
-    """Return a function for the bytes that a process shares by forks; without a walk, the average of its program."""
+    """Return a function for the bytes that a process shares by forks: without a walk, the average of its program."""
     walked = [part for part in program if part.found is not None]
     shared = sum(part.found.forked for part in walked if part.found is not None)
     whole = max(sum(part.counters.anonymous for part in walked), 1)
@@ -233,7 +233,7 @@ def _notes(parts: tuple[Member, ...], files: tuple[FileReading, ...]) -> tuple[s
     missing = sum(part.walk is None and part.counters.rss > 0 for part in parts)
     if missing:
         processes = counted(len(parts), "process", "processes")
-        notes.append(f"no page-table walk of {missing} of {processes}: their share is estimated")
+        notes.append(f"no page tables of {missing} of {processes} were walked: their share is estimated")
     unknown = [one for one in files if one.cached is None]
     if unknown:
         notes.append(f"{len(unknown)} big files are counted by page-table walks only: their cached bytes are unknown")

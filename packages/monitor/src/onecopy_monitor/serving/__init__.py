@@ -1,8 +1,8 @@
-"""A read-only server: OpenMetrics at ``/metrics``, a live page at ``/``, a snapshot as JSON at ``/snapshot``.
+"""A read-only server with OpenMetrics at ``/metrics``, a live page at ``/``, and a JSON snapshot at ``/snapshot``.
 
-The server uses no input of a request except the token. The page shows names of processes and files as text, and its
-content security policy forbids it to load or run anything else. Requests for other host names are rejected, so that
-pages of other sites cannot read it through a browser on this machine (DNS rebinding).
+The only input of a request that the server uses is the token. The page shows names of processes and files as text, and
+its content security policy prevents it from loading or running anything else. Requests for other host names are
+rejected, so that pages of other sites cannot read it through a browser on this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _HEADERS = {
 }
 _KINDS = {"page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
 _SHOWN = 40
-"""Number of processes, and of files, on the page: those with the largest shares."""
+"""Maximum number of processes and of files on the page, which shows the largest shares."""
 
 
 class SnapshotSource(Closeable):
-    """Snapshots that several threads may request, taken at most once per `interval` seconds. Owns the sampler.
+    """Snapshots that several threads may request. They are taken at most once per `interval` seconds. Owns the sampler.
 
     Parameters
     ----------
     sampler
-        Takes the snapshots.
+        The sampler that takes the snapshots.
     interval
         Seconds for which a snapshot is reused.
     pid
-        The process whose control group is reported; None: no control group.
+        The process whose control group is reported; None: no control group is reported.
     """
 
     def __init__(self, sampler: Sampler, interval: float = 1.0, pid: int | None = None) -> None:
@@ -58,7 +58,7 @@ class SnapshotSource(Closeable):
         self._last: Snapshot | None = None
 
     def sample(self) -> Snapshot:
-        """Return the last snapshot if it is recent enough, else a new one."""
+        """Return the last snapshot if it is recent enough, otherwise a new one."""
         with self._lock:
             now = time.monotonic()
             if self._last is None or now - self._at >= max(self._interval, self._sampler.pause):
@@ -66,7 +66,7 @@ class SnapshotSource(Closeable):
             return self._last
 
     def container(self) -> Container | None:
-        """Return the control group of the process `pid`; None if there is none or it has ended."""
+        """Return the control group of the process `pid`, or None if there is none or it has ended."""
         if self._pid is None:
             return None
         try:
@@ -83,7 +83,7 @@ class SnapshotSource(Closeable):
 def application(
     snapshots: SnapshotSource, group: str, hosts: Sequence[str] = LOOPBACK, *, token: str | None = None
 ) -> Starlette:
-    """Return an ASGI application that serves snapshots; for uvicorn, or to be mounted in another application.
+    """Return an ASGI application that serves snapshots, for uvicorn or to be mounted in another application.
 
     Parameters
     ----------
@@ -92,9 +92,9 @@ def application(
     group
         The label ``group`` of the metrics, and the title of the page.
     hosts
-        Accepted host names; "*": any.
+        Accepted host names; "*": any host.
     token
-        The token that requests must have (see `onecopy_monitor.serving.access.Token`); None: no token.
+        The token that requests must contain (see `onecopy_monitor.serving.access.Token`); None: no token is needed.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def _page(name: str) -> str:
 
 
 def _facts(snapshot: Snapshot, group: str) -> dict[str, Any]:
-    """Return the data of the page; undecodable characters in names are escaped."""
+    """Return the data of the page, with undecodable characters in names escaped."""
     from onecopy.memory.proc import label_of
 
     shown = sorted(snapshot.processes, key=lambda one: (-one.share, one.pid))[:_SHOWN]

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections. For a further one, the oldest that has not sent the token is closed."""
+"""Maximum number of open connections. A further one replaces the oldest that has not sent the token."""
 _AUTHENTICATED = "onecopy.authenticated"
-"""Entry of the scope of a request that has the token."""
+"""Entry in the scope of a request that contains the token."""
 SECONDS = 30.0
 """Seconds after which a connection is closed once its response is sent; browsers reconnect automatically."""
 
@@ -26,8 +26,8 @@ SECONDS = 30.0
 class Token:
     """ASGI middleware that responds with 401 to requests without the token.
 
-    A request has the token as ``Authorization: Bearer TOKEN``, which Prometheus supports, or as ``?token=TOKEN``, which
-    sets a cookie for the page and its resources and redirects to the same address without the token.
+    A request contains the token as ``Authorization: Bearer TOKEN``, which Prometheus supports, or as ``?token=TOKEN``,
+    which sets a cookie for the page and its resources and redirects to the same address without the token.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -60,7 +60,7 @@ class Limited(H11Protocol):  # type: ignore[misc,unused-ignore]  # uvicorn may b
     """The HTTP protocol of uvicorn, with limits on the number and the duration of connections."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override,unused-ignore]
-        """Accept a connection; if there are too many, close the oldest without the token, or else this one."""
+        """Accept a connection. If there are too many, close the oldest without the token, or else this one."""
         super().connection_made(transport)
         self._end: Any = self.loop.call_later(SECONDS, self.shutdown)
         connections = [one for one in self.connections if not one.transport.is_closing()]

@@ -81,7 +81,7 @@ class Metrics:
             yield self._gauge(f"group_{name}_bytes", help_text, getattr(snapshot.totals, name))
         yield self._gauge("group_processes", "Processes of the group.", len(snapshot.processes))
         for kind, value in zip(("minor", "major"), self._counted(snapshot), strict=True):
-            text = f"{kind.title()} faults since the start of this server."
+            text = f"{kind.title()} faults since this server started."
             yield self._counter(f"group_{kind}_faults", text, value)
         yield from self._of_files(snapshot)
         yield from self._of_container()
@@ -108,7 +108,7 @@ class Metrics:
             if (value := getattr(found, name)) is not None:
                 yield self._gauge(f"container_{name}_bytes", help_text, value)
         if found.refaults is not None:
-            text = "Bytes read again after they had been dropped: a sign of memory shortage."
+            text = "Bytes read again after they had been dropped, a sign of memory shortage."
             yield self._counter("container_refaults_bytes", text, found.refaults)
         if found.kills is not None:
             yield self._counter("container_kills", "Processes killed by the OOM killer.", found.kills)
@@ -128,7 +128,7 @@ class Metrics:
         return counter
 
     def _counted(self, snapshot: Snapshot) -> tuple[int, int]:
-        """Add the faults since the snapshot before to sums, which do not decrease when a process ends."""
+        """Add the faults since the previous snapshot to sums, which do not decrease when a process ends."""
         with self._lock:
             now = {one.key: (one.minor_faults, one.major_faults) for one in snapshot.processes}
             for key, faults in now.items():
@@ -139,5 +139,5 @@ class Metrics:
 
 
 def _encodable(path: str) -> str:
-    """Return a path as text that can be encoded: bytes that are not UTF-8 are escaped."""
+    """Return a path as text that can be encoded, with bytes that are not UTF-8 escaped."""
     return path.encode("utf-8", "backslashreplace").decode()
